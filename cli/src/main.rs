@@ -1,0 +1,2 @@
+//! The rddp command.
+fn main() {}
