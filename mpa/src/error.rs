@@ -1,0 +1,45 @@
+//! The error codes of MPA (RFC 5044 §8, registry of RFC 6580 §3.3, extended by RFC 6581 §8).
+
+use std::fmt;
+
+/// What went wrong in MPA, as it is numbered for the ULP and for a Terminate (layer 2, error type 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MpaError {
+    /// The TCP connection is closed, reset or lost.
+    Closed = 1,
+    /// The CRC received does not match that of the FPDU.
+    Crc = 2,
+    /// A marker and the ULPDU_Length fields disagree on where the FPDU began.
+    Marker = 3,
+    /// A Request or Reply frame that is none.
+    Startup = 4,
+    /// A local failure while RFC 6581 startup was going on.
+    LocalCatastrophic = 5,
+    /// The peer wants to have more Reads outstanding here than can be provided.
+    InsufficientIrd = 6,
+    /// The two ends have no kind of RTR in common.
+    NoMatchingRtr = 7,
+}
+
+impl MpaError {
+    /// The code octet.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for MpaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "TCP connection closed, terminated or lost",
+            Self::Crc => "MPA CRC error",
+            Self::Marker => "MPA marker and ULPDU Length fields mismatch",
+            Self::Startup => "invalid MPA Request or Reply frame",
+            Self::LocalCatastrophic => "local catastrophic error",
+            Self::InsufficientIrd => "insufficient IRD resources",
+            Self::NoMatchingRtr => "no matching RTR option",
+        })
+    }
+}

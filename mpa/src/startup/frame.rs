@@ -1,0 +1,248 @@
+//! The Request and Reply frame and RFC 6581's data in it (RFC 5044 §7.1.1, RFC 6581 §6, §9).
+
+use super::{MAX_PRIVATE_DATA, Revision, RtrSet, StartupError, StartupMisuse};
+
+/// Which of the two frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// From the initiator.
+    Request,
+    /// From the responder.
+    Reply,
+}
+
+/// A startup frame that has been found to make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Request or Reply.
+    pub kind: FrameKind,
+    /// M: the sender wants markers in what it receives.
+    pub markers: bool,
+    /// C: the sender prefers CRCs.
+    pub crc: bool,
+    /// R: the connection is rejected. Never in a Request.
+    pub rejected: bool,
+    /// Of the sender.
+    pub revision: Revision,
+    /// With S: what RFC 6581 adds. Only in revision 2.
+    pub enhanced: Option<EnhancedData>,
+    /// The ULP's private data.
+    pub private_data: &'a [u8],
+}
+
+/// RFC 6581's four octets in front of the private data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnhancedData {
+    /// A: the connection is peer-to-peer.
+    pub peer_to_peer: bool,
+    /// B, C and D: kinds of RTR. None without A.
+    pub rtr: RtrSet,
+    /// The sender's inbound Read queue depth, 14 bits.
+    pub ird: u16,
+    /// The sender's outbound Read queue depth, 14 bits.
+    pub ord: u16,
+}
+
+/// What [`Frame::parse`] made of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Parsed<'a> {
+    /// A whole frame.
+    Frame {
+        /// What it says.
+        frame: Frame<'a>,
+        /// Its octets.
+        used: usize,
+    },
+    /// Not all here yet.
+    Need {
+        /// Octets from the front of the stream without which another call cannot say more.
+        total: usize,
+    },
+}
+
+impl<'a> Frame<'a> {
+    /// Octets in front of the private data.
+    pub const HEADER_LEN: usize = HEADER_LEN;
+
+    /// Reads a frame of this kind from the front of `stream`.
+    ///
+    /// The answer does not depend on how much of the stream is there, except for being `Need` until there is enough
+    /// to tell.
+    ///
+    /// # Errors
+    /// The frame is improperly formatted, which is said as early as it can be.
+    pub fn parse(kind: FrameKind, stream: &'a [u8]) -> Result<Parsed<'a>, StartupError> {
+        check_key(kind, stream)?;
+        let Some((header, rest)) = stream.split_first_chunk::<HEADER_LEN>() else {
+            return Ok(Parsed::Need { total: Self::HEADER_LEN });
+        };
+        let flags = header[field::FLAGS];
+        let revision = parse_revision(header[field::REVISION])?;
+        let pd_length = u16::from_be_bytes([header[field::PD_LENGTH], header[field::PD_LENGTH + 1]]);
+        // RFC 6581 §6: S means something from revision 2 on; in revision 1 it is one of the reserved bits, which
+        // RFC 5044 §7.1.1 says not to look at.
+        let enhanced = revision >= Revision::Two && flags & flag::ENHANCED != 0;
+        let pd_length = check_pd_length(pd_length, enhanced)?;
+        let Some(private_data) = rest.get(..pd_length) else {
+            return Ok(Parsed::Need { total: Self::HEADER_LEN + pd_length });
+        };
+        let (enhanced, private_data) = match private_data.split_first_chunk() {
+            Some((data, private_data)) if enhanced => (Some(EnhancedData::parse(data)), private_data),
+            _ => (None, private_data),
+        };
+        let frame = Self {
+            kind,
+            markers: flags & flag::MARKERS != 0,
+            crc: flags & flag::CRC != 0,
+            // RFC 5044 §7.1.1: not checked in a Request.
+            rejected: kind == FrameKind::Reply && flags & flag::REJECTED != 0,
+            revision,
+            enhanced,
+            private_data,
+        };
+        Ok(Parsed::Frame { frame, used: Self::HEADER_LEN + pd_length })
+    }
+
+    /// The frame's octets. Reserved bits are zero.
+    ///
+    /// # Errors
+    /// More private data than fits, or a depth beyond 14 bits.
+    pub fn emit(&self) -> Result<Vec<u8>, StartupMisuse> {
+        let prefix_len = if self.enhanced.is_some() { EnhancedData::LEN } else { 0 };
+        // RFC 5044 §7.1.1, RFC 6581 §7: 512 octets, RFC 6581's own included.
+        let (len, max) = (self.private_data.len(), MAX_PRIVATE_DATA - prefix_len);
+        if len > max {
+            return Err(StartupMisuse::PrivateDataTooLong { len, max });
+        }
+        let pd_length = (prefix_len + len) as u16;
+        let mut out = Vec::with_capacity(Self::HEADER_LEN + prefix_len + len);
+        out.extend_from_slice(key(self.kind));
+        out.push(self.flags());
+        out.push(self.revision as u8);
+        out.extend_from_slice(&pd_length.to_be_bytes());
+        if let Some(enhanced) = &self.enhanced {
+            out.extend_from_slice(&enhanced.emit()?);
+        }
+        out.extend_from_slice(self.private_data);
+        Ok(out)
+    }
+
+    fn flags(&self) -> u8 {
+        let set = |on: bool, flag: u8| if on { flag } else { 0 };
+        set(self.markers, flag::MARKERS)
+            | set(self.crc, flag::CRC)
+            | set(self.rejected, flag::REJECTED)
+            | set(self.enhanced.is_some(), flag::ENHANCED)
+    }
+}
+
+impl EnhancedData {
+    /// Its octets, which count as private data.
+    pub const LEN: usize = 4;
+
+    /// Reads the four octets. There are no wrong ones.
+    #[must_use]
+    pub fn parse(octets: &[u8; Self::LEN]) -> Self {
+        let ird = u16::from_be_bytes([octets[0], octets[1]]);
+        let ord = u16::from_be_bytes([octets[2], octets[3]]);
+        let peer_to_peer = ird & control::A != 0;
+        // RFC 6581 §9.2: without A the other flags are ignored.
+        let rtr = if peer_to_peer {
+            RtrSet { send: ird & control::B != 0, write: ord & control::C != 0, read: ord & control::D != 0 }
+        } else {
+            RtrSet::NONE
+        };
+        Self { peer_to_peer, rtr, ird: ird & control::DEPTH, ord: ord & control::DEPTH }
+    }
+
+    /// The four octets.
+    ///
+    /// # Errors
+    /// A depth beyond 14 bits.
+    pub fn emit(&self) -> Result<[u8; Self::LEN], StartupMisuse> {
+        if self.ird > control::DEPTH || self.ord > control::DEPTH {
+            return Err(StartupMisuse::DepthTooLarge);
+        }
+        let set = |on: bool, flag: u16| if on { flag } else { 0 };
+        // RFC 6581 §9.2: without A the other flags are zero.
+        let rtr = if self.peer_to_peer { self.rtr } else { RtrSet::NONE };
+        let ird = set(self.peer_to_peer, control::A) | set(rtr.send, control::B) | self.ird;
+        let ord = set(rtr.write, control::C) | set(rtr.read, control::D) | self.ord;
+        let ([i0, i1], [o0, o1]) = (ird.to_be_bytes(), ord.to_be_bytes());
+        Ok([i0, i1, o0, o1])
+    }
+}
+
+/// Says no at the first octet that can belong to neither key, so that a peer of another protocol is not waited for.
+fn check_key(kind: FrameKind, stream: &[u8]) -> Result<(), StartupError> {
+    let (expected, other) = match kind {
+        FrameKind::Request => (REQUEST_KEY, REPLY_KEY),
+        FrameKind::Reply => (REPLY_KEY, REQUEST_KEY),
+    };
+    let seen = &stream[..stream.len().min(KEY_LEN)];
+    if expected.starts_with(seen) {
+        return Ok(());
+    }
+    // RFC 5044 §7.1.2 rules 5 and 8: any other key closes the connection, and the other role's is told apart.
+    match seen.len() {
+        KEY_LEN if seen == other => Err(StartupError::WrongRole),
+        _ if other.starts_with(seen) => Ok(()),
+        _ => Err(StartupError::BadKey),
+    }
+}
+
+fn key(kind: FrameKind) -> &'static [u8; KEY_LEN] {
+    match kind {
+        FrameKind::Request => REQUEST_KEY,
+        FrameKind::Reply => REPLY_KEY,
+    }
+}
+
+// RFC 5044 §7.1.1: a revision that one cannot work with closes the connection. Revision 0 is the RDMA Consortium's.
+fn parse_revision(octet: u8) -> Result<Revision, StartupError> {
+    match octet {
+        1 => Ok(Revision::One),
+        2 => Ok(Revision::Two),
+        other => Err(StartupError::Revision(other)),
+    }
+}
+
+// RFC 5044 §7.1.2 rule 9: refused before any of the private data is waited for.
+fn check_pd_length(pd_length: u16, enhanced: bool) -> Result<usize, StartupError> {
+    match usize::from(pd_length) {
+        len if len > MAX_PRIVATE_DATA => Err(StartupError::PrivateDataTooLong { len: pd_length }),
+        // RFC 6581 §6: with S the private data begins with the four octets.
+        len if enhanced && len < EnhancedData::LEN => Err(StartupError::PrefixMissing),
+        len => Ok(len),
+    }
+}
+
+const HEADER_LEN: usize = 20;
+const KEY_LEN: usize = 16;
+const REQUEST_KEY: &[u8; KEY_LEN] = b"MPA ID Req Frame";
+const REPLY_KEY: &[u8; KEY_LEN] = b"MPA ID Rep Frame";
+
+/// Offsets behind the key (RFC 5044 §7.1.1, figure 8).
+mod field {
+    pub(super) const FLAGS: usize = 16;
+    pub(super) const REVISION: usize = 17;
+    pub(super) const PD_LENGTH: usize = 18;
+}
+
+/// Bits of the octet at [`field::FLAGS`].
+mod flag {
+    pub(super) const MARKERS: u8 = 0x80;
+    pub(super) const CRC: u8 = 0x40;
+    pub(super) const REJECTED: u8 = 0x20;
+    pub(super) const ENHANCED: u8 = 0x10;
+}
+
+/// Bits of RFC 6581 §9: A and B stand above IRD, C and D above ORD.
+mod control {
+    pub(super) const A: u16 = 0x8000;
+    pub(super) const B: u16 = 0x4000;
+    pub(super) const C: u16 = 0x8000;
+    pub(super) const D: u16 = 0x4000;
+    pub(super) const DEPTH: u16 = 0x3fff;
+}
