@@ -1,4 +1,4 @@
-//! InOrder: receiving over an LLP that gives every octet once and in order, which is TCP (RFC 5041 §5.2 to §5.4).
+//! `InOrder`: receiving over an LLP that gives every octet once and in order, which is TCP (RFC 5041 §5.2 to §5.4).
 //!
 //! [`TaggedRx`] is a stream's tagged half, [`UntaggedRx`] one queue of its untagged half. A tagged message and one message
 //! on each queue may be open at the same time; inside a message a segment must go on where the one before it ended. The RFC

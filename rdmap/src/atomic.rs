@@ -1,0 +1,195 @@
+//! Atomic operations: their headers and their arithmetic (RFC 7306 chapter 5).
+//!
+//! On the wire every operand is big-endian; [`AtomicOp::apply`] works on the target's native 64-bit value. It is pure: that
+//! nobody else touches the target between reading and writing it is the caller's promise, and so is its alignment.
+
+use core::fmt;
+
+use rddp_ddp::Stag;
+
+use crate::fields::{Fields, Out};
+use crate::{Fault, Opcode};
+
+/// What to do to the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// `FetchAdd` (RFC 7306 §5.1.1).
+    FetchAdd {
+        /// The addend.
+        add: u64,
+        /// A 1 marks the top bit of a field: the carry out of it is dropped. 0 is a plain 64-bit addition.
+        mask: u64,
+    },
+    /// `CmpSwap` (RFC 7306 §5.1.2). A plain swap has a compare mask of 0.
+    CmpSwap {
+        /// The new bits.
+        swap: u64,
+        /// Which bits of the target are replaced.
+        swap_mask: u64,
+        /// What the target is compared with.
+        compare: u64,
+        /// Which bits are compared.
+        compare_mask: u64,
+    },
+}
+
+impl AtomicOp {
+    /// What the target is to hold afterwards; `None` when it is not to be written at all.
+    #[must_use]
+    #[inline]
+    pub const fn apply(&self, original: u64) -> Option<u64> {
+        match *self {
+            AtomicOp::FetchAdd { add, mask } => Some(fetch_add(original, add, mask)),
+            AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask } => {
+                if (compare ^ original) & compare_mask == 0 {
+                    Some((original & !swap_mask) | (swap & swap_mask))
+                } else {
+                    None
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for AtomicOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AtomicOp::FetchAdd { add, mask } => write!(f, "add {add:#x} mask {mask:#x}"),
+            AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask } => {
+                write!(f, "compare {compare:#x} mask {compare_mask:#x} swap {swap:#x} mask {swap_mask:#x}")
+            }
+        }
+    }
+}
+
+/// RFC 7306 §5.1.1 without a carry chain: the bits below the top of each field are added with the tops cleared, so that
+/// no carry can leave a field; each top is then the sum of its two bits and of the carry that reached it.
+const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
+    let tops = mask | 1 << 63;
+    ((original & !tops) + (add & !tops)) ^ ((original ^ add) & tops)
+}
+
+/// An atomic operation on the peer's memory: the payload of opcode 0xA (RFC 7306 §5.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicRequestRepr {
+    /// What to do.
+    pub op: AtomicOp,
+    /// Chosen by the requester, sent back in the Response.
+    pub request_id: u32,
+    /// The target's buffer.
+    pub stag: Stag,
+    /// Where in it; the address it stands for must be a multiple of 8.
+    pub to: u64,
+}
+
+impl AtomicRequestRepr {
+    /// Octets of this header.
+    pub const LEN: usize = 52;
+
+    /// Reads a whole payload. The 28 reserved bits, and what `FetchAdd` does not use, are not looked at.
+    ///
+    /// # Errors
+    /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets, [`Fault::AtomicOpcode`] for an
+    /// operation other than `FetchAdd` and `CmpSwap`.
+    pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
+        if payload.len() != Self::LEN {
+            return Err(Fault::ControlLength { opcode: Opcode::AtomicRequest, len: payload.len() });
+        }
+        let mut fields = Fields(payload);
+        let aopcode = (fields.u32() & AOPCODE_MASK) as u8;
+        let request_id = fields.u32();
+        let stag = Stag(fields.u32());
+        let to = fields.u64();
+        let [data, mask, compare, compare_mask] = core::array::from_fn(|_| fields.u64());
+        let op = match aopcode {
+            FETCH_ADD => AtomicOp::FetchAdd { add: data, mask },
+            CMP_SWAP => AtomicOp::CmpSwap { swap: data, swap_mask: mask, compare, compare_mask },
+            aopcode => return Err(Fault::AtomicOpcode { aopcode }),
+        };
+        Ok(Self { op, request_id, stag, to })
+    }
+
+    /// Writes the header. `FetchAdd` sends a compare value of 0 and a compare mask of all ones (RFC 7306 §5.2.1).
+    pub fn emit(&self, out: &mut [u8; Self::LEN]) {
+        let (aopcode, operands) = match self.op {
+            AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, [add, mask, 0, u64::MAX]),
+            AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask } => {
+                (CMP_SWAP, [swap, swap_mask, compare, compare_mask])
+            }
+        };
+        let mut out = Out(out);
+        out.u32(aopcode.into());
+        out.u32(self.request_id);
+        out.u32(self.stag.0);
+        out.u64(self.to);
+        for operand in operands {
+            out.u64(operand);
+        }
+    }
+
+    /// The header's octets.
+    #[must_use]
+    pub fn octets(&self) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        self.emit(&mut octets);
+        octets
+    }
+}
+
+impl fmt::Display for AtomicRequestRepr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, request_id, stag, to } = self;
+        write!(f, "atomic {request_id:#x} at {stag}+{to:#x}: {op}")
+    }
+}
+
+/// What the target held before: the payload of opcode 0xB (RFC 7306 §5.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicResponseRepr {
+    /// The Request Identifier this answers.
+    pub request_id: u32,
+    /// The target's value before the operation.
+    pub original: u64,
+}
+
+impl AtomicResponseRepr {
+    /// Octets of this header.
+    pub const LEN: usize = 12;
+
+    /// Reads a whole payload.
+    ///
+    /// # Errors
+    /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets.
+    pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
+        if payload.len() != Self::LEN {
+            return Err(Fault::ControlLength { opcode: Opcode::AtomicResponse, len: payload.len() });
+        }
+        let mut fields = Fields(payload);
+        Ok(Self { request_id: fields.u32(), original: fields.u64() })
+    }
+
+    /// Writes the header.
+    pub fn emit(&self, out: &mut [u8; Self::LEN]) {
+        let mut out = Out(out);
+        out.u32(self.request_id);
+        out.u64(self.original);
+    }
+
+    /// The header's octets.
+    #[must_use]
+    pub fn octets(&self) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        self.emit(&mut octets);
+        octets
+    }
+}
+
+impl fmt::Display for AtomicResponseRepr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "atomic {:#x} found {:#x}", self.request_id, self.original)
+    }
+}
+
+const FETCH_ADD: u8 = 0;
+const CMP_SWAP: u8 = 2;
+const AOPCODE_MASK: u32 = 0x0f;

@@ -1,0 +1,139 @@
+//! Reads and atomics of ours that are on their way (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
+//!
+//! They are answered in the order they were issued, so only the head of the line can be meant by a response. Both kinds share
+//! the limit ORD.
+
+use std::collections::VecDeque;
+
+use rddp_ddp::{Stag, TaggedRepr};
+
+use crate::{AtomicResponseRepr, Event, Fault, Opcode, Place};
+
+#[derive(Clone, Debug)]
+pub(super) struct Requester {
+    ord: u32,
+    line: VecDeque<Outstanding>,
+    next_request_id: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Outstanding {
+    Read(Read),
+    Atomic { id: u64, request_id: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    id: u64,
+    sink_stag: Stag,
+    sink_to: u64,
+    size: u32,
+    done: u32,
+}
+
+impl Requester {
+    pub(super) fn new(ord: u32) -> Self {
+        Self { ord, line: VecDeque::new(), next_request_id: 0 }
+    }
+
+    pub(super) fn can_issue(&self) -> bool {
+        self.line.len() < self.ord as usize
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.line.len()
+    }
+
+    pub(super) fn issue_read(&mut self, id: u64, sink_stag: Stag, sink_to: u64, size: u32) {
+        self.line.push_back(Outstanding::Read(Read { id, sink_stag, sink_to, size, done: 0 }));
+    }
+
+    pub(super) fn issue_atomic(&mut self, id: u64) -> u32 {
+        let request_id = self.next_request_id;
+        self.next_request_id = request_id.wrapping_add(1);
+        self.line.push_back(Outstanding::Atomic { id, request_id });
+        request_id
+    }
+
+    /// Whether a Read is at the head of the line.
+    pub(super) fn expects_read(&self) -> Result<(), Fault> {
+        self.head_read().map(|_| ())
+    }
+
+    /// Whether an atomic operation is at the head of the line.
+    pub(super) fn expects_atomic(&self) -> Result<(), Fault> {
+        match self.line.front() {
+            Some(Outstanding::Atomic { .. }) => Ok(()),
+            _ => Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse }),
+        }
+    }
+
+    /// Where a segment of a Read Response goes.
+    #[inline]
+    pub(super) fn place(&self, header: &TaggedRepr, len: usize) -> Result<Place, Fault> {
+        let read = self.head_read()?;
+        read.check(header, len)?;
+        if len == 0 {
+            return Ok(Place::Nothing);
+        }
+        Ok(Place::Sink { id: read.id, stag: header.stag, to: header.to, offset: read.done })
+    }
+
+    /// Counts a segment of a Read Response in; `true` when the Read is complete.
+    #[inline]
+    pub(super) fn placed(&mut self, header: &TaggedRepr, len: usize) -> Event {
+        let Some(Outstanding::Read(read)) = self.line.front_mut() else {
+            return Event::None;
+        };
+        // `check` has kept `done + len` within `size`.
+        read.done = read.done.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        if !header.last {
+            return Event::None;
+        }
+        let id = read.id;
+        self.line.pop_front();
+        Event::ReadDone { id }
+    }
+
+    /// The answer to the atomic operation at the head of the line.
+    pub(super) fn answered(&mut self, response: AtomicResponseRepr) -> Result<Event, Fault> {
+        let Some(Outstanding::Atomic { id, request_id: expected }) = self.line.front().copied() else {
+            return Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse });
+        };
+        let AtomicResponseRepr { request_id: got, original } = response;
+        if got != expected {
+            return Err(Fault::RequestId { got, expected });
+        }
+        self.line.pop_front();
+        Ok(Event::AtomicDone { id, original })
+    }
+
+    fn head_read(&self) -> Result<&Read, Fault> {
+        match self.line.front() {
+            Some(Outstanding::Read(read)) => Ok(read),
+            _ => Err(Fault::Unsolicited { opcode: Opcode::ReadResponse }),
+        }
+    }
+}
+
+impl Read {
+    /// RFC 5040 §5.2.2 lets the requester check STag, TO and length of a Response against its Request; a peer that could
+    /// write elsewhere in our memory than we asked is why we do.
+    fn check(&self, header: &TaggedRepr, len: usize) -> Result<(), Fault> {
+        if len > 0 {
+            if header.stag != self.sink_stag {
+                return Err(Fault::SinkStag { got: header.stag, expected: self.sink_stag });
+            }
+            let expected = self.sink_to.wrapping_add(self.done.into());
+            if header.to != expected {
+                return Err(Fault::SinkTo { got: header.to, expected });
+            }
+        }
+        let got = u64::from(self.done) + len as u64;
+        let size = u64::from(self.size);
+        if got > size || (header.last && got < size) {
+            return Err(Fault::ResponseLength { got, expected: self.size });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads and atomics of the peer's, waiting for their answers (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
+//!
+//! They are answered in the order they were delivered. Only headers are kept, at most IRD of them: what a Read asks for never
+//! decides how much memory is used. An entry counts until the last segment of its answer has gone to MPA.
+
+use std::collections::VecDeque;
+
+use rddp_ddp::{Header, TaggedRepr, UntaggedRepr, cut};
+
+use crate::{AtomicRequestRepr, Fault, Offending, Opcode, ReadRequestRepr, tagged_header};
+
+/// A request of the peer's that is to be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response {
+    /// Send the octets it asks for.
+    Read(ReadResponse),
+    /// Do the operation once, and send what was there before.
+    Atomic(AtomicResponse),
+}
+
+/// A Read that is being answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadResponse {
+    /// What it asks for. Without a size its source must not be checked (RFC 5040 §5.2.1).
+    pub request: ReadRequestRepr,
+    /// Octets of the answer that have gone to MPA.
+    pub done: u32,
+    /// Header of the segment that brought it.
+    pub origin: UntaggedRepr,
+}
+
+/// A segment of a Read Response that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadSegment {
+    /// Its header.
+    pub header: Header,
+    /// TO of its first octet in the source.
+    pub src_to: u64,
+    /// Octets of payload.
+    pub len: usize,
+    /// Whether it ends the Response.
+    pub last: bool,
+}
+
+impl ReadResponse {
+    /// Octets that are still to be sent.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.request.size.saturating_sub(self.done)
+    }
+
+    /// The next segment of the Response. `SinkSTag` goes into it as it came (RFC 5040 §4.4).
+    ///
+    /// # Panics
+    /// When `mulpdu` leaves no room for payload.
+    #[must_use]
+    pub fn segment(&self, mulpdu: usize) -> ReadSegment {
+        let ReadRequestRepr { sink_stag, sink_to, src_to, size, .. } = self.request;
+        let done = u64::from(self.done.min(size));
+        let cut = cut(size.into(), done, mulpdu, TaggedRepr::LEN);
+        ReadSegment {
+            header: tagged_header(Opcode::ReadResponse, sink_stag, sink_to.wrapping_add(done), cut.last),
+            src_to: src_to.wrapping_add(done),
+            len: cut.len,
+            last: cut.last,
+        }
+    }
+
+    /// Notes that a segment with `len` octets has gone to MPA.
+    pub fn advance(&mut self, len: usize) {
+        self.done = self.done.saturating_add(u32::try_from(len).unwrap_or(u32::MAX)).min(self.request.size);
+    }
+
+    /// What a Terminate about this Read shows: the segment that brought it, and as much of the Read as is left
+    /// (RFC 5040 §4.8).
+    #[must_use]
+    pub fn offending(&self) -> Offending {
+        let read_request = Some(self.request.advanced(self.done));
+        Offending { read_request, ..Offending::new(self.origin.into(), ReadRequestRepr::LEN) }
+    }
+}
+
+/// An atomic operation that is being answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtomicResponse {
+    /// What it asks for.
+    pub request: AtomicRequestRepr,
+    /// What the target held before, for the driver to keep here: once it is there, the operation has been done and only the
+    /// answer is missing.
+    pub original: Option<u64>,
+    /// Header of the segment that brought it.
+    pub origin: UntaggedRepr,
+}
+
+impl AtomicResponse {
+    /// What a Terminate about this operation shows. RFC 7306 §8.1: its DDP header only.
+    #[must_use]
+    pub fn offending(&self) -> Offending {
+        Offending::new(self.origin.into(), AtomicRequestRepr::LEN)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Responder {
+    ird: u32,
+    line: VecDeque<Response>,
+}
+
+impl Responder {
+    pub(super) fn new(ird: u32) -> Self {
+        Self { ird, line: VecDeque::new() }
+    }
+
+    // RFC 5040 §6.1: no more inbound Reads than were negotiated.
+    pub(super) fn check_room(&self) -> Result<(), Fault> {
+        match self.ird {
+            ird if self.line.len() < ird as usize => Ok(()),
+            ird => Err(Fault::IrdExceeded { ird }),
+        }
+    }
+
+    pub(super) fn queue(&mut self, response: Response) {
+        self.line.push_back(response);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.line.len()
+    }
+
+    pub(super) fn head(&mut self) -> Option<&mut Response> {
+        self.line.front_mut()
+    }
+
+    pub(super) fn head_done(&mut self) {
+        self.line.pop_front();
+    }
+}

@@ -1,0 +1,58 @@
+//! The headers of outbound messages (RFC 5040 §4.1, Figure 4).
+
+use rddp_ddp::{Header, Msn, Qn, Stag, TaggedRepr, UntaggedRepr};
+
+use crate::Opcode;
+
+/// Header of a segment of a Write or a Read Response.
+#[must_use]
+#[inline]
+pub fn tagged_header(op: Opcode, stag: Stag, to: u64, last: bool) -> Header {
+    debug_assert!(op.is_tagged(), "{op} is not a tagged message");
+    Header::Tagged(TaggedRepr { last, rsvd_ulp: op.control(), stag, to })
+}
+
+/// Header of a segment of any other message; the queue follows from the opcode. `invalidate` goes out only with the two
+/// opcodes that have a use for it, else the field is 0.
+#[must_use]
+#[inline]
+pub fn untagged_header(op: Opcode, invalidate: Stag, msn: Msn, mo: u32, last: bool) -> Header {
+    debug_assert!(!op.is_tagged(), "{op} is not an untagged message");
+    let [a, b, c, d] = if op.invalidates() { invalidate.0.to_be_bytes() } else { [0; 4] };
+    let qn = op.queue().unwrap_or_default();
+    Header::Untagged(UntaggedRepr { last, rsvd_ulp: [op.control(), a, b, c, d], qn, msn, mo })
+}
+
+/// The next MSN of each queue of one direction of a stream (RFC 5041 §4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    next: [Msn; 4],
+}
+
+impl SendCounters {
+    /// MSN 1 on every queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The MSN for a message on queue `qn`; the one after it gets the next.
+    ///
+    /// # Panics
+    /// When RDMAP has no such queue.
+    #[inline]
+    pub fn next(&mut self, qn: Qn) -> Msn {
+        let next = &mut self.next[qn.0 as usize];
+        let msn = *next;
+        *next = msn.next();
+        msn
+    }
+
+    /// Goes on with `msn` on queue `qn`: for tests of the wrap, and for a stream that is taken over.
+    ///
+    /// # Panics
+    /// When RDMAP has no such queue.
+    pub fn set(&mut self, qn: Qn, msn: Msn) {
+        self.next[qn.0 as usize] = msn;
+    }
+}
