@@ -1,1 +1,4 @@
-//! Placeholder.
+//! A software RNIC.
+#![deny(unsafe_code)]
+
+pub mod mem;

@@ -1,0 +1,32 @@
+//! Registered memory: regions, windows, the STags that name them, and the only code that touches their octets.
+//!
+//! Everything else of the crate is safe code. It asks [`MemTable`] whether an access is allowed and gets a [`Grant`],
+//! which nothing else can make: proof that a range lies in a live registration which the asker may use (RFC 5041 §7.1,
+//! RFC 5042 §6). Octets go in and out through the grant, or through [`send_vectored`] and [`recv_vectored`]; no
+//! reference to registered memory is ever made, because peers and other threads may write there at any time.
+//!
+//! A grant delays invalidation and deregistration of what it was given for. So it is held for one copy or one
+//! system call that does not block, never while waiting for anything, and a thread that holds one calls
+//! nothing of [`MemTable`] but the two checks.
+#![allow(unsafe_code)] // the one place where the crate does
+
+mod access;
+mod alloc;
+mod error;
+mod grant;
+mod io;
+mod map;
+mod region;
+mod slot;
+mod stag;
+mod status;
+mod table;
+mod window;
+
+pub use access::{Access, MemLimits, PdId, QpNum, RegionOptions};
+pub use error::MemError;
+pub use grant::{Grant, Misaligned};
+pub use io::{Piece, PieceMut, SendFlags, recv_vectored, send_vectored};
+pub use region::Region;
+pub use table::MemTable;
+pub use window::{BindWindow, Window};

@@ -1,0 +1,363 @@
+//! Memory regions: registered octets and their lifecycle (draft-hilland-rddp-verbs §7.2 to §7.4, §7.8).
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use rddp_ddp::{Stag, check_range};
+use rddp_rdmap::InvalidateError;
+
+use super::alloc::{self, Mapping};
+use super::slot::{Scope, SlotTable};
+use super::status::Status;
+use super::{Access, MemError, PdId, QpNum, RegionOptions, map};
+
+/// A registered range of memory.
+///
+/// The handle of the program that owns the memory. It lives until the last holder drops it; what peers may do ends with
+/// [`super::MemTable::deregister`]. Octets are read and written by copying, because a peer may change them at any
+/// time: no reference to them is given out.
+pub struct Region {
+    memory: Memory,
+    pd: PdId,
+    /// The only QP whose peer may use the STag.
+    qp: Option<QpNum>,
+    status: Status,
+    life: Mutex<Life>,
+}
+
+/// What may still happen to a region.
+struct Life {
+    registered: bool,
+    /// How many windows are bound to it.
+    windows: usize,
+}
+
+/// Whoever wants an STag invalid.
+#[derive(Clone, Copy)]
+pub(super) struct Revoker {
+    pub(super) pd: PdId,
+    pub(super) qp: QpNum,
+    /// The peer, by a Send with Invalidate; else a local work request.
+    pub(super) remote: bool,
+}
+
+impl Region {
+    pub(super) fn new(memory: Memory, pd: PdId, stag: Stag, access: Access, qp: Option<QpNum>) -> Self {
+        let life = Mutex::new(Life { registered: true, windows: 0 });
+        Self { memory, pd, qp, status: Status::new(stag, access), life }
+    }
+
+    /// The STag by which peers and work requests name it. Registering again changes it.
+    pub fn stag(&self) -> Stag {
+        self.status.stag()
+    }
+
+    /// The Tagged Offset of the first octet.
+    pub fn base_to(&self) -> u64 {
+        match self.access().contains(Access::ZERO_BASED) {
+            true => 0,
+            false => self.memory.ptr.addr().get() as u64,
+        }
+    }
+
+    /// How many octets it has.
+    pub fn len(&self) -> usize {
+        self.memory.len
+    }
+
+    /// Whether it has no octets at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whose QPs may use it.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// The rights to it.
+    pub fn access(&self) -> Access {
+        self.status.access()
+    }
+
+    /// Whether its STag is valid: neither invalidated nor deregistered.
+    pub fn is_valid(&self) -> bool {
+        self.status.is_valid()
+    }
+
+    /// Where the first octet is. Whoever reads or writes through it shares the octets with peers and this library.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.ptr.as_ptr()
+    }
+
+    /// Copies octets from `offset` on into `out`, also while the STag is invalid.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
+        let _alive = self.memory.hold()?;
+        let from = self.memory.at(offset, out.len())?;
+        // A loop that waits for an octet to change must see it change.
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: `at` found that many octets inside the range, `hold` keeps it mapped and readable, and no reference
+        // such as `out` covers octets of a region.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies `data` to `offset`, also while the STag is invalid.
+    pub fn write_at(&self, offset: usize, data: &[u8]) -> Result<(), MemError> {
+        let _alive = self.memory.hold()?;
+        let to = self.memory.at(offset, data.len())?;
+        if !self.memory.writable {
+            return Err(MemError::ReadOnly);
+        }
+        // SAFETY: `at` found that many octets inside the range; `hold` keeps it mapped, with write permission; and no
+        // reference such as `data` covers octets of a region.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Opens it for the first time.
+    pub(super) fn start(&self, slots: &SlotTable) {
+        let _life = self.life.lock();
+        self.open(self.stag(), self.access(), slots);
+    }
+
+    /// Opens its slot, which is closed. Only with `life` locked.
+    fn open(&self, stag: Stag, access: Access, slots: &SlotTable) {
+        self.status.set_valid(stag, access);
+        let scope = Scope {
+            base: self.base_to(),
+            len: self.memory.len as u64,
+            ptr: self.memory.ptr,
+            pd: self.pd,
+            qp: self.qp,
+            access,
+            window: false,
+        };
+        slots.open(stag, scope);
+    }
+
+    /// Makes the STag invalid (draft-hilland-rddp-verbs §7.8). Then no peer touches the octets any more.
+    pub(super) fn invalidate(
+        &self,
+        stag: Stag,
+        by: Revoker,
+        slots: &SlotTable,
+    ) -> Result<(), InvalidateError> {
+        let life = self.life.lock();
+        if !life.registered {
+            return Err(InvalidateError::Unknown);
+        }
+        if self.stag() != stag {
+            return Err(InvalidateError::Key);
+        }
+        if self.pd != by.pd || self.qp.is_some_and(|qp| qp != by.qp) {
+            return Err(InvalidateError::Pd);
+        }
+        if life.windows > 0 {
+            return Err(InvalidateError::WindowsBound);
+        }
+        // RFC 5042 §6.4.5: a peer may take away only what it alone was given.
+        if by.remote && !self.access().contains(Access::REMOTE_INVALIDATE) {
+            return Err(InvalidateError::Rights);
+        }
+        self.close(slots);
+        Ok(())
+    }
+
+    /// Ends the registration: nothing of ours touches the octets any more, ever.
+    pub(super) fn retire(&self, stag: Stag, slots: &SlotTable) -> Result<(), MemError> {
+        let mut life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+        match life.windows {
+            0 => self.end(&mut life, slots),
+            windows => return Err(MemError::WindowsBound { stag, windows }),
+        }
+        Ok(())
+    }
+
+    /// The same, whatever is bound to it. For when the table goes, after its windows.
+    pub(super) fn abandon(&self, slots: &SlotTable) {
+        self.end(&mut self.life.lock(), slots);
+    }
+
+    /// Valid again with these rights and the STag that `rekey` makes of the old one.
+    pub(super) fn reopen(
+        &self,
+        stag: Stag,
+        access: Access,
+        rekey: impl FnOnce() -> Result<Stag, MemError>,
+        slots: &SlotTable,
+    ) -> Result<Stag, MemError> {
+        access.check_region()?;
+        let life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+        if life.windows > 0 {
+            return Err(MemError::WindowsBound { stag, windows: life.windows });
+        }
+        // Who lent the memory for reading has promised no more than that.
+        if access.writes() && !self.memory.writable {
+            return Err(MemError::ReadOnly);
+        }
+        let changed = rekey()?;
+        self.close(slots);
+        self.open(changed, access, slots);
+        Ok(changed)
+    }
+
+    /// Counts one window more, if a window may have these rights to this range (draft-hilland-rddp-verbs §7.10.2);
+    /// gives the range's first octet.
+    pub(super) fn bind(
+        &self,
+        stag: Stag,
+        pd: PdId,
+        range: (u64, u64),
+        access: Access,
+    ) -> Result<NonNull<u8>, MemError> {
+        let mut life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+        if self.pd != pd {
+            return Err(MemError::OtherPd(stag));
+        }
+        if !self.is_valid() {
+            return Err(MemError::Invalid(stag));
+        }
+        if !self.access().contains(Access::BIND) {
+            return Err(MemError::NotBindable(stag));
+        }
+        access.check_window(self.access())?;
+        let (at, len) = range;
+        let offset = check_range(self.base_to(), self.memory.len as u64, at, len)
+            .map_err(|_| MemError::OutOfBounds { at, len })?;
+        let ptr = self.memory.at(offset as usize, len as usize)?;
+        life.windows += 1;
+        Ok(ptr)
+    }
+
+    /// Counts one window less.
+    pub(super) fn unbind(&self) {
+        self.life.lock().windows -= 1;
+    }
+
+    /// The lifecycle, locked, while the region is registered under this STag.
+    fn alive(&self, stag: Stag) -> Option<MutexGuard<'_, Life>> {
+        let life = self.life.lock();
+        (life.registered && self.stag() == stag).then_some(life)
+    }
+
+    /// Closes the slot if it is open. Only with `life` locked.
+    fn close(&self, slots: &SlotTable) {
+        if self.is_valid() {
+            slots.close(self.stag());
+            self.status.set_invalid();
+        }
+    }
+
+    fn end(&self, life: &mut Life, slots: &SlotTable) {
+        self.close(slots);
+        life.registered = false;
+        self.memory.give_back();
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("stag", &self.stag())
+            .field("base_to", &self.base_to())
+            .field("len", &self.len())
+            .field("pd", &self.pd)
+            .field("access", &self.access())
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The octets of a region, and who maps them.
+pub(super) struct Memory {
+    ptr: NonNull<u8>,
+    len: usize,
+    /// Mapped for writing too.
+    writable: bool,
+    backing: Backing,
+}
+
+enum Backing {
+    /// We do, as long as this lives.
+    Ours { _mapping: Mapping },
+    /// The program does, until deregistration.
+    Lent { live: RwLock<bool>, locked: bool },
+}
+
+// SAFETY: the octets belong to the process and not to a thread; they are reached only by copies through raw pointers.
+unsafe impl Send for Memory {}
+// SAFETY: as above; the rest is locks and values that do not change.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// A new mapping of our own.
+    pub(super) fn ours(len: usize, options: &RegionOptions) -> Result<Self, MemError> {
+        let mapping = Mapping::new(len, options)?;
+        let ptr = mapping.ptr();
+        if options.lock {
+            alloc::lock(ptr, len)?;
+        }
+        Ok(Self { ptr, len, writable: true, backing: Backing::Ours { _mapping: mapping } })
+    }
+
+    /// A range of the program's.
+    ///
+    /// # Safety
+    /// That of [`super::MemTable::register`].
+    pub(super) unsafe fn lent(
+        ptr: NonNull<u8>,
+        len: usize,
+        write: bool,
+        options: &RegionOptions,
+    ) -> Result<Self, MemError> {
+        map::require(ptr, len, write)?;
+        if options.populate {
+            alloc::populate(ptr, len, write)?;
+        }
+        if options.lock {
+            alloc::lock(ptr, len)?;
+        }
+        let backing = Backing::Lent { live: RwLock::new(true), locked: options.lock };
+        Ok(Self { ptr, len, writable: write, backing })
+    }
+
+    /// Where `len` octets from `offset` on are.
+    fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, MemError> {
+        if offset > self.len || len > self.len - offset {
+            return Err(MemError::OutOfBounds { at: offset as u64, len: len as u64 });
+        }
+        // SAFETY: `offset` is at most the length of one mapped range.
+        Ok(unsafe { self.ptr.add(offset) })
+    }
+
+    /// Keeps the octets mapped while they are copied.
+    fn hold(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, MemError> {
+        match &self.backing {
+            Backing::Ours { .. } => Ok(None),
+            Backing::Lent { live, .. } => {
+                let live = live.read();
+                if *live { Ok(Some(live)) } else { Err(MemError::Deregistered) }
+            }
+        }
+    }
+
+    /// From now on the program may do with its memory what it likes.
+    fn give_back(&self) {
+        if let Backing::Lent { live, locked } = &self.backing {
+            let was_live = std::mem::replace(&mut *live.write(), false);
+            if was_live && *locked {
+                alloc::unlock(self.ptr, self.len);
+            }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

@@ -1,0 +1,336 @@
+//! [`MemTable`]: all STags of one RNIC, and every question whether an access is allowed.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rddp_ddp::{RangeError, Stag, check_range};
+use rddp_rdmap::{AccessError, InvalidateError};
+
+use super::region::{Memory, Region, Revoker};
+use super::slot::{Pin, SlotTable};
+use super::stag::{StagSource, index};
+use super::{Access, BindWindow, Grant, MemError, MemLimits, PdId, QpNum, RegionOptions, Window};
+
+/// The regions and windows of one RNIC.
+///
+/// The two checks are lock-free and for every segment; all else takes locks. Methods that make an STag invalid wait for
+/// the grants of it that are out. When the table is dropped, so does that for all of them, and every registration ends.
+pub struct MemTable {
+    slots: SlotTable,
+    registry: Mutex<Registry>,
+    limit: usize,
+}
+
+/// Who has which index. Locked for moments only, and last: nothing else is locked under it.
+struct Registry {
+    objects: HashMap<u32, Object>,
+    stags: StagSource,
+    /// How many regions and windows each PD has.
+    of_pd: HashMap<PdId, usize>,
+    /// How many windows are bound on each QP.
+    windows_of_qp: HashMap<QpNum, usize>,
+}
+
+#[derive(Clone)]
+enum Object {
+    Region(Arc<Region>),
+    Window(Arc<Window>),
+}
+
+impl MemTable {
+    /// A table that holds nothing yet.
+    pub fn new(limits: MemLimits) -> Self {
+        let registry = Registry {
+            objects: HashMap::new(),
+            stags: StagSource::new(),
+            of_pd: HashMap::new(),
+            windows_of_qp: HashMap::new(),
+        };
+        let limit = limits.stags.min(MemLimits::MAX_STAGS);
+        Self { slots: SlotTable::new(), registry: Mutex::new(registry), limit }
+    }
+
+    /// Registers memory of the program's, which must be mapped with the rights that `access` needs (RFC 5042 §7.3).
+    ///
+    /// Touches no page unless the options say so, and costs the same for any length. `options.lock` ends with the
+    /// registration and does not nest.
+    ///
+    /// # Safety
+    /// From now until [`MemTable::deregister`] of it has returned `Ok`, or the table has been dropped,
+    /// - all of the range stays mapped with these rights and backed (a file is not cut short), and
+    /// - no Rust reference to octets of it is alive while peers or work requests may change them, nor an exclusive
+    ///   one at all: use raw pointers, atomics, or [`Region::read_at`] and [`Region::write_at`].
+    pub unsafe fn register(
+        &self,
+        pd: PdId,
+        ptr: NonNull<u8>,
+        len: usize,
+        access: Access,
+        options: &RegionOptions,
+    ) -> Result<Arc<Region>, MemError> {
+        access.check_region()?;
+        // SAFETY: the caller's word is what `lent` wants.
+        let memory = unsafe { Memory::lent(ptr, len, access.writes(), options) }?;
+        self.add_region(memory, pd, access, options)
+    }
+
+    /// Registers zeroed memory of our own, which stays mapped until the last handle and binding is gone.
+    pub fn allocate(
+        &self,
+        pd: PdId,
+        len: usize,
+        access: Access,
+        options: &RegionOptions,
+    ) -> Result<Arc<Region>, MemError> {
+        access.check_region()?;
+        self.add_region(Memory::ours(len, options)?, pd, access, options)
+    }
+
+    /// Ends a registration. Waits for placements in flight; after `Ok` nothing of ours touches the memory (but for
+    /// `read_at` and `write_at` of memory that is our own). Refused while windows are bound.
+    pub fn deregister(&self, stag: Stag) -> Result<(), MemError> {
+        let region = self.region(stag)?;
+        region.retire(stag, &self.slots)?;
+        self.remove(stag, region.pd());
+        Ok(())
+    }
+
+    /// Makes a region valid again, or changes its rights, under a new key, which is returned.
+    pub fn reregister(&self, stag: Stag, access: Access) -> Result<Stag, MemError> {
+        self.region(stag)?.reopen(stag, access, || self.registry.lock().stags.rekey(stag), &self.slots)
+    }
+
+    /// A window of this PD, bound to nothing yet.
+    pub fn allocate_window(&self, pd: PdId) -> Result<Arc<Window>, MemError> {
+        self.add(pd, |stag| {
+            let window = Arc::new(Window::new(pd, stag));
+            (Object::Window(window.clone()), window)
+        })
+    }
+
+    /// Binds a window and gives its new STag (draft-hilland-rddp-verbs §7.10.2).
+    pub fn bind(&self, request: &BindWindow) -> Result<Stag, MemError> {
+        let stag = request.window;
+        let window = self.window(stag)?;
+        let region = self.region(request.region)?;
+        let rekey = || match request.key {
+            Some(key) => Ok(Stag(stag.0 & !0xff | u32::from(key))),
+            None => self.registry.lock().stags.rekey(stag),
+        };
+        // Counted first, so that whoever unbinds it at once finds it counted.
+        *self.registry.lock().windows_of_qp.entry(request.qp).or_default() += 1;
+        let bound = window.bind(request, region, rekey, &self.slots);
+        if bound.is_err() {
+            self.unbound(Some(request.qp));
+        }
+        bound
+    }
+
+    /// Ends a window, bound or not. Waits for placements in flight.
+    pub fn deallocate_window(&self, stag: Stag) -> Result<(), MemError> {
+        let window = self.window(stag)?;
+        let bound_on = window.retire(stag, &self.slots)?;
+        self.unbound(bound_on);
+        self.remove(stag, window.pd());
+        Ok(())
+    }
+
+    /// May the peer of `qp` do `want` (one of [`Access::REMOTE`]) to `len` octets at `to`? For accesses of at least one
+    /// octet; those of none need no leave (RFC 5041 §5.2, RFC 5042 §6.3.5).
+    #[inline]
+    pub fn check_remote(
+        &self,
+        stag: Stag,
+        to: u64,
+        len: u64,
+        want: Access,
+        pd: PdId,
+        qp: QpNum,
+    ) -> Result<Grant, AccessError> {
+        // RFC 5041 §7.1: all of this before an octet is placed; the order decides which error the peer is told.
+        let pin = self.slots.pin(stag).ok_or(AccessError::Stag)?;
+        let scope = pin.scope();
+        // RFC 5041 §8.2: by PD for regions, by QP for windows and for regions that were given to one.
+        if (!scope.window && scope.pd != pd) || scope.qp.is_some_and(|only| only != qp) {
+            return Err(AccessError::Pd);
+        }
+        if want.is_empty() || !scope.access.intersection(Access::REMOTE).contains(want) {
+            return Err(AccessError::Rights);
+        }
+        grant(pin, to, len, want.writes())
+    }
+
+    /// May a work request of a QP in `pd` read, or `write`, `len` octets at `addr`? Regions only: a window is for the
+    /// peer (draft-hilland-rddp-verbs §7.10). Empty ranges need no leave.
+    #[inline]
+    pub fn check_local(
+        &self,
+        stag: Stag,
+        addr: u64,
+        len: u64,
+        write: bool,
+        pd: PdId,
+    ) -> Result<Grant, AccessError> {
+        let pin = self.slots.pin(stag).ok_or(AccessError::Stag)?;
+        let scope = pin.scope();
+        if scope.window {
+            return Err(AccessError::Stag);
+        }
+        if scope.pd != pd {
+            return Err(AccessError::Pd);
+        }
+        if write && !scope.access.contains(Access::LOCAL_WRITE) {
+            return Err(AccessError::Rights);
+        }
+        grant(pin, addr, len, write)
+    }
+
+    /// Makes an STag invalid for a work request of `qp`. Waits for placements in flight; one that is invalid already
+    /// stays so.
+    pub fn invalidate_local(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
+        self.invalidate(stag, Revoker { pd, qp, remote: false })
+    }
+
+    /// The same for a Send with Invalidate from the peer of `qp`, which needs [`Access::REMOTE_INVALIDATE`].
+    pub fn invalidate_remote(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
+        self.invalidate(stag, Revoker { pd, qp, remote: true })
+    }
+
+    /// How many regions and windows there are.
+    pub fn len(&self) -> usize {
+        self.registry.lock().objects.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of them belong to a PD: it cannot go before they have.
+    pub fn objects_of(&self, pd: PdId) -> usize {
+        self.registry.lock().of_pd.get(&pd).copied().unwrap_or(0)
+    }
+
+    /// How many windows are bound on a QP: it cannot go before they have.
+    pub fn windows_of(&self, qp: QpNum) -> usize {
+        self.registry.lock().windows_of_qp.get(&qp).copied().unwrap_or(0)
+    }
+
+    fn invalidate(&self, stag: Stag, by: Revoker) -> Result<(), InvalidateError> {
+        match self.object(stag).ok_or(InvalidateError::Unknown)? {
+            Object::Region(region) => region.invalidate(stag, by, &self.slots),
+            Object::Window(window) => {
+                let bound_on = window.invalidate(stag, by, &self.slots)?;
+                self.unbound(bound_on);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_region(
+        &self,
+        memory: Memory,
+        pd: PdId,
+        access: Access,
+        options: &RegionOptions,
+    ) -> Result<Arc<Region>, MemError> {
+        let region = self.add(pd, |stag| {
+            let region = Arc::new(Region::new(memory, pd, stag, access, options.qp));
+            (Object::Region(region.clone()), region)
+        })?;
+        region.start(&self.slots);
+        Ok(region)
+    }
+
+    /// Gives what `make` makes an STag and a closed slot.
+    fn add<T>(&self, pd: PdId, make: impl FnOnce(Stag) -> (Object, T)) -> Result<T, MemError> {
+        let mut registry = self.registry.lock();
+        if registry.objects.len() >= self.limit {
+            return Err(MemError::TooManyStags { limit: self.limit });
+        }
+        self.slots.reserve();
+        let stag = registry.stags.draw(|index| self.slots.is_vacant(index))?;
+        self.slots.insert(stag);
+        let (object, handle) = make(stag);
+        registry.objects.insert(index(stag), object);
+        *registry.of_pd.entry(pd).or_default() += 1;
+        Ok(handle)
+    }
+
+    /// Takes back the STag of something that has ended.
+    fn remove(&self, stag: Stag, pd: PdId) {
+        let mut registry = self.registry.lock();
+        registry.objects.remove(&index(stag));
+        self.slots.remove(stag);
+        decrement(&mut registry.of_pd, pd);
+    }
+
+    /// One window less on a QP.
+    fn unbound(&self, qp: Option<QpNum>) {
+        if let Some(qp) = qp {
+            decrement(&mut self.registry.lock().windows_of_qp, qp);
+        }
+    }
+
+    fn object(&self, stag: Stag) -> Option<Object> {
+        self.registry.lock().objects.get(&index(stag)).cloned()
+    }
+
+    fn region(&self, stag: Stag) -> Result<Arc<Region>, MemError> {
+        match self.object(stag) {
+            Some(Object::Region(region)) => Ok(region),
+            _ => Err(MemError::UnknownStag(stag)),
+        }
+    }
+
+    fn window(&self, stag: Stag) -> Result<Arc<Window>, MemError> {
+        match self.object(stag) {
+            Some(Object::Window(window)) => Ok(window),
+            _ => Err(MemError::UnknownStag(stag)),
+        }
+    }
+}
+
+impl Drop for MemTable {
+    fn drop(&mut self) {
+        let (regions, windows): (Vec<_>, Vec<_>) =
+            self.registry.get_mut().objects.drain().map(|(_, object)| object).partition(Object::is_region);
+        for object in windows.into_iter().chain(regions) {
+            match object {
+                Object::Window(window) => window.abandon(&self.slots),
+                Object::Region(region) => region.abandon(&self.slots),
+            }
+        }
+    }
+}
+
+impl Object {
+    fn is_region(&self) -> bool {
+        matches!(self, Object::Region(_))
+    }
+}
+
+/// The last check, and what the others lead to.
+#[inline]
+fn grant(pin: Pin, to: u64, len: u64, writable: bool) -> Result<Grant, AccessError> {
+    let scope = pin.scope();
+    let offset = check_range(scope.base, scope.len, to, len).map_err(|fault| match fault {
+        RangeError::Wrap => AccessError::Wrap,
+        RangeError::Bounds => AccessError::Bounds,
+    })?;
+    // SAFETY: the range is inside the scope, whose length is a region's and so a usize; and a scope with a right that
+    // writes is of memory mapped so.
+    Ok(unsafe { Grant::new(pin, offset as usize, len as usize, writable) })
+}
+
+/// One less, and forgotten at none.
+fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+    if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}

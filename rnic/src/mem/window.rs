@@ -1,0 +1,164 @@
+//! Memory windows: part of a region lent to the peer of one QP (draft-hilland-rddp-verbs §7.10).
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rddp_ddp::Stag;
+use rddp_rdmap::InvalidateError;
+
+use super::region::{Region, Revoker};
+use super::slot::{Scope, SlotTable};
+use super::status::Status;
+use super::{Access, MemError, PdId, QpNum};
+
+/// A memory window. Its STag names nothing until it is bound, and then only for the peer of the QP it was bound on.
+pub struct Window {
+    pd: PdId,
+    status: Status,
+    life: Mutex<Life>,
+}
+
+enum Life {
+    Unbound,
+    Bound { region: Arc<Region>, qp: QpNum },
+    Deallocated,
+}
+
+/// What a window is to be bound to.
+#[derive(Clone, Copy, Debug)]
+pub struct BindWindow {
+    /// The window, unbound.
+    pub window: Stag,
+    /// The region, which must be valid and have the right [`Access::BIND`].
+    pub region: Stag,
+    /// The first octet, by the region's Tagged Offset.
+    pub addr: u64,
+    /// How many octets.
+    pub len: u64,
+    /// Remote rights, [`Access::REMOTE_INVALIDATE`] and [`Access::ZERO_BASED`] only.
+    pub access: Access,
+    /// The PD of the QP.
+    pub pd: PdId,
+    /// The QP that asks, and whose peer may use the window.
+    pub qp: QpNum,
+    /// The new key; one that the peer cannot guess when `None`.
+    pub key: Option<u8>,
+}
+
+impl Window {
+    pub(super) fn new(pd: PdId, stag: Stag) -> Self {
+        Self { pd, status: Status::new(stag, Access::empty()), life: Mutex::new(Life::Unbound) }
+    }
+
+    /// Its STag. Binding changes it.
+    pub fn stag(&self) -> Stag {
+        self.status.stag()
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// The rights of the last binding.
+    pub fn access(&self) -> Access {
+        self.status.access()
+    }
+
+    /// Whether it is bound.
+    pub fn is_valid(&self) -> bool {
+        self.status.is_valid()
+    }
+
+    /// Binds it to `region` under the STag that `rekey` makes.
+    pub(super) fn bind(
+        &self,
+        request: &BindWindow,
+        region: Arc<Region>,
+        rekey: impl FnOnce() -> Result<Stag, MemError>,
+        slots: &SlotTable,
+    ) -> Result<Stag, MemError> {
+        let &BindWindow { window, addr, len, access, pd, qp, .. } = request;
+        let mut life = self.alive(window).ok_or(MemError::UnknownStag(window))?;
+        if self.pd != pd {
+            return Err(MemError::OtherPd(window));
+        }
+        if !matches!(*life, Life::Unbound) {
+            return Err(MemError::AlreadyBound(window));
+        }
+        let stag = rekey()?;
+        let ptr = region.bind(request.region, pd, (addr, len), access)?;
+        let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
+        *life = Life::Bound { region, qp };
+        self.status.set_valid(stag, access);
+        slots.open(stag, Scope { base, len, ptr, pd, qp: Some(qp), access, window: true });
+        Ok(stag)
+    }
+
+    /// Unbinds it, which makes its STag invalid (draft-hilland-rddp-verbs §7.10.6.3). Gives the QP that it was
+    /// bound on; nothing happens to one that is not bound.
+    pub(super) fn invalidate(
+        &self,
+        stag: Stag,
+        by: Revoker,
+        slots: &SlotTable,
+    ) -> Result<Option<QpNum>, InvalidateError> {
+        let mut life = self.life.lock();
+        match *life {
+            Life::Deallocated => return Err(InvalidateError::Unknown),
+            _ if self.stag() != stag => return Err(InvalidateError::Key),
+            Life::Bound { qp, .. } if qp != by.qp => return Err(InvalidateError::Pd),
+            Life::Bound { .. } if by.remote && !self.access().contains(Access::REMOTE_INVALIDATE) => {
+                return Err(InvalidateError::Rights);
+            }
+            Life::Unbound if self.pd != by.pd => return Err(InvalidateError::Pd),
+            _ => {}
+        }
+        Ok(self.replace(&mut life, Life::Unbound, slots))
+    }
+
+    /// Ends it, bound or not. Gives the QP that it was bound on.
+    pub(super) fn retire(&self, stag: Stag, slots: &SlotTable) -> Result<Option<QpNum>, MemError> {
+        let mut life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+        Ok(self.replace(&mut life, Life::Deallocated, slots))
+    }
+
+    /// The same under whatever STag it has. For when the table goes.
+    pub(super) fn abandon(&self, slots: &SlotTable) {
+        self.replace(&mut self.life.lock(), Life::Deallocated, slots);
+    }
+
+    /// The lifecycle, locked, while the window has this STag.
+    fn alive(&self, stag: Stag) -> Option<MutexGuard<'_, Life>> {
+        let life = self.life.lock();
+        (!matches!(*life, Life::Deallocated) && self.stag() == stag).then_some(life)
+    }
+
+    /// Lets go of the region, once nobody uses the window's octets any more.
+    fn replace(&self, life: &mut Life, next: Life, slots: &SlotTable) -> Option<QpNum> {
+        if self.is_valid() {
+            slots.close(self.stag());
+            self.status.set_invalid();
+        }
+        match std::mem::replace(life, next) {
+            Life::Bound { region, qp } => {
+                region.unbind();
+                Some(qp)
+            }
+            Life::Unbound | Life::Deallocated => None,
+        }
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window")
+            .field("stag", &self.stag())
+            .field("pd", &self.pd)
+            .field("access", &self.access())
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}
