@@ -10,7 +10,7 @@ pub enum MpaError {
     Closed = 1,
     /// The CRC received does not match that of the FPDU.
     Crc = 2,
-    /// A marker and the ULPDU_Length fields disagree on where the FPDU began.
+    /// A marker and the `ULPDU_Length` fields disagree on where the FPDU began.
     Marker = 3,
     /// A Request or Reply frame that is none.
     Startup = 4,

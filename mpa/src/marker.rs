@@ -27,7 +27,7 @@ impl Layout {
         Self { first, wire_len: fpdu_len + MARKER_LEN * markers }
     }
 
-    /// Where ULPDU_Length begins: behind the marker if the FPDU opens with one.
+    /// Where `ULPDU_Length` begins: behind the marker if the FPDU opens with one.
     pub(crate) fn length_at(&self) -> usize {
         if self.first == 0 { MARKER_LEN } else { 0 }
     }
@@ -37,7 +37,7 @@ impl Layout {
         (self.first..self.wire_len).step_by(MARKER_SPACING).map(move |at| (at, self.pointer(at)))
     }
 
-    /// FPDUPTR of the marker at `at`: the way back to ULPDU_Length, 0 for a marker in front of it.
+    /// FPDUPTR of the marker at `at`: the way back to `ULPDU_Length`, 0 for a marker in front of it.
     ///
     /// It fits 16 bits for every ULPDU that a sender may form; for longer ones it is cut to them.
     fn pointer(&self, at: usize) -> u16 {
@@ -45,7 +45,7 @@ impl Layout {
     }
 
     /// Closes the gaps that the markers leave in `fpdu`, up to where a stretch of octets that began behind
-    /// ULPDU_Length would then end.
+    /// `ULPDU_Length` would then end.
     pub(crate) fn close_gaps(&self, fpdu: &mut [u8], end: usize) {
         let mut to = if self.first == 0 { MARKER_SPACING } else { self.first };
         let mut from = to + MARKER_LEN;

@@ -42,7 +42,7 @@ pub enum Step {
 /// The FPDU at the front of a stream, as its length field announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peek {
-    /// Octets of the ULPDU, which begins behind the two octets of ULPDU_Length.
+    /// Octets of the ULPDU, which begins behind the two octets of `ULPDU_Length`.
     pub ulpdu_len: usize,
     /// Octets of the FPDU.
     pub fpdu_len: usize,
@@ -73,12 +73,10 @@ pub enum FpduError {
         want: u16,
     },
     /// The peer closed in the middle of an FPDU.
-    #[error("the stream ended {have} octets into an FPDU, {total} are needed")]
+    #[error("the stream ended {have} octets into an FPDU")]
     Truncated {
         /// What came of it.
         have: usize,
-        /// As [`Step::Need`] says.
-        total: usize,
     },
 }
 
@@ -215,7 +213,7 @@ impl Deframer {
 
     /// Takes an FPDU that the caller received piecewise, its payload elsewhere. Without markers only.
     ///
-    /// `crc` is that of ULPDU_Length, ULPDU and pad, and is not looked at when CRCs are off; `field` is the CRC
+    /// `crc` is that of `ULPDU_Length`, ULPDU and pad, and is not looked at when CRCs are off; `field` is the CRC
     /// field as it came. The FPDU counts as used.
     ///
     /// # Errors
@@ -245,20 +243,7 @@ impl Deframer {
             return Err(error);
         }
         // RFC 5044 §8: code 1 covers a FIN that comes too early.
-        if rest.is_empty() {
-            Ok(())
-        } else {
-            Err(FpduError::Truncated { have: rest.len(), total: self.total(rest) })
-        }
-    }
-
-    fn total(&self, stream: &[u8]) -> usize {
-        if !self.framing.markers {
-            return length(stream).map_or(MIN_FPDU, fpdu_len);
-        }
-        let shortest = Layout::new(self.position, MIN_FPDU);
-        let ulpdu_len = stream.get(shortest.length_at()..).and_then(length).unwrap_or(0);
-        Layout::new(self.position, fpdu_len(ulpdu_len)).wire_len
+        if rest.is_empty() { Ok(()) } else { Err(FpduError::Truncated { have: rest.len() }) }
     }
 }
 

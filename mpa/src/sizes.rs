@@ -8,7 +8,7 @@ pub const MIN_MULPDU: usize = 128;
 pub const MARKER_SPACING: usize = 512;
 /// Octets of a marker (RFC 5044 §4.2).
 pub const MARKER_LEN: usize = 4;
-/// Octets of the ULPDU_Length field.
+/// Octets of the `ULPDU_Length` field.
 pub const LENGTH_LEN: usize = 2;
 /// Octets of the CRC field.
 pub const CRC_LEN: usize = 4;

@@ -18,7 +18,7 @@ use crate::sizes::{CRC_LEN, fpdu_len, pad_len};
 /// let mut framer = Framer::new(Framing { crc: true, markers: true });
 /// let mut out = Vec::new();
 /// framer.emit(b"header", 600, |_offset, dst| dst.fill(7), &mut out);
-/// assert_eq!(out[..6], [0, 0, 0, 0, 0x02, 0x5e]);    // the first marker, then ULPDU_Length
+/// assert_eq!(out[..6], [0, 0, 0, 0, 0x02, 0x5e]);    // the first marker, then `ULPDU_Length`
 /// assert_eq!(out[512..516], [0, 0, 0x01, 0xfc]);     // the second one points 508 octets back
 /// assert_eq!(framer.position(), out.len() as u64);
 /// ```
@@ -146,7 +146,7 @@ impl Framer {
 
     /// What follows the ULPDU of an FPDU that is sent as a gather list: pad and CRC. Without markers only.
     ///
-    /// `crc` is that of ULPDU_Length and the ULPDU, as the octets will be sent; it is not looked at when CRCs are
+    /// `crc` is that of `ULPDU_Length` and the ULPDU, as the octets will be sent; it is not looked at when CRCs are
     /// off. The FPDU counts as made.
     #[inline]
     pub fn trailer(&mut self, ulpdu_len: usize, crc: u32) -> Trailer {

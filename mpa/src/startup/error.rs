@@ -1,6 +1,6 @@
 //! Why a startup failed.
 
-use super::{MAX_PRIVATE_DATA, Revision, RtrSet};
+use super::{MAX_PRIVATE_DATA, RtrSet};
 use crate::error::MpaError;
 
 /// What the peer did. The connection is over; the local program is told why.
@@ -13,10 +13,10 @@ pub enum StartupError {
     /// The other role's frame: both ends are initiators, or both are responders.
     #[error("the peer's startup frame is that of this end's own role")]
     WrongRole,
-    /// PD_Length is beyond the limit.
+    /// `PD_Length` is beyond the limit.
     #[error("the peer announces {len} octets of private data, {MAX_PRIVATE_DATA} are allowed")]
     PrivateDataTooLong {
-        /// PD_Length.
+        /// `PD_Length`.
         len: u16,
     },
     /// A revision that is not supported.
@@ -29,15 +29,10 @@ pub enum StartupError {
     #[error("the peer answered an enhanced Request with a plain Reply")]
     UnenhancedReply,
     /// An enhanced Reply to a plain Request.
-    #[error("the peer answered a plain Request of revision {} with an enhanced Reply of revision {}", *.asked as u8, *.got as u8)]
-    RevisionMismatch {
-        /// Of the Request.
-        asked: Revision,
-        /// Of the Reply.
-        got: Revision,
-    },
+    #[error("the peer answered a plain Request with an enhanced Reply")]
+    RevisionMismatch,
     /// One end is for peer-to-peer, the other is not.
-    #[error("the peer's Reply is {} a peer-to-peer connection, the Request was not of that mind", if *.got { "for" } else { "against" })]
+    #[error("{}", if *.got { MADE_PEER_TO_PEER } else { NOT_PEER_TO_PEER })]
     ConnectionModel {
         /// Whether the Reply is for peer-to-peer.
         got: bool,
@@ -69,6 +64,11 @@ pub enum StartupError {
         enhanced: bool,
     },
 }
+
+const MADE_PEER_TO_PEER: &str =
+    "the peer's Reply makes the connection peer-to-peer, which the Request did not ask for";
+const NOT_PEER_TO_PEER: &str =
+    "the peer's Reply does not take up the peer-to-peer connection that was asked for";
 
 impl StartupError {
     /// The code to report locally (RFC 5044 §8, RFC 6581 §8).

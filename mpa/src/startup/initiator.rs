@@ -127,9 +127,7 @@ impl Initiator {
     fn check_revision(&self, reply: &Frame<'_>) -> Result<(), StartupError> {
         match (self.is_enhanced(), reply.enhanced.is_some()) {
             (true, false) => Err(StartupError::UnenhancedReply),
-            (false, true) => {
-                Err(StartupError::RevisionMismatch { asked: self.config.revision, got: reply.revision })
-            }
+            (false, true) => Err(StartupError::RevisionMismatch),
             (true, true) | (false, false) => Ok(()),
         }
     }
