@@ -1,4 +1,5 @@
 //! Every MPA vector of `tests/vectors/vectors.json`: positive, negative and computed.
+#![allow(clippy::unwrap_used)] // in tests
 
 mod crc;
 mod fpdu;

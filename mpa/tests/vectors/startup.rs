@@ -139,7 +139,7 @@ fn initiator_for(vector: &Value) -> Initiator {
 
 /// The same verdict however the octets come, and never before it is certain.
 fn is_refused(vector: &Value, octets: &[u8]) {
-    let error = refusal(vector, octets).expect(name(vector));
+    let error = refusal(vector, octets).unwrap_or_else(|| panic!("{}", name(vector)));
     for cut in 0..octets.len() {
         let early = refusal(vector, &octets[..cut]);
         assert!(

@@ -1,0 +1,168 @@
+//! CRC, markers, revision and rejection, as both ends see them.
+
+use rddp_mpa::{Framing, Initiator, InitiatorStep, Revision, StartupConfig, StartupError};
+
+use crate::{client_server, depths, reply_frame, request, startup};
+
+// RFC 5044 §7.1.1: every combination of C and M at both ends, in both revisions.
+#[test]
+fn both_ends_agree_on_crc_and_markers() {
+    for bits in 0..32 {
+        let on = |bit: u32| bits & 1 << bit != 0;
+        let revision = if on(4) { Revision::Two } else { Revision::One };
+        let initiator = StartupConfig { revision, crc: on(0), markers: on(1), ..StartupConfig::default() };
+        let responder = StartupConfig { crc: on(2), markers: on(3), ..StartupConfig::default() };
+        let (at_initiator, at_responder) = startup(&initiator, &responder);
+        let to_responder = Framing { crc: on(0) || on(2), markers: on(3) };
+        let to_initiator = Framing { crc: on(0) || on(2), markers: on(1) };
+        assert_eq!((at_initiator.tx(), at_responder.rx()), (to_responder, to_responder));
+        assert_eq!((at_responder.tx(), at_initiator.rx()), (to_initiator, to_initiator));
+        assert_eq!((at_initiator.revision, at_responder.revision), (revision, revision));
+        assert_eq!((at_initiator.enhanced, at_responder.enhanced), (on(4), on(4)));
+    }
+}
+
+// RFC 5044 §4.4: CRCs unless an administrator said otherwise.
+#[test]
+fn crcs_are_asked_for_by_default() {
+    assert!(StartupConfig::default().crc);
+    let none = StartupConfig { crc: false, ..StartupConfig::default() };
+    assert!(startup(&StartupConfig::default(), &none).1.crc);
+    assert!(startup(&none, &StartupConfig::default()).0.crc);
+    assert!(!startup(&none, &none).0.crc);
+}
+
+// RFC 5044 §7.1.1: C in the Reply echoes the Request's.
+#[test]
+fn the_reply_says_what_will_be_done() {
+    let none = StartupConfig { crc: false, ..client_server() };
+    let initiator = Initiator::new(&client_server(), b"").unwrap();
+    let (reply, _) = request(initiator.request()).accept(&none, b"").unwrap();
+    assert_eq!(reply[16..20], [0x50, 2, 0, 4]);
+}
+
+// RFC 6581 §6, §10: a Request of revision 1 is answered in revision 1, whatever the responder could do.
+#[test]
+fn a_plain_request_gets_a_plain_reply() {
+    let initiator = StartupConfig { revision: Revision::One, ird: 3, ord: 5, ..StartupConfig::default() };
+    let responder = StartupConfig { ird: 7, ord: 9, ..StartupConfig::default() };
+    let (reply, _) =
+        request(Initiator::new(&initiator, b"").unwrap().request()).accept(&responder, b"no").unwrap();
+    assert_eq!(reply, b"MPA ID Rep Frame\x40\x01\0\x02no");
+    let (at_initiator, at_responder) = startup(&initiator, &responder);
+    // No depths were exchanged: each end keeps its own, and no RTR is due.
+    assert_eq!((at_initiator.ird, at_initiator.ord, at_initiator.rtr), (3, 5, None));
+    assert_eq!((at_responder.ird, at_responder.ord, at_responder.rtr), (7, 9, None));
+    assert_eq!((at_initiator.peer_ird, at_responder.peer_ord), (None, None));
+}
+
+// RFC 6581 §6: revision 2 without S is revision 1 in all but the number.
+#[test]
+fn a_plain_request_of_revision_two_gets_a_plain_reply_of_revision_two() {
+    let request = request(b"MPA ID Req Frame\x40\x02\0\x03ulp");
+    assert_eq!((request.enhanced, &request.private_data[..]), (false, &b"ulp"[..]));
+    let (reply, settled) = request.accept(&StartupConfig::default(), b"").unwrap();
+    assert_eq!(reply, b"MPA ID Rep Frame\x40\x02\0\0");
+    assert_eq!((settled.revision, settled.enhanced), (Revision::Two, false));
+}
+
+// RFC 6581 §10: enhanced for enhanced, else the peer does not know how.
+#[test]
+fn a_plain_reply_to_an_enhanced_request_suggests_revision_one() {
+    for reply in
+        [b"MPA ID Rep Frame\x40\x01\0\0", b"MPA ID Rep Frame\x50\x01\0\0", b"MPA ID Rep Frame\x40\x02\0\0"]
+    {
+        let error = Initiator::new(&StartupConfig::default(), b"").unwrap().handle(reply).unwrap_err();
+        assert_eq!(error, StartupError::UnenhancedReply);
+        assert!(error.retry_with_revision_one());
+        assert_eq!(error.terminate(), None);
+    }
+}
+
+// RFC 6581 §10: a plain Request is never answered by an enhanced Reply.
+#[test]
+fn an_enhanced_reply_to_a_plain_request_is_refused() {
+    let plain = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
+    let error = Initiator::new(&plain, b"").unwrap().handle(&reply_frame(depths(1, 1))).unwrap_err();
+    assert_eq!(error, StartupError::RevisionMismatch);
+    assert!(!error.retry_with_revision_one());
+}
+
+// RFC 5044 §7.1.1: a Reply of a revision that one can work with is as good as one's own.
+#[test]
+fn a_plain_reply_of_revision_two_to_a_plain_request_is_taken() {
+    let plain = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
+    let mut initiator = Initiator::new(&plain, b"").unwrap();
+    let Ok(InitiatorStep::Accepted { negotiated, .. }) = initiator.handle(b"MPA ID Rep Frame\x00\x02\0\0")
+    else {
+        panic!("accepted");
+    };
+    assert_eq!((negotiated.revision, negotiated.enhanced), (Revision::Two, false));
+}
+
+// RFC 5044 §7.1.2 rules 2 and 3: R, with the ULP's reason.
+#[test]
+fn a_rejection_carries_private_data() {
+    for private_data in [&b""[..], b"busy"] {
+        let config = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
+        let mut initiator = Initiator::new(&config, b"").unwrap();
+        let reply = request(initiator.request()).reject(&config, private_data).unwrap();
+        assert_eq!(reply[16..18], [0x60, 1]);
+        let rejected = InitiatorStep::Rejected {
+            private_data: private_data.to_vec(),
+            peer_ird: None,
+            peer_ord: None,
+            used: reply.len(),
+        };
+        assert_eq!(initiator.handle(&reply), Ok(rejected));
+    }
+}
+
+// RFC 6581 §9.1, §10: an enhanced Request is rejected in kind; the ORD is what the responder would have wanted.
+#[test]
+fn an_enhanced_rejection_carries_depths() {
+    let mut initiator =
+        Initiator::new(&StartupConfig { ird: 2, ord: 4, ..StartupConfig::default() }, b"").unwrap();
+    let config = StartupConfig { ird: 16, ord: 12, max_ird: 16, ..StartupConfig::default() };
+    let reply = request(initiator.request()).reject(&config, b"busy").unwrap();
+    assert_eq!(reply, b"MPA ID Rep Frame\x70\x02\0\x08\x80\x04\x40\x0cbusy");
+    let rejected = InitiatorStep::Rejected {
+        private_data: b"busy".to_vec(),
+        peer_ird: Some(4),
+        peer_ord: Some(12),
+        used: reply.len(),
+    };
+    assert_eq!(initiator.handle(&reply), Ok(rejected));
+}
+
+// RFC 6581 §9.1: in a rejection too, 0x3FFF is answered by itself, and never said otherwise.
+#[test]
+fn a_rejection_says_no_depth_that_was_not_asked_for() {
+    let config = StartupConfig { ord: u16::MAX, ..StartupConfig::default() };
+    let told = |ird, ord| {
+        let octets = crate::request_frame(depths(ird, ord));
+        let data = crate::data_of(&request(&octets).reject(&config, b"").unwrap());
+        (data.ird, data.ord)
+    };
+    assert_eq!(told(0x3fff, 0x3fff), (0x3fff, 0x3fff));
+    assert_eq!(told(1, 1), (1, 0x3ffe));
+}
+
+// A rejection is understood from a responder that does not know RFC 6581, and one may not retry on it.
+#[test]
+fn a_plain_rejection_of_an_enhanced_request_is_a_rejection() {
+    let mut initiator = Initiator::new(&StartupConfig::default(), b"").unwrap();
+    let step = initiator.handle(b"MPA ID Rep Frame\x60\x01\0\x02no");
+    assert!(matches!(step, Ok(InitiatorStep::Rejected { peer_ird: None, .. })), "{step:?}");
+}
+
+// A Reply of siw, and a Request of siw: no CRC, no markers, S without A, depths of 1.
+#[test]
+fn siw_is_understood() {
+    let request = request(b"MPA ID Req Frame\x10\x02\0\x04\0\x01\0\x01");
+    let (reply, settled) = request.accept(&StartupConfig::default(), b"").unwrap();
+    assert_eq!(reply, b"MPA ID Rep Frame\x50\x02\0\x04\0\x01\0\x01");
+    assert_eq!((settled.ird, settled.ord, settled.rtr), (1, 1, None));
+    let none = StartupConfig { crc: false, ..StartupConfig::default() };
+    assert_eq!(request.accept(&none, b"").unwrap().0, b"MPA ID Rep Frame\x10\x02\0\x04\0\x01\0\x01");
+}
