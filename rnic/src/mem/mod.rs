@@ -23,6 +23,9 @@ mod status;
 mod table;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub use access::{Access, MemLimits, PdId, QpNum, RegionOptions};
 pub use error::MemError;
 pub use grant::{Grant, Misaligned};

@@ -23,11 +23,16 @@ pub(super) struct StagSource {
     random: Random,
     /// Given out in this generation and in the one before.
     recent: [IndexSet; 2],
+    generation: usize,
 }
 
 impl StagSource {
     pub(super) fn new() -> Self {
-        Self { random: Random::new(), recent: [IndexSet::new(), IndexSet::new()] }
+        Self::with_generation(GENERATION)
+    }
+
+    fn with_generation(generation: usize) -> Self {
+        Self { random: Random::new(), recent: [IndexSet::new(), IndexSet::new()], generation }
     }
 
     /// A new STag whose index `usable` agrees to. About half of all indices must be usable, or this takes long.
@@ -54,7 +59,7 @@ impl StagSource {
     }
 
     fn note(&mut self, index: u32) {
-        if self.recent[0].len == GENERATION {
+        if self.recent[0].len == self.generation {
             self.recent.swap(0, 1);
             self.recent[0] = IndexSet::new();
         }
@@ -157,17 +162,27 @@ mod tests {
     /// RFC 5042 §6.1.1: a freed STag comes back as late as possible.
     #[test]
     fn an_index_is_not_reused_before_a_generation_has_passed() {
-        let mut source = StagSource::new();
+        const GENERATION: usize = 1_000;
+        let mut source = StagSource::with_generation(GENERATION);
         let first = index(source.draw(|_| true).unwrap());
-        for _ in 1..GENERATION {
-            source.draw(|candidate| candidate != first).unwrap();
-        }
-        assert!(source.recent.iter().any(|set| set.contains(first)));
-        for _ in 0..GENERATION {
+        let is_kept = |source: &StagSource| source.recent.iter().any(|set| set.contains(first));
+        for _ in 0..2 * GENERATION - 1 {
+            assert!(is_kept(&source));
             assert_ne!(index(source.draw(|_| true).unwrap()), first);
         }
         source.draw(|_| true).unwrap();
-        assert!(!source.recent.iter().any(|set| set.contains(first)), "free again after two generations");
+        assert!(!is_kept(&source), "free again after two generations");
+    }
+
+    #[test]
+    fn an_index_of_late_is_passed_over() {
+        let mut source = StagSource::new();
+        source.random = Random { octets: [0; 256], used: 0 };
+        for (at, index) in [(0, 0x0000_0100_u32), (4, 0x0000_01ff), (8, 0x0000_0200)] {
+            source.random.octets[at..at + 4].copy_from_slice(&index.to_ne_bytes());
+        }
+        assert_eq!(source.draw(|_| true).unwrap(), Stag(0x100));
+        assert_eq!(source.draw(|_| true).unwrap(), Stag(0x200));
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! What the hot paths cost. Run with `cargo test --release -p rddp-rnic mem::tests::cost -- --ignored --nocapture`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::*;
+use crate::mem::alloc::Mapping;
+
+/// Nanoseconds of one call, the least of several runs.
+fn nanoseconds(calls: u32, mut call: impl FnMut(u32)) -> f64 {
+    (0..7)
+        .map(|_| {
+            let start = Instant::now();
+            (0..calls).for_each(&mut call);
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+#[ignore = "measures"]
+fn checks_of_one_and_of_many_regions() {
+    for count in [1_usize, 100, 10_000] {
+        let table = table();
+        let regions: Vec<_> = (0..count).map(|_| allocate(&table, 4096, ALL)).collect();
+        let asked: Vec<_> = regions.iter().map(|region| (region.stag(), region.base_to())).collect();
+        let check = nanoseconds(2_000_000, |turn| {
+            let (stag, to) = asked[turn as usize % asked.len()];
+            let _ = black_box(table.check_remote(stag, to + 64, 1448, Access::REMOTE_WRITE, PD, QP));
+        });
+        println!("check_remote and drop of the grant, {count} regions: {check:.1} ns");
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn registration_and_invalidation() {
+    let table = table();
+    let memory = Mapping::new(1 << 30, &RegionOptions::default()).unwrap();
+    let options = RegionOptions::default();
+    for len in [4096, 1 << 30] {
+        let cost = nanoseconds(2_000, |_| {
+            // SAFETY: mapped until the end of the test, without references.
+            let region = unsafe { table.register(PD, memory.ptr(), len, ALL, &options) }.unwrap();
+            table.deregister(region.stag()).unwrap();
+        });
+        println!("register and deregister of {len} octets: {cost:.0} ns");
+    }
+    let region = allocate(&table, 4096, ALL);
+    let cost = nanoseconds(100_000, |_| {
+        let stag = region.stag();
+        table.invalidate_remote(stag, PD, QP).unwrap();
+        table.reregister(stag, ALL).unwrap();
+    });
+    println!("invalidate and reregister: {cost:.0} ns");
+    drop(table);
+}
+
+#[test]
+#[ignore = "measures"]
+fn copies_with_and_without_crc() {
+    let table = table();
+    let region = allocate(&table, 4 << 20, ALL);
+    let len = 64 << 10;
+    let mut buffer = vec![1; len];
+    let grant = |turn: u32| {
+        let to = region.base_to() + u64::from(turn % 64) * len as u64;
+        table.check_local(region.stag(), to, len as u64, true, PD).unwrap()
+    };
+    let report = |what: &str, ns: f64| println!("{what}: {:.1} GB/s", len as f64 / ns);
+    report("place", nanoseconds(20_000, |turn| grant(turn).place(0, black_box(&buffer))));
+    report(
+        "place_with_crc",
+        nanoseconds(20_000, |turn| {
+            black_box(grant(turn).place_with_crc(0, black_box(&buffer), 0));
+        }),
+    );
+    report(
+        "crc32c_append",
+        nanoseconds(20_000, |turn| {
+            black_box(grant(turn).crc32c_append(0, len, 0));
+        }),
+    );
+    report(
+        "crc of a slice",
+        nanoseconds(20_000, |_| {
+            black_box(rddp_mpa::crc32c(black_box(&buffer)));
+        }),
+    );
+    report("copy_to", nanoseconds(20_000, |turn| grant(turn).copy_to(0, black_box(&mut buffer))));
+    report(
+        "copy_to_with_crc",
+        nanoseconds(20_000, |turn| {
+            black_box(grant(turn).copy_to_with_crc(0, black_box(&mut buffer), 0));
+        }),
+    );
+}
