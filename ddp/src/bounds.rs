@@ -31,3 +31,84 @@ pub fn check_range(base: u64, region_len: u64, to: u64, len: u64) -> Result<u64,
         _ => Err(RangeError::Bounds),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same rule in arithmetic that cannot wrap.
+    fn naive(base: u64, region_len: u64, to: u64, len: u64) -> Result<u64, RangeError> {
+        let [base, region_len, to, len] = [base, region_len, to, len].map(u128::from);
+        if to + len > 1 << 64 {
+            return Err(RangeError::Wrap);
+        }
+        if to < base || to + len > base + region_len {
+            return Err(RangeError::Bounds);
+        }
+        Ok(u64::try_from(to - base).unwrap())
+    }
+
+    #[test]
+    fn a_range_that_ends_with_the_space_is_legal() {
+        // RFC 5041 §7.1
+        let base = 0xffff_ffff_ffff_ff00;
+        assert_eq!(check_range(base, 256, u64::MAX, 1), Ok(255));
+        assert_eq!(check_range(base, 256, base, 256), Ok(0));
+        assert_eq!(check_range(base, 256, u64::MAX, 2), Err(RangeError::Wrap));
+    }
+
+    #[test]
+    fn a_wrap_into_the_region_is_a_wrap() {
+        // RFC 5041 §7.1: 2^64 - 2 + 4 is 2 only to arithmetic that wraps.
+        assert_eq!(check_range(0x10000, 0x2000, u64::MAX - 1, 4), Err(RangeError::Wrap));
+    }
+
+    #[test]
+    fn one_octet_outside_is_outside() {
+        // RFC 5041 §7.1
+        assert_eq!(check_range(0x10000, 0x2000, 0xffff, 4), Err(RangeError::Bounds));
+        assert_eq!(check_range(0x10000, 0x2000, 0x11ffd, 4), Err(RangeError::Bounds));
+        assert_eq!(check_range(0x10000, 0x2000, 0x12000, 1), Err(RangeError::Bounds));
+        assert_eq!(check_range(0x10000, 0x2000, 0x11ffc, 4), Ok(0x1ffc));
+    }
+
+    #[test]
+    fn the_predicate_agrees_with_arithmetic_that_cannot_wrap() {
+        // RFC 5041 §7.1
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut inside = 0u32;
+        for _ in 0..1_000_000 {
+            let base = random.edgy();
+            // No region passes the end of the space.
+            let region_len = random.edgy().min(u64::MAX - base);
+            let to = if random.next() & 1 == 0 { random.edgy() } else { base.wrapping_add(random.edgy()) };
+            let len = random.edgy();
+            let got = check_range(base, region_len, to, len);
+            assert_eq!(got, naive(base, region_len, to, len), "{base:#x} {region_len:#x} {to:#x} {len:#x}");
+            inside += u32::from(got.is_ok());
+        }
+        assert!((1_000..900_000).contains(&inside), "{inside} ranges inside make a poor test");
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+
+        /// A number near 0, near 2^64, or anywhere.
+        fn edgy(&mut self) -> u64 {
+            let near = self.next() % 5;
+            match self.next() % 4 {
+                0 => near,
+                1 => u64::MAX - near,
+                2 => self.next() % 4096,
+                _ => self.next() >> (self.next() % 64),
+            }
+        }
+    }
+}

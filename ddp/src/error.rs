@@ -105,13 +105,21 @@ pub enum DdpError {
         /// As the message began.
         expected: u8,
     },
-    /// Untagged: a gap, a step back, or an offset outside the buffer.
+    /// Untagged: a gap or a step back in MO in the middle of a message.
     #[error("MO {got} where {expected} is due")]
     InvalidMo {
         /// As the segment has it.
         got: u32,
-        /// In order: the next octet. In any order: the buffer's length.
+        /// Where the message goes on.
         expected: u64,
+    },
+    /// Untagged: an offset outside the buffer.
+    #[error("MO {mo} in a buffer of {buffer}")]
+    MoOutsideBuffer {
+        /// As the segment has it.
+        mo: u32,
+        /// Octets of the buffer.
+        buffer: u64,
     },
     /// Untagged: more octets than the buffer takes.
     #[error("{len} octets at {mo} in a buffer of {buffer}")]
@@ -148,7 +156,7 @@ impl DdpError {
             DdpError::InvalidQn { .. } => (2, 1),
             DdpError::NoBuffer { .. } => (2, 2),
             DdpError::MsnOutOfRange { .. } | DdpError::UntaggedUlpChanged { .. } => (2, 3),
-            DdpError::InvalidMo { .. } => (2, 4),
+            DdpError::InvalidMo { .. } | DdpError::MoOutsideBuffer { .. } => (2, 4),
             DdpError::TooLong { .. } => (2, 5),
             DdpError::UntaggedVersion { .. } => (2, 6),
         }
@@ -171,5 +179,29 @@ impl From<SegmentError> for DdpError {
             SegmentError::Version { tagged: true, version } => DdpError::TaggedVersion { version },
             SegmentError::Version { tagged: false, version } => DdpError::UntaggedVersion { version },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_headers_have_the_numbers_of_their_kind() {
+        // RFC 5041 §7.2
+        let code = |error| DdpError::from(error).code();
+        assert_eq!(code(SegmentError::TooShort { len: 3, tagged: true }), (0, 0));
+        assert_eq!(code(SegmentError::Version { tagged: true, version: 0 }), (1, 4));
+        assert_eq!(code(SegmentError::Version { tagged: false, version: 2 }), (2, 6));
+    }
+
+    #[test]
+    fn ranges_have_the_numbers_of_tagged_buffers() {
+        // RFC 5041 §7.2
+        assert_eq!(DdpError::range(RangeError::Bounds, 7, 1).code(), (1, 1));
+        assert_eq!(DdpError::range(RangeError::Wrap, 7, 1).code(), (1, 3));
+        assert_eq!(DdpError::InvalidStag { stag: Stag(1) }.code(), (1, 0));
+        assert_eq!(DdpError::StagNotAssociated { stag: Stag(1) }.code(), (1, 2));
+        assert_eq!(DdpError::LocalCatastrophic.code(), (0, 0));
     }
 }

@@ -1,6 +1,56 @@
-//! Placeholder
+//! DDP, Direct Data Placement (RFC 5041): a segment says itself where its octets go.
+//!
+//! What MPA calls a ULPDU is one DDP segment: a [`Header`] and payload up to its end. A *tagged* segment names the receiver's
+//! buffer ([`Stag`]) and the place in it (TO); an *untagged* one goes to the receiver's next buffer of a queue ([`Qn`],
+//! [`Msn`], MO). This crate turns headers into values and back ([`Header::parse`], [`Header::emit`]), cuts messages into
+//! segments ([`cut`]), keeps the state that says which segment may come next ([`TaggedRx`], [`UntaggedRx`] over TCP;
+//! [`AnyOrder`] where segments overtake each other), and knows the number of every error ([`DdpError::code`]).
+//!
+//! It knows no memory: what may be touched is for the caller to say, with [`check_range`] for the arithmetic. It does no I/O and
+//! has no clock; octets and values go in, octets and values come out. RDMAP (`rddp-rdmap`) is what drives it.
+//!
+//! # Example
+//!
+//! A message of 2048 octets leaves in two segments of at most 1500 (the example of RFC 5041 §5.2) and arrives:
+//!
+//! ```
+//! use rddp_ddp::{Header, Msn, Qn, UntaggedRepr, UntaggedRx, cut};
+//!
+//! let message = vec![7; 2048];
+//! let mut segments = Vec::new();
+//! let mut offset = 0;
+//! loop {
+//!     let cut = cut(2048, offset, 1500, UntaggedRepr::LEN);
+//!     let mo = cut.offset as u32;
+//!     let header = UntaggedRepr { last: cut.last, rsvd_ulp: [0x43, 0, 0, 0, 0], qn: Qn(0), msn: Msn::FIRST, mo };
+//!     let mut segment = Header::from(header).octets().to_vec();
+//!     segment.extend_from_slice(&message[mo as usize..][..cut.len]);
+//!     segments.push(segment);
+//!     offset += cut.len as u64;
+//!     if cut.last {
+//!         break;
+//!     }
+//! }
+//! assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1500, 584]);
+//!
+//! let mut buffer = vec![0; 4096];
+//! let mut queue = UntaggedRx::new();
+//! let mut length = None;
+//! for segment in &segments {
+//!     let Header::Untagged(header) = Header::parse(segment)? else { unreachable!() };
+//!     let payload = &segment[UntaggedRepr::LEN..];
+//!     queue.check_msn(&header)?;
+//!     queue.check_offset(&header, payload.len(), buffer.len() as u64)?;
+//!     buffer[header.mo as usize..][..payload.len()].copy_from_slice(payload);
+//!     length = queue.commit(&header, payload.len());
+//! }
+//! assert_eq!(length, Some(2048));
+//! assert_eq!(buffer[..2048], message);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod any_order;
 mod bounds;
 mod error;
 mod ids;
@@ -8,6 +58,7 @@ mod rx;
 mod tx;
 mod wire;
 
+pub use any_order::{Admission, AnyOrder, Delivered};
 pub use bounds::{RangeError, check_range};
 pub use error::DdpError;
 pub use ids::{Msn, Qn, Stag};

@@ -173,3 +173,162 @@ impl UntaggedRx {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Qn;
+
+    fn tagged(rsvd_ulp: u8, stag: u32, to: u64, last: bool) -> TaggedRepr {
+        TaggedRepr { last, rsvd_ulp, stag: Stag(stag), to }
+    }
+
+    fn untagged(msn: u32, mo: u32, last: bool) -> UntaggedRepr {
+        UntaggedRepr { last, rsvd_ulp: [0x43, 0, 0, 0, 0], qn: Qn(0), msn: Msn(msn), mo }
+    }
+
+    fn open_at(to: u64, len: usize) -> TaggedRx {
+        let mut rx = TaggedRx::new();
+        rx.commit(&tagged(0x40, 1, to, false), len);
+        rx
+    }
+
+    #[test]
+    fn a_tagged_message_goes_on_where_it_stopped() {
+        // RFC 5041 §5.2
+        let mut rx = open_at(1000, 500);
+        let next = tagged(0x40, 1, 1500, true);
+        assert_eq!(rx.check(&next, 10), Ok(()));
+        rx.commit(&next, 10);
+        assert!(!rx.is_open());
+        assert_eq!(rx.check(&tagged(0x42, 7, 3, false), 1), Ok(()), "a new message begins anywhere");
+    }
+
+    #[test]
+    fn a_tagged_message_with_a_gap_or_another_stag_is_refused() {
+        let rx = open_at(1000, 500);
+        for to in [0, 1000, 1499, 1501] {
+            let error = rx.check(&tagged(0x40, 1, to, true), 10).unwrap_err();
+            assert_eq!(error, DdpError::ToNotNext { got: to, expected: Some(1500) });
+            assert_eq!(error.code(), (1, 1));
+        }
+        let error = rx.check(&tagged(0x40, 2, 1500, true), 10).unwrap_err();
+        assert_eq!(error, DdpError::StagChanged { got: Stag(2), expected: Stag(1) });
+        assert_eq!(error.code(), (1, 0));
+        let error = rx.check(&tagged(0x42, 1, 1500, true), 10).unwrap_err();
+        assert_eq!(error, DdpError::TaggedUlpChanged { got: 0x42, expected: 0x40 });
+        assert_eq!(error.code(), (1, 1));
+    }
+
+    #[test]
+    fn a_tagged_message_may_reach_the_end_of_the_space_and_no_further() {
+        // RFC 5041 §7.1
+        let rx = open_at(u64::MAX - 3, 4);
+        assert_eq!(
+            rx.check(&tagged(0x40, 1, 0, true), 1),
+            Err(DdpError::ToNotNext { got: 0, expected: None })
+        );
+        assert_eq!(rx.check(&tagged(0x40, 1, 0, true), 0), Ok(()));
+    }
+
+    #[test]
+    fn a_tagged_segment_without_payload_has_no_stag_and_no_to() {
+        // RFC 5041 §5.2
+        let mut rx = open_at(1000, 500);
+        assert_eq!(rx.check(&tagged(0x40, 99, 7, false), 0), Ok(()));
+        rx.commit(&tagged(0x40, 99, 7, false), 0);
+        assert_eq!(rx.check(&tagged(0x40, 1, 1500, true), 1), Ok(()), "and moves nothing");
+        assert_eq!(rx.check(&tagged(0x40, 99, 7, true), 0), Ok(()));
+        rx.commit(&tagged(0x40, 99, 7, true), 0);
+        assert!(!rx.is_open(), "but it may end the message");
+        rx.commit(&tagged(0x40, 99, 7, false), 0);
+        assert!(!rx.is_open(), "and begins none");
+    }
+
+    #[test]
+    fn checking_changes_nothing() {
+        let rx = open_at(1000, 500);
+        let next = tagged(0x40, 1, 1500, true);
+        assert_eq!(rx.check(&next, 10), Ok(()));
+        assert_eq!(rx.check(&next, 10), Ok(()));
+    }
+
+    #[test]
+    fn an_untagged_message_reports_its_length_and_frees_its_number() {
+        // RFC 5041 §5.4, §4.3
+        let mut rx = UntaggedRx::new();
+        rx.check_msn(&untagged(1, 0, false)).unwrap();
+        rx.check_offset(&untagged(1, 0, false), 1482, 4096).unwrap();
+        assert_eq!(rx.commit(&untagged(1, 0, false), 1482), None);
+        assert_eq!((rx.next_mo(), rx.is_open()), (1482, true));
+        rx.check_offset(&untagged(1, 1482, true), 566, 4096).unwrap();
+        assert_eq!(rx.commit(&untagged(1, 1482, true), 566), Some(2048));
+        assert_eq!((rx.next_msn(), rx.next_mo(), rx.is_open()), (Msn(2), 0, false));
+    }
+
+    #[test]
+    fn only_the_next_msn_is_due() {
+        // RFC 5041 §7.1
+        let rx = UntaggedRx::starting_at(Msn(5));
+        for got in [0, 1, 4, 6, u32::MAX] {
+            let error = rx.check_msn(&untagged(got, 0, true)).unwrap_err();
+            assert_eq!(error, DdpError::MsnOutOfRange { qn: Qn(0), got: Msn(got), expected: Msn(5) });
+            assert_eq!(error.code(), (2, 3));
+        }
+    }
+
+    #[test]
+    fn messages_go_on_across_the_wrap_of_msn() {
+        // RFC 5041 §4.3
+        let mut rx = UntaggedRx::starting_at(Msn(0xffff_fffe));
+        for msn in [0xffff_fffe, 0xffff_ffff, 0, 1] {
+            rx.check_msn(&untagged(msn, 0, true)).unwrap();
+            assert_eq!(rx.commit(&untagged(msn, 0, true), 3), Some(3));
+        }
+    }
+
+    #[test]
+    fn a_gap_in_mo_is_refused() {
+        let mut rx = UntaggedRx::new();
+        rx.commit(&untagged(1, 0, false), 100);
+        for got in [0, 99, 101, u32::MAX] {
+            let error = rx.check_offset(&untagged(1, got, true), 8, 4096).unwrap_err();
+            assert_eq!(error, DdpError::InvalidMo { got, expected: 100 });
+            assert_eq!(error.code(), (2, 4));
+        }
+        assert!(rx.check_offset(&untagged(1, 99, true), 0, 4096).is_err(), "without payload too");
+    }
+
+    #[test]
+    fn a_message_longer_than_its_buffer_is_refused() {
+        // RFC 5041 §7.1
+        let mut rx = UntaggedRx::new();
+        assert_eq!(rx.check_offset(&untagged(1, 0, true), 32, 32), Ok(()));
+        let error = rx.check_offset(&untagged(1, 0, true), 33, 32).unwrap_err();
+        assert_eq!(error, DdpError::TooLong { mo: 0, len: 33, buffer: 32 });
+        assert_eq!(error.code(), (2, 5));
+        rx.commit(&untagged(1, 0, false), 32);
+        assert_eq!(rx.check_offset(&untagged(1, 32, true), 0, 32), Ok(()));
+        assert!(rx.check_offset(&untagged(1, 32, true), 1, 32).is_err());
+    }
+
+    #[test]
+    fn no_message_reaches_two_to_the_32_however_large_the_buffer() {
+        // RFC 5041 §5.2
+        let mut rx = UntaggedRx::new();
+        rx.commit(&untagged(1, 0, false), 0xffff_fff0);
+        assert_eq!(rx.check_offset(&untagged(1, 0xffff_fff0, true), 15, 1 << 40), Ok(()));
+        assert!(rx.check_offset(&untagged(1, 0xffff_fff0, true), 16, 1 << 40).is_err());
+    }
+
+    #[test]
+    fn another_message_under_the_same_number_is_refused() {
+        // RFC 5041 §4.3
+        let mut rx = UntaggedRx::new();
+        rx.commit(&untagged(1, 0, false), 10);
+        let other = UntaggedRepr { rsvd_ulp: [0x45, 0, 0, 0, 0], ..untagged(1, 10, true) };
+        let error = rx.check_offset(&other, 1, 100).unwrap_err();
+        assert_eq!(error, DdpError::UntaggedUlpChanged { got: 0x45, expected: 0x43 });
+        assert_eq!(error.code(), (2, 3));
+    }
+}

@@ -33,3 +33,89 @@ pub fn cut(total: u64, offset: u64, mulpdu: usize, header_len: usize) -> Cut {
         _ => Cut { offset, len: room, last: false },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{TaggedRepr, UntaggedRepr};
+
+    fn cuts(total: u64, mulpdu: usize, header_len: usize) -> Vec<Cut> {
+        let mut cuts = vec![cut(total, 0, mulpdu, header_len)];
+        while let Some(&Cut { offset, len, last: false }) = cuts.last() {
+            cuts.push(cut(total, offset + len as u64, mulpdu, header_len));
+        }
+        cuts
+    }
+
+    #[test]
+    fn the_example_of_the_rfc_comes_out() {
+        // RFC 5041 §5.2, untagged and tagged
+        let [first, second] = cuts(2048, 1500, UntaggedRepr::LEN)[..] else { panic!("two segments") };
+        assert_eq!((first.len, second.offset, second.len), (1482, 1482, 566));
+        let [first, second] = cuts(2048, 1500, TaggedRepr::LEN)[..] else { panic!("two segments") };
+        assert_eq!((first.len, second.offset, second.len), (1486, 1486, 562));
+    }
+
+    #[test]
+    fn a_message_without_octets_is_one_empty_segment() {
+        // RFC 5041 §5.2
+        assert_eq!(cut(0, 0, 128, 18), Cut { offset: 0, len: 0, last: true });
+    }
+
+    #[test]
+    fn the_edges_of_a_segment_fall_where_they_should() {
+        // RFC 5041 §5.2
+        let room = 1500 - 18;
+        let lens = |total| cuts(total, 1500, 18).iter().map(|cut| cut.len).collect::<Vec<_>>();
+        assert_eq!(lens(1), [1]);
+        assert_eq!(lens(room - 1), [1481]);
+        assert_eq!(lens(room), [1482]);
+        assert_eq!(lens(room + 1), [1482, 1]);
+        assert_eq!(lens(3 * room), [1482, 1482, 1482]);
+    }
+
+    #[test]
+    fn the_longest_message_ends_at_its_last_octet() {
+        let total = u64::from(u32::MAX);
+        let cut = cut(total, total - 1, 128, 14);
+        assert_eq!(cut, Cut { offset: total - 1, len: 1, last: true });
+    }
+
+    #[test]
+    fn a_new_mulpdu_counts_from_the_next_segment_on() {
+        // RFC 5041 chapter 3
+        let first = cut(3000, 0, 1500, 14);
+        let second = cut(3000, first.len as u64, 600, 14);
+        assert_eq!((first.len, second.len), (1486, 586));
+    }
+
+    #[test]
+    #[should_panic(expected = "no room")]
+    fn a_mulpdu_without_room_for_payload_is_a_callers_mistake() {
+        let _ = cut(1, 0, 18, 18);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_cover_the_message_once_and_in_order(
+            total in 0u64..70_000,
+            mulpdu in 128usize..64_769,
+            header_len in prop_oneof![Just(14usize), Just(18usize)],
+        ) {
+            // RFC 5041 §4.1, §5.2
+            let cuts = cuts(total, mulpdu, header_len);
+            let mut next = 0;
+            for cut in &cuts {
+                prop_assert_eq!(cut.offset, next);
+                prop_assert!(header_len + cut.len <= mulpdu);
+                prop_assert!(cut.len > 0 || total == 0);
+                next += cut.len as u64;
+            }
+            prop_assert_eq!(next, total);
+            prop_assert_eq!(cuts.iter().filter(|cut| cut.last).count(), 1);
+            prop_assert_eq!(cuts.len() as u64, total.div_ceil((mulpdu - header_len) as u64).max(1));
+        }
+    }
+}

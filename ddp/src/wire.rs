@@ -278,3 +278,118 @@ mod control {
     pub(super) const LAST: u8 = 0x40;
     pub(super) const VERSION: u8 = 0x03;
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SEND: [u8; 22] = *b"\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0done";
+    const WRITE: [u8; 18] = *b"\xc1\x40\x11\x22\x33\x44\0\0\0\0\0\x01\x1f\xfclast";
+
+    #[test]
+    fn a_send_is_untagged_on_queue_zero() {
+        // RFC 5041 §4.3
+        let header = Header::parse(&SEND).unwrap();
+        let rsvd_ulp = [0x43, 0, 0, 0, 0];
+        assert_eq!(header, UntaggedRepr { last: true, rsvd_ulp, qn: Qn(0), msn: Msn(1), mo: 0 }.into());
+        assert_eq!((header.len(), header.last(), header.control()), (18, true, 0x43));
+    }
+
+    #[test]
+    fn a_write_names_its_buffer() {
+        // RFC 5041 §4.2
+        let header = Header::parse(&WRITE).unwrap();
+        assert_eq!(
+            header,
+            TaggedRepr { last: true, rsvd_ulp: 0x40, stag: Stag(0x1122_3344), to: 0x11ffc }.into()
+        );
+        assert_eq!((header.len(), header.last(), header.control()), (14, true, 0x40));
+    }
+
+    #[test]
+    fn every_length_below_the_header_is_too_short() {
+        // RFC 5041 §7.1
+        for len in 0..18 {
+            let tagged = false;
+            assert_eq!(Header::parse(&SEND[..len]), Err(SegmentError::TooShort { len, tagged }));
+        }
+        for len in 1..14 {
+            let tagged = true;
+            assert_eq!(Header::parse(&WRITE[..len]), Err(SegmentError::TooShort { len, tagged }));
+        }
+        assert!(Header::parse(&SEND[..18]).is_ok());
+        assert!(Header::parse(&WRITE[..14]).is_ok());
+    }
+
+    #[test]
+    fn every_version_but_one_is_refused() {
+        // RFC 5041 §4.1
+        for version in [0, 2, 3] {
+            let mut segment = SEND;
+            segment[0] = 0x40 | version;
+            assert_eq!(Header::parse(&segment), Err(SegmentError::Version { tagged: false, version }));
+            let mut segment = WRITE;
+            segment[0] = 0xc0 | version;
+            assert_eq!(Header::parse(&segment), Err(SegmentError::Version { tagged: true, version }));
+        }
+    }
+
+    #[test]
+    fn reserved_bits_are_ignored_and_sent_as_zero() {
+        // RFC 5041 §4.1
+        for reserved in 0..16 {
+            let mut segment = SEND;
+            segment[0] |= reserved << 2;
+            assert_eq!(Header::parse(&segment), Header::parse(&SEND));
+            assert_eq!(*Header::parse(&segment).unwrap().octets(), SEND[..18]);
+        }
+    }
+
+    #[test]
+    fn headers_show_as_a_packet_dump_would() {
+        assert_eq!(Header::parse(&SEND).unwrap().to_string(), "untagged ulp=43 qn=0 msn=1 mo=0 last");
+        assert_eq!(
+            Header::parse(&WRITE).unwrap().to_string(),
+            "tagged ulp=40 stag=0x11223344 to=0x11ffc last"
+        );
+    }
+
+    prop_compose! {
+        fn tagged()(last: bool, rsvd_ulp: u8, stag: u32, to: u64) -> Header {
+            TaggedRepr { last, rsvd_ulp, stag: Stag(stag), to }.into()
+        }
+    }
+
+    prop_compose! {
+        fn untagged()(last: bool, rsvd_ulp: [u8; 5], qn: u32, msn: u32, mo: u32) -> Header {
+            UntaggedRepr { last, rsvd_ulp, qn: Qn(qn), msn: Msn(msn), mo }.into()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed(header in prop_oneof![tagged(), untagged()], payload: [u8; 7]) {
+            let mut segment = header.octets().to_vec();
+            prop_assert_eq!(segment.len(), header.len());
+            segment.extend(payload);
+            prop_assert_eq!(Header::parse(&segment), Ok(header));
+        }
+
+        #[test]
+        fn what_is_parsed_is_emitted(mut segment: [u8; 18]) {
+            segment[0] = segment[0] & !0x03 | DDP_VERSION;
+            let header = Header::parse(&segment).unwrap();
+            segment[0] &= !0x3c;
+            prop_assert_eq!(&*header.octets(), &segment[..header.len()]);
+        }
+
+        #[test]
+        fn any_octets_parse_or_are_refused(segment in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(header) = Header::parse(&segment) {
+                prop_assert!(header.len() <= segment.len());
+            }
+        }
+    }
+}
