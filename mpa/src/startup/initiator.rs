@@ -2,7 +2,7 @@
 
 use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
 use super::negotiation::{Settled, conclude};
-use super::{DEPTH_MAX, Negotiated, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse};
+use super::{DEPTH_MAX, Negotiated, Revision, StartupConfig, StartupError, StartupMisuse};
 use crate::framing::Framing;
 
 /// Sends [`request`](Self::request), then gives what comes back to [`handle`](Self::handle) until that has an
@@ -149,12 +149,12 @@ fn offer(config: &StartupConfig) -> Result<Option<EnhancedData>, StartupMisuse> 
     if config.ird > DEPTH_MAX || config.ord > DEPTH_MAX {
         return Err(StartupMisuse::DepthTooLarge);
     }
-    // RFC 6581 §9.2: with A, each kind of RTR that can be sent is offered; without it, none.
+    // RFC 6581 §9.2: with A, each kind of RTR that can be sent is offered. Without it none is, in any frame.
     if config.peer_to_peer && config.rtr.is_empty() {
         return Err(StartupMisuse::NoRtr);
     }
-    let rtr = if config.peer_to_peer { config.rtr } else { RtrSet::NONE };
-    Ok(Some(EnhancedData { peer_to_peer: config.peer_to_peer, rtr, ird: config.ird, ord: config.ord }))
+    let StartupConfig { peer_to_peer, rtr, ird, ord, .. } = *config;
+    Ok(Some(EnhancedData { peer_to_peer, rtr, ird, ord }))
 }
 
 // RFC 6581 §9.1: the ULP learns of the responder's depths from a reject too. A plain reject is taken from anyone.

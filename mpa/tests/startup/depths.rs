@@ -107,7 +107,7 @@ fn a_read_is_no_rtr_where_no_read_can_be() {
     // Where the ULP sees to the depths, they are what they are.
     let left =
         crate::EnhancedData { ird: ULP_NEGOTIATES, ord: ULP_NEGOTIATES, ..peer_to_peer(RtrSet::SILENT) };
-    assert_eq!(reply_to(left, &none).1.rtr, Some(Rtr::Write));
+    assert_eq!(reply_to(left, &StartupConfig { max_ird: 8, ..none }).1.rtr, Some(Rtr::Write));
     let no_reads = StartupConfig { ord: 0, ..StartupConfig::default() };
     assert_eq!(answered(&no_reads, left).unwrap().rtr, Some(Rtr::Write));
 }
