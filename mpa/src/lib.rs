@@ -9,7 +9,7 @@
 //!
 //! - [`Initiator`] and [`Responder`] make and read the startup frames and end in a [`Negotiated`];
 //! - [`Framer`] and [`Deframer`] turn ULPDUs into FPDUs and back, one of each for each end of a connection;
-//! - [`mulpdu`] says how large a ULPDU may be for a segment size, [`crc32c`] computes the CRC.
+//! - [`mulpdu`] says how large a ULPDU may be for a segment size, [`crc32c()`] computes the CRC.
 //!
 //! Whoever reads a stream keeps what was not used, and asks again when there is more: "not all here yet" is an answer
 //! ([`Step::Need`]) and not an error. An error is final, and says which code the Terminate to the peer carries, if one
