@@ -13,7 +13,7 @@ use crate::{AccessError, InvalidateError, Opcode, TerminateCode};
 #[non_exhaustive]
 pub enum Fault {
     /// The segment cannot be placed as DDP understands it.
-    #[error("{0}")]
+    #[error(transparent)]
     Ddp(#[from] DdpError),
     /// An RV other than 1.
     #[error("RDMAP version {version}")]

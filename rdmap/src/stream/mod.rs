@@ -176,6 +176,16 @@ impl Stream {
         self.requester.issue_atomic(id)
     }
 
+    /// Holds to another ORD from now on, as a ULP may ask for (draft-hilland-rddp-verbs §6.5). What is outstanding stays so.
+    pub fn set_ord(&mut self, ord: u32) {
+        self.requester.set_ord(ord);
+    }
+
+    /// Gives the next atomic operation this Request Identifier, and counts on from there.
+    pub fn number_atomics_from(&mut self, request_id: u32) {
+        self.requester.number_atomics_from(request_id);
+    }
+
     /// Reads and atomics of ours without an answer.
     #[must_use]
     pub fn outstanding(&self) -> usize {
@@ -385,3 +395,6 @@ fn invalidate_stag(header: &UntaggedRepr) -> Stag {
 
 const QUEUES: u32 = ATOMIC_RESPONSE_QUEUE.0 + 1;
 const TERMINATE_MIN: usize = 4;
+
+#[cfg(test)]
+mod tests;

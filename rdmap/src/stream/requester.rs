@@ -40,6 +40,14 @@ impl Requester {
         self.line.len() < self.ord as usize
     }
 
+    pub(super) fn set_ord(&mut self, ord: u32) {
+        self.ord = ord;
+    }
+
+    pub(super) fn number_atomics_from(&mut self, request_id: u32) {
+        self.next_request_id = request_id;
+    }
+
     pub(super) fn outstanding(&self) -> usize {
         self.line.len()
     }
@@ -79,7 +87,7 @@ impl Requester {
         Ok(Place::Sink { id: read.id, stag: header.stag, to: header.to, offset: read.done })
     }
 
-    /// Counts a segment of a Read Response in; `true` when the Read is complete.
+    /// Counts a segment of a Read Response in.
     #[inline]
     pub(super) fn placed(&mut self, header: &TaggedRepr, len: usize) -> Event {
         let Some(Outstanding::Read(read)) = self.line.front_mut() else {
