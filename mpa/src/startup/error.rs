@@ -93,7 +93,7 @@ impl StartupError {
         }
     }
 
-    /// Whether a new connection with [`Revision::One`] may succeed: the peer seems not to know RFC 6581 (its §10).
+    /// Whether a new connection with [`Revision::One`](super::Revision::One) may succeed: the peer seems not to know RFC 6581 (its §10).
     #[must_use]
     pub const fn retry_with_revision_one(&self) -> bool {
         matches!(self, Self::UnenhancedReply | Self::Closed { have: 0, enhanced: true, .. })
