@@ -1,5 +1,6 @@
 //! [`Grant`]: the only way to octets that a peer or a work request names.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,15 +109,25 @@ impl Grant {
     /// The CRC of `len` octets from `offset` on, appended to `crc`.
     pub fn crc32c_append(&self, offset: usize, len: usize, mut crc: u32) -> u32 {
         // Through a copy in the first-level cache: a slice of octets that change under it must not exist.
-        let mut copy = [0; CHUNK];
-        let mut at = span(offset, len);
-        while !at.is_empty() {
-            let chunk = &mut copy[..at.len().min(CHUNK)];
-            self.copy_to(at.start, chunk);
-            crc = crc32c_append(crc, chunk);
-            at.start += chunk.len();
+        let mut room = [const { MaybeUninit::uninit() }; CHUNK];
+        let mut rest = span(offset, len);
+        self.at(&rest);
+        while !rest.is_empty() {
+            let chunk = rest.len().min(CHUNK);
+            crc = crc32c_append(crc, self.copied(rest.start, &mut room[..chunk]));
+            rest.start += chunk;
         }
         crc
+    }
+
+    /// `room`, filled from `offset` on.
+    fn copied<'a>(&self, offset: usize, room: &'a mut [MaybeUninit<u8>]) -> &'a [u8] {
+        let from = self.at(&span(offset, room.len()));
+        // SAFETY: as in `copy_to`; after that all of `room` has been written.
+        unsafe {
+            from.copy_to_nonoverlapping(NonNull::from(&mut *room).cast(), room.len());
+            std::slice::from_raw_parts(room.as_ptr().cast(), room.len())
+        }
     }
 
     /// Replaces the first eight octets, a number in this machine's order, by what `change` makes of it, or leaves them if that is
@@ -156,4 +167,156 @@ impl Grant {
 /// `len` from `offset` on; past what can be counted it is a range that no grant has.
 fn span(offset: usize, len: usize) -> Range<usize> {
     offset..offset.saturating_add(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mem::{Access, MemTable, PdId, QpNum, Region, RegionOptions};
+
+    const PD: PdId = PdId(1);
+
+    fn region(len: usize) -> (MemTable, Arc<Region>) {
+        let table = MemTable::new(Default::default());
+        let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+        let region = table.allocate(PD, len, access, &RegionOptions::default()).unwrap();
+        (table, region)
+    }
+
+    fn local(table: &MemTable, region: &Region, write: bool) -> Grant {
+        table.check_local(region.stag(), region.base_to(), region.len() as u64, write, PD).unwrap()
+    }
+
+    fn octets(region: &Region) -> Vec<u8> {
+        let mut octets = vec![0; region.len()];
+        region.read_at(0, &mut octets).unwrap();
+        octets
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+    }
+
+    #[test]
+    fn octets_go_in_and_out_where_they_belong() {
+        let (table, region) = region(16);
+        let grant = local(&table, &region, true);
+        grant.place(3, b"abc");
+        grant.place(13, b"end");
+        grant.place(16, b"");
+        let mut out = [0; 5];
+        grant.copy_to(2, &mut out);
+        assert_eq!(&out, b"\0abc\0");
+        assert_eq!(octets(&region), b"\0\0\0abc\0\0\0\0\0\0\0end");
+    }
+
+    /// RFC 5044 §4.4: the CRC is of exactly the octets that were copied, in pieces or not.
+    #[test]
+    fn copies_with_crc_copy_and_sum_alike_at_every_length_around_a_chunk() {
+        let (table, region) = region(3 * CHUNK);
+        let grant = local(&table, &region, true);
+        for len in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK - 5] {
+            let data = pattern(len);
+            let wanted = crc32c_append(0x1234_5678, &data);
+            assert_eq!(grant.place_with_crc(5, &data, 0x1234_5678), wanted, "{len}");
+            assert_eq!(grant.crc32c_append(5, len, 0x1234_5678), wanted, "{len}");
+            let mut out = vec![0; len];
+            assert_eq!(grant.copy_to_with_crc(5, &mut out, 0x1234_5678), wanted, "{len}");
+            assert_eq!(out, data);
+        }
+        assert_eq!(octets(&region)[..5], [0; 5]);
+    }
+
+    #[test]
+    fn no_offset_leaves_the_grant() {
+        let (table, region) = region(8);
+        let grant = local(&table, &region, true);
+        let panics = |what: &dyn Fn()| catch_unwind(AssertUnwindSafe(what)).is_err();
+        for offset in [5, 8, 9, usize::MAX - 2, usize::MAX] {
+            assert!(panics(&|| grant.place(offset, b"four")), "{offset}");
+            assert!(panics(&|| grant.copy_to(offset, &mut [0; 4])), "{offset}");
+            assert!(panics(&|| _ = grant.crc32c_append(offset, 4, 0)), "{offset}");
+        }
+        assert!(panics(&|| drop(grant.slice(4..9))));
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the case")]
+        let reversed = 5..4;
+        assert!(panics(&|| drop(grant.slice(reversed.clone()))));
+        assert!(panics(&|| _ = grant.slice(0..4).fetch_modify_u64(Some)), "an atomic needs eight octets");
+        assert_eq!(octets(&region), [0; 8]);
+    }
+
+    #[test]
+    fn a_grant_for_reading_writes_nothing() {
+        let (table, region) = region(8);
+        let grant = local(&table, &region, false);
+        assert!(!grant.is_writable() && !grant.slice(0..4).is_writable());
+        assert!(catch_unwind(AssertUnwindSafe(|| grant.place(0, b"x"))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| grant.slice(0..8).fetch_modify_u64(Some))).is_err());
+        assert_eq!(octets(&region), [0; 8]);
+    }
+
+    #[test]
+    fn a_slice_counts_from_its_own_start() {
+        let (table, region) = region(16);
+        let part = local(&table, &region, true).slice(4..12);
+        assert_eq!(part.len(), 8);
+        part.slice(2..4).place(0, b"ab");
+        assert_eq!(octets(&region), b"\0\0\0\0\0\0ab\0\0\0\0\0\0\0\0");
+    }
+
+    fn atomic(table: &MemTable, region: &Region, offset: u64) -> Grant {
+        let to = region.base_to() + offset;
+        table.check_remote(region.stag(), to, 8, Access::REMOTE_ATOMIC, PD, QpNum(1)).unwrap()
+    }
+
+    /// RFC 7306 §5.1: the number is in this machine's order; the original comes back whether or not it was changed.
+    #[test]
+    fn an_atomic_gives_the_original_and_changes_it_if_wanted() {
+        let (table, region) = region(16);
+        region.write_at(8, &5_u64.to_ne_bytes()).unwrap();
+        let grant = atomic(&table, &region, 8);
+        assert_eq!(grant.fetch_modify_u64(|value| Some(value + 3)), Ok(5));
+        assert_eq!(grant.fetch_modify_u64(|_| None), Ok(8));
+        assert_eq!(octets(&region)[8..], 8_u64.to_ne_bytes());
+        assert_eq!(octets(&region)[..8], [0; 8]);
+    }
+
+    /// RFC 7306 §5.1: a misaligned target is not touched.
+    #[test]
+    fn a_misaligned_atomic_touches_nothing() {
+        let (table, region) = region(24);
+        for offset in 1..8 {
+            let grant = atomic(&table, &region, offset);
+            let addr = region.as_ptr().addr() as u64 + offset;
+            assert_eq!(grant.fetch_modify_u64(|_| Some(u64::MAX)), Err(Misaligned { addr }));
+        }
+        assert_eq!(octets(&region), [0; 24]);
+    }
+
+    /// RFC 7306 §5.1: what counts is the address, not the Tagged Offset.
+    #[test]
+    fn alignment_is_the_addresses_also_in_a_zero_based_window() {
+        let table = MemTable::new(Default::default());
+        let access = Access::LOCAL_WRITE | Access::BIND;
+        let region = table.allocate(PD, 32, access, &RegionOptions::default()).unwrap();
+        let window = table.allocate_window(PD).unwrap();
+        let bind = crate::mem::BindWindow {
+            window: window.stag(),
+            region: region.stag(),
+            addr: region.base_to() + 3,
+            len: 16,
+            access: Access::REMOTE_ATOMIC | Access::ZERO_BASED,
+            pd: PD,
+            qp: QpNum(1),
+            key: None,
+        };
+        let stag = table.bind(&bind).unwrap();
+        let check = |to| table.check_remote(stag, to, 8, Access::REMOTE_ATOMIC, PD, QpNum(1)).unwrap();
+        assert!(check(0).fetch_modify_u64(Some).is_err());
+        assert_eq!(check(5).fetch_modify_u64(|_| Some(1)), Ok(0));
+        assert_eq!(octets(&region)[8..16], 1_u64.to_ne_bytes());
+    }
 }

@@ -121,3 +121,139 @@ fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mem::{Access, MemTable, PdId, Region, RegionOptions};
+
+    const PD: PdId = PdId(1);
+
+    fn region(len: usize) -> (MemTable, Arc<Region>) {
+        let table = MemTable::new(Default::default());
+        let region = table.allocate(PD, len, Access::LOCAL_WRITE, &RegionOptions::default()).unwrap();
+        (table, region)
+    }
+
+    fn grant(table: &MemTable, region: &Region, write: bool) -> Grant {
+        table.check_local(region.stag(), region.base_to(), region.len() as u64, write, PD).unwrap()
+    }
+
+    fn send(socket: &UnixStream, pieces: &[Piece<'_>]) -> io::Result<usize> {
+        send_vectored(socket.as_fd(), pieces, SendFlags::default())
+    }
+
+    fn receive(socket: &UnixStream, len: usize) -> Vec<u8> {
+        let mut octets = vec![0; len];
+        (&*socket).read_exact(&mut octets).unwrap();
+        octets
+    }
+
+    #[test]
+    fn pieces_leave_in_order_and_empty_ones_not_at_all() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (table, region) = region(16);
+        region.write_at(0, b"0123456789abcdef").unwrap();
+        let grant = grant(&table, &region, false);
+        let pieces = [
+            Piece::Own(b"head"),
+            Piece::Granted(&grant, 4..8),
+            Piece::Own(b""),
+            Piece::Granted(&grant, 16..16),
+            Piece::Own(b"tail"),
+            Piece::Granted(&grant, 0..2),
+        ];
+        assert_eq!(send(&here, &pieces).unwrap(), 14);
+        assert_eq!(receive(&there, 14), b"head4567tail01");
+    }
+
+    #[test]
+    fn what_arrives_fills_the_pieces_in_order() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let (table, region) = region(8);
+        let grant = grant(&table, &region, true);
+        there.write_all(b"abcdefgh").unwrap();
+        let (mut head, mut tail) = ([0; 2], [0; 4]);
+        let mut pieces = [
+            PieceMut::Own(&mut head),
+            PieceMut::Granted(&grant, 3..6),
+            PieceMut::Granted(&grant, 8..8),
+            PieceMut::Own(&mut tail),
+        ];
+        assert_eq!(recv_vectored(here.as_fd(), &mut pieces).unwrap(), 8);
+        assert_eq!((&head, &tail), (b"ab", b"fgh\0"));
+        let mut octets = [0; 8];
+        region.read_at(0, &mut octets).unwrap();
+        assert_eq!(&octets, b"\0\0\0cde\0\0");
+    }
+
+    #[test]
+    fn neither_direction_blocks() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut room = [0; 8];
+        let nothing = recv_vectored(here.as_fd(), &mut [PieceMut::Own(&mut room)]);
+        assert_eq!(nothing.unwrap_err().kind(), ErrorKind::WouldBlock);
+        let data = vec![1; 1 << 16];
+        let full = loop {
+            if let Err(fault) = send(&here, &[Piece::Own(&data)]) {
+                break fault;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        drop(there);
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_zero_octets_and_a_broken_pipe_no_signal() {
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(there);
+        let mut room = [0; 8];
+        assert_eq!(recv_vectored(here.as_fd(), &mut [PieceMut::Own(&mut room)]).unwrap(), 0);
+        assert_eq!(send(&here, &[Piece::Own(b"x")]).unwrap_err().kind(), ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn more_pieces_than_the_kernel_takes_leave_in_part() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let octets: Vec<[u8; 1]> = (0..MAX_PIECES + 10).map(|at| [at as u8]).collect();
+        let pieces: Vec<_> = octets.iter().map(|octet| Piece::Own(octet)).collect();
+        assert_eq!(send(&here, &pieces).unwrap(), MAX_PIECES);
+        assert_eq!(receive(&there, MAX_PIECES), octets[..MAX_PIECES].concat());
+        there.write_all(&octets.concat()).unwrap();
+        let mut rooms = vec![[0; 1]; MAX_PIECES + 10];
+        let mut pieces: Vec<_> = rooms.iter_mut().map(|room| PieceMut::Own(room)).collect();
+        assert_eq!(recv_vectored(here.as_fd(), &mut pieces).unwrap(), MAX_PIECES);
+        assert_eq!(rooms.concat()[..MAX_PIECES], octets.concat()[..MAX_PIECES]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a grant for reading only")]
+    fn nothing_is_received_into_a_grant_for_reading() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let (table, region) = region(8);
+        let grant = grant(&table, &region, false);
+        let _ = recv_vectored(here.as_fd(), &mut [PieceMut::Granted(&grant, 0..8)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "octets 4..9 of a grant of 8")]
+    fn nothing_outside_a_grant_is_sent() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let (table, region) = region(8);
+        let grant = grant(&table, &region, false);
+        let _ = send(&here, &[Piece::Granted(&grant, 4..9)]);
+    }
+
+    #[test]
+    fn flags_are_the_kernels() {
+        let always = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        assert_eq!(SendFlags::default().bits(), always);
+        assert_eq!(SendFlags { more: true, eor: false }.bits(), always | libc::MSG_MORE);
+        assert_eq!(SendFlags { more: false, eor: true }.bits(), always | libc::MSG_EOR);
+    }
+}

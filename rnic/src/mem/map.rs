@@ -145,3 +145,85 @@ fn parse(line: &[u8]) -> Option<Mapped> {
         write: *rights.get(1)? == b'w',
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::RegionOptions;
+    use crate::mem::alloc::Mapping;
+
+    fn mapped(range: Range<u64>, rights: &str) -> Mapped {
+        Mapped { range, read: rights.contains('r'), write: rights.contains('w') }
+    }
+
+    /// Two mappings side by side, a gap, and one more.
+    fn some() -> Vec<Mapped> {
+        vec![mapped(100..200, "rw"), mapped(200..300, "r"), mapped(400..500, "rw"), mapped(500..600, "w")]
+    }
+
+    fn covered(range: Range<u64>, write: bool) -> Result<(), MemError> {
+        let mappings = some();
+        cover(range, write, |addr| Ok(mappings.iter().find(|mapped| mapped.range.end > addr).cloned()))
+    }
+
+    #[test]
+    fn a_range_inside_mappings_side_by_side_is_covered() {
+        for range in [100..300, 100..101, 199..201, 299..300, 400..500] {
+            covered(range.clone(), false).unwrap_or_else(|fault| panic!("{range:?}: {fault}"));
+        }
+        covered(100..200, true).unwrap();
+    }
+
+    #[test]
+    fn the_first_octet_that_is_not_mapped_is_named() {
+        for (range, first) in
+            [(99..101, 99), (0..50, 0), (100..301, 300), (250..450, 300), (350..360, 350), (700..800, 700)]
+        {
+            let fault = covered(range.clone(), false).unwrap_err();
+            assert!(matches!(fault, MemError::NotMapped { at, .. } if at == first), "{range:?}: {fault}");
+        }
+    }
+
+    #[test]
+    fn missing_rights_are_named() {
+        let fault = covered(150..250, true).unwrap_err();
+        assert!(matches!(fault, MemError::NotPermitted { at: 200, write: true }), "{fault}");
+        let fault = covered(450..550, false).unwrap_err();
+        assert!(matches!(fault, MemError::NotPermitted { at: 500, write: false }), "{fault}");
+    }
+
+    #[test]
+    fn lines_of_the_kernels_list_are_understood() {
+        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-s 00001000 fe:00 1234    /tmp/a file\n";
+        assert_eq!(parse(line), Some(mapped(0x7f0a_1b2c_3000..0x7f0a_1b2c_5000, "rw")));
+        let line = b"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]\n";
+        assert_eq!(parse(line), Some(mapped(0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000, "")));
+        for rubbish in [&b""[..], b"\n", b"12 rw-p\n", b"12-zz rw-p\n", b"12-34\n", b"12-34 \n"] {
+            assert_eq!(parse(rubbish), None, "{}", String::from_utf8_lossy(rubbish));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the list of mappings")]
+    fn the_text_and_the_query_agree() {
+        let memory = Mapping::new(5 * 4096, &RegionOptions::default()).unwrap();
+        let start = memory.ptr().addr().get() as u64;
+        for (page, rights) in [(1, libc::PROT_READ), (3, libc::PROT_NONE)] {
+            // SAFETY: part of a mapping of the test's own, of which no reference exists.
+            assert_eq!(0, unsafe {
+                libc::mprotect(memory.ptr().add(page * 4096).as_ptr().cast(), 4096, rights)
+            });
+        }
+        let maps = File::open("/proc/self/maps").unwrap();
+        let mut text = Lines::new(File::open("/proc/self/maps").unwrap());
+        for (page, rights) in [(1, "r"), (2, "rw"), (3, "")] {
+            let range = start + page * 4096..start + (page + 1) * 4096;
+            assert_eq!(text.ending_after(range.start).unwrap(), Some(mapped(range.clone(), rights)));
+            match query(&maps, range.start + 5) {
+                Ok(answer) => assert_eq!(answer, Some(mapped(range, rights))),
+                Err(fault) => println!("no PROCMAP_QUERY here: {fault}"),
+            }
+        }
+        assert_eq!(text.ending_after(u64::MAX).unwrap(), None);
+    }
+}

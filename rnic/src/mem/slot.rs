@@ -312,3 +312,154 @@ fn leak<T>(value: T) -> NonNull<T> {
 
 /// A power of two.
 const FIRST_CELLS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    fn scope(base: u64) -> Scope {
+        Scope {
+            base,
+            len: base,
+            ptr: NonNull::dangling(),
+            pd: PdId(1),
+            qp: None,
+            access: Access::empty(),
+            window: false,
+        }
+    }
+
+    #[test]
+    fn a_slot_is_found_only_while_it_is_open_for_that_stag() {
+        let table = SlotTable::new();
+        let stag = Stag(0x0012_3456);
+        assert!(table.pin(stag).is_none());
+        table.insert(stag);
+        assert!(table.pin(stag).is_none());
+        table.open(stag, scope(7));
+        assert_eq!(table.pin(stag).unwrap().scope().base, 7);
+        assert!(table.pin(Stag(0x0012_3457)).is_none());
+        table.close(stag);
+        assert!(table.pin(stag).is_none());
+        table.open(Stag(0x0012_3457), scope(8));
+        assert_eq!(table.pin(Stag(0x0012_3457)).unwrap().scope().base, 8);
+        table.close(Stag(0x0012_3457));
+        table.remove(Stag(0x0012_3457));
+        assert!(table.is_vacant(0x1234));
+    }
+
+    #[test]
+    fn an_index_with_the_same_low_bits_is_not_vacant() {
+        let table = SlotTable::new();
+        table.insert(Stag(5 << 8));
+        assert!(!table.is_vacant(5));
+        assert!(!table.is_vacant(5 + FIRST_CELLS as u32));
+        assert!(table.is_vacant(6));
+        assert!(table.pin(Stag((5 + FIRST_CELLS as u32) << 8)).is_none());
+    }
+
+    #[test]
+    fn growth_keeps_what_is_there_and_half_of_it_vacant() {
+        let table = SlotTable::new();
+        for number in 1..1_000_u32 {
+            // Odd multiples spread over all low bits.
+            let index = number.wrapping_mul(0x9e37_79b1) >> 8;
+            table.reserve();
+            if table.is_vacant(index) {
+                table.insert(Stag(index << 8));
+                table.open(Stag(index << 8), scope(u64::from(index)));
+            }
+        }
+        let mut found = 0;
+        for number in 1..1_000_u32 {
+            let index = number.wrapping_mul(0x9e37_79b1) >> 8;
+            if let Some(pin) = table.pin(Stag(index << 8)) {
+                assert_eq!(pin.scope().base, u64::from(index));
+                found += 1;
+            }
+        }
+        let live = table.store.lock().slots.len();
+        assert_eq!(found, live);
+        assert!(live > 500 && table.directory().cells.len() >= 2 * live);
+    }
+
+    #[test]
+    fn slots_are_used_again() {
+        let table = SlotTable::new();
+        for index in 1..100 {
+            table.insert(Stag(index << 8));
+            table.remove(Stag(index << 8));
+        }
+        assert_eq!(table.store.lock().slots.len(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "opened only when closed")]
+    fn an_open_slot_is_not_opened_again() {
+        let table = SlotTable::new();
+        table.insert(Stag(0x100));
+        table.open(Stag(0x100), scope(1));
+        table.open(Stag(0x101), scope(2));
+    }
+
+    #[test]
+    fn closing_waits_for_every_clone_of_a_pin() {
+        let table = Arc::new(SlotTable::new());
+        table.insert(Stag(0x100));
+        table.open(Stag(0x100), scope(1));
+        let pin = table.pin(Stag(0x100)).unwrap();
+        let copy = pin.clone();
+        let closing = thread::spawn({
+            let table = table.clone();
+            move || table.close(Stag(0x100))
+        });
+        while table.pin(Stag(0x100)).is_some() {
+            thread::yield_now();
+        }
+        drop(pin);
+        thread::yield_now();
+        assert!(!closing.is_finished());
+        assert_eq!(copy.scope().base, 1);
+        drop(copy);
+        closing.join().unwrap();
+    }
+
+    /// The scope that a pin sees is always the one of its STag, whole.
+    #[test]
+    fn pins_never_see_another_stags_scope() {
+        let table = &SlotTable::new();
+        let done = &AtomicBool::new(false);
+        let turns = if cfg!(miri) { 100 } else { 10_000 };
+        table.insert(Stag(0x100));
+        thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        for key in 0..4 {
+                            if let Some(pin) = table.pin(Stag(0x100 + key)) {
+                                let scope = *pin.scope();
+                                assert_eq!((scope.base, scope.len), (u64::from(key), u64::from(key)));
+                            }
+                        }
+                        if cfg!(miri) {
+                            thread::yield_now();
+                        }
+                    }
+                });
+            }
+            for turn in 0..turns {
+                let stag = Stag(0x100 + turn % 4);
+                table.open(stag, scope(u64::from(turn % 4)));
+                if cfg!(miri) {
+                    thread::yield_now();
+                }
+                table.close(stag);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}

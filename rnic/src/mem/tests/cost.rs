@@ -61,37 +61,32 @@ fn registration_and_invalidation() {
 fn copies_with_and_without_crc() {
     let table = table();
     let region = allocate(&table, 4 << 20, ALL);
-    let len = 64 << 10;
-    let mut buffer = vec![1; len];
-    let grant = |turn: u32| {
-        let to = region.base_to() + u64::from(turn % 64) * len as u64;
-        table.check_local(region.stag(), to, len as u64, true, PD).unwrap()
-    };
-    let report = |what: &str, ns: f64| println!("{what}: {:.1} GB/s", len as f64 / ns);
-    report("place", nanoseconds(20_000, |turn| grant(turn).place(0, black_box(&buffer))));
-    report(
-        "place_with_crc",
-        nanoseconds(20_000, |turn| {
+    for len in [64, 1448, 64 << 10] {
+        let mut buffer = vec![1; len];
+        let grant = |turn: u32| {
+            let to = region.base_to() + u64::from(turn % 64) * len as u64;
+            table.check_local(region.stag(), to, len as u64, true, PD).unwrap()
+        };
+        let calls = 20_000;
+        let report =
+            |what: &str, ns: f64| println!("{what} of {len}: {ns:.0} ns, {:.1} GB/s", len as f64 / ns);
+        report("place", nanoseconds(calls, |turn| grant(turn).place(0, black_box(&buffer))));
+        let cost = nanoseconds(calls, |turn| {
             black_box(grant(turn).place_with_crc(0, black_box(&buffer), 0));
-        }),
-    );
-    report(
-        "crc32c_append",
-        nanoseconds(20_000, |turn| {
+        });
+        report("place_with_crc", cost);
+        let cost = nanoseconds(calls, |turn| {
             black_box(grant(turn).crc32c_append(0, len, 0));
-        }),
-    );
-    report(
-        "crc of a slice",
-        nanoseconds(20_000, |_| {
+        });
+        report("crc32c_append", cost);
+        let cost = nanoseconds(calls, |_| {
             black_box(rddp_mpa::crc32c(black_box(&buffer)));
-        }),
-    );
-    report("copy_to", nanoseconds(20_000, |turn| grant(turn).copy_to(0, black_box(&mut buffer))));
-    report(
-        "copy_to_with_crc",
-        nanoseconds(20_000, |turn| {
+        });
+        report("crc of a slice", cost);
+        report("copy_to", nanoseconds(calls, |turn| grant(turn).copy_to(0, black_box(&mut buffer))));
+        let cost = nanoseconds(calls, |turn| {
             black_box(grant(turn).copy_to_with_crc(0, black_box(&mut buffer), 0));
-        }),
-    );
+        });
+        report("copy_to_with_crc", cost);
+    }
 }
