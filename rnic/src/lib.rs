@@ -1,4 +1,74 @@
-//! A software RNIC.
+//! A software RNIC: RDMA over plain TCP, in user space, with iWARP's own octets on the wire.
+//!
+//! The words are those of the RDMA verbs. A [`Rnic`] has [`ProtectionDomain`]s; those have [`MemoryRegion`]s,
+//! [`MemoryWindow`]s and [`QueuePair`]s; QPs report to [`CompletionQueue`]s. A peer is any RNIC with iWARP, Linux's
+//! `siw`, or another `Rnic`.
+//!
+//! ```
+//! use std::time::Duration;
+//! use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
+//!
+//! let rnic = Rnic::open()?;
+//! let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64)?);
+//! let options = ConnectOptions::default();
+//! let listener = rnic.listen("127.0.0.1:0".parse()?, &options)?;
+//! let addr = listener.local_addr()?;
+//!
+//! let passive = pd.create_qp(&QpConfig::new(&cq))?;
+//! let active = pd.create_qp(&QpConfig::new(&cq))?;
+//! std::thread::scope(|scope| -> Result<(), Box<dyn std::error::Error>> {
+//!     let connecting = scope.spawn(|| active.connect(addr, &options).map(drop));
+//!     let request = listener.accept(Some(Duration::from_secs(5)))?.ok_or("nobody came")?;
+//!     request.accept(&passive, b"")?;
+//!     connecting.join().map_err(|_| "the connecting thread panicked")??;
+//!     Ok(())
+//! })?;
+//!
+//! let inbox = pd.allocate(64, Access::LOCAL_WRITE)?;
+//! passive.post_recv(RecvWr::one(1, inbox.whole()))?;
+//! active.post_send(&SendWr::send_inline(2, b"hello").unsignaled())?;
+//! while !cq.wait(Some(Duration::from_secs(5)))? {}
+//! let received = cq.poll_one().ok_or("no completion")?;
+//! assert_eq!((received.wr_id, received.byte_len), (1, 5));
+//! assert_eq!(inbox.read(0, 5)?, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Who moves the octets: posting writes to the socket, polling and waiting read it, each in the calling thread; one
+//! background thread does so for whoever is not there. See `docs/architecture.md`.
 #![deny(unsafe_code)]
 
+mod channel;
+mod completion;
+mod config;
+mod conn;
+mod counters;
+mod cq;
+mod device;
+mod error;
+mod event;
+mod io;
 pub mod mem;
+mod pd;
+mod qp;
+mod srq;
+mod wr;
+
+pub use channel::CompletionChannel;
+pub use completion::{Completed, Completion, Status};
+pub use config::{ConnectOptions, MAX_DEPTH, PortMapper, QpConfig, RnicConfig};
+pub use conn::connect::Connected;
+pub use conn::listen::{ConnectRequest, Listener};
+pub use counters::Counters;
+pub use cq::CompletionQueue;
+pub use device::Rnic;
+pub use error::{ConnectError, Error, PostError};
+pub use event::{AsyncEvent, AsyncEventKind};
+pub use mem::{Access, MemError, PdId, QpNum, RegionOptions};
+pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
+pub use qp::{QpState, QueuePair};
+pub use rddp_ddp::Stag;
+pub use rddp_mpa::{Negotiated, Revision, Rtr, RtrSet};
+pub use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
+pub use srq::{SharedReceiveQueue, SrqConfig};
+pub use wr::{Gather, MAX_INLINE, MAX_SGE, Operation, RecvWr, Remote, SendWr, Sge};

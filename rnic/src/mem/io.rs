@@ -122,7 +122,7 @@ fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))] // Miri has no sendmsg
 mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::os::fd::AsFd;

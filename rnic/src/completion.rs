@@ -1,0 +1,95 @@
+//! What a finished work request reports (draft-hilland-rddp-verbs §8.3).
+
+use rddp_ddp::Stag;
+
+use crate::mem::QpNum;
+
+/// Which request completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Completed {
+    /// A Send, of any variant.
+    Send,
+    /// Immediate Data sent.
+    Immediate,
+    /// An RDMA Write, with or without Immediate Data.
+    Write,
+    /// An RDMA Read.
+    Read,
+    /// A FetchAdd.
+    FetchAdd,
+    /// A CmpSwap.
+    CmpSwap,
+    /// A window was bound.
+    Bind,
+    /// An STag was invalidated locally.
+    Invalidate,
+    /// A receive, by a Send.
+    Receive,
+    /// A receive, by Immediate Data.
+    ReceiveImmediate,
+}
+
+/// How it ended. At most one completion of a QP is neither `Success` nor `Flushed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Status {
+    /// Done.
+    #[error("success")]
+    Success,
+    /// An SGE names memory that is not registered, has other rights, another PD, or too few octets.
+    #[error("local protection: an SGE's STag, range, right or protection domain is wrong")]
+    LocalProtection,
+    /// The request cannot be carried out on this connection (a Read with ORD 0, a message of 4 GiB or more).
+    #[error("local operation: this connection cannot carry out the request")]
+    LocalOperation,
+    /// A bind or a local invalidate was refused.
+    #[error("memory window or invalidate refused")]
+    MemoryBind,
+    /// The peer's message was longer than this receive.
+    #[error("the message is longer than the receive")]
+    MessageTooLong,
+    /// The peer asked to invalidate an STag that it may not.
+    #[error("the peer's Send named an STag that it may not invalidate")]
+    RemoteInvalidate,
+    /// The peer refused access to its memory, and said so in a Terminate.
+    #[error("the peer refused access to its memory")]
+    RemoteAccess,
+    /// The connection ended first.
+    #[error("flushed: the connection ended before this request was done")]
+    Flushed,
+}
+
+/// One entry of a completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The mark of the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub completed: Completed,
+    /// Octets received, or read; 0 for what was sent.
+    pub byte_len: u32,
+    /// The QP that it was posted to (or, for a shared receive queue, that received).
+    pub qp: QpNum,
+    /// Receives: the local STag that the peer's Send invalidated.
+    pub invalidated: Option<Stag>,
+    /// Receives: the Immediate Data.
+    pub immediate: Option<[u8; 8]>,
+    /// Receives: the peer asked for a solicited event.
+    pub solicited: bool,
+}
+
+impl Completion {
+    /// Whether it wakes those who wait for solicited completions only: so do all errors.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.solicited || self.status != Status::Success
+    }
+
+    /// The 32-bit immediate by the convention of cxgb4: big-endian in the first four octets.
+    pub fn immediate_u32(&self) -> Option<u32> {
+        let [a, b, c, d, ..] = self.immediate?;
+        Some(u32::from_be_bytes([a, b, c, d]))
+    }
+}

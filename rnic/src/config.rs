@@ -1,0 +1,145 @@
+//! Settings: of the device, of a QP, of a connection. None is process-wide.
+
+use std::time::Duration;
+
+use rddp_mpa::{Revision, RtrSet, StartupConfig};
+
+use crate::cq::CompletionQueue;
+use crate::srq::SharedReceiveQueue;
+
+/// Largest IRD and ORD that the device offers.
+pub const MAX_DEPTH: u16 = 1024;
+
+/// Limits of a device.
+#[derive(Clone, Debug)]
+pub struct RnicConfig {
+    /// Connections of all listeners together that have not finished the MPA startup.
+    pub max_half_open: usize,
+    /// The same, from one address.
+    pub max_half_open_per_peer: usize,
+    /// Octets of partly received FPDUs of all QPs together; a QP beyond it is not read until others have finished.
+    pub max_partial: usize,
+}
+
+impl Default for RnicConfig {
+    fn default() -> Self {
+        RnicConfig { max_half_open: 1024, max_half_open_per_peer: 512, max_partial: 256 << 20 }
+    }
+}
+
+/// How a QP is made.
+#[derive(Clone, Debug)]
+pub struct QpConfig {
+    /// Where requests of the send queue complete.
+    pub send_cq: CompletionQueue,
+    /// Where receives complete.
+    pub recv_cq: CompletionQueue,
+    /// Receives come from here rather than from a queue of the QP's own.
+    pub srq: Option<SharedReceiveQueue>,
+    /// Requests that the send queue can hold.
+    pub max_send: usize,
+    /// Receives that the receive queue can hold.
+    pub max_recv: usize,
+    /// The peer may Read (and use atomics) where regions allow it.
+    pub inbound_read: bool,
+    /// The peer may Write where regions allow it.
+    pub inbound_write: bool,
+}
+
+impl QpConfig {
+    /// A QP with one completion queue for both directions.
+    pub fn new(cq: &CompletionQueue) -> Self {
+        QpConfig {
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            max_send: 128,
+            max_recv: 128,
+            inbound_read: true,
+            inbound_write: true,
+        }
+    }
+}
+
+/// Whether a connecting side asks the peer's iWARP port mapper first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortMapper {
+    /// Not on loopback; elsewhere with a short timeout, then the port as given.
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// How a connection is made, by either side.
+///
+/// ```
+/// let options = rddp_rnic::ConnectOptions { markers: true, ird: 8, ..Default::default() };
+/// assert!(options.crc);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Active side: the MPA revision to begin with.
+    pub revision: Revision,
+    /// Active side: try again with revision 1 when the peer refuses 2.
+    pub fall_back: bool,
+    /// Ask for CRC. It is used when either side asks (RFC 5044 §7.1).
+    pub crc: bool,
+    /// Ask the peer to send markers. They are always sent when the peer asks.
+    pub markers: bool,
+    /// Inbound Reads and atomics at a time.
+    pub ird: u16,
+    /// Outbound Reads and atomics at a time.
+    pub ord: u16,
+    /// Active side: a peer-to-peer connection (RFC 6581 §9.2).
+    pub peer_to_peer: bool,
+    /// The kinds of RTR that are offered, or accepted.
+    pub rtr: RtrSet,
+    /// Handed to the peer's program with the Request or Reply.
+    pub private_data: Vec<u8>,
+    /// For TCP and the MPA startup together.
+    pub timeout: Duration,
+    /// Places Writes before their CRC was checked: faster, and a corrupted header may overwrite live memory.
+    pub place_before_crc: bool,
+    /// Limits TCP's segment size.
+    pub mss: Option<u16>,
+    /// Active side.
+    pub port_mapper: PortMapper,
+    /// Immediate Data and atomics (RFC 7306) are accepted from the peer.
+    pub extensions: bool,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions {
+            revision: Revision::Two,
+            fall_back: true,
+            crc: true,
+            markers: false,
+            ird: 32,
+            ord: 32,
+            peer_to_peer: true,
+            rtr: RtrSet { send: false, write: true, read: true },
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(5),
+            place_before_crc: false,
+            mss: None,
+            port_mapper: PortMapper::Auto,
+            extensions: true,
+        }
+    }
+}
+
+impl ConnectOptions {
+    pub(crate) fn startup(&self) -> StartupConfig {
+        StartupConfig {
+            revision: self.revision,
+            crc: self.crc,
+            markers: self.markers,
+            ird: self.ird.min(MAX_DEPTH),
+            ord: self.ord.min(MAX_DEPTH),
+            max_ird: MAX_DEPTH,
+            peer_to_peer: self.peer_to_peer,
+            rtr: self.rtr,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The active side (RFC 5044 §7.1, RFC 6581): port mapper, TCP, Request, Reply, and revision 1 for a peer that wants it.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::{Duration, Instant};
+
+use rddp_ddp::{Msn, Stag};
+use rddp_mpa::{Framer, Initiator, InitiatorStep, MpaError, Negotiated, Revision};
+use rddp_rdmap::{Fault, Opcode, terminate_for, untagged_header};
+use socket2::{SockAddr, Socket};
+
+use super::port_mapper;
+use super::socket::{no_delay, tcp_socket};
+use crate::config::{ConnectOptions, PortMapper};
+use crate::error::ConnectError;
+use crate::qp::{QpState, QueuePair};
+
+/// What the peer answered.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Connected {
+    /// What both ends hold to now.
+    pub negotiated: Negotiated,
+    /// What the peer's program says. Unauthenticated (RFC 5042 §5.4).
+    pub private_data: Vec<u8>,
+}
+
+impl QueuePair {
+    /// Connects to a listening peer. Sleeps until that is done, or `options.timeout` has passed.
+    pub fn connect(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Connected, ConnectError> {
+        let state = self.state();
+        if state != QpState::Idle {
+            return Err(ConnectError::NotIdle(state));
+        }
+        let deadline = Instant::now() + options.timeout;
+        let first = self.try_connect(addr, options, deadline);
+        match first {
+            Err(error) if options.fall_back && options.revision == Revision::Two && refuses_two(&error) => {
+                tracing::info!(%addr, %error, "trying again with MPA revision 1");
+                let options = ConnectOptions { revision: Revision::One, ..options.clone() };
+                // The first answer tells more than a second refusal.
+                self.try_connect(addr, &options, deadline).map_err(|_| error)
+            }
+            result => result,
+        }
+    }
+
+    fn try_connect(
+        &self,
+        addr: SocketAddr,
+        options: &ConnectOptions,
+        deadline: Instant,
+    ) -> Result<Connected, ConnectError> {
+        let initiator = Initiator::new(&options.startup(), &options.private_data)?;
+        let attempt = Attempt { deadline, timeout: options.timeout };
+        let socket = attempt.tcp(addr, options)?;
+        let connected = attempt.startup(&socket, initiator)?;
+        self.attach(socket, connected.negotiated.clone(), options, true)?;
+        Ok(connected)
+    }
+}
+
+/// RFC 6581 §10: a peer that knows only revision 1 closes, or answers in revision 1.
+fn refuses_two(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Startup(error) => error.retry_with_revision_one(),
+        ConnectError::Closed => true,
+        _ => false,
+    }
+}
+
+struct Attempt {
+    deadline: Instant,
+    timeout: Duration,
+}
+
+impl Attempt {
+    fn left(&self) -> Result<Duration, ConnectError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ConnectError::TimedOut(self.timeout)) } else { Ok(left) }
+    }
+
+    fn failed(&self, error: io::Error) -> ConnectError {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ConnectError::TimedOut(self.timeout),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                ConnectError::Closed
+            }
+            _ => ConnectError::Tcp(error),
+        }
+    }
+
+    fn tcp(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Socket, ConnectError> {
+        let socket = tcp_socket(&addr, options.mss)?;
+        let addr = match options.port_mapper {
+            PortMapper::Auto if !addr.ip().is_loopback() => port_mapper::query(&socket, addr).unwrap_or(addr),
+            PortMapper::Auto | PortMapper::Off => addr,
+        };
+        socket.connect_timeout(&SockAddr::from(addr), self.left()?).map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => ConnectError::TimedOut(self.timeout),
+            _ => ConnectError::Tcp(error),
+        })?;
+        no_delay(&socket)?;
+        Ok(socket)
+    }
+
+    fn startup(&self, socket: &Socket, mut initiator: Initiator) -> Result<Connected, ConnectError> {
+        socket.set_write_timeout(Some(self.left()?))?;
+        (&*socket).write_all(initiator.request()).map_err(|error| self.failed(error))?;
+        let mut reply = Vec::new();
+        loop {
+            match initiator.handle(&reply) {
+                // What follows the Reply is FPDUs: no more is read than it has.
+                Ok(InitiatorStep::Need { total }) => self.read_to(socket, &mut reply, total, &initiator)?,
+                Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
+                    return Ok(Connected { negotiated, private_data });
+                }
+                Ok(InitiatorStep::Rejected { private_data, .. }) => {
+                    return Err(ConnectError::Rejected { private_data });
+                }
+                Err(error) => {
+                    if let Some(code) = error.terminate() {
+                        terminate(socket, &initiator, code);
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    fn read_to(
+        &self,
+        socket: &Socket,
+        octets: &mut Vec<u8>,
+        total: usize,
+        initiator: &Initiator,
+    ) -> Result<(), ConnectError> {
+        while octets.len() < total {
+            socket.set_read_timeout(Some(self.left()?))?;
+            let mut chunk = [0; 64];
+            let want = chunk.len().min(total - octets.len());
+            match (&*socket).read(&mut chunk[..want]) {
+                Ok(0) => return Err(initiator.closed(octets).into()),
+                Ok(count) => octets.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// RFC 6581 §9: what the Reply makes impossible is told in a Terminate, the only FPDU of this connection.
+fn terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
+    let Some(framing) = initiator.tx() else { return };
+    let terminate = terminate_for(&Fault::mpa(code.code()), None).octets();
+    let payload = terminate.as_ref();
+    let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
+    let mut fpdu = Vec::new();
+    let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
+    Framer::new(framing).emit(header.octets().as_ref(), payload.len(), fill, &mut fpdu);
+    let mut rest = [0; 512];
+    // All of this is a courtesy: the connection is over whatever becomes of it.
+    let _ = (&*socket).write_all(&fpdu);
+    let _ = socket.shutdown(Shutdown::Write);
+    let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
+    let _ = (&*socket).read(&mut rest);
+}

@@ -1,0 +1,218 @@
+//! Connections whose startup is not over: a Request that is arriving, or a rejected one that its peer may close.
+//!
+//! Read by the background thread, a time limit on the whole (RFC 5044 §7.1.2), their number bounded.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use nix::sys::epoll::EpollFlags;
+use parking_lot::Mutex;
+use rddp_mpa::{Request, Responder, ResponderStep};
+use socket2::Socket;
+
+use super::listen::{ListenerInner, Slot};
+use crate::device::DeviceInner;
+use crate::io::driver::{Driver, Lease, Source};
+
+/// All of a device, by their tokens: what keeps them alive.
+#[derive(Debug, Default)]
+pub(crate) struct HalfOpenSet(Mutex<HashMap<u64, Arc<HalfOpen>>>);
+
+impl HalfOpenSet {
+    /// Drops the connections of a listener that is gone.
+    pub(crate) fn forget(&self, listener: &Weak<ListenerInner>) {
+        self.0.lock().retain(|_, half_open| !half_open.belongs_to(listener));
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The Request is arriving.
+    Request {
+        socket: Socket,
+        octets: Vec<u8>,
+        total: usize,
+        slot: Slot,
+        listener: Weak<ListenerInner>,
+    },
+    /// Rejected: the initiator closes first, so that TCP does not lose the Reply.
+    Rejected {
+        socket: Socket,
+        _slot: Slot,
+    },
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct HalfOpen {
+    token: u64,
+    device: Weak<DeviceInner>,
+    deadline: Instant,
+    stage: Mutex<Stage>,
+}
+
+impl HalfOpen {
+    /// Waits for the Request on a connection that a listener took.
+    pub(super) fn await_request(
+        device: &Arc<DeviceInner>,
+        listener: Weak<ListenerInner>,
+        socket: Socket,
+        slot: Slot,
+        deadline: Instant,
+    ) -> io::Result<()> {
+        let stage = Stage::Request { socket, octets: Vec::new(), total: 1, slot, listener };
+        Self::add(device, stage, deadline)
+    }
+
+    /// Keeps a rejected connection until the initiator closes it.
+    pub(super) fn linger(
+        device: &Arc<DeviceInner>,
+        socket: Socket,
+        slot: Slot,
+        deadline: Instant,
+    ) -> io::Result<()> {
+        Self::add(device, Stage::Rejected { socket, _slot: slot }, deadline)
+    }
+
+    fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Instant) -> io::Result<()> {
+        let half_open = Arc::new_cyclic(|weak: &Weak<HalfOpen>| {
+            let source: Weak<dyn Source> = weak.clone();
+            let token = device.driver.add(source);
+            HalfOpen { token, device: Arc::downgrade(device), deadline, stage: Mutex::new(stage) }
+        });
+        device.half_opens.0.lock().insert(half_open.token, half_open.clone());
+        device.driver.at(deadline, half_open.token);
+        let watched = match &*half_open.stage.lock() {
+            Stage::Request { socket, .. } | Stage::Rejected { socket, .. } => {
+                device.driver.watch(std::os::fd::AsFd::as_fd(socket), half_open.token)
+            }
+            Stage::Over => Ok(()),
+        };
+        if watched.is_err() {
+            half_open.end();
+        }
+        watched
+    }
+
+    fn belongs_to(&self, listener: &Weak<ListenerInner>) -> bool {
+        matches!(&*self.stage.lock(), Stage::Request { listener: mine, .. } if Weak::ptr_eq(mine, listener))
+    }
+
+    fn end(&self) {
+        *self.stage.lock() = Stage::Over;
+        if let Some(device) = self.device.upgrade() {
+            device.driver.remove(self.token);
+            device.half_opens.0.lock().remove(&self.token);
+        }
+    }
+
+    /// Reads on; what to do when that is over. `None`: wait for more.
+    fn advance(&self, driver: &Driver) -> Option<Done> {
+        let mut stage = self.stage.lock();
+        let result = match &mut *stage {
+            Stage::Request { socket, octets, total, .. } => read_request(socket, octets, total),
+            Stage::Rejected { socket, .. } => drain(socket).map(|()| None),
+            Stage::Over => return None,
+        };
+        match result {
+            Ok(Some(request)) => {
+                let Stage::Request { socket, slot, listener, .. } =
+                    std::mem::replace(&mut *stage, Stage::Over)
+                else {
+                    return Some(Done::Closed);
+                };
+                driver.unwatch(std::os::fd::AsFd::as_fd(&socket));
+                Some(Done::Request { socket, request, slot, listener })
+            }
+            Ok(None) => {
+                if let Stage::Request { socket, .. } | Stage::Rejected { socket, .. } = &*stage {
+                    driver.arm(std::os::fd::AsFd::as_fd(socket), self.token, EpollFlags::EPOLLIN);
+                }
+                None
+            }
+            Err(reason) => {
+                tracing::info!(%reason, "connection closed during startup");
+                Some(Done::Closed)
+            }
+        }
+    }
+}
+
+enum Done {
+    Closed,
+    Request { socket: Socket, request: Request, slot: Slot, listener: Weak<ListenerInner> },
+}
+
+impl Source for HalfOpen {
+    fn lease(&self, _tick: u64) -> Lease {
+        Lease::None
+    }
+
+    fn on_ready(&self, driver: &Driver) -> bool {
+        match self.advance(driver) {
+            None => {}
+            Some(Done::Closed) => self.end(),
+            Some(Done::Request { socket, request, slot, listener }) => {
+                self.end();
+                if let Some(listener) = listener.upgrade() {
+                    listener.push(socket, request, slot);
+                }
+            }
+        }
+        false
+    }
+
+    fn on_timer(&self, _driver: &Driver, now: Instant) {
+        if now >= self.deadline {
+            tracing::info!("connection closed: the startup took too long");
+            self.end();
+        }
+    }
+}
+
+/// Takes exactly the Request's octets from the socket.
+fn read_request(socket: &Socket, octets: &mut Vec<u8>, total: &mut usize) -> io::Result<Option<Request>> {
+    loop {
+        while octets.len() < *total {
+            // No frame is longer than its fixed part and the private data that MPA allows; `total` comes from there.
+            let mut chunk = [0; 64];
+            let want = chunk.len().min(*total - octets.len());
+            match (&*socket).read(&mut chunk[..want]) {
+                Ok(0) => return Err(io::Error::other(Responder::new().closed(octets))),
+                Ok(count) => octets.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match Responder::new().handle(octets).map_err(io::Error::other)? {
+            ResponderStep::Need { total: need } => *total = need,
+            ResponderStep::Request { request, .. } => {
+                // RFC 5044 §7.1.5: an initiator sends nothing behind its Request before it has the Reply.
+                let mut next = [std::mem::MaybeUninit::uninit(); 1];
+                return match socket.peek(&mut next) {
+                    Ok(1..) => Err(io::Error::other("octets behind the Request")),
+                    Ok(0) => Err(io::Error::other("closed behind the Request")),
+                    Err(_) => Ok(Some(request)),
+                };
+            }
+        }
+    }
+}
+
+/// Reads and throws away; an error when the peer has closed.
+fn drain(socket: &Socket) -> io::Result<()> {
+    let mut chunk = [0; 512];
+    // Bounded: a peer that was rejected has nothing more to say.
+    for _ in 0..64 {
+        match (&*socket).read(&mut chunk) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("it goes on sending"))
+}

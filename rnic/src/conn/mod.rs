@@ -1,0 +1,7 @@
+//! How connections come about: TCP, then the MPA startup, then a QP at work on it.
+
+pub(crate) mod connect;
+pub(crate) mod half_open;
+pub(crate) mod listen;
+mod port_mapper;
+mod socket;

@@ -1,0 +1,151 @@
+//! The iWARP port mapper's query: which TCP port an RNIC really listens on (UDP port 3935).
+//!
+//! The RNICs' drivers listen on ports of their own choice and tell the mapper (`iwpmd`) of their host. Hosts without one do
+//! not answer; then the port is as it was given.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use socket2::{SockAddr, Socket};
+
+/// Where port mappers answer.
+const PORT: u16 = 3935;
+
+/// How long each of the tries waits.
+const TRIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
+
+/// Octets of every message.
+const MESSAGE_LEN: usize = 48;
+
+/// Message types, in bits 5 and 4 of the first octet.
+const REQUEST: u8 = 0;
+const ACCEPT: u8 = 1;
+const ACKNOWLEDGE: u8 = 2;
+
+/// Asks the host of `addr` for the port behind it. Binds `socket` to the address and port that the query names.
+/// `None` when there is no answer, or a refusal.
+pub(super) fn query(socket: &Socket, addr: SocketAddr) -> Option<SocketAddr> {
+    let mapped = ask(socket, addr);
+    if let Err(error) = &mapped {
+        tracing::debug!(%addr, %error, "no port mapper: the port as given");
+    }
+    mapped.ok()
+}
+
+fn ask(socket: &Socket, addr: SocketAddr) -> io::Result<SocketAddr> {
+    let any: IpAddr =
+        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let udp = UdpSocket::bind((any, 0))?;
+    udp.connect((addr.ip(), PORT))?;
+    let local = udp.local_addr()?.ip();
+    socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
+    let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let mut handle = [0; 8];
+    getrandom::fill(&mut handle).map_err(io::Error::other)?;
+    let message = Message { kind: REQUEST, ap: addr, cp, handle: u64::from_be_bytes(handle) };
+    for wait in TRIES {
+        udp.send(&message.emit())?;
+        udp.set_read_timeout(Some(wait))?;
+        let mut answer = [0; MESSAGE_LEN + 16];
+        let Ok(len) = udp.recv(&mut answer) else { continue };
+        let Some(answer) = Message::parse(&answer[..len]) else { continue };
+        if answer.handle != message.handle {
+            continue;
+        }
+        if answer.kind != ACCEPT || answer.ap.port() == 0 {
+            return Err(io::Error::other("the port mapper knows no such port"));
+        }
+        udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
+        return Ok(SocketAddr::new(addr.ip(), answer.ap.port()));
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// `ap` is the accepting peer, `cp` the connecting one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Message {
+    kind: u8,
+    ap: SocketAddr,
+    cp: SocketAddr,
+    handle: u64,
+}
+
+impl Message {
+    fn emit(&self) -> [u8; MESSAGE_LEN] {
+        let mut out = [0; MESSAGE_LEN];
+        out[0] = self.kind << 4 | if self.ap.is_ipv4() { 4 } else { 6 };
+        out[4..6].copy_from_slice(&self.ap.port().to_be_bytes());
+        out[6..8].copy_from_slice(&self.cp.port().to_be_bytes());
+        out[8..16].copy_from_slice(&self.handle.to_be_bytes());
+        put_ip(&mut out[16..32], self.cp.ip());
+        put_ip(&mut out[32..48], self.ap.ip());
+        out
+    }
+
+    fn parse(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; MESSAGE_LEN] = octets.first_chunk()?;
+        // Version 0 in the top two bits.
+        let (kind, v6) = match octets[0] {
+            first if first & 0xc0 != 0 => return None,
+            first if first & 0xf == 4 => (first >> 4, false),
+            first if first & 0xf == 6 => (first >> 4, true),
+            _ => return None,
+        };
+        let port = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
+        let ap = SocketAddr::new(take_ip(octets[32..48].try_into().ok()?, v6), port(4));
+        let cp = SocketAddr::new(take_ip(octets[16..32].try_into().ok()?, v6), port(6));
+        Some(Message { kind, ap, cp, handle: u64::from_be_bytes(octets[8..16].try_into().ok()?) })
+    }
+}
+
+/// An IPv4 address stands in the first four octets.
+fn put_ip(out: &mut [u8], ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => out[..4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.copy_from_slice(&ip.octets()),
+    }
+}
+
+fn take_ip(octets: [u8; 16], v6: bool) -> IpAddr {
+    let [a, b, c, d, ..] = octets;
+    if v6 { Ipv6Addr::from(octets).into() } else { Ipv4Addr::new(a, b, c, d).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_its_fields_in_both_families() {
+        for (ap, cp) in [("10.0.0.1:7174", "10.0.0.2:40000"), ("[fd77::1]:7174", "[fd77::2]:40000")] {
+            let message = Message {
+                kind: REQUEST,
+                ap: ap.parse().unwrap(),
+                cp: cp.parse().unwrap(),
+                handle: 0x0102_0304,
+            };
+            assert_eq!(Message::parse(&message.emit()), Some(message));
+        }
+    }
+
+    #[test]
+    fn an_ipv4_address_stands_in_the_first_four_octets() {
+        let addr: SocketAddr = "10.0.0.1:7174".parse().unwrap();
+        let octets = Message { kind: ACCEPT, ap: addr, cp: addr, handle: 0 }.emit();
+        assert_eq!(octets[0], 0x14);
+        assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn other_versions_and_short_messages_are_dropped() {
+        let addr: SocketAddr = "10.0.0.1:7174".parse().unwrap();
+        let octets = Message { kind: REQUEST, ap: addr, cp: addr, handle: 9 }.emit();
+        assert_eq!(Message::parse(&octets[..47]), None);
+        for first in [0x44, 0x05, 0x00] {
+            let mut octets = octets;
+            octets[0] = first;
+            assert_eq!(Message::parse(&octets), None);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Completion queues (draft-hilland-rddp-verbs §8.2) and who makes progress on their behalf.
+//!
+//! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so no other thread has to be woken
+//! on the way of a message. While it does, the background thread leaves those sockets alone: see [`CqInner::lease`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::channel::ChannelInner;
+use crate::completion::Completion;
+use crate::io::driver::{Driver, Lease};
+use crate::io::ready_set::ReadySet;
+use crate::qp::QpInner;
+use crate::srq::SrqInner;
+
+/// Up to so many QPs a poll reads them all; above, the ready ones out of the epoll set.
+const FEW: usize = 8;
+
+/// A queue of completions. Cloning gives another handle to the same queue.
+///
+/// ```
+/// let rnic = rddp_rnic::Rnic::open()?;
+/// let cq = rnic.create_cq(16)?;
+/// assert!(cq.poll_one().is_none());
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CompletionQueue(pub(crate) Arc<CqInner>);
+
+impl CompletionQueue {
+    /// Takes the oldest completion, after making progress on the sockets of this queue's QPs if there is none yet.
+    pub fn poll_one(&self) -> Option<Completion> {
+        self.0.polls.fetch_add(1, Ordering::Relaxed);
+        if let Some(completion) = self.0.take() {
+            return Some(completion);
+        }
+        self.0.progress();
+        self.0.take()
+    }
+
+    /// Appends up to `max` completions to `out`, oldest first; how many.
+    pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> usize {
+        self.0.polls.fetch_add(1, Ordering::Relaxed);
+        let count = self.0.take_many(max, out);
+        if count > 0 || max == 0 {
+            return count;
+        }
+        self.0.progress();
+        self.0.take_many(max, out)
+    }
+
+    /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), reading the sockets in this thread.
+    /// Whether there is one.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let _waiter = Waiter::new(&self.0);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            self.0.progress();
+            if !self.0.is_empty() {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            self.0.wait_ready(left)?;
+        }
+    }
+
+    /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at the next solicited
+    /// one or error. One that is in the queue already counts, so nothing is missed between a poll and this call.
+    pub fn arm(&self, solicited_only: bool) {
+        self.0.arm(solicited_only);
+    }
+
+    /// Completions that it can hold.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    /// Whether more completions came than it could hold. All its QPs are in error then (RFC 5042 §6.4.6).
+    pub fn is_overflowed(&self) -> bool {
+        self.0.is_overflowed()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    armed: Option<Armed>,
+}
+
+/// A completion, and the shared receive queue that has its receive back once it has been taken.
+#[derive(Debug)]
+struct Entry {
+    completion: Completion,
+    srq: Option<Arc<SrqInner>>,
+}
+
+impl Entry {
+    fn take(self) -> Completion {
+        if let Some(srq) = self.srq {
+            srq.release(self.completion.qp);
+        }
+        self.completion
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    Any,
+    Solicited,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    list: Arc<[Weak<QpInner>]>,
+    by_token: HashMap<u64, Weak<QpInner>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CqInner {
+    capacity: usize,
+    queue: Mutex<Queue>,
+    overflowed: AtomicBool,
+    members: Mutex<Members>,
+    pub(crate) ready: ReadySet,
+    channel: Option<Arc<ChannelInner>>,
+    driver: Arc<Driver>,
+    /// Grows with every poll.
+    polls: AtomicU64,
+    /// Threads asleep in `wait`, here or on the channel.
+    waiters: AtomicUsize,
+    /// The background thread left sockets disarmed with no timer, because of a waiter.
+    parked: AtomicBool,
+    /// Of the background thread: the tick of its last look, what `polls` was then, and what it concluded.
+    seen_tick: AtomicU64,
+    seen_polls: AtomicU64,
+    seen_active: AtomicBool,
+}
+
+impl CqInner {
+    pub(crate) fn new(
+        capacity: usize,
+        channel: Option<Arc<ChannelInner>>,
+        driver: Arc<Driver>,
+    ) -> io::Result<Arc<Self>> {
+        let cq = Arc::new(CqInner {
+            capacity,
+            queue: Mutex::default(),
+            overflowed: AtomicBool::new(false),
+            members: Mutex::default(),
+            ready: ReadySet::new()?,
+            channel,
+            driver,
+            polls: AtomicU64::new(0),
+            waiters: AtomicUsize::new(0),
+            parked: AtomicBool::new(false),
+            seen_tick: AtomicU64::new(0),
+            seen_polls: AtomicU64::new(0),
+            seen_active: AtomicBool::new(false),
+        });
+        if let Some(channel) = &cq.channel {
+            channel.add(&cq)?;
+        }
+        Ok(cq)
+    }
+
+    pub(crate) fn add_member(&self, token: u64, qp: &Weak<QpInner>) {
+        let mut members = self.members.lock();
+        members.by_token.insert(token, qp.clone());
+        members.list = members.by_token.values().cloned().collect();
+    }
+
+    pub(crate) fn remove_member(&self, token: u64) {
+        let mut members = self.members.lock();
+        if members.by_token.remove(&token).is_some() {
+            members.list = members.by_token.values().cloned().collect();
+        }
+    }
+
+    /// Whether it belongs to the device with this background thread.
+    pub(crate) fn is_of(&self, driver: &Arc<Driver>) -> bool {
+        Arc::ptr_eq(&self.driver, driver)
+    }
+
+    /// Adds a completion, unless the queue is full: then the queue is in error for good, and its QPs learn it from
+    /// [`is_overflowed`](Self::is_overflowed) when they next do anything (RFC 5042 §6.4.6: others are not hurt).
+    pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
+        let mut queue = self.queue.lock();
+        if queue.entries.len() == self.capacity {
+            self.overflowed.store(true, Ordering::Release);
+            return;
+        }
+        queue.entries.push_back(Entry { completion, srq: srq.cloned() });
+        let fires = match queue.armed {
+            None => false,
+            Some(Armed::Any) => true,
+            Some(Armed::Solicited) => completion.is_urgent(),
+        };
+        if fires {
+            queue.armed = None;
+        }
+        drop(queue);
+        if fires {
+            self.fire();
+        }
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.ready.wake();
+        }
+    }
+
+    fn fire(self: &Arc<Self>) {
+        if let Some(channel) = &self.channel {
+            channel.push(self);
+        }
+    }
+
+    fn arm(self: &Arc<Self>, solicited_only: bool) {
+        let mut queue = self.queue.lock();
+        let has_one = if solicited_only {
+            queue.entries.iter().any(|entry| entry.completion.is_urgent())
+        } else {
+            !queue.entries.is_empty()
+        };
+        queue.armed = match (has_one, solicited_only) {
+            (true, _) => None,
+            (false, true) => Some(Armed::Solicited),
+            (false, false) => Some(Armed::Any),
+        };
+        drop(queue);
+        if has_one {
+            self.fire();
+        } else if self.channel.as_ref().is_some_and(|channel| channel.is_watched_elsewhere()) {
+            // The program is likely to sleep on the descriptor next: the sockets are the background thread's now.
+            self.give_back();
+        }
+    }
+
+    /// Ends the lease of a program that polled and will not for a while.
+    fn give_back(&self) {
+        self.seen_polls.store(self.polls.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.seen_active.store(false, Ordering::Relaxed);
+        self.driver.end_of_wait();
+    }
+
+    fn take(&self) -> Option<Completion> {
+        let entry = self.queue.lock().entries.pop_front();
+        entry.map(Entry::take)
+    }
+
+    fn take_many(&self, max: usize, out: &mut Vec<Completion>) -> usize {
+        let mut queue = self.queue.lock();
+        let count = max.min(queue.entries.len());
+        out.extend(queue.entries.drain(..count).map(Entry::take));
+        count
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().entries.is_empty()
+    }
+
+    pub(crate) fn is_overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Reads the sockets of this queue's QPs, as far as they have anything.
+    pub(crate) fn progress(&self) {
+        let list = self.members.lock().list.clone();
+        if list.len() <= FEW {
+            list.iter().filter_map(Weak::upgrade).for_each(|qp| qp.try_progress());
+        } else {
+            // Nothing ready is no error, and a failing epoll set shows in `wait`.
+            let _ = self.wait_ready(Some(Duration::ZERO));
+        }
+    }
+
+    fn wait_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.ready.wait(timeout, |token| {
+            let qp = self.members.lock().by_token.get(&token).and_then(Weak::upgrade);
+            if let Some(qp) = qp {
+                qp.try_progress();
+            }
+        })
+    }
+
+    /// Whether a program looks after this queue's sockets, as the background thread sees it at `tick`.
+    pub(crate) fn lease(&self, tick: u64) -> Lease {
+        if self.seen_tick.swap(tick, Ordering::Relaxed) != tick {
+            let polls = self.polls.load(Ordering::Relaxed);
+            let active = self.seen_polls.swap(polls, Ordering::Relaxed) != polls;
+            self.seen_active.store(active, Ordering::Relaxed);
+        }
+        if self.seen_active.load(Ordering::Relaxed) {
+            return Lease::Polled;
+        }
+        if self.waiters.load(Ordering::SeqCst) == 0 {
+            return Lease::None;
+        }
+        // The waiter looks at `parked` after it has gone from `waiters`: one of the two sees the other.
+        self.parked.store(true, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) == 0 { Lease::None } else { Lease::Waited }
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.channel {
+            channel.remove(self);
+        }
+    }
+}
+
+/// A thread asleep on a queue.
+pub(crate) struct Waiter<'a>(&'a CqInner);
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(cq: &'a CqInner) -> Self {
+        cq.waiters.fetch_add(1, Ordering::SeqCst);
+        Waiter(cq)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.polls.fetch_add(1, Ordering::Relaxed);
+        if self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.parked.swap(false, Ordering::SeqCst) {
+            self.0.driver.end_of_wait();
+        }
+    }
+}

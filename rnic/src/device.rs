@@ -1,0 +1,195 @@
+//! The device: what all protection domains, queues and connections share.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::channel::CompletionChannel;
+use crate::config::{ConnectOptions, RnicConfig};
+use crate::conn::half_open::HalfOpenSet;
+use crate::conn::listen::{HalfOpenCount, Listener};
+use crate::counters::Counters;
+use crate::cq::{CompletionQueue, CqInner};
+use crate::error::Error;
+use crate::event::{AsyncEvent, EventQueue};
+use crate::io::driver::Driver;
+use crate::mem::{MemLimits, MemTable, PdId, QpNum};
+use crate::pd::ProtectionDomain;
+use crate::qp::QpInner;
+
+/// Most completions that one queue can hold.
+const MAX_CQ: usize = 1 << 22;
+
+/// A software RNIC. Cloning gives another handle to the same device; it lives as long as anything made of it.
+///
+/// ```
+/// let rnic = rddp_rnic::Rnic::open()?;
+/// let pd = rnic.alloc_pd();
+/// let region = pd.allocate(4096, rddp_rnic::Access::LOCAL_WRITE)?;
+/// assert_eq!(region.len(), 4096);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Rnic(pub(crate) Arc<DeviceInner>);
+
+impl Rnic {
+    /// A device with the default limits. Starts one background thread.
+    pub fn open() -> Result<Self, Error> {
+        Self::with_config(RnicConfig::default())
+    }
+
+    /// A device with these limits.
+    pub fn with_config(config: RnicConfig) -> Result<Self, Error> {
+        let driver = Driver::start().map_err(Error::host("starting the progress thread"))?;
+        Ok(Rnic(Arc::new(DeviceInner {
+            partial: PartialOctets::new(config.max_partial),
+            half_open: HalfOpenCount::new(config.max_half_open, config.max_half_open_per_peer),
+            half_opens: HalfOpenSet::default(),
+            driver,
+            mem: MemTable::new(MemLimits::default()),
+            events: EventQueue::new().map_err(Error::host("making the event descriptor"))?,
+            qps: Mutex::default(),
+            next_qp: AtomicU32::new(1),
+            next_pd: AtomicU32::new(1),
+        })))
+    }
+
+    /// A protection domain.
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        ProtectionDomain::new(&self.0)
+    }
+
+    /// A completion queue that holds `capacity` completions: at least as many as can be posted to its QPs.
+    pub fn create_cq(&self, capacity: usize) -> Result<CompletionQueue, Error> {
+        self.make_cq(capacity, None)
+    }
+
+    /// The same, reporting to a completion channel when it is armed.
+    pub fn create_cq_on(
+        &self,
+        channel: &CompletionChannel,
+        capacity: usize,
+    ) -> Result<CompletionQueue, Error> {
+        self.make_cq(capacity, Some(channel))
+    }
+
+    fn make_cq(
+        &self,
+        capacity: usize,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<CompletionQueue, Error> {
+        if capacity == 0 || capacity > MAX_CQ {
+            return Err(Error::OutOfRange {
+                what: "a completion queue's capacity",
+                value: capacity,
+                max: MAX_CQ,
+            });
+        }
+        let channel = channel.map(|channel| channel.0.clone());
+        let cq = CqInner::new(capacity, channel, self.0.driver.clone());
+        Ok(CompletionQueue(cq.map_err(Error::host("making a completion queue's descriptors"))?))
+    }
+
+    /// A completion channel.
+    pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
+        CompletionChannel::new().map_err(Error::host("making a completion channel's descriptors"))
+    }
+
+    /// Listens on a TCP address (port 0: any) with what it will offer to those who connect.
+    pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
+        Listener::bind(&self.0, addr, options)
+    }
+
+    /// Takes the oldest asynchronous event of the device's QPs. Never sleeps.
+    pub fn async_event(&self) -> Option<AsyncEvent> {
+        self.0.events.pop()
+    }
+
+    /// Sleeps until there is an asynchronous event, for at most `timeout` (`None`: no limit).
+    pub fn wait_async_event(&self, timeout: Option<Duration>) -> std::io::Result<Option<AsyncEvent>> {
+        self.0.events.wait(timeout)
+    }
+
+    /// A descriptor that is readable while there are asynchronous events.
+    pub fn async_event_fd(&self) -> BorrowedFd<'_> {
+        self.0.events.as_fd()
+    }
+
+    /// The counters of all QPs there are, added up.
+    pub fn counters(&self) -> Counters {
+        let qps: Vec<_> = self.0.qps.lock().values().filter_map(Weak::upgrade).collect();
+        let mut sum = Counters::default();
+        qps.iter().for_each(|qp| sum += qp.counters());
+        sum
+    }
+
+    /// How many QPs there are.
+    pub fn qp_count(&self) -> usize {
+        self.0.qps.lock().len()
+    }
+}
+
+pub(crate) struct DeviceInner {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) mem: MemTable,
+    pub(crate) events: EventQueue,
+    pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
+    pub(crate) partial: PartialOctets,
+    pub(crate) half_open: HalfOpenCount,
+    pub(crate) half_opens: HalfOpenSet,
+    next_qp: AtomicU32,
+    next_pd: AtomicU32,
+}
+
+impl DeviceInner {
+    pub(crate) fn next_qp(&self) -> QpNum {
+        QpNum(self.next_qp.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_pd(&self) -> PdId {
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl std::fmt::Debug for DeviceInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceInner").field("qps", &self.qps.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        self.driver.stop();
+    }
+}
+
+/// Octets of partial FPDUs that all QPs together keep (RFC 5042 §6.4.1: bounded whatever peers do).
+#[derive(Debug)]
+pub(crate) struct PartialOctets {
+    held: AtomicUsize,
+    max: usize,
+}
+
+impl PartialOctets {
+    fn new(max: usize) -> Self {
+        PartialOctets { held: AtomicUsize::new(0), max }
+    }
+
+    pub(crate) fn charge(&self, octets: usize) {
+        self.held.fetch_add(octets, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self, octets: usize) {
+        self.held.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Whether no QP should begin to keep another partial FPDU.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= self.max
+    }
+}

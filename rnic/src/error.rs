@@ -1,0 +1,115 @@
+//! What our own caller can get wrong, or the host can refuse. What a peer does wrong becomes completions and
+//! asynchronous events instead ([`crate::AsyncEventKind`]).
+
+use std::io;
+
+use rddp_mpa::{StartupError, StartupMisuse};
+
+use crate::mem::MemError;
+use crate::qp::QpState;
+
+/// Anything that setting up can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Memory could not be allocated or registered.
+    #[error(transparent)]
+    Memory(#[from] MemError),
+    /// The host refused a descriptor, a thread or a socket.
+    #[error("{what}: {source}")]
+    Host {
+        /// What was tried.
+        what: &'static str,
+        /// The host's answer.
+        source: io::Error,
+    },
+    /// A configured size is zero or beyond the device.
+    #[error("{what} is {value}: at most {max}, at least 1")]
+    OutOfRange {
+        /// Which setting.
+        what: &'static str,
+        /// What was asked for.
+        value: usize,
+        /// The device's limit.
+        max: usize,
+    },
+    /// The object belongs to another protection domain or device.
+    #[error("{0} belongs to another device or protection domain")]
+    Foreign(&'static str),
+}
+
+impl Error {
+    /// For `map_err` behind a call to the host.
+    pub(crate) fn host<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
+        move |source| Error::Host { what, source: source.into() }
+    }
+}
+
+/// Why a work request was not taken. Nothing was posted, of a list nothing from this request on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// Too many requests are outstanding: poll the completion queue first.
+    #[error("the queue holds {capacity} requests already: poll for completions first")]
+    QueueFull {
+        /// What it can hold.
+        capacity: usize,
+    },
+    /// Too many scatter or gather elements.
+    #[error("{count} scatter or gather elements, at most {max}")]
+    TooManySges {
+        /// In the request.
+        count: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Too much inline data.
+    #[error("{len} octets inline, at most {max}")]
+    InlineTooLong {
+        /// In the request.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The message is 4 GiB or longer (RFC 5041 §5.2).
+    #[error("a message of {len} octets: DDP messages are shorter than 4 GiB")]
+    MessageTooLong {
+        /// In the request.
+        len: u64,
+    },
+    /// The QP takes its receives from a shared queue.
+    #[error("this QP uses a shared receive queue: post to that")]
+    UsesSharedQueue,
+}
+
+/// Why a connection did not come about.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// TCP did not connect, or broke.
+    #[error("TCP: {0}")]
+    Tcp(#[from] io::Error),
+    /// The peer did not answer in time.
+    #[error("the peer did not answer the MPA startup within {0:?}: is it an iWARP listener?")]
+    TimedOut(std::time::Duration),
+    /// The peer closed TCP instead of answering.
+    #[error(
+        "the peer closed the connection during MPA startup: it refuses this revision or setting, or is no iWARP listener"
+    )]
+    Closed,
+    /// The peer answered something that is no proper MPA startup.
+    #[error("MPA startup: {0}")]
+    Startup(#[from] StartupError),
+    /// The peer's program said no.
+    #[error("rejected by the peer ({} octets of private data)", private_data.len())]
+    Rejected {
+        /// What it says about that.
+        private_data: Vec<u8>,
+    },
+    /// The settings make no valid startup frame.
+    #[error(transparent)]
+    Misuse(#[from] StartupMisuse),
+    /// The QP is not idle.
+    #[error("the QP is in state {0}: only an idle QP can be connected")]
+    NotIdle(QpState),
+}

@@ -1,0 +1,238 @@
+//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who makes progress").
+//!
+//! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the socket has been read
+//! dry. When a program polls or waits on the completion queues of that socket (a [`Lease`]), the thread leaves it
+//! disarmed and looks again a millisecond later, so two threads never fight over one socket, and an edge that the
+//! program swallowed cannot stall it.
+
+use std::collections::{BinaryHeap, HashMap};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use parking_lot::Mutex;
+
+use super::notify::Notify;
+use super::ready_set::epoll_timeout;
+
+/// How long a program's last poll keeps the background thread away, about.
+const LEASE: Duration = Duration::from_millis(1);
+
+/// The token of the wake-up.
+const WAKE: u64 = u64::MAX;
+
+/// Whether a program looks after a socket itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Nobody does.
+    None,
+    /// It polled within about a millisecond.
+    Polled,
+    /// A thread is asleep on it, and will call [`Driver::end_of_wait`].
+    Waited,
+}
+
+/// Something with a socket or a timer.
+pub(crate) trait Source: Send + Sync {
+    /// Whether a program looks after it; `tick` counts milliseconds, roughly.
+    fn lease(&self, tick: u64) -> Lease;
+    /// Its socket is ready, or may be. Arms it again; true when there is more to do at once.
+    fn on_ready(&self, driver: &Driver) -> bool;
+    /// A timer set by [`Driver::at`] has run out (or an earlier one that no longer matters).
+    fn on_timer(&self, driver: &Driver, now: Instant);
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    due: std::cmp::Reverse<Instant>,
+    token: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    sources: HashMap<u64, Weak<dyn Source>>,
+    timers: BinaryHeap<Timer>,
+    next_token: u64,
+    stopped: bool,
+}
+
+pub(crate) struct Driver {
+    epoll: Epoll,
+    wake: Notify,
+    shared: Mutex<Shared>,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Arc<Self>> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wake = Notify::new()?;
+        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let driver = Arc::new(Driver { epoll, wake, shared: Mutex::default() });
+        let background = driver.clone();
+        thread::Builder::new().name("rddp-progress".into()).spawn(move || Loop::new(&background).run())?;
+        Ok(driver)
+    }
+
+    /// Ends the thread, after what it is doing now.
+    pub(crate) fn stop(&self) {
+        self.shared.lock().stopped = true;
+        self.wake.give();
+    }
+
+    /// Takes a source in, and gives it its token.
+    pub(crate) fn add(&self, source: Weak<dyn Source>) -> u64 {
+        let mut shared = self.shared.lock();
+        shared.next_token += 1;
+        let token = shared.next_token;
+        shared.sources.insert(token, source);
+        token
+    }
+
+    /// Forgets a source. Its timers run out unheard.
+    pub(crate) fn remove(&self, token: u64) {
+        self.shared.lock().sources.remove(&token);
+    }
+
+    /// Puts a new socket into the set.
+    pub(crate) fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLONESHOT;
+        Ok(self.epoll.add(socket, EpollEvent::new(flags, token))?)
+    }
+
+    /// Arms a socket again for one event of `interest`.
+    pub(crate) fn arm(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
+        let mut event = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, token);
+        // A socket that has left the set needs no arming.
+        let _ = self.epoll.modify(socket, &mut event);
+    }
+
+    /// Takes a socket out of the set.
+    pub(crate) fn unwatch(&self, socket: BorrowedFd<'_>) {
+        let _ = self.epoll.delete(socket);
+    }
+
+    /// Calls the source's `on_timer` at `due`.
+    pub(crate) fn at(&self, due: Instant, token: u64) {
+        let mut shared = self.shared.lock();
+        let first = shared.timers.peek().is_none_or(|timer| due < timer.due.0);
+        shared.timers.push(Timer { due: std::cmp::Reverse(due), token });
+        drop(shared);
+        if first {
+            self.wake.give();
+        }
+    }
+
+    /// A thread that had been asleep while sockets were disarmed goes on: watch its lease again.
+    pub(crate) fn end_of_wait(&self) {
+        self.wake.give();
+    }
+
+    pub(crate) fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
+        self.shared.lock().sources.get(&token)?.upgrade()
+    }
+}
+
+/// What only the background thread holds.
+struct Loop<'a> {
+    driver: &'a Driver,
+    tick: u64,
+    ticked: Instant,
+    /// Disarmed, because a program polls.
+    polled: Vec<u64>,
+    /// Disarmed, because a program is asleep on them.
+    waited: Vec<u64>,
+    /// Had more to do than one turn allows.
+    again: Vec<u64>,
+}
+
+impl<'a> Loop<'a> {
+    fn new(driver: &'a Driver) -> Self {
+        let (polled, waited, again) = Default::default();
+        Loop { driver, tick: 1, ticked: Instant::now(), polled, waited, again }
+    }
+
+    fn run(mut self) {
+        let mut events = [EpollEvent::empty(); 256];
+        while !self.driver.shared.lock().stopped {
+            let timeout = self.timeout();
+            let count = self.driver.epoll.wait(&mut events, epoll_timeout(timeout)).unwrap_or(0);
+            let now = Instant::now();
+            let woken = events[..count].iter().any(|event| event.data() == WAKE);
+            let ticks = woken || now.duration_since(self.ticked) >= LEASE;
+            if ticks {
+                self.tick += 1;
+                self.ticked = now;
+            }
+            for event in &events[..count] {
+                match event.data() {
+                    WAKE => {
+                        self.driver.wake.clear();
+                        self.polled.append(&mut self.waited);
+                    }
+                    token => self.serve(token),
+                }
+            }
+            for token in std::mem::take(&mut self.again) {
+                self.serve(token);
+            }
+            if ticks {
+                for token in std::mem::take(&mut self.polled) {
+                    self.serve(token);
+                }
+            }
+            self.expire(now);
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.driver.shared.lock().timers.peek().map(|timer| timer.due.0);
+        let timer = timer.map(|due| due.saturating_duration_since(Instant::now()));
+        match timer {
+            _ if self.polled.is_empty() => timer,
+            Some(timer) => Some(timer.min(LEASE)),
+            None => Some(LEASE),
+        }
+    }
+
+    fn serve(&mut self, token: u64) {
+        let Some(source) = self.driver.source(token) else { return };
+        match source.lease(self.tick) {
+            Lease::Polled => self.polled.push(token),
+            Lease::Waited => self.waited.push(token),
+            Lease::None => {
+                if source.on_ready(self.driver) {
+                    self.again.push(token);
+                }
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        loop {
+            let mut shared = self.driver.shared.lock();
+            match shared.timers.peek() {
+                Some(timer) if timer.due.0 <= now => {}
+                _ => return,
+            }
+            let token = shared.timers.pop().map(|timer| timer.token);
+            let source = token.and_then(|token| shared.sources.get(&token)?.upgrade());
+            drop(shared);
+            if let Some(source) = source {
+                source.on_timer(self.driver, now);
+            }
+        }
+    }
+}

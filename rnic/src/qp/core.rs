@@ -1,0 +1,230 @@
+//! What a QP's lock protects, and how its state changes (draft-hilland-rddp-verbs §6.2, §6.4).
+
+use std::time::Instant;
+
+use nix::sys::epoll::EpollFlags;
+use rddp_ddp::{Qn, Stag};
+use rddp_rdmap::{Fault, Offending, Opcode, TerminateRepr, terminate_for, untagged_header};
+
+use super::QpInner;
+use super::link::{CLOSE_TIMEOUT, Link};
+use super::rq::{Outcome, RecvQueue};
+use super::sq::SendQueue;
+use super::state::QpState;
+use crate::completion::Status;
+use crate::counters::Counters;
+use crate::event::AsyncEventKind;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(super) state: QpState,
+    pub(super) sq: SendQueue,
+    pub(super) rq: RecvQueue,
+    pub(super) link: Option<Link>,
+    pub(super) counters: Counters,
+    pub(super) terminate_sent: Option<TerminateRepr>,
+    pub(super) terminate_received: Option<TerminateRepr>,
+}
+
+impl Core {
+    pub(super) fn new(sq: SendQueue, rq: RecvQueue) -> Self {
+        let (counters, terminate_sent, terminate_received) = Default::default();
+        Core { state: QpState::Idle, sq, rq, link: None, counters, terminate_sent, terminate_received }
+    }
+
+    /// Idle to RTS.
+    pub(super) fn connect(&mut self, link: Link) {
+        self.reset();
+        self.link = Some(link);
+        self.state = QpState::ReadyToSend;
+    }
+
+    /// To Idle: nothing of the last connection is left but what was posted meanwhile.
+    pub(super) fn reset(&mut self) {
+        self.state = QpState::Idle;
+        self.counters = Counters::default();
+        (self.terminate_sent, self.terminate_received) = (None, None);
+    }
+}
+
+impl QpInner {
+    /// RTS to Terminate: the peer's misbehaviour, or a fault of ours, ends the connection.
+    ///
+    /// `offending` is the first faulty segment. Everything outstanding is flushed now; the Terminate, if one may be
+    /// sent, leaves behind the FPDU that TCP has begun, and then our FIN (RFC 5040 §5.4, §6.2.1).
+    pub(super) fn terminate(&self, core: &mut Core, fault: Fault, offending: Option<&Offending>) {
+        if core.state != QpState::ReadyToSend {
+            return;
+        }
+        tracing::info!(qp = self.num.0, %fault, "terminating");
+        core.state = QpState::Terminate;
+        if let Some(link) = &mut core.link {
+            link.stream.fail();
+            link.direct = None;
+            // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it just closes.
+            if link.may_send && fault.is_answerable() {
+                let terminate = terminate_for(&fault, offending);
+                let msn = link.msns.next(Qn(2));
+                let header = untagged_header(Opcode::Terminate, Stag(0), msn, 0, true);
+                link.push_own(&header, terminate.octets().as_ref());
+                core.terminate_sent = Some(terminate);
+                core.counters.terminates_sent += 1;
+            }
+        }
+        self.device.events.push(self.num, AsyncEventKind::Fault(fault));
+        self.flush(core, None);
+        self.begin_close(core);
+    }
+
+    /// RTS to Terminate, by the peer. No Terminate answers one (RFC 5040 §7.1).
+    pub(super) fn terminated(&self, core: &mut Core, terminate: TerminateRepr) {
+        core.counters.terminates_received += 1;
+        if core.state != QpState::ReadyToSend {
+            core.terminate_received.get_or_insert(terminate);
+            return;
+        }
+        core.state = QpState::Terminate;
+        if let Some(link) = &mut core.link {
+            link.stream.fail();
+        }
+        self.device.events.push(self.num, AsyncEventKind::TerminateReceived(terminate.code));
+        // A Read that the peer refused is the oldest one out: its owner learns it from the completion.
+        let refused =
+            (terminate.code.layer() == 0 && terminate.code.etype() == 1).then_some(Status::RemoteAccess);
+        core.terminate_received = Some(terminate);
+        self.flush(core, refused);
+        self.begin_close(core);
+    }
+
+    /// Sends what is promised, then FIN, and bounds the time until the peer's.
+    pub(super) fn begin_close(&self, core: &mut Core) {
+        if let Some(link) = &mut core.link {
+            link.ending.fin_due = true;
+            let deadline = Instant::now() + CLOSE_TIMEOUT;
+            link.deadline = Some(deadline);
+            self.device.driver.at(deadline, self.token);
+        }
+    }
+
+    /// Any state to Error: TCP is gone, or goes now by a reset.
+    pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
+        if let Some(link) = core.link.take() {
+            link.reset_on_close();
+            self.drop_link(link);
+        }
+        if core.state != QpState::Error {
+            core.state = QpState::Error;
+            if let Some(kind) = event {
+                self.device.events.push(self.num, kind);
+            }
+        }
+        self.flush(core, None);
+    }
+
+    /// Closing to Idle, or Terminate to Error: both FINs have been seen.
+    pub(super) fn closed(&self, core: &mut Core) {
+        if let Some(link) = core.link.take() {
+            self.drop_link(link);
+        }
+        match core.state {
+            QpState::Closing => {
+                self.flush(core, None);
+                core.state = QpState::Idle;
+                self.device.events.push(self.num, AsyncEventKind::CloseComplete);
+            }
+            _ => core.state = QpState::Error,
+        }
+    }
+
+    fn drop_link(&self, link: Link) {
+        self.device.partial.release(link.partial.len());
+        self.device.driver.unwatch(link.fd());
+        self.send_cq.ready.remove(link.fd());
+        self.recv_cq.ready.remove(link.fd());
+    }
+
+    /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.
+    pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
+        core.sq.end_all(refused);
+        self.retire(core);
+        self.end_receive(core, Status::Flushed, &Outcome::default());
+        for completion in core.rq.flush(self.num) {
+            self.recv_cq.push(completion, None);
+        }
+    }
+
+    /// Completes what is done at the front of the send queue.
+    pub(super) fn retire(&self, core: &mut Core) {
+        while let Some(completion) = core.sq.retire(self.num) {
+            if let Some(completion) = completion {
+                self.send_cq.push(completion, None);
+            }
+        }
+    }
+
+    /// Completes the receive that a message was arriving in, if there is one.
+    pub(super) fn end_receive(&self, core: &mut Core, status: Status, outcome: &Outcome) {
+        if let Some(completion) = core.rq.end(self.num, status, outcome) {
+            self.recv_cq.push(completion, core.rq.srq());
+        }
+    }
+
+    /// The peer's FIN.
+    pub(super) fn on_fin(&self, core: &mut Core) {
+        match core.state {
+            QpState::ReadyToSend => {
+                let quiet = core.sq.is_empty()
+                    && core.link.as_ref().is_some_and(|link| {
+                        link.stream.inbound() == 0 && link.partial.is_empty() && link.direct.is_none()
+                    });
+                if quiet {
+                    core.state = QpState::Closing;
+                    self.begin_close(core);
+                    self.end_of_peer(core);
+                } else {
+                    // draft-hilland-rddp-verbs §6.2.3: a FIN with work outstanding is an error.
+                    self.device.events.push(self.num, AsyncEventKind::BadClose);
+                    self.terminate(core, Fault::bad_close(), None);
+                    self.end_of_peer(core);
+                }
+            }
+            QpState::Closing | QpState::Terminate => self.end_of_peer(core),
+            QpState::Idle | QpState::Error => {}
+        }
+    }
+
+    /// The peer sends no more: the connection is over as soon as our own octets and FIN have gone.
+    fn end_of_peer(&self, core: &mut Core) {
+        self.push_out(core);
+        let done = core.link.as_ref().is_some_and(|link| link.ending.fin_sent);
+        if done {
+            self.closed(core);
+        } else if let Some(link) = &mut core.link {
+            link.ending.peer_done = true;
+        }
+    }
+
+    /// Arms the epoll sets for what the connection waits for.
+    pub(super) fn update_interest(&self, core: &mut Core) {
+        let Some(link) = &mut core.link else { return };
+        let wants_room = link.blocked && (!link.out.is_empty() || core.sq.has_unsent());
+        if wants_room != link.wants_room {
+            link.wants_room = wants_room;
+            let interest = interest(wants_room);
+            self.send_cq.ready.set_interest(link.fd(), self.token, interest);
+            self.recv_cq.ready.set_interest(link.fd(), self.token, interest);
+            self.device.driver.arm(link.fd(), self.token, interest);
+        }
+    }
+
+    /// Arms the background thread's set again after it has read the socket dry.
+    pub(super) fn rearm(&self, core: &Core) {
+        if let Some(link) = &core.link {
+            self.device.driver.arm(link.fd(), self.token, interest(link.wants_room));
+        }
+    }
+}
+
+fn interest(wants_room: bool) -> EpollFlags {
+    if wants_room { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
+}

@@ -1,0 +1,140 @@
+//! Direct placement: the payload of a large FPDU is received straight into registered memory, with no copy in user
+//! space; the trailer and what follows go to staging in the same read.
+//!
+//! Only where nobody may look before delivery (a posted receive, the sink of an own Read), with CRC off, or if the user
+//! chose `place_before_crc`: a Write is otherwise placed only after its CRC was checked (RFC 5044 §6), since a header
+//! corrupted on the way would overwrite other live octets. Memory is checked again at every read.
+
+use std::io;
+
+use rddp_ddp::Header;
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
+use rddp_rdmap::{Fault, Place};
+
+use super::QpInner;
+use super::core::Core;
+use super::link::Direct;
+use super::rx::Faulty;
+use super::state::QpState;
+use crate::mem::{Grant, PieceMut, recv_vectored};
+
+/// Payload still to come below which the staging buffer is as good.
+const WORTH_IT: usize = 4096;
+
+impl QpInner {
+    /// The FPDU at the front of `stage`, which needs `total` octets, is not all here. Begins direct placement if that
+    /// is allowed and worth it, and then has taken all of `stage`.
+    ///
+    /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU is staged instead.
+    pub(super) fn begin_direct(&self, core: &mut Core, stage: &[u8], total: usize) -> bool {
+        if core.state != QpState::ReadyToSend || total.saturating_sub(stage.len()) < WORTH_IT {
+            return false;
+        }
+        let Some(link) = &mut core.link else { return false };
+        let Some(peek) = link.deframer.peek(stage) else { return false };
+        let Ok(header) = Header::parse(&stage[LENGTH_LEN..]) else { return false };
+        let begin = LENGTH_LEN + header.len();
+        if !link.may_send || stage.len() < begin || peek.ulpdu_len < header.len() {
+            return false;
+        }
+        let may_write = !link.negotiated.crc || link.place_before_crc;
+        let payload_len = peek.ulpdu_len - header.len();
+        let Ok(place) = self.classify(core, &header, payload_len) else { return false };
+        let allowed = match place {
+            Place::Write { .. } => may_write,
+            Place::Receive { .. } | Place::Sink { .. } => true,
+            Place::Nothing | Place::Control | Place::Dropped => false,
+        };
+        if !allowed {
+            return false;
+        }
+        let here = &stage[begin..];
+        let mut grants = Vec::new();
+        if self.targets(core, place, 0, here.len(), &mut grants).is_err() {
+            return false;
+        }
+        let Some(link) = &mut core.link else { return false };
+        let mut crc = if link.negotiated.crc { crc32c(&stage[..begin]) } else { 0 };
+        let mut rest = here;
+        for grant in &grants {
+            let (now, later) = rest.split_at(grant.len());
+            if link.negotiated.crc {
+                crc = grant.place_with_crc(0, now, crc);
+            } else {
+                grant.place(0, now);
+            }
+            rest = later;
+        }
+        link.direct = Some(Direct { header, ulpdu_len: peek.ulpdu_len, place, got: here.len(), crc });
+        true
+    }
+
+    /// Reads the rest of the payload into its place and what follows into `stage`: octets in all, and in `stage`.
+    pub(super) fn receive_direct(&self, core: &mut Core, stage: &mut [u8]) -> io::Result<(usize, usize)> {
+        let Some(direct) = core.link.as_ref().and_then(|link| link.direct.as_ref()) else {
+            return Ok((0, 0));
+        };
+        let (header, place, payload_len) = (direct.header, direct.place, direct.payload_len());
+        let left = payload_len - direct.got;
+        let mut grants = Vec::new();
+        if left > 0
+            && let Err(why) = self.targets(core, place, payload_len - left, left, &mut grants)
+        {
+            // The memory went away between two reads.
+            grants.clear();
+            let (fault, offending) = self.refuse(core, why, &header, payload_len);
+            self.terminate(core, fault, offending.as_ref());
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let Some(link) = &mut core.link else { return Ok((0, 0)) };
+        let mut pieces: Vec<PieceMut<'_>> =
+            grants.iter().map(|grant| PieceMut::Granted(grant, 0..grant.len())).collect();
+        pieces.push(PieceMut::Own(stage));
+        let total = recv_vectored(link.fd(), &mut pieces)?;
+        let placed = total.min(left);
+        core.counters.octets_placed_directly += placed as u64;
+        if let Some(direct) = &mut link.direct {
+            direct.got += placed;
+            if link.negotiated.crc {
+                direct.crc = crc_of(&grants, placed, direct.crc);
+            }
+        }
+        Ok((total, total - placed))
+    }
+
+    /// Ends the direct placement when its payload and, at the front of `stage`, its trailer are here.
+    pub(super) fn finish_direct(
+        &self,
+        core: &mut Core,
+        stage: &[u8],
+        used: &mut usize,
+    ) -> Result<(), Faulty> {
+        let Some(link) = &mut core.link else { return Ok(()) };
+        let Some(direct) = link.direct.take() else { return Ok(()) };
+        let payload_len = direct.payload_len();
+        let pad = pad_len(direct.ulpdu_len);
+        let Some((trailer, _)) = stage.split_at_checked(pad + CRC_LEN).filter(|_| direct.got == payload_len)
+        else {
+            link.direct = Some(direct);
+            return Ok(());
+        };
+        let (pad, field) = trailer.split_at(pad);
+        let mut octets = [0; CRC_LEN];
+        octets.copy_from_slice(field);
+        *used = trailer.len();
+        link.deframer
+            .accept_external(direct.ulpdu_len, crc32c_append(direct.crc, pad), octets)
+            .map_err(|error| (Fault::mpa(error.code().code()), None))?;
+        core.counters.fpdus_received += 1;
+        self.commit(core, &direct.header, payload_len, &[])
+    }
+}
+
+fn crc_of(grants: &[Grant], mut len: usize, mut crc: u32) -> u32 {
+    for grant in grants {
+        let count = len.min(grant.len());
+        crc = grant.crc32c_append(0, count, crc);
+        len -= count;
+    }
+    crc
+}

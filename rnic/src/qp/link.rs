@@ -1,0 +1,198 @@
+//! A QP's connection: the TCP socket and the three protocols' state on it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rddp_ddp::{Header, Qn, Stag};
+use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Rtr};
+use rddp_rdmap::{
+    Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, tagged_header, untagged_header,
+};
+use socket2::{SockRef, Socket};
+
+use crate::config::ConnectOptions;
+
+/// How long closing or terminating may take before TCP is reset.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The segment size to go by when TCP does not tell.
+const DEFAULT_EMSS: usize = 1460;
+
+/// The id of the Read that a Read RTR is; no work request has it.
+pub(super) const RTR_ID: u64 = u64::MAX;
+
+/// Octets that TCP has been promised: whole FPDUs, or the rest of one it has begun.
+#[derive(Debug, Default)]
+pub(super) struct OutBuffer {
+    octets: Vec<u8>,
+    taken: usize,
+}
+
+impl OutBuffer {
+    /// Memory kept for the next use; more is given back.
+    const KEPT: usize = 4096;
+
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.octets[self.taken..]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest().is_empty()
+    }
+
+    /// Where whole FPDUs are appended.
+    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+        &mut self.octets
+    }
+
+    pub(super) fn take(&mut self, count: usize) {
+        self.taken += count;
+        if self.taken == self.octets.len() {
+            self.taken = 0;
+            self.octets.clear();
+        }
+    }
+
+    /// An idle connection keeps no large buffer.
+    pub(super) fn trim(&mut self) {
+        if self.octets.is_empty() && self.octets.capacity() > Self::KEPT {
+            self.octets = Vec::new();
+        }
+    }
+}
+
+/// An FPDU whose payload is being received straight into registered memory.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) header: Header,
+    pub(super) ulpdu_len: usize,
+    pub(super) place: Place,
+    /// Payload octets that are there.
+    pub(super) got: usize,
+    /// CRC over the length field, the header and those.
+    pub(super) crc: u32,
+}
+
+impl Direct {
+    pub(super) fn payload_len(&self) -> usize {
+        self.ulpdu_len - self.header.len()
+    }
+}
+
+/// What a connection is doing about its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// Our FIN shall go out behind everything in `out`.
+    pub(super) fin_due: bool,
+    /// It has.
+    pub(super) fin_sent: bool,
+    /// The peer's FIN has come.
+    pub(super) peer_done: bool,
+    /// Octets thrown away since a Terminate.
+    pub(super) discarded: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: Socket,
+    pub(super) negotiated: Negotiated,
+    pub(super) stream: Stream,
+    pub(super) msns: SendCounters,
+    pub(super) framer: Framer,
+    pub(super) deframer: Deframer,
+    /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
+    pub(super) may_send: bool,
+    pub(super) place_before_crc: bool,
+    pub(super) out: OutBuffer,
+    /// Octets at the front of the next FPDU that are here already.
+    pub(super) partial: Vec<u8>,
+    pub(super) direct: Option<Direct>,
+    /// TCP did not take all of the last write.
+    pub(super) blocked: bool,
+    /// The epoll sets look for room to send.
+    pub(super) wants_room: bool,
+    pub(super) ending: Ending,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Link {
+    pub(super) fn new(
+        socket: Socket,
+        negotiated: Negotiated,
+        options: &ConnectOptions,
+        active: bool,
+    ) -> Self {
+        let config = StreamConfig {
+            ird: u32::from(negotiated.ird),
+            ord: u32::from(negotiated.ord),
+            extensions: options.extensions,
+        };
+        let crc = negotiated.crc;
+        let mut link = Link {
+            stream: Stream::new(config),
+            msns: SendCounters::default(),
+            framer: Framer::new(Framing { crc, markers: negotiated.markers_tx }),
+            deframer: Deframer::new(Framing { crc, markers: negotiated.markers_rx }),
+            may_send: active,
+            place_before_crc: options.place_before_crc,
+            out: OutBuffer::default(),
+            partial: Vec::new(),
+            direct: None,
+            blocked: false,
+            wants_room: false,
+            ending: Ending::default(),
+            deadline: None,
+            socket,
+            negotiated,
+        };
+        if active && let Some(rtr) = link.negotiated.rtr {
+            link.push_rtr(rtr);
+        }
+        link
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The effective MSS now. It may change during a connection, so it is asked anew for each train.
+    pub(super) fn emss(&self) -> usize {
+        SockRef::from(&self.socket).tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
+    }
+
+    /// The largest ULPDU at this EMSS.
+    pub(super) fn mulpdu(&self, emss: usize) -> usize {
+        rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
+    }
+
+    /// Queues one FPDU of octets of our own.
+    pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
+        let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
+        self.framer.emit(header.octets().as_ref(), payload.len(), fill, self.out.tail());
+    }
+
+    /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.
+    fn push_rtr(&mut self, rtr: Rtr) {
+        match rtr {
+            Rtr::Write => self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]),
+            Rtr::Send => {
+                let msn = self.msns.next(Qn(0));
+                self.push_own(&untagged_header(Opcode::Send, Stag(0), msn, 0, true), &[]);
+            }
+            Rtr::Read => {
+                let msn = self.msns.next(Qn(1));
+                self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
+                let request =
+                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
+                let mut octets = [0; ReadRequestRepr::LEN];
+                request.emit(&mut octets);
+                self.push_own(&untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true), &octets);
+            }
+        }
+    }
+
+    /// Makes TCP reset the connection when the socket is closed.
+    pub(super) fn reset_on_close(&self) {
+        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,367 @@
+//! Queue pairs (draft-hilland-rddp-verbs chapter 6).
+//!
+//! | file | what |
+//! |---|---|
+//! | `state` | the states |
+//! | `sq`, `rq` | the two queues |
+//! | `link` | the connection: socket and protocol state |
+//! | `core` | all of it behind one lock, and how the state changes |
+//! | `train`, `tx` | sending |
+//! | `rx`, `direct` | receiving |
+
+mod core;
+mod direct;
+mod link;
+mod rq;
+mod rx;
+mod sq;
+mod state;
+mod train;
+mod tx;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
+use rddp_mpa::Negotiated;
+use rddp_rdmap::{Fault, TerminateRepr};
+use socket2::Socket;
+
+use self::core::Core;
+use self::link::Link;
+use self::rq::RecvQueue;
+use self::rx::Pulled;
+use self::sq::SendQueue;
+pub use self::state::QpState;
+use crate::config::{ConnectOptions, QpConfig};
+use crate::counters::Counters;
+use crate::cq::CqInner;
+use crate::device::DeviceInner;
+use crate::error::{ConnectError, Error, PostError};
+use crate::event::AsyncEventKind;
+use crate::io::driver::{Driver, Lease, Source};
+use crate::mem::{PdId, QpNum};
+use crate::wr::{RecvWr, SendWr};
+
+/// A queue pair: one end of an RDMA connection. Dropping it resets the connection, if there still is one.
+///
+/// ```
+/// use rddp_rnic::{QpConfig, QpState, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// assert_eq!(qp.state(), QpState::Idle);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct QueuePair {
+    pub(crate) inner: Arc<QpInner>,
+}
+
+impl QueuePair {
+    pub(crate) fn create(device: &Arc<DeviceInner>, pd: PdId, config: &QpConfig) -> Result<Self, Error> {
+        if [&config.send_cq, &config.recv_cq].iter().any(|cq| !cq.0.is_of(&device.driver)) {
+            return Err(Error::Foreign("a completion queue"));
+        }
+        let srq = config.srq.as_ref().map(|srq| srq.0.clone());
+        let inner = Arc::new_cyclic(|weak: &std::sync::Weak<QpInner>| {
+            let source: std::sync::Weak<dyn Source> = weak.clone();
+            let token = device.driver.add(source);
+            QpInner {
+                num: device.next_qp(),
+                token,
+                pd,
+                inbound_read: config.inbound_read,
+                inbound_write: config.inbound_write,
+                send_cq: config.send_cq.0.clone(),
+                recv_cq: config.recv_cq.0.clone(),
+                core: Mutex::new(Core::new(
+                    SendQueue::new(config.max_send),
+                    RecvQueue::new(config.max_recv, srq),
+                )),
+                device: device.clone(),
+            }
+        });
+        let weak = Arc::downgrade(&inner);
+        inner.send_cq.add_member(inner.token, &weak);
+        inner.recv_cq.add_member(inner.token, &weak);
+        device.qps.lock().insert(inner.num, weak);
+        Ok(QueuePair { inner })
+    }
+
+    /// Its number, as completions and events name it.
+    pub fn num(&self) -> QpNum {
+        self.inner.num
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> QpState {
+        self.inner.core.lock().state
+    }
+
+    /// Posts a request to the send queue. It is on its way when this returns, if TCP takes it.
+    pub fn post_send(&self, wr: &SendWr) -> Result<(), PostError> {
+        self.post_sends(std::slice::from_ref(wr)).map_err(|(error, _)| error)
+    }
+
+    /// Posts a list of requests, which leave together.
+    ///
+    /// # Errors
+    /// The first that could not be posted, and how many were before it.
+    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
+        self.inner.post_sends(list)
+    }
+
+    /// Posts a receive.
+    pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        self.inner.post_recv(wr)
+    }
+
+    /// Closes gracefully: the peer sees an orderly end. Nothing may be outstanding on the send queue and no Read of the
+    /// peer's in service, else the connection is reset and all of it flushed (draft-hilland-rddp-verbs §6.2).
+    pub fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    /// Ends the connection with a Terminate that says "local catastrophic error".
+    pub fn terminate(&self) {
+        self.inner.with_core(|qp, core| {
+            qp.terminate(core, Fault::local_catastrophic(), None);
+            qp.pump(core);
+        });
+    }
+
+    /// Resets the connection. Everything outstanding is flushed.
+    pub fn abort(&self) {
+        self.inner.with_core(|qp, core| qp.lose(core, None));
+    }
+
+    /// From Error to Idle, to be connected anew. Whether it is idle now.
+    pub fn reset(&self) -> bool {
+        let mut core = self.inner.core.lock();
+        if core.state == QpState::Error && core.link.is_none() {
+            core.reset();
+        }
+        core.state == QpState::Idle
+    }
+
+    /// The Terminate that this side sent on the present or last connection.
+    pub fn terminate_sent(&self) -> Option<TerminateRepr> {
+        self.inner.core.lock().terminate_sent.clone()
+    }
+
+    /// The Terminate that the peer sent on the present or last connection.
+    pub fn terminate_received(&self) -> Option<TerminateRepr> {
+        self.inner.core.lock().terminate_received.clone()
+    }
+
+    /// What was agreed with the peer; `None` without a connection.
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        self.inner.core.lock().link.as_ref().map(|link| link.negotiated.clone())
+    }
+
+    /// What it has sent and received since it was connected.
+    pub fn counters(&self) -> Counters {
+        self.inner.core.lock().counters
+    }
+
+    /// The peer's address; `None` without a connection.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.inner.core.lock().link.as_ref()?.socket.peer_addr().ok()?.as_socket()
+    }
+
+    /// This side's address; `None` without a connection.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.core.lock().link.as_ref()?.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its outcome and `active`
+    /// says whether this side sent the Request. No octet behind the startup frames may have been read.
+    pub fn attach(
+        &self,
+        stream: Socket,
+        negotiated: Negotiated,
+        options: &ConnectOptions,
+        active: bool,
+    ) -> Result<(), ConnectError> {
+        self.inner.attach(stream, negotiated, options, active)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.inner.destroy();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct QpInner {
+    num: QpNum,
+    token: u64,
+    pd: PdId,
+    inbound_read: bool,
+    inbound_write: bool,
+    send_cq: Arc<CqInner>,
+    recv_cq: Arc<CqInner>,
+    core: Mutex<Core>,
+    device: Arc<DeviceInner>,
+}
+
+impl QpInner {
+    fn with_core<T>(&self, f: impl FnOnce(&Self, &mut Core) -> T) -> T {
+        f(self, &mut self.core.lock())
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.core.lock().counters
+    }
+
+    fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
+        let mut core = self.core.lock();
+        let mut result = Ok(());
+        for (posted, wr) in list.iter().enumerate() {
+            if let Err(error) = core.sq.push(wr) {
+                result = Err((error, posted));
+                break;
+            }
+        }
+        match core.state {
+            QpState::ReadyToSend => self.pump(&mut core),
+            QpState::Idle => {}
+            // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is flushed.
+            QpState::Closing if !core.sq.is_empty() => self.lose(&mut core, Some(AsyncEventKind::BadClose)),
+            _ => self.flush(&mut core, None),
+        }
+        result
+    }
+
+    fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        let mut core = self.core.lock();
+        core.rq.push(wr)?;
+        if !core.state.takes_work() {
+            self.flush(&mut core, None);
+        }
+        Ok(())
+    }
+
+    fn disconnect(&self) {
+        let mut core = self.core.lock();
+        if core.state != QpState::ReadyToSend {
+            return;
+        }
+        let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(|link| link.stream.inbound() > 0);
+        if busy {
+            self.lose(&mut core, Some(AsyncEventKind::BadClose));
+            return;
+        }
+        core.state = QpState::Closing;
+        self.begin_close(&mut core);
+        self.pump(&mut core);
+    }
+
+    fn attach(
+        &self,
+        socket: Socket,
+        negotiated: Negotiated,
+        options: &ConnectOptions,
+        active: bool,
+    ) -> Result<(), ConnectError> {
+        socket.set_nonblocking(true)?;
+        let mut core = self.core.lock();
+        if core.state != QpState::Idle || core.link.is_some() {
+            return Err(ConnectError::NotIdle(core.state));
+        }
+        let mut link = Link::new(socket, negotiated, options, active);
+        if !link.may_send && link.negotiated.rtr.is_some() {
+            // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
+            let deadline = Instant::now() + options.timeout;
+            link.deadline = Some(deadline);
+            self.device.driver.at(deadline, self.token);
+        }
+        self.send_cq.ready.add(link.fd(), self.token)?;
+        if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq.ready.add(link.fd(), self.token)?;
+        }
+        self.device.driver.watch(link.fd(), self.token)?;
+        core.connect(link);
+        self.pump(&mut core);
+        Ok(())
+    }
+
+    /// Progress by a program's thread; whoever is at it already will finish.
+    pub(crate) fn try_progress(&self) {
+        if let Some(mut core) = self.core.try_lock() {
+            self.progress(&mut core);
+        }
+    }
+
+    fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
+        if core.link.is_none() {
+            return Pulled::Dry;
+        }
+        if (self.send_cq.is_overflowed() || self.recv_cq.is_overflowed())
+            && core.state == QpState::ReadyToSend
+        {
+            self.device.events.push(self.num, AsyncEventKind::CqOverflow);
+            self.terminate(core, Fault::local_catastrophic(), None);
+        }
+        let pulled = self.pull(core);
+        self.pump(core);
+        pulled
+    }
+
+    /// The program has let go of the QP.
+    fn destroy(&self) {
+        self.device.driver.remove(self.token);
+        self.send_cq.remove_member(self.token);
+        self.recv_cq.remove_member(self.token);
+        self.device.qps.lock().remove(&self.num);
+        let mut core = self.core.lock();
+        if let Some(srq) = core.rq.srq() {
+            srq.forget(self.num);
+        }
+        core.state = QpState::Error;
+        self.lose(&mut core, None);
+    }
+}
+
+impl Source for QpInner {
+    fn lease(&self, tick: u64) -> Lease {
+        let send = self.send_cq.lease(tick);
+        let recv = if Arc::ptr_eq(&self.send_cq, &self.recv_cq) { send } else { self.recv_cq.lease(tick) };
+        match (send, recv) {
+            (Lease::Polled, _) | (_, Lease::Polled) => Lease::Polled,
+            (Lease::Waited, _) | (_, Lease::Waited) => Lease::Waited,
+            (Lease::None, Lease::None) => Lease::None,
+        }
+    }
+
+    fn on_ready(&self, _driver: &Driver) -> bool {
+        let mut core = self.core.lock();
+        match self.progress(&mut core) {
+            Pulled::More => true,
+            Pulled::Dry => {
+                self.rearm(&core);
+                false
+            }
+        }
+    }
+
+    fn on_timer(&self, _driver: &Driver, now: Instant) {
+        let mut core = self.core.lock();
+        let due = core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
+        if due {
+            tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
+            self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        }
+    }
+}
+
+/// Anything a socket or a host call can fail with while a connection is made.
+impl From<nix::errno::Errno> for ConnectError {
+    fn from(error: nix::errno::Errno) -> Self {
+        ConnectError::Tcp(io::Error::from(error))
+    }
+}

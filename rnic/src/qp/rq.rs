@@ -1,0 +1,99 @@
+//! The receive queue: a QP's own, or its part in a shared one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rddp_ddp::Stag;
+
+use crate::completion::{Completed, Completion, Status};
+use crate::error::PostError;
+use crate::mem::QpNum;
+use crate::srq::SrqInner;
+use crate::wr::{MAX_SGE, RecvWr};
+
+/// Receives that wait, and the one that a message is arriving in.
+#[derive(Debug)]
+pub(super) struct RecvQueue {
+    posted: VecDeque<RecvWr>,
+    capacity: usize,
+    srq: Option<Arc<SrqInner>>,
+    current: Option<RecvWr>,
+}
+
+impl RecvQueue {
+    pub(super) fn new(capacity: usize, srq: Option<Arc<SrqInner>>) -> Self {
+        RecvQueue { posted: VecDeque::new(), capacity, srq, current: None }
+    }
+
+    pub(super) fn srq(&self) -> Option<&Arc<SrqInner>> {
+        self.srq.as_ref()
+    }
+
+    pub(super) fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
+        if self.srq.is_some() {
+            return Err(PostError::UsesSharedQueue);
+        }
+        if wr.scatter.len() > MAX_SGE {
+            return Err(PostError::TooManySges { count: wr.scatter.len(), max: MAX_SGE });
+        }
+        if self.posted.len() >= self.capacity {
+            return Err(PostError::QueueFull { capacity: self.capacity });
+        }
+        self.posted.push_back(wr);
+        Ok(())
+    }
+
+    /// A message begins: takes the next receive and says how many octets fit. `limit_reached` is set when that brought
+    /// a shared queue below its armed limit.
+    pub(super) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {
+        let wr = match &self.srq {
+            None => self.posted.pop_front()?,
+            Some(srq) => {
+                let taken = srq.take(qp)?;
+                *limit_reached |= taken.limit_reached;
+                taken.wr
+            }
+        };
+        let capacity = wr.capacity();
+        self.current = Some(wr);
+        Some(capacity)
+    }
+
+    pub(super) fn current(&self) -> Option<&RecvWr> {
+        self.current.as_ref()
+    }
+
+    /// The receive that a message was arriving in has ended.
+    pub(super) fn end(&mut self, qp: QpNum, status: Status, outcome: &Outcome) -> Option<Completion> {
+        Some(completion(&self.current.take()?, qp, status, outcome))
+    }
+
+    /// Takes all receives of the QP's own, ended as flushed.
+    pub(super) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
+        self.posted.drain(..).map(move |wr| completion(&wr, qp, Status::Flushed, &Outcome::default()))
+    }
+}
+
+/// What a receive completed with.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) byte_len: u32,
+    pub(super) invalidated: Option<Stag>,
+    pub(super) immediate: Option<[u8; 8]>,
+    pub(super) solicited: bool,
+}
+
+fn completion(wr: &RecvWr, qp: QpNum, status: Status, outcome: &Outcome) -> Completion {
+    let completed =
+        if outcome.immediate.is_some() { Completed::ReceiveImmediate } else { Completed::Receive };
+    Completion {
+        wr_id: wr.wr_id,
+        status,
+        completed,
+        byte_len: outcome.byte_len,
+        qp,
+        invalidated: outcome.invalidated,
+        immediate: outcome.immediate,
+        solicited: outcome.solicited,
+    }
+}

@@ -1,0 +1,238 @@
+//! The send queue: requests in posting order, and how far each has come.
+
+use std::collections::VecDeque;
+
+use rddp_ddp::Msn;
+
+use crate::completion::{Completed, Completion, Status};
+use crate::error::PostError;
+use crate::mem::QpNum;
+use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr};
+
+/// How far one request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Not all of it has been taken by TCP.
+    Queued,
+    /// A Read or atomic whose request is on its way.
+    Awaiting,
+    /// Ended, and waits for those before it.
+    Done(Status),
+}
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(super) struct Wqe {
+    pub(super) wr: SendWr,
+    pub(super) completed: Completed,
+    /// The first half of a WriteImmediate, which the second half speaks for.
+    half: bool,
+    /// Octets of the message.
+    pub(super) total: u64,
+    /// Given when the message is first cut.
+    pub(super) msn: Option<Msn>,
+    /// Of an atomic: given with the MSN.
+    pub(super) request_id: u32,
+    pub(super) phase: Phase,
+}
+
+/// A place in the queue: `offset` octets into the message of the request with this number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) seq: u64,
+    pub(super) offset: u64,
+}
+
+/// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards `rdmap`.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    wqes: VecDeque<Wqe>,
+    /// The number of the first in `wqes`.
+    first: u64,
+    /// What is to be sent next.
+    pub(super) cursor: Cursor,
+    /// Requests before this one have been taken by TCP whole.
+    handed: u64,
+    capacity: usize,
+}
+
+impl SendQueue {
+    pub(super) fn new(capacity: usize) -> Self {
+        SendQueue { wqes: VecDeque::new(), first: 0, cursor: Cursor::default(), handed: 0, capacity }
+    }
+
+    pub(super) fn push(&mut self, wr: &SendWr) -> Result<(), PostError> {
+        let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
+        if self.wqes.len() + halves > self.capacity.max(halves) {
+            return Err(PostError::QueueFull { capacity: self.capacity });
+        }
+        check(&wr.operation)?;
+        if let Operation::WriteImmediate { gather, remote, data } = &wr.operation {
+            let write = Operation::Write { gather: gather.clone(), remote: *remote };
+            let (solicited, signaled) = (false, false);
+            self.wqes
+                .push_back(Wqe::new(SendWr { operation: write, solicited, signaled, ..wr.clone() }, true));
+            let mut immediate =
+                Wqe::new(SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() }, false);
+            immediate.completed = Completed::Write;
+            self.wqes.push_back(immediate);
+        } else {
+            self.wqes.push_back(Wqe::new(wr.clone(), false));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.wqes.is_empty()
+    }
+
+    /// Whether there is anything left to send.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.cursor.seq < self.end()
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.wqes.len() as u64
+    }
+
+    pub(super) fn get(&self, seq: u64) -> Option<&Wqe> {
+        self.wqes.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Wqe> {
+        self.wqes.get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Whether the request with this number is the oldest: nothing before it is unfinished.
+    pub(super) fn is_oldest(&self, seq: u64) -> bool {
+        seq == self.first
+    }
+
+    /// TCP has taken everything before the cursor.
+    pub(super) fn handed_to_cursor(&mut self) {
+        self.handed(self.cursor.seq);
+    }
+
+    /// TCP has taken everything before the request `upto`.
+    pub(super) fn handed(&mut self, upto: u64) {
+        for seq in self.handed..upto {
+            if let Some(wqe) = self.get_mut(seq)
+                && wqe.phase == Phase::Queued
+            {
+                wqe.phase =
+                    if wqe.awaits_response() { Phase::Awaiting } else { Phase::Done(Status::Success) };
+            }
+        }
+        self.handed = self.handed.max(upto);
+    }
+
+    /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor moves past it.
+    pub(super) fn finish_at_cursor(&mut self, status: Status) {
+        let seq = self.cursor.seq;
+        if let Some(wqe) = self.get_mut(seq) {
+            wqe.phase = Phase::Done(status);
+        }
+        self.cursor = Cursor { seq: seq + 1, offset: 0 };
+        self.handed = self.handed.max(seq + 1);
+    }
+
+    /// Takes the next request that is done and has none unfinished before it, and its completion if it makes one
+    /// (RFC 5040 §5.5 rule 15: they complete in the order of posting).
+    pub(super) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
+        let front = self.wqes.front()?;
+        let Phase::Done(status) = front.phase else { return None };
+        if self.first >= self.handed {
+            return None;
+        }
+        let wqe = self.wqes.pop_front()?;
+        self.first += 1;
+        if status != Status::Success
+            && wqe.half
+            && let Some(other) = self.wqes.front_mut()
+        {
+            // The second half reports what became of the first.
+            other.phase = Phase::Done(status);
+            self.handed = self.handed.max(self.first + 1);
+            self.cursor.seq = self.cursor.seq.max(self.first + 1);
+            return Some(None);
+        }
+        Some(wqe.completion(status, qp))
+    }
+
+    /// Ends everything that has not ended, `with` for the first, `Flushed` for the rest.
+    pub(super) fn end_all(&mut self, first_awaiting: Option<Status>) {
+        let mut special = first_awaiting;
+        for wqe in &mut self.wqes {
+            match wqe.phase {
+                Phase::Done(_) => {}
+                Phase::Awaiting => wqe.phase = Phase::Done(special.take().unwrap_or(Status::Flushed)),
+                Phase::Queued => wqe.phase = Phase::Done(Status::Flushed),
+            }
+        }
+        self.cursor = Cursor { seq: self.end(), offset: 0 };
+        self.handed = self.end();
+    }
+}
+
+impl Wqe {
+    fn new(wr: SendWr, half: bool) -> Self {
+        let (completed, total) = match &wr.operation {
+            Operation::Send { gather, .. } => (Completed::Send, gather.total()),
+            Operation::Immediate { data } => (Completed::Immediate, data.len() as u64),
+            Operation::Write { gather, .. } | Operation::WriteImmediate { gather, .. } => {
+                (Completed::Write, gather.total())
+            }
+            Operation::Read { .. } => (Completed::Read, 0),
+            Operation::FetchAdd { .. } => (Completed::FetchAdd, 0),
+            Operation::CmpSwap { .. } => (Completed::CmpSwap, 0),
+            Operation::Bind { .. } => (Completed::Bind, 0),
+            Operation::Invalidate { .. } => (Completed::Invalidate, 0),
+        };
+        Wqe { wr, completed, half, total, msn: None, request_id: 0, phase: Phase::Queued }
+    }
+
+    fn awaits_response(&self) -> bool {
+        matches!(self.completed, Completed::Read | Completed::FetchAdd | Completed::CmpSwap)
+    }
+
+    fn completion(&self, status: Status, qp: QpNum) -> Option<Completion> {
+        if status == Status::Success && !self.wr.signaled {
+            return None;
+        }
+        let byte_len = match self.wr.operation {
+            Operation::Read { sink, .. } if status == Status::Success => sink.len,
+            Operation::FetchAdd { .. } | Operation::CmpSwap { .. } if status == Status::Success => 8,
+            _ => 0,
+        };
+        Some(Completion {
+            wr_id: self.wr.wr_id,
+            status,
+            completed: self.completed,
+            byte_len,
+            qp,
+            invalidated: None,
+            immediate: None,
+            solicited: false,
+        })
+    }
+}
+
+fn check(operation: &Operation) -> Result<(), PostError> {
+    let gather = match operation {
+        Operation::Send { gather, .. }
+        | Operation::Write { gather, .. }
+        | Operation::WriteImmediate { gather, .. } => gather,
+        _ => return Ok(()),
+    };
+    match gather {
+        Gather::List(list) if list.len() > MAX_SGE => {
+            Err(PostError::TooManySges { count: list.len(), max: MAX_SGE })
+        }
+        Gather::Inline(octets) if octets.len() > MAX_INLINE => {
+            Err(PostError::InlineTooLong { len: octets.len(), max: MAX_INLINE })
+        }
+        // RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
+        _ if gather.total() > u64::from(u32::MAX) => Err(PostError::MessageTooLong { len: gather.total() }),
+        _ => Ok(()),
+    }
+}

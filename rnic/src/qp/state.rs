@@ -1,0 +1,36 @@
+//! The states of a queue pair (draft-hilland-rddp-verbs §6.2).
+
+/// Where a QP stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QpState {
+    /// No connection. Receives may be posted, and sends queued.
+    Idle,
+    /// Connected ("RTS" in the draft): everything works.
+    ReadyToSend,
+    /// One side has asked for a graceful close; nothing may be outstanding.
+    Closing,
+    /// A Terminate was sent or received; the connection is being closed.
+    Terminate,
+    /// No connection any more; everything posted has been, or is, flushed.
+    Error,
+}
+
+impl QpState {
+    /// Whether a request posted now is kept rather than flushed at once.
+    pub(crate) fn takes_work(self) -> bool {
+        matches!(self, QpState::Idle | QpState::ReadyToSend)
+    }
+}
+
+impl std::fmt::Display for QpState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            QpState::Idle => "idle",
+            QpState::ReadyToSend => "ready to send",
+            QpState::Closing => "closing",
+            QpState::Terminate => "terminate",
+            QpState::Error => "error",
+        })
+    }
+}

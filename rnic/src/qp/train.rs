@@ -1,0 +1,236 @@
+//! A train: many FPDUs in one vectored write, their payload still in registered memory.
+//!
+//! Headers, trailers and short payloads lie in the arena; long payloads are pieces of registered memory, held live by
+//! their [`Grant`]s until the write has returned. A train lives for one write only: FPDUs that TCP did not begin to take
+//! are forgotten and built anew later, the rest of one that it did begin is copied out by [`Train::rest_of_started`].
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use rddp_ddp::Header;
+use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
+
+use super::sq::Cursor;
+use crate::mem::{Grant, Piece, SendFlags, send_vectored};
+
+/// Payloads up to this size are copied next to their headers: an iovec more costs as much.
+const COPY_UP_TO: usize = 2048;
+
+/// Where a train is full.
+const MAX_OCTETS: usize = 256 * 1024;
+
+/// Pieces that one write takes (IOV_MAX is 1024), with room for one FPDU and the octets that go first.
+const MAX_PIECES: usize = 1000;
+
+/// Octets of registered memory, or of an inline request.
+pub(super) enum Source<'a> {
+    Granted(&'a mut Vec<Grant>),
+    Inline(&'a [u8]),
+}
+
+enum Part {
+    Arena(Range<usize>),
+    Granted(Grant),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Part::Arena(range) => range.len(),
+            Part::Granted(grant) => grant.len(),
+        }
+    }
+}
+
+/// What to do when TCP has taken the FPDU.
+#[derive(Clone, Debug)]
+struct Record {
+    /// Octets of the train up to the FPDU's end.
+    end: usize,
+    cursor: Cursor,
+    framer: Framer,
+}
+
+/// What TCP took of a train.
+pub(super) struct Outcome {
+    /// The state behind the last FPDU that TCP took whole, if any.
+    pub(super) whole: Option<(Cursor, Framer)>,
+    /// The state behind an FPDU that TCP has begun, with the octets of it that are left.
+    pub(super) started: Option<(Cursor, Framer, Vec<u8>)>,
+    /// FPDUs taken or begun.
+    pub(super) fpdus: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Train {
+    arena: Vec<u8>,
+    parts: Vec<Part>,
+    records: Vec<Record>,
+    len: usize,
+}
+
+impl Train {
+    pub(super) fn clear(&mut self) {
+        self.arena.clear();
+        self.parts.clear();
+        self.records.clear();
+        self.len = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len >= MAX_OCTETS || self.parts.len() >= MAX_PIECES
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds one FPDU. `after` is the place in the send queue behind it.
+    pub(super) fn push(
+        &mut self,
+        framer: &mut Framer,
+        header: &Header,
+        payload: Source<'_>,
+        payload_len: usize,
+        after: Cursor,
+    ) {
+        let start = self.arena.len();
+        match payload {
+            Source::Inline(octets) => {
+                let fill =
+                    |offset: usize, out: &mut [u8]| out.copy_from_slice(&octets[offset..offset + out.len()]);
+                framer.emit(header.octets().as_ref(), payload_len, fill, &mut self.arena);
+                self.arena_part(start);
+            }
+            Source::Granted(grants) if payload_len <= COPY_UP_TO || framer.framing().markers => {
+                let fill = |offset: usize, out: &mut [u8]| copy_gathered(grants, offset, out);
+                framer.emit(header.octets().as_ref(), payload_len, fill, &mut self.arena);
+                grants.clear();
+                self.arena_part(start);
+            }
+            Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
+        }
+        self.records.push(Record { end: self.len, cursor: after, framer: framer.clone() });
+    }
+
+    fn push_gathered(
+        &mut self,
+        framer: &mut Framer,
+        header: &Header,
+        grants: &mut Vec<Grant>,
+        payload_len: usize,
+    ) {
+        let ulpdu_len = header.len() + payload_len;
+        let start = self.arena.len();
+        let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
+        self.arena.extend_from_slice(&length);
+        self.arena.extend_from_slice(header.octets().as_ref());
+        let crc = if framer.framing().crc {
+            let crc = crc32c(&self.arena[start..]);
+            grants.iter().fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc))
+        } else {
+            0
+        };
+        debug_assert_eq!(self.arena.len() - start, LENGTH_LEN + header.len());
+        self.arena_part(start);
+        for grant in grants.drain(..) {
+            self.len += grant.len();
+            self.parts.push(Part::Granted(grant));
+        }
+        let start = self.arena.len();
+        self.arena.extend_from_slice(framer.trailer(ulpdu_len, crc).as_ref());
+        self.arena_part(start);
+    }
+
+    /// Makes the arena from `start` on part of the train, joined to the part before it where they touch.
+    fn arena_part(&mut self, start: usize) {
+        let end = self.arena.len();
+        self.len += end - start;
+        match self.parts.last_mut() {
+            Some(Part::Arena(range)) if range.end == start => range.end = end,
+            _ => self.parts.push(Part::Arena(start..end)),
+        }
+    }
+
+    /// Writes `first` (octets that were promised to TCP earlier) and the train; how many octets TCP took.
+    pub(super) fn write(
+        &self,
+        socket: BorrowedFd<'_>,
+        first: &[u8],
+        end_of_record: bool,
+    ) -> io::Result<usize> {
+        let mut pieces = Vec::with_capacity(self.parts.len() + 1);
+        if !first.is_empty() {
+            pieces.push(Piece::Own(first));
+        }
+        pieces.extend(self.parts.iter().map(|part| match part {
+            Part::Arena(range) => Piece::Own(&self.arena[range.clone()]),
+            Part::Granted(grant) => Piece::Granted(grant, 0..grant.len()),
+        }));
+        send_vectored(socket, &pieces, SendFlags { more: false, eor: end_of_record })
+    }
+
+    /// What became of the FPDUs, `taken` octets of the train being TCP's now.
+    pub(super) fn outcome(&self, taken: usize) -> Outcome {
+        let whole = self.records.partition_point(|record| record.end <= taken);
+        let begun = whole.checked_sub(1).map_or(0, |last| self.records[last].end);
+        let started = self.records.get(whole).filter(|_| taken > begun);
+        Outcome {
+            whole: whole
+                .checked_sub(1)
+                .map(|last| (self.records[last].cursor, self.records[last].framer.clone())),
+            started: started
+                .map(|record| (record.cursor, record.framer.clone(), self.copy_out(taken..record.end))),
+            fpdus: whole + usize::from(started.is_some()),
+        }
+    }
+
+    /// Copies octets of the train: what is left of a started FPDU must not depend on memory that may be deregistered.
+    fn copy_out(&self, range: Range<usize>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(range.len());
+        let mut at = 0;
+        for part in &self.parts {
+            let (from, to) = (range.start.max(at), range.end.min(at + part.len()));
+            if from < to {
+                let within = from - at..to - at;
+                match part {
+                    Part::Arena(octets) => {
+                        out.extend_from_slice(
+                            &self.arena[octets.start + within.start..octets.start + within.end],
+                        );
+                    }
+                    Part::Granted(grant) => {
+                        let start = out.len();
+                        out.resize(start + within.len(), 0);
+                        grant.copy_to(within.start, &mut out[start..]);
+                    }
+                }
+            }
+            at += part.len();
+        }
+        out
+    }
+}
+
+/// Copies from the gather list, beginning `offset` octets into it.
+pub(super) fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) {
+    for grant in grants {
+        if offset >= grant.len() {
+            offset -= grant.len();
+            continue;
+        }
+        let count = out.len().min(grant.len() - offset);
+        let (now, later) = out.split_at_mut(count);
+        grant.copy_to(offset, now);
+        out = later;
+        offset = 0;
+        if out.is_empty() {
+            return;
+        }
+    }
+}

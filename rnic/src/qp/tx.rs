@@ -1,0 +1,472 @@
+//! Sending: requests become FPDUs, FPDUs become trains (RFC 5040 §5, RFC 5041 §5, RFC 5044 §5.1).
+//!
+//! [`QpInner::pump`] goes on until TCP takes no more or nothing is left. Octets that TCP has been promised (Responses,
+//! a Terminate, the rest of an FPDU that it has begun) wait in the link's `out` buffer and go first.
+
+use std::cell::RefCell;
+use std::io::ErrorKind;
+
+use rddp_ddp::{Header, Stag, TaggedRepr, cut};
+use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
+use rddp_rdmap::{
+    AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr, Response,
+};
+
+use super::QpInner;
+use super::core::Core;
+use super::link::Link;
+use super::sq::{Cursor, SendQueue, Wqe};
+use super::state::QpState;
+use super::train::{Source, Train};
+use crate::completion::Status;
+use crate::event::AsyncEventKind;
+use crate::mem::{Access, Grant};
+use crate::wr::{Gather, Operation, Remote};
+
+/// Octets of Responses that are prepared ahead of TCP.
+const RESPONSES_AHEAD: usize = 128 * 1024;
+
+/// Below this EMSS a train ends its last segment, so that the next one starts with an FPDU header.
+const ALIGNED_EMSS: usize = 16 * 1024;
+
+thread_local! {
+    static TRAIN: RefCell<(Train, Vec<Grant>)> = RefCell::default();
+}
+
+/// Why a train stopped growing.
+enum Stop {
+    /// It is full, the queue is empty, or something must be waited for.
+    Wait,
+    /// The request at the cursor cannot be done, with this status; `None`: it has been completed already.
+    Failed(Option<Status>),
+}
+
+impl QpInner {
+    /// Sends what can be sent, then completes what that finished.
+    pub(super) fn pump(&self, core: &mut Core) {
+        TRAIN.with_borrow_mut(|(train, grants)| while self.send_round(core, train, grants) {});
+        self.retire(core);
+        self.update_interest(core);
+    }
+
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
+    pub(super) fn push_out(&self, core: &mut Core) {
+        TRAIN.with_borrow_mut(|(train, _)| {
+            train.clear();
+            self.write(core, train, false);
+        });
+        self.update_interest(core);
+    }
+
+    /// One write; whether another may follow.
+    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Vec<Grant>) -> bool {
+        train.clear();
+        let mut end_of_record = false;
+        if core.state == QpState::ReadyToSend {
+            if let Err((fault, offending)) = self.prepare_responses(core) {
+                self.terminate(core, fault, offending.as_ref());
+            }
+        }
+        if core.state == QpState::ReadyToSend {
+            // What comes before a bad request goes out first.
+            if let Stop::Failed(status) = self.build(core, train, grants, &mut end_of_record)
+                && train.is_empty()
+            {
+                if let Some(status) = status {
+                    core.sq.finish_at_cursor(status);
+                }
+                // draft-hilland-rddp-verbs §8.3.2: a local error of a request ends the stream with 0x0000.
+                self.terminate(core, Fault::local_catastrophic(), None);
+            }
+        }
+        let sent = self.write(core, train, end_of_record);
+        // The grants must not outlive the write: they delay whoever deregisters.
+        train.clear();
+        sent
+    }
+
+    /// Hands `out` and the train to TCP; true if it took all and there was something.
+    fn write(&self, core: &mut Core, train: &Train, end_of_record: bool) -> bool {
+        let Some(link) = &mut core.link else { return false };
+        let promised = link.out.rest().len();
+        let total = promised + train.len();
+        if total == 0 {
+            link.blocked = false;
+            link.out.trim();
+            self.finish_sending(core);
+            return false;
+        }
+        core.counters.send_calls += 1;
+        let taken = match train.write(link.fd(), link.out.rest(), end_of_record) {
+            Ok(taken) => taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return true,
+            Err(error) => {
+                tracing::debug!(qp = self.num.0, %error, "TCP no longer sends");
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+                return false;
+            }
+        };
+        core.counters.octets_sent += taken as u64;
+        link.out.take(taken.min(promised));
+        if link.out.is_empty() {
+            core.sq.handed_to_cursor();
+        }
+        let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
+        core.counters.fpdus_sent += fpdus as u64;
+        link.blocked = taken < total;
+        if link.blocked {
+            return false;
+        }
+        self.finish_sending(core);
+        true
+    }
+
+    /// Everything promised has gone: now our FIN, if it is due.
+    fn finish_sending(&self, core: &mut Core) {
+        let Some(link) = &mut core.link else { return };
+        if link.out.is_empty() && link.ending.fin_due && !link.ending.fin_sent {
+            // A peer that is gone already shows on the receiving side.
+            let _ = link.socket.shutdown(std::net::Shutdown::Write);
+            link.ending.fin_sent = true;
+            if link.ending.peer_done {
+                self.closed(core);
+            }
+        }
+    }
+
+    /// Turns inbound Reads and atomics into Responses, in order (RFC 5040 §5.2.1, RFC 7306 §5.4), as far as `out` has
+    /// room. Sources are copied: a peer's CRC must not depend on what happens to that memory later.
+    fn prepare_responses(&self, core: &mut Core) -> Result<(), (Fault, Option<Offending>)> {
+        let Some(link) = &mut core.link else { return Ok(()) };
+        if !link.may_send || link.stream.inbound() == 0 {
+            return Ok(());
+        }
+        let mulpdu = link.mulpdu(link.emss());
+        while link.out.rest().len() < RESPONSES_AHEAD {
+            let done = match link.stream.next_response() {
+                None => return Ok(()),
+                Some(Response::Read(_)) => self.read_response(link, mulpdu)?,
+                Some(Response::Atomic(_)) => self.atomic_response(link)?,
+            };
+            core.counters.fpdus_sent += 1;
+            if done {
+                link.stream.response_done();
+            }
+        }
+        Ok(())
+    }
+
+    /// One segment of a Read Response; whether it was the last.
+    fn read_response(&self, link: &mut Link, mulpdu: usize) -> Result<bool, (Fault, Option<Offending>)> {
+        let Some(Response::Read(response)) = link.stream.next_response() else { return Ok(true) };
+        let request = response.request;
+        let offending = response.offending();
+        let left = u64::from(response.remaining());
+        let segment = response.segment(mulpdu);
+        // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that is left is checked
+        // before each segment: the region may have gone meanwhile (RFC 5042 §6.2.2).
+        let source = if request.size == 0 {
+            None
+        } else {
+            let grant = self.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
+            Some(grant.map_err(|error| (Fault::read_source(error), Some(offending)))?)
+        };
+        response.advance(segment.len);
+        let fill = |offset: usize, out: &mut [u8]| {
+            if let Some(source) = &source {
+                source.copy_to(offset, out);
+            }
+        };
+        link.framer.emit(segment.header.octets().as_ref(), segment.len, fill, link.out.tail());
+        Ok(segment.last)
+    }
+
+    /// Carries out an atomic and queues its Response (RFC 7306 §5).
+    fn atomic_response(&self, link: &mut Link) -> Result<bool, (Fault, Option<Offending>)> {
+        let Some(Response::Atomic(response)) = link.stream.next_response() else { return Ok(true) };
+        let (request, offending) = (response.request, response.offending());
+        let grant = self
+            .check_remote(request.stag, request.to, 8, Access::REMOTE_ATOMIC)
+            .map_err(|error| (Fault::atomic_access(error), Some(offending)))?;
+        // RFC 7306 §5.1: a target that is not aligned is not touched.
+        let original = grant
+            .fetch_modify_u64(|original| request.op.apply(original))
+            .map_err(|_| (Fault::misaligned_atomic(), Some(offending)))?;
+        drop(grant);
+        let msn = link.msns.next(ATOMIC_RESPONSE_QUEUE);
+        let header = untagged_header(Opcode::AtomicResponse, Stag(0), msn, 0, true);
+        let response = AtomicResponseRepr { request_id: request.request_id, original };
+        link.push_own(&header, &response.octets());
+        Ok(true)
+    }
+
+    /// Fills the train from the send queue's cursor on.
+    fn build(
+        &self,
+        core: &mut Core,
+        train: &mut Train,
+        grants: &mut Vec<Grant>,
+        end_of_record: &mut bool,
+    ) -> Stop {
+        let Some(link) = &mut core.link else { return Stop::Wait };
+        if !link.may_send || !core.sq.has_unsent() {
+            return Stop::Wait;
+        }
+        let mut framer = link.framer.clone();
+        let emss = link.emss();
+        let mulpdu = link.mulpdu(emss);
+        let mut cursor = core.sq.cursor;
+        let stop = loop {
+            if train.is_full() {
+                break Stop::Wait;
+            }
+            let at_front = core.sq.is_oldest(cursor.seq);
+            let Some(wqe) = core.sq.get_mut(cursor.seq) else { break Stop::Wait };
+            if cursor.offset == 0 && wqe.is_fenced(at_front, &link.stream) {
+                break Stop::Wait;
+            }
+            if wqe.is_local() {
+                if !train.is_empty() {
+                    break Stop::Wait;
+                }
+                let status = self.local_operation(wqe);
+                core.sq.finish_at_cursor(status);
+                cursor = core.sq.cursor;
+                if status == Status::Success {
+                    continue;
+                }
+                break Stop::Failed(None);
+            }
+            match self.push_next(link, &mut framer, wqe, cursor, mulpdu, train, grants) {
+                Ok(Some(after)) => cursor = after,
+                Ok(None) => break Stop::Wait,
+                Err(status) => break Stop::Failed(Some(status)),
+            }
+        };
+        *end_of_record = emss < ALIGNED_EMSS && train.len() >= emss && !train.len().is_multiple_of(emss);
+        stop
+    }
+
+    /// Adds the FPDU at the cursor; the place behind it, or `None` if it must wait.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one borrowed core and one train")]
+    fn push_next(
+        &self,
+        link: &mut Link,
+        framer: &mut rddp_mpa::Framer,
+        wqe: &mut Wqe,
+        at: Cursor,
+        mulpdu: usize,
+        train: &mut Train,
+        grants: &mut Vec<Grant>,
+    ) -> Result<Option<Cursor>, Status> {
+        let next = Cursor { seq: at.seq + 1, offset: 0 };
+        match &wqe.wr.operation {
+            Operation::Send { gather, invalidate } => {
+                let opcode = send_opcode(invalidate.is_some(), wqe.wr.solicited);
+                let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
+                let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
+                let mo = u32::try_from(at.offset).unwrap_or(u32::MAX);
+                let header = untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, segment.last);
+                self.push_segment(framer, &header, gather, segment, at, train, grants).map(Some)
+            }
+            Operation::Write { gather, remote } => {
+                let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
+                let to = remote.to.wrapping_add(at.offset);
+                let header = tagged_header(Opcode::Write, remote.stag, to, segment.last);
+                self.push_segment(framer, &header, gather, segment, at, train, grants).map(Some)
+            }
+            Operation::Immediate { data } => {
+                let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+                let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
+                let header = untagged_header(opcode, Stag(0), msn, 0, true);
+                train.push(framer, &header, Source::Inline(data), data.len(), next);
+                Ok(Some(next))
+            }
+            Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
+                let Some((header, octets, len)) = self.request(link, wqe, at.seq)? else { return Ok(None) };
+                train.push(framer, &header, Source::Inline(&octets[..len]), len, next);
+                Ok(Some(next))
+            }
+            // `WriteImmediate` was split when it was posted, the local ones never come here.
+            Operation::WriteImmediate { .. } | Operation::Bind { .. } | Operation::Invalidate { .. } => {
+                Err(Status::LocalOperation)
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one segment: header, payload, place")]
+    fn push_segment(
+        &self,
+        framer: &mut rddp_mpa::Framer,
+        header: &Header,
+        gather: &Gather,
+        segment: rddp_ddp::Cut,
+        at: Cursor,
+        train: &mut Train,
+        grants: &mut Vec<Grant>,
+    ) -> Result<Cursor, Status> {
+        let after = if segment.last {
+            Cursor { seq: at.seq + 1, offset: 0 }
+        } else {
+            Cursor { seq: at.seq, offset: at.offset + segment.len as u64 }
+        };
+        match gather {
+            Gather::Inline(octets) => {
+                let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
+                let octets = octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?;
+                train.push(framer, header, Source::Inline(octets), segment.len, after);
+            }
+            Gather::List(list) => {
+                grants.clear();
+                self.grants_of(list, segment.offset, segment.len, None, grants)
+                    .map_err(|_| Status::LocalProtection)?;
+                train.push(framer, header, Source::Granted(grants), segment.len, after);
+            }
+        }
+        Ok(after)
+    }
+
+    /// The Read Request or Atomic Request of a request, issued once; `None` while ORD are on their way (RFC 5040 §6.1).
+    fn request(
+        &self,
+        link: &mut Link,
+        wqe: &mut Wqe,
+        seq: u64,
+    ) -> Result<Option<(Header, RequestOctets, usize)>, Status> {
+        if link.negotiated.ord == 0 {
+            return Err(Status::LocalOperation);
+        }
+        if wqe.msn.is_none() && !link.stream.can_issue() {
+            return Ok(None);
+        }
+        let mut octets = [0; AtomicRequestRepr::LEN];
+        let (opcode, len) = match wqe.wr.operation {
+            Operation::Read { sink, remote, .. } => {
+                self.check_sink(&sink, sink.len)?;
+                if wqe.msn.is_none() {
+                    link.stream.issue_read(seq, sink.stag, sink.addr, sink.len);
+                }
+                let Remote { stag: src_stag, to: src_to } = remote;
+                let request = ReadRequestRepr {
+                    sink_stag: sink.stag,
+                    sink_to: sink.addr,
+                    size: sink.len,
+                    src_stag,
+                    src_to,
+                };
+                octets[..ReadRequestRepr::LEN].copy_from_slice(&request.octets());
+                (Opcode::ReadRequest, ReadRequestRepr::LEN)
+            }
+            Operation::FetchAdd { sink, remote, add, mask } => {
+                self.check_sink(&sink, 8)?;
+                let op = AtomicOp::FetchAdd { add, mask };
+                octets = atomic_request(link, wqe, seq, remote, op);
+                (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
+            }
+            Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask } => {
+                self.check_sink(&sink, 8)?;
+                let op = AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask };
+                octets = atomic_request(link, wqe, seq, remote, op);
+                (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
+            }
+            _ => return Err(Status::LocalOperation),
+        };
+        let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(REQUEST_QUEUE));
+        Ok(Some((untagged_header(opcode, Stag(0), msn, 0, true), octets, len)))
+    }
+
+    /// The sink of a Read is the program's own memory: it needs the right of local write.
+    fn check_sink(&self, sink: &crate::wr::Sge, len: u32) -> Result<(), Status> {
+        if len == 0 {
+            return Ok(());
+        }
+        if sink.len < len {
+            return Err(Status::LocalProtection);
+        }
+        let grant = self.device.mem.check_local(sink.stag, sink.addr, u64::from(len), true, self.pd);
+        grant.map(drop).map_err(|_| Status::LocalProtection)
+    }
+
+    /// Binds and invalidations take effect when they are reached, before any later request.
+    fn local_operation(&self, wqe: &Wqe) -> Status {
+        let done = match wqe.wr.operation {
+            Operation::Bind { window, range, access } => self
+                .device
+                .mem
+                .bind(&crate::mem::BindWindow {
+                    window,
+                    region: range.stag,
+                    addr: range.addr,
+                    len: u64::from(range.len),
+                    access,
+                    pd: self.pd,
+                    qp: self.num,
+                    key: None,
+                })
+                .is_ok(),
+            Operation::Invalidate { stag } => {
+                self.device.mem.invalidate_local(stag, self.pd, self.num).is_ok()
+            }
+            _ => false,
+        };
+        if done { Status::Success } else { Status::MemoryBind }
+    }
+}
+
+type RequestOctets = [u8; AtomicRequestRepr::LEN];
+
+fn atomic_request(link: &mut Link, wqe: &mut Wqe, seq: u64, remote: Remote, op: AtomicOp) -> RequestOctets {
+    if wqe.msn.is_none() {
+        wqe.request_id = link.stream.issue_atomic(seq);
+    }
+    AtomicRequestRepr { op, request_id: wqe.request_id, stag: remote.stag, to: remote.to }.octets()
+}
+
+fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
+    match (invalidate, solicited) {
+        (false, false) => Opcode::Send,
+        (false, true) => Opcode::SendSolicited,
+        (true, false) => Opcode::SendInvalidate,
+        (true, true) => Opcode::SendSolicitedInvalidate,
+    }
+}
+
+/// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
+fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> usize {
+    let outcome = train.outcome(taken);
+    if let Some((cursor, framer)) = outcome.whole {
+        sq.cursor = cursor;
+        link.framer = framer;
+        sq.handed_to_cursor();
+    }
+    if let Some((cursor, framer, rest)) = outcome.started {
+        sq.cursor = cursor;
+        link.framer = framer;
+        link.out.tail().extend_from_slice(&rest);
+    }
+    outcome.fpdus
+}
+
+impl Wqe {
+    fn is_local(&self) -> bool {
+        matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
+    }
+
+    fn is_fenced(&self, at_front: bool, stream: &rddp_rdmap::Stream) -> bool {
+        (self.wr.local_fence && !at_front) || (self.wr.read_fence && stream.outstanding() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_send_variant_has_its_opcode() {
+        assert_eq!(send_opcode(false, false), Opcode::Send);
+        assert_eq!(send_opcode(true, false), Opcode::SendInvalidate);
+        assert_eq!(send_opcode(false, true), Opcode::SendSolicited);
+        assert_eq!(send_opcode(true, true), Opcode::SendSolicitedInvalidate);
+    }
+}

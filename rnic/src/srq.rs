@@ -1,0 +1,123 @@
+//! Shared receive queues: receives that the messages of several QPs take from (draft-hilland-rddp-verbs §6.3).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::PostError;
+use crate::mem::{PdId, QpNum};
+use crate::wr::{MAX_SGE, RecvWr};
+
+/// How a shared receive queue is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqConfig {
+    /// Receives that it can hold.
+    pub max_recv: usize,
+    /// Receives that one QP may hold of it at a time (taken, and its completion not polled for yet or its message still
+    /// arriving), so that no peer drains it for the others (RFC 5042 §6.4.3.1). `None`: no limit.
+    pub quota: Option<usize>,
+}
+
+impl Default for SrqConfig {
+    fn default() -> Self {
+        SrqConfig { max_recv: 1024, quota: None }
+    }
+}
+
+/// A shared receive queue. Cloning gives another handle to the same queue.
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue(pub(crate) Arc<SrqInner>);
+
+impl SharedReceiveQueue {
+    /// Posts one receive.
+    pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        self.0.post(wr)
+    }
+
+    /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit` receives are left.
+    pub fn arm_limit(&self, limit: usize) {
+        self.0.queue.lock().limit = limit;
+    }
+
+    /// Receives that are posted and not taken yet.
+    pub fn len(&self) -> usize {
+        self.0.queue.lock().posted.len()
+    }
+
+    /// Whether no receive is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    posted: VecDeque<RecvWr>,
+    limit: usize,
+    taken: HashMap<QpNum, usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SrqInner {
+    pub(crate) pd: PdId,
+    config: SrqConfig,
+    queue: Mutex<Queue>,
+}
+
+/// A receive that was taken, and whether that crossed the armed limit.
+pub(crate) struct Taken {
+    pub(crate) wr: RecvWr,
+    pub(crate) limit_reached: bool,
+}
+
+impl SrqInner {
+    pub(crate) fn new(pd: PdId, config: SrqConfig) -> Self {
+        SrqInner { pd, config, queue: Mutex::default() }
+    }
+
+    fn post(&self, wr: RecvWr) -> Result<(), PostError> {
+        if wr.scatter.len() > MAX_SGE {
+            return Err(PostError::TooManySges { count: wr.scatter.len(), max: MAX_SGE });
+        }
+        let mut queue = self.queue.lock();
+        if queue.posted.len() >= self.config.max_recv {
+            return Err(PostError::QueueFull { capacity: self.config.max_recv });
+        }
+        queue.posted.push_back(wr);
+        Ok(())
+    }
+
+    pub(crate) fn take(&self, qp: QpNum) -> Option<Taken> {
+        let mut queue = self.queue.lock();
+        if let Some(quota) = self.config.quota {
+            // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if none were posted.
+            let taken = queue.taken.entry(qp).or_default();
+            if *taken >= quota {
+                return None;
+            }
+            *taken += 1;
+        }
+        let wr = queue.posted.pop_front()?;
+        let limit_reached = queue.posted.len() < queue.limit;
+        if limit_reached {
+            queue.limit = 0;
+        }
+        Some(Taken { wr, limit_reached })
+    }
+
+    /// `qp` has given back one receive: its completion was delivered and the program posts anew.
+    pub(crate) fn release(&self, qp: QpNum) {
+        if self.config.quota.is_none() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        if let Some(taken) = queue.taken.get_mut(&qp) {
+            *taken = taken.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn forget(&self, qp: QpNum) {
+        self.queue.lock().taken.remove(&qp);
+    }
+}

@@ -1,0 +1,292 @@
+//! Work requests: what a program posts to a queue (draft-hilland-rddp-verbs §8.1).
+//!
+//! A [`SendWr`] goes to a QP's send queue, a [`RecvWr`] to its receive queue or to a shared one. Both name memory by
+//! [`Sge`]s, whose STag and range are checked when the request is used, not when it is posted. Requests of one queue
+//! start and complete in the order in which they were posted.
+
+use rddp_ddp::Stag;
+
+/// Most scatter or gather elements that one work request may have.
+pub const MAX_SGE: usize = 32;
+
+/// Most octets that a work request may carry inline.
+pub const MAX_INLINE: usize = 512;
+
+/// A piece of registered local memory: `len` octets from `addr` on in the region `stag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// The region's STag.
+    pub stag: Stag,
+    /// The Tagged Offset of the first octet: its address, or its offset in a zero-based region.
+    pub addr: u64,
+    /// How many octets.
+    pub len: u32,
+}
+
+/// Where a Send, Write or Immediate takes its octets from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gather {
+    /// Registered memory, in this order; it must not change until the request has completed.
+    List(Vec<Sge>),
+    /// A copy taken when the request was posted, at most [`MAX_INLINE`] octets.
+    Inline(Vec<u8>),
+}
+
+impl Gather {
+    /// The message's length in octets.
+    pub fn total(&self) -> u64 {
+        match self {
+            Gather::List(list) => list.iter().map(|sge| u64::from(sge.len)).sum(),
+            Gather::Inline(octets) => octets.len() as u64,
+        }
+    }
+}
+
+impl From<Sge> for Gather {
+    fn from(sge: Sge) -> Self {
+        Gather::List(vec![sge])
+    }
+}
+
+impl From<Vec<Sge>> for Gather {
+    fn from(list: Vec<Sge>) -> Self {
+        Gather::List(list)
+    }
+}
+
+/// Memory at the peer: the region that it advertised and where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer's STag.
+    pub stag: Stag,
+    /// The Tagged Offset of the first octet.
+    pub to: u64,
+}
+
+/// What a send-queue request does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// RFC 5040 Send, with or without Invalidate.
+    Send {
+        /// The message.
+        gather: Gather,
+        /// The peer's STag that the peer invalidates before it completes its receive.
+        invalidate: Option<Stag>,
+    },
+    /// RFC 7306 Immediate Data: eight octets that complete one receive at the peer.
+    Immediate {
+        /// The octets.
+        data: [u8; 8],
+    },
+    /// RFC 5040 RDMA Write.
+    Write {
+        /// The local octets.
+        gather: Gather,
+        /// Where they go.
+        remote: Remote,
+    },
+    /// An RDMA Write with Immediate Data right behind it, as one request.
+    WriteImmediate {
+        /// The local octets.
+        gather: Gather,
+        /// Where they go.
+        remote: Remote,
+        /// What the peer's receive completes with.
+        data: [u8; 8],
+    },
+    /// RFC 5040 RDMA Read into one piece of local memory (which needs only the right of local write).
+    Read {
+        /// Where the octets go; its length is the Read's.
+        sink: Sge,
+        /// Where they come from.
+        remote: Remote,
+        /// Invalidates the sink's STag locally once the Read is done.
+        invalidate_sink: bool,
+    },
+    /// RFC 7306 FetchAdd; the original value goes to `sink`, in native order.
+    FetchAdd {
+        /// Eight octets for the original value.
+        sink: Sge,
+        /// The 64-bit value, aligned to eight octets.
+        remote: Remote,
+        /// What is added.
+        add: u64,
+        /// The top bit of each field of the sum; 0 for a plain 64-bit add.
+        mask: u64,
+    },
+    /// RFC 7306 CmpSwap; the original value goes to `sink`, in native order.
+    CmpSwap {
+        /// Eight octets for the original value.
+        sink: Sge,
+        /// The 64-bit value, aligned to eight octets.
+        remote: Remote,
+        /// What is compared, under `compare_mask` (0: always equal, a swap).
+        compare: u64,
+        /// The bits that are compared.
+        compare_mask: u64,
+        /// What is stored, under `swap_mask`.
+        swap: u64,
+        /// The bits that are replaced.
+        swap_mask: u64,
+    },
+    /// Binds a memory window to a part of a region (draft-hilland-rddp-verbs §7.10.2).
+    Bind {
+        /// The window's STag.
+        window: Stag,
+        /// The range; its STag is the region's.
+        range: Sge,
+        /// What the peer may do through the window.
+        access: crate::Access,
+    },
+    /// Invalidates a local STag, a region's or a window's.
+    Invalidate {
+        /// Which.
+        stag: Stag,
+    },
+}
+
+/// A request for the send queue. Built with the functions named after the operations.
+///
+/// ```
+/// use rddp_rnic::SendWr;
+/// let wr = SendWr::send_inline(7, b"hello").solicited().unsignaled();
+/// assert_eq!(wr.wr_id, 7);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWr {
+    /// The program's own mark, returned in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// Whether success makes a completion (failure always does).
+    pub signaled: bool,
+    /// Send and Immediate: wakes a peer that waits for solicited completions only.
+    pub solicited: bool,
+    /// Waits until all earlier Reads and atomics of this queue are done.
+    pub read_fence: bool,
+    /// Waits until all earlier requests of this queue are done.
+    pub local_fence: bool,
+}
+
+impl SendWr {
+    /// A request with no flags but `signaled`.
+    pub fn new(wr_id: u64, operation: Operation) -> Self {
+        SendWr { wr_id, operation, signaled: true, solicited: false, read_fence: false, local_fence: false }
+    }
+
+    /// A Send of registered memory.
+    pub fn send(wr_id: u64, gather: impl Into<Gather>) -> Self {
+        Self::new(wr_id, Operation::Send { gather: gather.into(), invalidate: None })
+    }
+
+    /// A Send of octets that are copied now.
+    pub fn send_inline(wr_id: u64, octets: &[u8]) -> Self {
+        Self::new(wr_id, Operation::Send { gather: Gather::Inline(octets.to_vec()), invalidate: None })
+    }
+
+    /// A Send that makes the peer invalidate one of its STags.
+    pub fn send_invalidate(wr_id: u64, gather: impl Into<Gather>, stag: Stag) -> Self {
+        Self::new(wr_id, Operation::Send { gather: gather.into(), invalidate: Some(stag) })
+    }
+
+    /// Immediate Data.
+    pub fn immediate(wr_id: u64, data: [u8; 8]) -> Self {
+        Self::new(wr_id, Operation::Immediate { data })
+    }
+
+    /// An RDMA Write.
+    pub fn write(wr_id: u64, gather: impl Into<Gather>, remote: Remote) -> Self {
+        Self::new(wr_id, Operation::Write { gather: gather.into(), remote })
+    }
+
+    /// An RDMA Write of octets that are copied now.
+    pub fn write_inline(wr_id: u64, octets: &[u8], remote: Remote) -> Self {
+        Self::new(wr_id, Operation::Write { gather: Gather::Inline(octets.to_vec()), remote })
+    }
+
+    /// An RDMA Write followed by Immediate Data.
+    pub fn write_immediate(wr_id: u64, gather: impl Into<Gather>, remote: Remote, data: [u8; 8]) -> Self {
+        Self::new(wr_id, Operation::WriteImmediate { gather: gather.into(), remote, data })
+    }
+
+    /// An RDMA Read.
+    pub fn read(wr_id: u64, sink: Sge, remote: Remote) -> Self {
+        Self::new(wr_id, Operation::Read { sink, remote, invalidate_sink: false })
+    }
+
+    /// An unmasked FetchAdd.
+    pub fn fetch_add(wr_id: u64, sink: Sge, remote: Remote, add: u64) -> Self {
+        Self::new(wr_id, Operation::FetchAdd { sink, remote, add, mask: 0 })
+    }
+
+    /// An unmasked CmpSwap.
+    pub fn cmp_swap(wr_id: u64, sink: Sge, remote: Remote, compare: u64, swap: u64) -> Self {
+        let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
+        Self::new(wr_id, Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask })
+    }
+
+    /// Binds a window to `range`.
+    pub fn bind(wr_id: u64, window: Stag, range: Sge, access: crate::Access) -> Self {
+        Self::new(wr_id, Operation::Bind { window, range, access })
+    }
+
+    /// Invalidates a local STag.
+    pub fn invalidate(wr_id: u64, stag: Stag) -> Self {
+        Self::new(wr_id, Operation::Invalidate { stag })
+    }
+
+    /// Sets the solicited-event flag.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.solicited = true;
+        self
+    }
+
+    /// Success shall make no completion.
+    #[must_use]
+    pub fn unsignaled(mut self) -> Self {
+        self.signaled = false;
+        self
+    }
+
+    /// Sets the Read fence.
+    #[must_use]
+    pub fn read_fence(mut self) -> Self {
+        self.read_fence = true;
+        self
+    }
+
+    /// Sets the local fence.
+    #[must_use]
+    pub fn local_fence(mut self) -> Self {
+        self.local_fence = true;
+        self
+    }
+}
+
+/// A request for a receive queue: memory for one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvWr {
+    /// The program's own mark, returned in the completion.
+    pub wr_id: u64,
+    /// Where the message goes, in this order; may be empty for messages of no octets and Immediate Data.
+    pub scatter: Vec<Sge>,
+}
+
+impl RecvWr {
+    /// A receive into `scatter`.
+    pub fn new(wr_id: u64, scatter: impl Into<Vec<Sge>>) -> Self {
+        RecvWr { wr_id, scatter: scatter.into() }
+    }
+
+    /// A receive into one piece of memory.
+    pub fn one(wr_id: u64, sge: Sge) -> Self {
+        RecvWr { wr_id, scatter: vec![sge] }
+    }
+
+    /// The octets that fit.
+    pub fn capacity(&self) -> u64 {
+        self.scatter.iter().map(|sge| u64::from(sge.len)).sum()
+    }
+}

@@ -1,0 +1,110 @@
+//! Helpers: two queue pairs, connected over loopback.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{
+    Access, AsyncEventKind, Completion, CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain,
+    QpConfig, QueuePair, Rnic, Status,
+};
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One end: a device, a PD, a CQ and a QP of its own.
+pub struct End {
+    pub rnic: Rnic,
+    pub pd: ProtectionDomain,
+    pub cq: CompletionQueue,
+    pub qp: QueuePair,
+}
+
+impl End {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut QpConfig)) -> Self {
+        let rnic = Rnic::open().unwrap();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4096).unwrap());
+        let mut config = QpConfig::new(&cq);
+        change(&mut config);
+        let qp = pd.create_qp(&config).unwrap();
+        End { rnic, pd, cq, qp }
+    }
+
+    pub fn region(&self, len: usize, access: Access) -> MemoryRegion {
+        self.pd.allocate(len, access).unwrap()
+    }
+
+    /// The next completion.
+    pub fn next(&self) -> Completion {
+        assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "no completion came");
+        self.cq.poll_one().unwrap()
+    }
+
+    /// The next completion, which is a success.
+    pub fn success(&self) -> Completion {
+        let completion = self.next();
+        assert_eq!(completion.status, Status::Success, "{completion:?}");
+        completion
+    }
+
+    /// The next asynchronous event, while progress is made.
+    pub fn event(&self) -> AsyncEventKind {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(event) = self.rnic.wait_async_event(Some(Duration::from_millis(20))).unwrap() {
+                return event.kind;
+            }
+            assert!(Instant::now() < deadline, "no asynchronous event came");
+        }
+    }
+
+    /// Waits for an event of this kind; others are passed over.
+    pub fn event_like(&self, wanted: impl Fn(&AsyncEventKind) -> bool) -> AsyncEventKind {
+        loop {
+            let event = self.event();
+            if wanted(&event) {
+                return event;
+            }
+        }
+    }
+}
+
+/// Connects `active` to `passive` on `addr` (port 0: any).
+pub fn connect_on(
+    addr: &str,
+    active: &End,
+    passive: &End,
+    active_options: &ConnectOptions,
+    passive_options: &ConnectOptions,
+) {
+    let listener = passive.rnic.listen(addr.parse::<SocketAddr>().unwrap(), passive_options).unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| active.qp.connect(addr, active_options).unwrap());
+        let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
+        request.accept(&passive.qp, &passive_options.private_data).unwrap();
+        connecting.join().unwrap();
+    });
+}
+
+/// Two ends, connected with the same options.
+pub fn connected(options: &ConnectOptions) -> (End, End) {
+    let (active, passive) = (End::new(), End::new());
+    connect_on("127.0.0.1:0", &active, &passive, options, options);
+    (active, passive)
+}
+
+/// Octets that show where they belong.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
+}
+
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::REMOTE_INVALIDATE)
+    .union(Access::BIND);

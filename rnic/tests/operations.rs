@@ -1,0 +1,282 @@
+//! Every operation, both ways, with CRC and markers on and off.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{ALL, End, connect_on, connected, pattern};
+use rddp_rnic::{
+    Access, Completed, ConnectOptions, Operation, RecvWr, Revision, Rtr, RtrSet, SendWr, Status,
+};
+
+/// All framings.
+fn framings() -> impl Iterator<Item = (ConnectOptions, ConnectOptions)> {
+    [false, true].into_iter().flat_map(|crc| {
+        [(false, false), (false, true), (true, false), (true, true)].into_iter().map(move |(a, p)| {
+            let base = ConnectOptions { crc, ..Default::default() };
+            (ConnectOptions { markers: a, ..base.clone() }, ConnectOptions { markers: p, ..base })
+        })
+    })
+}
+
+fn each_framing(run: impl Fn(&End, &End)) {
+    for (active_options, passive_options) in framings() {
+        let (active, passive) = (End::new(), End::new());
+        connect_on("127.0.0.1:0", &active, &passive, &active_options, &passive_options);
+        run(&active, &passive);
+    }
+}
+
+const SIZES: [usize; 10] = [0, 1, 3, 64, 507, 512, 1448, 65_536, 100_001, 3_000_000];
+
+#[test]
+fn sends_arrive_whole_and_in_order() {
+    each_framing(|active, passive| {
+        let source = active.region(3_000_000, Access::empty());
+        source.write(0, &pattern(3_000_000, 7)).unwrap();
+        let inbox = passive.region(3_000_000, Access::LOCAL_WRITE);
+        for (i, size) in SIZES.into_iter().enumerate() {
+            passive.qp.post_recv(RecvWr::one(i as u64, inbox.sge(0..size))).unwrap();
+            active.qp.post_send(&SendWr::send(i as u64, source.sge(0..size))).unwrap();
+            let received = passive.success();
+            assert_eq!((received.wr_id, received.byte_len as usize), (i as u64, size));
+            assert_eq!(inbox.read(0, size).unwrap(), pattern(size, 7));
+            assert_eq!(active.success().completed, Completed::Send);
+        }
+    });
+}
+
+#[test]
+fn writes_are_placed_where_the_header_says() {
+    each_framing(|active, passive| {
+        let source = active.region(3_000_000, Access::empty());
+        source.write(0, &pattern(3_000_000, 9)).unwrap();
+        let target = passive.region(3_000_016, ALL);
+        let inbox = passive.region(16, Access::LOCAL_WRITE);
+        for size in SIZES {
+            target.write(0, &vec![0xee; size + 16]).unwrap();
+            passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+            active.qp.post_send(&SendWr::write(2, source.sge(0..size), target.remote(8))).unwrap();
+            active.qp.post_send(&SendWr::send_inline(3, b"written")).unwrap();
+            passive.success();
+            assert_eq!(target.read(8, size).unwrap(), pattern(size, 9));
+            assert_eq!(target.read(0, 8).unwrap(), [0xee; 8]);
+            assert_eq!(target.read(size + 8, 8).unwrap(), [0xee; 8]);
+            assert_eq!(active.success().completed, Completed::Write);
+            active.success();
+        }
+    });
+}
+
+#[test]
+fn reads_fetch_what_the_peer_has() {
+    each_framing(|active, passive| {
+        for (from, to) in [(passive, active), (active, passive)] {
+            // The passive side may send only after the first FPDU; a Read RTR was that.
+            let source = from.region(3_000_000, Access::REMOTE_READ);
+            source.write(0, &pattern(3_000_000, 3)).unwrap();
+            let sink = to.region(3_000_016, Access::LOCAL_WRITE);
+            for size in SIZES {
+                to.qp.post_send(&SendWr::read(4, sink.sge(8..size + 8), source.remote(0))).unwrap();
+                let done = to.success();
+                assert_eq!((done.completed, done.byte_len as usize), (Completed::Read, size));
+                assert_eq!(sink.read(8, size).unwrap(), pattern(size, 3));
+            }
+        }
+    });
+}
+
+#[test]
+fn gather_and_scatter_lists_are_walked_in_order() {
+    each_framing(|active, passive| {
+        let source = active.region(10_000, Access::empty());
+        source.write(0, &pattern(10_000, 1)).unwrap();
+        let inbox = passive.region(10_000, Access::LOCAL_WRITE);
+        let gather = vec![source.sge(0..1), source.sge(1..1), source.sge(1..5000), source.sge(5000..9999)];
+        let scatter = vec![inbox.sge(0..7), inbox.sge(7..7), inbox.sge(7..9000), inbox.sge(9000..10_000)];
+        passive.qp.post_recv(RecvWr::new(1, scatter)).unwrap();
+        active.qp.post_send(&SendWr::send(2, gather)).unwrap();
+        assert_eq!(passive.success().byte_len, 9999);
+        assert_eq!(inbox.read(0, 9999).unwrap(), pattern(9999, 1));
+    });
+}
+
+/// RFC 7306 §5: both atomics, their masks, the original value returned.
+#[test]
+fn atomics_change_the_target_and_return_the_original() {
+    each_framing(|active, passive| {
+        let target = passive.region(64, ALL);
+        let sink = active.region(8, Access::LOCAL_WRITE);
+        let original = || u64::from_ne_bytes(sink.read(0, 8).unwrap().try_into().unwrap());
+        let value = || u64::from_ne_bytes(target.read(8, 8).unwrap().try_into().unwrap());
+        target.write(8, &10u64.to_ne_bytes()).unwrap();
+        active.qp.post_send(&SendWr::fetch_add(1, sink.whole(), target.remote(8), 5)).unwrap();
+        assert_eq!(active.success().completed, Completed::FetchAdd);
+        assert_eq!((original(), value()), (10, 15));
+        active.qp.post_send(&SendWr::cmp_swap(2, sink.whole(), target.remote(8), 15, 99)).unwrap();
+        assert_eq!(active.success().completed, Completed::CmpSwap);
+        assert_eq!((original(), value()), (15, 99));
+        active.qp.post_send(&SendWr::cmp_swap(3, sink.whole(), target.remote(8), 15, 1)).unwrap();
+        active.success();
+        assert_eq!((original(), value()), (99, 99));
+        let swap = Operation::CmpSwap {
+            sink: sink.whole(),
+            remote: target.remote(8),
+            compare: 0,
+            compare_mask: 0,
+            swap: 0xff00,
+            swap_mask: 0xff00,
+        };
+        active.qp.post_send(&SendWr::new(4, swap)).unwrap();
+        active.success();
+        assert_eq!((original(), value()), (99, 0xff63));
+    });
+}
+
+/// RFC 7306 §6: eight octets in the completion, the receive's memory left alone.
+#[test]
+fn immediate_data_completes_a_receive_without_touching_it() {
+    each_framing(|active, passive| {
+        let inbox = passive.region(8, ALL);
+        inbox.write(0, &[0xaa; 8]).unwrap();
+        passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+        passive.qp.post_recv(RecvWr::new(2, [])).unwrap();
+        active.qp.post_send(&SendWr::immediate(3, *b"12345678").solicited()).unwrap();
+        let received = passive.success();
+        assert_eq!(received.completed, Completed::ReceiveImmediate);
+        assert_eq!((received.immediate, received.solicited), (Some(*b"12345678"), true));
+        assert_eq!(inbox.read(0, 8).unwrap(), [0xaa; 8]);
+        let source = active.region(8, Access::empty());
+        source.write(0, b"abcdefgh").unwrap();
+        let wr = SendWr::write_immediate(4, source.whole(), inbox.remote(0), [0, 0, 0, 5, 0, 0, 0, 0]);
+        active.qp.post_send(&wr).unwrap();
+        assert_eq!(passive.success().immediate_u32(), Some(5));
+        assert_eq!(inbox.read(0, 8).unwrap(), b"abcdefgh");
+        assert_eq!(active.success().wr_id, 3);
+        let written = active.success();
+        assert_eq!((written.wr_id, written.completed), (4, Completed::Write));
+    });
+}
+
+/// RFC 5040 §5.3: the STag is invalid before the receive completes.
+#[test]
+fn send_with_invalidate_revokes_the_region() {
+    each_framing(|active, passive| {
+        let (target, inbox) = (passive.region(64, ALL), passive.region(64, Access::LOCAL_WRITE));
+        passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+        let source = active.region(4, Access::empty());
+        active.qp.post_send(&SendWr::send_invalidate(2, source.whole(), target.stag()).solicited()).unwrap();
+        let received = passive.success();
+        assert_eq!((received.invalidated, received.solicited), (Some(target.stag()), true));
+        assert!(!target.is_valid());
+        active.success();
+        active.qp.post_send(&SendWr::write(3, source.whole(), target.remote(0))).unwrap();
+        passive.event_like(|event| matches!(event, rddp_rnic::AsyncEventKind::Fault(_)));
+        assert_eq!(passive.qp.terminate_sent().unwrap().code.0, 0x1100);
+    });
+}
+
+#[test]
+fn a_window_gives_rights_to_a_part_and_to_one_qp() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let region = passive.region(4096, Access::LOCAL_WRITE | Access::BIND);
+    let window = passive.pd.allocate_window().unwrap();
+    let rights = Access::REMOTE_WRITE;
+    passive.qp.post_send(&SendWr::bind(1, window.stag(), region.sge(100..200), rights)).unwrap();
+    assert_eq!(passive.success().completed, Completed::Bind);
+    let source = active.region(100, Access::empty());
+    source.write(0, &pattern(100, 5)).unwrap();
+    let remote = rddp_rnic::Remote { stag: window.stag(), to: region.base() + 100 };
+    active.qp.post_send(&SendWr::write(2, source.whole(), remote)).unwrap();
+    active.success();
+    let inbox = passive.region(1, Access::LOCAL_WRITE);
+    passive.qp.post_recv(RecvWr::one(3, inbox.whole())).unwrap();
+    active.qp.post_send(&SendWr::send_inline(4, b"!")).unwrap();
+    passive.success();
+    assert_eq!(region.read(100, 100).unwrap(), pattern(100, 5));
+    let beyond = rddp_rnic::Remote { stag: window.stag(), to: region.base() + 101 };
+    active.qp.post_send(&SendWr::write(5, source.whole(), beyond)).unwrap();
+    passive.event_like(|event| matches!(event, rddp_rnic::AsyncEventKind::Fault(_)));
+    assert_eq!(passive.qp.terminate_sent().unwrap().code.0, 0x1101);
+}
+
+/// RFC 5040 §5.5 rule 15: completions come in the order of posting, Reads among the rest.
+#[test]
+fn completions_keep_the_order_of_posting() {
+    let options = ConnectOptions { ord: 2, ird: 2, ..Default::default() };
+    let (active, passive) = connected(&options);
+    let (source, local) = (passive.region(1 << 20, ALL), active.region(1 << 20, ALL));
+    let inbox = passive.region(64, Access::LOCAL_WRITE);
+    for i in 0..20 {
+        passive.qp.post_recv(RecvWr::one(i, inbox.whole())).unwrap();
+    }
+    let list: Vec<SendWr> = (0..60)
+        .map(|i| match i % 3 {
+            0 => SendWr::read(i, local.sge(0..50_000), source.remote(0)),
+            1 => SendWr::send_inline(i, b"x"),
+            _ => SendWr::write(i, local.sge(0..1000), source.remote(0)),
+        })
+        .collect();
+    active.qp.post_sends(&list).unwrap();
+    for i in 0..60 {
+        assert_eq!(active.success().wr_id, i);
+    }
+}
+
+#[test]
+fn a_read_fence_holds_back_what_follows() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let (source, sink) = (passive.region(1 << 20, ALL), active.region(1 << 20, ALL));
+    source.write(0, &pattern(1 << 20, 1)).unwrap();
+    let list = [
+        SendWr::read(1, sink.whole(), source.remote(0)).unsignaled(),
+        SendWr::write(2, sink.whole(), source.remote(0)).read_fence().unsignaled(),
+        SendWr::read(3, sink.sge(0..0), source.remote(0)),
+    ];
+    active.qp.post_sends(&list).unwrap();
+    assert_eq!(active.success().wr_id, 3);
+    assert_eq!(source.read(0, 1 << 20).unwrap(), pattern(1 << 20, 1));
+}
+
+#[test]
+fn every_startup_variant_connects_and_carries_data() {
+    let rtrs = [Rtr::Write, Rtr::Read].map(RtrSet::only);
+    let mut variants = vec![
+        ConnectOptions { revision: Revision::One, ..Default::default() },
+        ConnectOptions { peer_to_peer: false, ..Default::default() },
+        ConnectOptions { ird: 0, ord: 0, ..Default::default() },
+    ];
+    variants.extend(rtrs.map(|rtr| ConnectOptions { rtr, ..Default::default() }));
+    for addr in ["127.0.0.1:0", "[::1]:0"] {
+        for options in &variants {
+            let (active, passive) = (End::new(), End::new());
+            let inbox = passive.region(64, Access::LOCAL_WRITE);
+            passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+            connect_on(addr, &active, &passive, options, &ConnectOptions::default());
+            active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
+            assert_eq!(passive.success().byte_len, 5);
+            let back = active.region(64, Access::LOCAL_WRITE);
+            active.qp.post_recv(RecvWr::one(3, back.whole())).unwrap();
+            passive.qp.post_send(&SendWr::send_inline(4, b"hello back")).unwrap();
+            active.success();
+            assert_eq!(active.success().byte_len, 10);
+        }
+    }
+}
+
+#[test]
+fn a_passive_side_that_posts_first_is_held_back_until_the_first_fpdu() {
+    let options = ConnectOptions { peer_to_peer: false, ..Default::default() };
+    let (active, passive) = (End::new(), End::new());
+    let inbox = active.region(64, Access::LOCAL_WRITE);
+    active.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    connect_on("127.0.0.1:0", &active, &passive, &options, &options);
+    passive.qp.post_send(&SendWr::send_inline(2, b"early")).unwrap();
+    assert!(!active.cq.wait(Some(std::time::Duration::from_millis(50))).unwrap());
+    active
+        .qp
+        .post_send(&SendWr::write_inline(3, b"", rddp_rnic::Remote { stag: rddp_rnic::Stag(0), to: 0 }))
+        .unwrap();
+    active.success();
+    assert_eq!(active.success().byte_len, 5);
+    assert_eq!(passive.success().status, Status::Success);
+}
