@@ -40,11 +40,11 @@ pub struct Rnic(pub(crate) Arc<DeviceInner>);
 impl Rnic {
     /// A device with the default limits. Starts one background thread.
     pub fn open() -> Result<Self, Error> {
-        Self::with_config(RnicConfig::default())
+        Self::with_config(&RnicConfig::default())
     }
 
     /// A device with these limits.
-    pub fn with_config(config: RnicConfig) -> Result<Self, Error> {
+    pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         let driver = Driver::start().map_err(Error::host("starting the progress thread"))?;
         Ok(Rnic(Arc::new(DeviceInner {
             partial: PartialOctets::new(config.max_partial),

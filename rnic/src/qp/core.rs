@@ -110,7 +110,7 @@ impl QpInner {
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(link) = core.link.take() {
             link.reset_on_close();
-            self.drop_link(link);
+            self.drop_link(&link);
         }
         if core.state != QpState::Error {
             core.state = QpState::Error;
@@ -124,7 +124,7 @@ impl QpInner {
     /// Closing to Idle, or Terminate to Error: both FINs have been seen.
     pub(super) fn closed(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
-            self.drop_link(link);
+            self.drop_link(&link);
         }
         match core.state {
             QpState::Closing => {
@@ -136,7 +136,7 @@ impl QpInner {
         }
     }
 
-    fn drop_link(&self, link: Link) {
+    fn drop_link(&self, link: &Link) {
         self.device.partial.release(link.partial.len());
         self.device.driver.unwatch(link.fd());
         self.send_cq.ready.remove(link.fd());

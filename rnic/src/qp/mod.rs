@@ -22,7 +22,7 @@ mod tx;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
@@ -307,9 +307,14 @@ impl QpInner {
             self.device.events.push(self.num, AsyncEventKind::CqOverflow);
             self.terminate(core, Fault::local_catastrophic(), None);
         }
-        let pulled = self.pull(core);
+        let pulled = if self.must_rest(core) { Pulled::Resting } else { self.pull(core) };
         self.pump(core);
         pulled
+    }
+
+    /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
+    fn must_rest(&self, core: &Core) -> bool {
+        self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(|link| link.partial.is_empty())
     }
 
     /// The program has let go of the QP.
@@ -338,12 +343,16 @@ impl Source for QpInner {
         }
     }
 
-    fn on_ready(&self, _driver: &Driver) -> bool {
+    fn on_ready(&self, driver: &Driver) -> bool {
         let mut core = self.core.lock();
         match self.progress(&mut core) {
             Pulled::More => true,
             Pulled::Dry => {
                 self.rearm(&core);
+                false
+            }
+            Pulled::Resting => {
+                driver.at(Instant::now() + REST, self.token);
                 false
             }
         }
@@ -356,8 +365,13 @@ impl Source for QpInner {
             tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
             self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
         }
+        // It may have been a rest: whatever is there now makes the socket ready again.
+        self.rearm(&core);
     }
 }
+
+/// How long a QP rests that must not begin a partial FPDU.
+const REST: Duration = Duration::from_millis(10);
 
 /// Anything a socket or a host call can fail with while a connection is made.
 impl From<nix::errno::Errno> for ConnectError {

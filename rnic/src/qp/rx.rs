@@ -42,6 +42,8 @@ pub(super) enum Pulled {
     Dry,
     /// There may be more.
     More,
+    /// Not now: see [`QpInner::must_rest`].
+    Resting,
 }
 
 /// What is wrong with a segment, and the segment for the Terminate.
@@ -70,8 +72,8 @@ impl QpInner {
             for _ in 0..READS_PER_TURN {
                 match self.read(core, stage, &mut have) {
                     Some(Pulled::More) => {}
-                    Some(Pulled::Dry) => {
-                        pulled = Pulled::Dry;
+                    Some(end) => {
+                        pulled = end;
                         break;
                     }
                     None => return Pulled::Dry,

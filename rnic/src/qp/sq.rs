@@ -25,7 +25,7 @@ pub(super) enum Phase {
 pub(super) struct Wqe {
     pub(super) wr: SendWr,
     pub(super) completed: Completed,
-    /// The first half of a WriteImmediate, which the second half speaks for.
+    /// The first half of a `WriteImmediate`, which the second half speaks for.
     half: bool,
     /// Octets of the message.
     pub(super) total: u64,
@@ -218,11 +218,11 @@ impl Wqe {
 }
 
 fn check(operation: &Operation) -> Result<(), PostError> {
-    let gather = match operation {
-        Operation::Send { gather, .. }
-        | Operation::Write { gather, .. }
-        | Operation::WriteImmediate { gather, .. } => gather,
-        _ => return Ok(()),
+    let (Operation::Send { gather, .. }
+    | Operation::Write { gather, .. }
+    | Operation::WriteImmediate { gather, .. }) = operation
+    else {
+        return Ok(());
     };
     match gather {
         Gather::List(list) if list.len() > MAX_SGE => {

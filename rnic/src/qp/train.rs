@@ -20,7 +20,7 @@ const COPY_UP_TO: usize = 2048;
 /// Where a train is full.
 const MAX_OCTETS: usize = 256 * 1024;
 
-/// Pieces that one write takes (IOV_MAX is 1024), with room for one FPDU and the octets that go first.
+/// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go first.
 const MAX_PIECES: usize = 1000;
 
 /// Octets of registered memory, or of an inline request.

@@ -62,10 +62,10 @@ impl QpInner {
     fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Vec<Grant>) -> bool {
         train.clear();
         let mut end_of_record = false;
-        if core.state == QpState::ReadyToSend {
-            if let Err((fault, offending)) = self.prepare_responses(core) {
-                self.terminate(core, fault, offending.as_ref());
-            }
+        if core.state == QpState::ReadyToSend
+            && let Err((fault, offending)) = self.prepare_responses(core)
+        {
+            self.terminate(core, fault, offending.as_ref());
         }
         if core.state == QpState::ReadyToSend {
             // What comes before a bad request goes out first.
