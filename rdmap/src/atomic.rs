@@ -193,3 +193,148 @@ impl fmt::Display for AtomicResponseRepr {
 const FETCH_ADD: u8 = 0;
 const CMP_SWAP: u8 = 2;
 const AOPCODE_MASK: u32 = 0x0f;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The pseudocode of RFC 7306 §5.1.1, bit for bit.
+    fn bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
+        let (mut value, mut carry) = (0, 0);
+        for bit in 0..64 {
+            let sum = carry + (original >> bit & 1) + (add >> bit & 1);
+            value |= (sum & 1) << bit;
+            carry = if mask >> bit & 1 == 1 { 0 } else { sum >> 1 };
+        }
+        value
+    }
+
+    fn random_words() -> impl FnMut() -> u64 {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        }
+    }
+
+    #[test]
+    fn fetch_add_agrees_with_the_bit_loop() {
+        // RFC 7306 §5.1.1
+        let mut random = random_words();
+        for round in 0..1_000_000 {
+            let (original, add, mut mask) = (random(), random(), random());
+            // Fewer and longer fields, too.
+            for _ in 0..round % 7 {
+                mask &= random();
+            }
+            let got = AtomicOp::FetchAdd { add, mask }.apply(original);
+            assert_eq!(got, Some(bit_by_bit(original, add, mask)), "{original:#x} + {add:#x} mask {mask:#x}");
+        }
+    }
+
+    #[test]
+    fn fetch_add_without_a_mask_is_plain_addition() {
+        // RFC 7306 §5.1.1
+        let mut random = random_words();
+        for _ in 0..1000 {
+            let (original, add) = (random(), random());
+            for mask in [0, 1 << 63] {
+                let got = AtomicOp::FetchAdd { add, mask }.apply(original);
+                assert_eq!(got, Some(original.wrapping_add(add)));
+            }
+        }
+    }
+
+    #[test]
+    fn compare_and_swap_replaces_the_masked_bits_when_the_compared_ones_match() {
+        // RFC 7306 §5.1.2
+        let op = |compare, compare_mask, swap, swap_mask| AtomicOp::CmpSwap {
+            swap,
+            swap_mask,
+            compare,
+            compare_mask,
+        };
+        assert_eq!(op(7, u64::MAX, 9, u64::MAX).apply(7), Some(9));
+        assert_eq!(op(8, u64::MAX, 9, u64::MAX).apply(7), None);
+        assert_eq!(op(0xcd07, 0xff, 0x1111, 0xffff).apply(0xab07), Some(0x1111));
+        assert_eq!(op(0xcd07, 0xff00, 0x1111, 0xffff).apply(0xab07), None);
+        assert_eq!(op(0, 0, u64::MAX, 0xff00).apply(0x1122), Some(0xff22), "a plain swap compares nothing");
+        assert_eq!(op(7, u64::MAX, 9, 0).apply(7), Some(7));
+    }
+
+    const FETCH_ADD_OCTETS: [u8; 52] = *b"\0\0\0\0\xca\xfe\0\x01\x11\x22\x33\x44\0\0\0\0\0\x01\0\x08\
+        \0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff";
+
+    fn fetch_add_request() -> AtomicRequestRepr {
+        let op = AtomicOp::FetchAdd { add: 5, mask: 0 };
+        AtomicRequestRepr { op, request_id: 0xcafe_0001, stag: Stag(0x1122_3344), to: 0x10008 }
+    }
+
+    #[test]
+    fn a_fetch_add_compares_with_zero_under_a_mask_of_ones() {
+        // RFC 7306 §5.2.1
+        assert_eq!(fetch_add_request().octets(), FETCH_ADD_OCTETS);
+        assert_eq!(AtomicRequestRepr::parse(&FETCH_ADD_OCTETS), Ok(fetch_add_request()));
+    }
+
+    #[test]
+    fn what_a_request_does_not_use_is_ignored() {
+        // RFC 7306 §5.2.1
+        let mut octets = FETCH_ADD_OCTETS;
+        octets[..4].copy_from_slice(&[0xff, 0xff, 0xff, 0xf0]);
+        octets[36..].fill(0xaa);
+        assert_eq!(AtomicRequestRepr::parse(&octets), Ok(fetch_add_request()));
+    }
+
+    #[test]
+    fn only_the_two_operations_there_are_pass() {
+        // RFC 7306 §5.2.1
+        for aopcode in (0..16).filter(|aopcode| ![0, 2].contains(aopcode)) {
+            let mut octets = FETCH_ADD_OCTETS;
+            octets[3] = aopcode;
+            assert_eq!(AtomicRequestRepr::parse(&octets), Err(Fault::AtomicOpcode { aopcode }));
+        }
+    }
+
+    #[test]
+    fn any_other_length_is_refused() {
+        for len in (0..64).filter(|len| *len != 52) {
+            let fault = AtomicRequestRepr::parse(&[0; 64][..len]).unwrap_err();
+            assert_eq!(fault, Fault::ControlLength { opcode: Opcode::AtomicRequest, len });
+        }
+        for len in (0..64).filter(|len| *len != 12) {
+            let fault = AtomicResponseRepr::parse(&[0; 64][..len]).unwrap_err();
+            assert_eq!(fault, Fault::ControlLength { opcode: Opcode::AtomicResponse, len });
+        }
+    }
+
+    #[test]
+    fn an_answer_carries_identifier_and_original() {
+        // RFC 7306 §5.2.2
+        let response = AtomicResponseRepr { request_id: 0xcafe_0001, original: 0x1122_3344_5566_7788 };
+        let octets = *b"\xca\xfe\0\x01\x11\x22\x33\x44\x55\x66\x77\x88";
+        assert_eq!(response.octets(), octets);
+        assert_eq!(AtomicResponseRepr::parse(&octets), Ok(response));
+    }
+
+    fn op() -> impl Strategy<Value = AtomicOp> {
+        prop_oneof![
+            any::<[u64; 2]>().prop_map(|[add, mask]| AtomicOp::FetchAdd { add, mask }),
+            any::<[u64; 4]>().prop_map(|[swap, swap_mask, compare, compare_mask]| {
+                AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask }
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed(op in op(), request_id: u32, stag: u32, to: u64) {
+            let request = AtomicRequestRepr { op, request_id, stag: Stag(stag), to };
+            prop_assert_eq!(AtomicRequestRepr::parse(&request.octets()), Ok(request));
+        }
+    }
+}

@@ -304,3 +304,89 @@ fn where_found(qn: Option<Qn>) -> String {
         None => "in a tagged segment".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_memory_refuses_has_a_code_for_each_operation() {
+        // RFC 5041 §7.2, RFC 5040 §4.8 Figure 9
+        let codes = |fault: fn(AccessError) -> Fault| {
+            use AccessError::{Bounds, Pd, Rights, Stag, Wrap};
+            [Stag, Bounds, Rights, Pd, Wrap].map(|error| fault(error).code().0)
+        };
+        assert_eq!(codes(Fault::write_access), [0x1100, 0x1101, 0x1100, 0x1102, 0x1103]);
+        assert_eq!(codes(Fault::read_source), [0x0100, 0x0101, 0x0102, 0x0103, 0x0104]);
+        assert_eq!(codes(Fault::atomic_access), [0x0100, 0x0101, 0x0102, 0x0103, 0x0104]);
+    }
+
+    #[test]
+    fn what_cannot_be_invalidated_has_one_of_two_codes() {
+        // RFC 5040 §4.8 Figure 9
+        use InvalidateError::{Key, Pd, Rights, Shared, Unknown, WindowsBound};
+        let code = |error| Fault::invalidate(error).code().0;
+        assert_eq!([Unknown, Key].map(code), [0x0209; 2]);
+        assert_eq!([Pd, Rights, WindowsBound, Shared].map(code), [0x0109; 4]);
+    }
+
+    #[test]
+    fn faults_outside_of_messages_have_the_codes_of_their_layers() {
+        assert_eq!(Fault::misaligned_atomic().code().0, 0x0207);
+        assert_eq!(Fault::bad_close().code().0, 0x0207);
+        assert_eq!(Fault::local_catastrophic().code().0, 0x0000);
+        for ecode in 1..=7 {
+            assert_eq!(Fault::mpa(ecode).code().0, 0x2000 | u16::from(ecode));
+        }
+        assert_eq!(Fault::Ddp(DdpError::ShortSegment { len: 0 }).code().0, 0x1000);
+    }
+
+    #[test]
+    fn every_code_that_is_sent_is_one_of_the_tables() {
+        let faults = [
+            Fault::Version { version: 2 },
+            Fault::UnknownOpcode { opcode: 15 },
+            Fault::Misdirected { opcode: Opcode::Send, qn: None },
+            Fault::Unsolicited { opcode: Opcode::ReadResponse },
+            Fault::SinkStag { got: Stag(1), expected: Stag(2) },
+            Fault::SinkTo { got: 1, expected: 2 },
+            Fault::ResponseLength { got: 1, expected: 2 },
+            Fault::ControlLength { opcode: Opcode::ReadRequest, len: 1 },
+            Fault::NotLast { opcode: Opcode::ReadRequest },
+            Fault::IrdExceeded { ird: 1 },
+            Fault::AtomicOpcode { aopcode: 1 },
+            Fault::RequestId { got: 1, expected: 2 },
+        ];
+        for fault in faults {
+            assert!(fault.code().name().is_some(), "{fault}");
+            assert!(fault.is_answerable() && fault.is_remote(), "{fault}");
+        }
+        assert!(!Fault::local_catastrophic().is_remote());
+    }
+
+    #[test]
+    fn a_segment_too_short_to_be_the_terminate_it_was_is_not_answered() {
+        // RFC 5040 §5.4
+        let short = parse_header(&[0x41, 0x47, 0, 0]).unwrap_err();
+        assert!(!short.is_answerable());
+        for segment in [&[][..], &[0x41], &[0x41, 0x43, 0], &[0x41, 0x87, 0]] {
+            let fault = parse_header(segment).unwrap_err();
+            assert_eq!((fault.is_answerable(), fault.code().0), (true, 0x1000), "{segment:?}");
+        }
+        assert_eq!(parse_header(&[0x42; 18]).unwrap_err().code().0, 0x1206);
+        assert!(parse_header(&[0x41; 18]).is_ok());
+    }
+
+    #[test]
+    fn faults_say_what_is_wrong_in_words() {
+        let shown = |fault: Fault| fault.to_string();
+        let sink = Fault::SinkTo { got: 0x10, expected: 0x20 };
+        assert_eq!(shown(sink), "Read Response to TO 0x10 where 0x20 is due");
+        assert_eq!(shown(Fault::write_access(AccessError::Bounds)), "RDMA Write refused: outside the buffer");
+        assert_eq!(
+            shown(Fault::Terminate(TerminateFlaw::Misdirected(None))),
+            "malformed Terminate: in a tagged segment"
+        );
+        assert_eq!(shown(Fault::Misdirected { opcode: Opcode::Send, qn: Some(Qn(1)) }), "Send on queue 1");
+    }
+}

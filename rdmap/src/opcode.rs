@@ -157,3 +157,46 @@ pub(crate) mod control {
     pub(crate) const OPCODE: u8 = 0x0f;
     pub(crate) const RESERVED: u8 = 0x30;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_opcode_has_its_control_octet_and_queue() {
+        // RFC 5040 §4.1 Figure 4, RFC 7306 §4
+        let queue = |number| Some(Qn(number));
+        let table = [
+            (0x40, None),
+            (0x41, queue(1)),
+            (0x42, None),
+            (0x43, queue(0)),
+            (0x44, queue(0)),
+            (0x45, queue(0)),
+            (0x46, queue(0)),
+            (0x47, queue(2)),
+            (0x48, queue(0)),
+            (0x49, queue(0)),
+            (0x4a, queue(1)),
+            (0x4b, queue(3)),
+        ];
+        for (opcode, (control, queue)) in Opcode::ALL.into_iter().zip(table) {
+            assert_eq!((opcode.control(), opcode.queue()), (control, queue), "{opcode}");
+            assert_eq!(opcode.is_tagged(), queue.is_none(), "{opcode}");
+            assert_eq!(Opcode::from_number(control & control::OPCODE), Some(opcode));
+        }
+    }
+
+    #[test]
+    fn unassigned_and_experimental_numbers_are_no_opcodes() {
+        // RFC 5040 §4.1 Figure 3
+        for number in 12..=255 {
+            assert_eq!(Opcode::from_number(number), None);
+        }
+    }
+
+    #[test]
+    fn opcodes_are_named_as_in_the_rfcs() {
+        assert_eq!(Opcode::SendSolicitedInvalidate.to_string(), "Send with SE and Invalidate");
+    }
+}

@@ -80,3 +80,53 @@ impl fmt::Display for ReadRequestRepr {
         write!(f, "read {size} from {src_stag}+{src_to:#x} to {sink_stag}+{sink_to:#x}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OCTETS: [u8; 28] =
+        *b"\x0a\x0b\x0c\x0d\0\0\0\0\0\0\x20\0\0\0\x03\xe8\x22\x33\x44\x55\0\0\0\0\0\x02\x01\0";
+    const READ: ReadRequestRepr = ReadRequestRepr {
+        sink_stag: Stag(0x0a0b_0c0d),
+        sink_to: 0x2000,
+        size: 1000,
+        src_stag: Stag(0x2233_4455),
+        src_to: 0x20100,
+    };
+
+    #[test]
+    fn fields_are_where_the_rfc_has_them() {
+        // RFC 5040 §4.4
+        assert_eq!(READ.octets(), OCTETS);
+        assert_eq!(ReadRequestRepr::parse(&OCTETS), Ok(READ));
+    }
+
+    #[test]
+    fn any_other_length_is_refused() {
+        for len in (0..28).chain(29..64) {
+            let fault = ReadRequestRepr::parse(&[0; 64][..len]).unwrap_err();
+            assert_eq!(fault, Fault::ControlLength { opcode: Opcode::ReadRequest, len });
+        }
+    }
+
+    #[test]
+    fn a_read_in_progress_has_less_to_go_at_higher_offsets() {
+        // RFC 5040 §4.8
+        let left = READ.advanced(600);
+        assert_eq!(left, ReadRequestRepr { sink_to: 0x2258, size: 400, src_to: 0x20358, ..READ });
+        assert_eq!(READ.advanced(0), READ);
+        let top = ReadRequestRepr { sink_to: u64::MAX, ..READ };
+        assert_eq!(top.advanced(1).sink_to, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed_and_the_reverse(octets: [u8; 28]) {
+            let read = ReadRequestRepr::parse(&octets).unwrap();
+            prop_assert_eq!(read.octets(), octets);
+        }
+    }
+}

@@ -56,3 +56,41 @@ impl SendCounters {
         self.next[qn.0 as usize] = msn;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{REQUEST_QUEUE, SEND_QUEUE};
+
+    #[test]
+    fn tagged_messages_name_buffer_and_offset() {
+        // RFC 5040 §4.1
+        let header = tagged_header(Opcode::ReadResponse, Stag(0x0a0b_0c0d), 0x2000, false);
+        assert_eq!(*header.octets(), *b"\x81\x42\x0a\x0b\x0c\x0d\0\0\0\0\0\0\x20\0");
+    }
+
+    #[test]
+    fn untagged_messages_find_their_queue_by_opcode() {
+        // RFC 5040 §4.1
+        let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(1), 0, true);
+        assert_eq!(*header.octets(), *b"\x41\x41\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0");
+    }
+
+    #[test]
+    fn the_invalidate_field_is_sent_only_where_it_means_something() {
+        // RFC 5040 §4.1
+        for op in Opcode::ALL.into_iter().filter(|op| !op.is_tagged()) {
+            let octets = untagged_header(op, Stag(0x1122_3344), Msn(1), 0, true).octets();
+            let wanted = if op.invalidates() { [0x11, 0x22, 0x33, 0x44] } else { [0; 4] };
+            assert_eq!(octets[2..6], wanted, "{op}");
+        }
+    }
+
+    #[test]
+    fn each_queue_counts_its_own_messages_from_one() {
+        // RFC 5041 §4.3
+        let mut counters = SendCounters::new();
+        assert_eq!((counters.next(SEND_QUEUE), counters.next(SEND_QUEUE)), (Msn(1), Msn(2)));
+        assert_eq!((counters.next(REQUEST_QUEUE), counters.next(SEND_QUEUE)), (Msn(1), Msn(3)));
+    }
+}

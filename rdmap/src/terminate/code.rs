@@ -161,3 +161,45 @@ impl fmt::Debug for TerminateCode {
         fmt::Display::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_layer_type_and_code() {
+        // RFC 5040 §4.8 Figure 8
+        let code = TerminateCode::new(1, 2, 3);
+        assert_eq!(code, TerminateCode::UNTAGGED_MSN_RANGE);
+        assert_eq!((code.layer(), code.etype(), code.ecode()), (1, 2, 3));
+    }
+
+    #[test]
+    fn every_code_of_the_tables_has_a_name_of_its_own() {
+        // RFC 5040 §4.8 Figure 9, RFC 5041 §7.2
+        for (at, code) in TerminateCode::ALL.iter().enumerate() {
+            assert!(code.name().is_some());
+            for other in &TerminateCode::ALL[at + 1..] {
+                assert_ne!(code, other);
+                assert_ne!(code.to_string(), other.to_string());
+            }
+        }
+        assert_eq!(TerminateCode::ALL.len(), 33);
+    }
+
+    #[test]
+    fn codes_show_number_layer_and_name() {
+        let show = |code| TerminateCode(code).to_string();
+        assert_eq!(show(0x0101), "0x0101 (RDMAP remote protection error: base or bounds violation)");
+        assert_eq!(show(0x1202), "0x1202 (DDP untagged buffer error: invalid MSN, no buffer available)");
+        assert_eq!(show(0x2002), "0x2002 (MPA error: MPA CRC error)");
+    }
+
+    #[test]
+    fn codes_of_no_table_show_as_far_as_they_are_known() {
+        let show = |code| TerminateCode(code).to_string();
+        assert_eq!(show(0x00ff), "0x00ff (RDMAP local catastrophic error)");
+        assert_eq!(show(0x0200), "0x0200 (RDMAP remote operation error: code 0x00)");
+        assert_eq!(show(0xf7aa), "0xf7aa (error of an unknown layer: code 0xaa)");
+    }
+}

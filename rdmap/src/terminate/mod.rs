@@ -52,3 +52,45 @@ pub fn terminate_for(fault: &Fault, offending: Option<&Offending>) -> TerminateR
         read_request: offending.filter(|_| with_read_request).and_then(|segment| segment.read_request),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rddp_ddp::{DdpError, Msn, Stag};
+
+    use super::*;
+    use crate::{AccessError, InvalidateError, Opcode, tagged_header, untagged_header};
+
+    fn read() -> Offending {
+        let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(1), 0, true);
+        let request =
+            ReadRequestRepr { sink_stag: Stag(1), sink_to: 2, size: 3, src_stag: Stag(4), src_to: 5 };
+        Offending { read_request: Some(request), ..Offending::new(header, ReadRequestRepr::LEN) }
+    }
+
+    /// Whether segment length, DDP header and RDMA header go with the Terminate for a fault of a Read Request.
+    fn attached(fault: Fault) -> [bool; 3] {
+        let terminate = terminate_for(&fault, Some(&read()));
+        [terminate.segment_len.is_some(), terminate.header.is_some(), terminate.read_request.is_some()]
+    }
+
+    #[test]
+    fn headers_go_with_a_fault_as_its_layer_and_type_have_it() {
+        // RFC 5040 §4.8 Figure 10
+        assert_eq!(attached(Fault::local_catastrophic()), [false; 3]);
+        assert_eq!(attached(Fault::read_source(AccessError::Bounds)), [true; 3]);
+        assert_eq!(attached(Fault::bad_close()), [true, true, false]);
+        assert_eq!(attached(Fault::UnknownOpcode { opcode: 12 }), [true, true, false]);
+        assert_eq!(attached(Fault::Ddp(DdpError::InvalidStag { stag: Stag(1) })), [true, true, false]);
+        assert_eq!(attached(Fault::mpa(2)), [false; 3]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_attached() {
+        // RFC 5040 §7.1 rule 1
+        let terminate = terminate_for(&Fault::read_source(AccessError::Stag), None);
+        assert_eq!(terminate, TerminateRepr::bare(TerminateCode::INVALID_STAG));
+        let write = Offending::new(tagged_header(Opcode::Write, Stag(1), 0, true), 4);
+        let terminate = terminate_for(&Fault::invalidate(InvalidateError::Pd), Some(&write));
+        assert_eq!((terminate.segment_len, terminate.read_request), (Some(18), None));
+    }
+}

@@ -154,3 +154,150 @@ mod bits {
     pub(super) const DDP_HEADER: u8 = 0x40;
     pub(super) const RDMA_HEADER: u8 = 0x20;
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rddp_ddp::{Msn, Stag};
+
+    use super::*;
+    use crate::{Opcode, tagged_header, untagged_header};
+
+    fn header(tagged: bool) -> Header {
+        match tagged {
+            true => tagged_header(Opcode::Write, Stag(0x9999_9999), 0x1000, true),
+            false => untagged_header(Opcode::ReadRequest, Stag(0), Msn(5), 0, true),
+        }
+    }
+
+    fn read_request() -> ReadRequestRepr {
+        ReadRequestRepr { sink_stag: Stag(1), sink_to: 2, size: 3, src_stag: Stag(4), src_to: 5 }
+    }
+
+    fn full(tagged: bool) -> TerminateRepr {
+        TerminateRepr {
+            code: TerminateCode::BOUNDS,
+            segment_len: Some(46),
+            header: Some(header(tagged)),
+            read_request: Some(read_request()),
+        }
+    }
+
+    /// A Terminate with these bits, followed by these parts.
+    fn with_flags(flags: u8, parts: &[&[u8]]) -> Vec<u8> {
+        [&[0x01, 0x01, flags, 0][..], &parts.concat()].concat()
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_rfc() {
+        // RFC 5040 §4.8
+        assert_eq!(TerminateRepr::bare(TerminateCode::MPA_CRC).octets().len(), 4);
+        let without_read = |tagged| TerminateRepr { read_request: None, ..full(tagged) };
+        assert_eq!(without_read(true).octets().len(), 20);
+        assert_eq!(without_read(false).octets().len(), 24);
+        assert_eq!(full(false).octets().len(), TerminateRepr::MAX_LEN);
+        assert_eq!(TerminateRepr::MAX_LEN, 52);
+    }
+
+    #[test]
+    fn bits_say_what_is_attached() {
+        // RFC 5040 §4.8 Figure 8
+        let flags = |terminate: &TerminateRepr| terminate.octets()[2];
+        assert_eq!(flags(&full(true)), 0xe0);
+        assert_eq!(flags(&TerminateRepr { read_request: None, ..full(true) }), 0xc0);
+        assert_eq!(flags(&TerminateRepr { segment_len: None, ..full(true) }), 0x60);
+        assert_eq!(flags(&TerminateRepr::bare(TerminateCode::BOUNDS)), 0);
+    }
+
+    #[test]
+    fn every_combination_of_parts_is_read_as_it_was_written() {
+        for bits in 0..16 {
+            let pick = |bit: u8| bits & bit != 0;
+            let tagged = pick(8);
+            let terminate = TerminateRepr {
+                code: TerminateCode::INVALID_STAG,
+                segment_len: pick(1).then_some(78),
+                header: pick(2).then(|| header(tagged)),
+                read_request: pick(4).then(read_request),
+            };
+            assert_eq!(TerminateRepr::parse(&terminate.octets()), Some(terminate));
+        }
+    }
+
+    #[test]
+    fn cut_off_anywhere_it_tells_what_is_left() {
+        for tagged in [true, false] {
+            let octets = full(tagged).octets();
+            let header_end = 6 + header(tagged).len();
+            for len in 0..=octets.len() {
+                let got = TerminateRepr::parse(&octets[..len]);
+                let Some(got) = got else {
+                    assert!(len < 4);
+                    continue;
+                };
+                assert_eq!(got.code, TerminateCode::BOUNDS);
+                assert_eq!(got.segment_len.is_some(), len >= 6);
+                assert_eq!(got.header.is_some(), len >= header_end);
+                assert_eq!(got.read_request.is_some(), len == octets.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_bit_without_its_header_is_no_error() {
+        // siw sets R and attaches a DDP header only, when a Send with Invalidate fails
+        let parsed = TerminateRepr::parse(&with_flags(0xe0, &[&[0, 22], &header(false).octets()])).unwrap();
+        assert_eq!(parsed, TerminateRepr { segment_len: Some(22), read_request: None, ..full(false) });
+        for flags in (0..=0xe0).step_by(0x20) {
+            let parsed = TerminateRepr::parse(&with_flags(flags, &[]));
+            assert_eq!(parsed, Some(TerminateRepr::bare(TerminateCode::BOUNDS)));
+        }
+    }
+
+    #[test]
+    fn a_read_header_alone_is_found_with_and_without_a_length_field() {
+        // RFC 5040 §4.8 has the length present with D and valid with M, and is silent about R alone.
+        let alone = TerminateRepr { segment_len: None, header: None, ..full(true) };
+        assert_eq!(TerminateRepr::parse(&with_flags(0x20, &[&read_request().octets()])), Some(alone.clone()));
+        assert_eq!(
+            TerminateRepr::parse(&with_flags(0x20, &[&[0, 0], &read_request().octets()])),
+            Some(alone)
+        );
+    }
+
+    #[test]
+    fn headers_of_zeros_are_absent() {
+        // RFC 5040 §7.1
+        let parsed = TerminateRepr::parse(&with_flags(0xe0, &[&[0, 22], &[0; 46]])).unwrap();
+        assert_eq!((parsed.header, parsed.read_request), (None, None));
+    }
+
+    #[test]
+    fn reserved_bits_are_ignored() {
+        // RFC 5040 §4.8
+        let mut octets = full(true).octets().to_vec();
+        octets[2] |= 0x1f;
+        octets[3] = 0xff;
+        assert_eq!(TerminateRepr::parse(&octets), Some(full(true)));
+    }
+
+    #[test]
+    fn a_terminate_shows_all_it_knows() {
+        let shown = full(true).to_string();
+        assert!(shown.starts_with("terminate 0x0101 (RDMAP remote protection error"), "{shown}");
+        assert!(shown.ends_with(
+            ", segment of 46, tagged ulp=40 stag=0x99999999 to=0x1000 last, read 3 from 0x00000004+0x5 to 0x00000001+0x2"
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_read(octets in proptest::collection::vec(any::<u8>(), 0..140)) {
+            let parsed = TerminateRepr::parse(&octets);
+            prop_assert_eq!(parsed.is_some(), octets.len() >= 4);
+            if let Some(parsed) = parsed {
+                prop_assert_eq!(TerminateRepr::parse(&parsed.octets()), Some(parsed));
+            }
+        }
+    }
+}
