@@ -1,0 +1,154 @@
+//! Memory for tests: regions with guard octets around them, and the checks a real table makes.
+#![allow(dead_code, reason = "each test uses its part of it")]
+
+use rddp_ddp::{RangeError, Stag, check_range};
+use rddp_rdmap::{AccessError, AtomicOp, InvalidateError};
+
+const GUARD: usize = 64;
+const GUARD_OCTET: u8 = 0xa5;
+
+/// Octets with guards around them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Guarded(Vec<u8>);
+
+impl Guarded {
+    pub(crate) fn new(len: usize) -> Self {
+        let mut octets = vec![GUARD_OCTET; len + 2 * GUARD];
+        octets[GUARD..GUARD + len].fill(0);
+        Guarded(octets)
+    }
+
+    pub(crate) fn octets(&self) -> &[u8] {
+        &self.0[GUARD..self.0.len() - GUARD]
+    }
+
+    pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
+        let end = self.0.len() - GUARD;
+        &mut self.0[GUARD..end]
+    }
+
+    pub(crate) fn place(&mut self, at: usize, data: &[u8]) {
+        self.octets_mut()[at..at + data.len()].copy_from_slice(data);
+    }
+
+    pub(crate) fn assert_guards(&self) {
+        let (front, back) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
+        assert!(front.iter().chain(back).all(|octet| *octet == GUARD_OCTET), "a guard octet was overwritten");
+    }
+}
+
+/// What an access is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Right {
+    Read,
+    Write,
+    Atomic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) stag: Stag,
+    pub(crate) pd: u32,
+    pub(crate) valid: bool,
+    pub(crate) base: u64,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) memory: Guarded,
+}
+
+/// The regions of one side, and the domain of its stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) pd: u32,
+    pub(crate) regions: Vec<Region>,
+}
+
+impl Memory {
+    pub(crate) fn add(&mut self, stag: Stag, base: u64, len: usize) -> &mut Region {
+        let memory = Guarded::new(len);
+        let region = Region { stag, pd: self.pd, valid: true, base, read: true, write: true, memory };
+        self.regions.push(region);
+        self.regions.last_mut().unwrap()
+    }
+
+    pub(crate) fn region(&mut self, stag: Stag) -> &mut Region {
+        self.regions.iter_mut().find(|region| region.stag == stag).unwrap()
+    }
+
+    /// The checks of RFC 5041 §7.1 and RFC 5040 §7.2, in their order; gives region and offset.
+    pub(crate) fn check(
+        &mut self,
+        stag: Stag,
+        to: u64,
+        len: usize,
+        right: Right,
+    ) -> Result<(&mut Region, usize), AccessError> {
+        let pd = self.pd;
+        let region = self
+            .regions
+            .iter_mut()
+            .find(|region| region.stag == stag && region.valid)
+            .ok_or(AccessError::Stag)?;
+        if region.pd != pd {
+            return Err(AccessError::Pd);
+        }
+        let allowed = match right {
+            Right::Read => region.read,
+            Right::Write => region.write,
+            Right::Atomic => region.read && region.write,
+        };
+        if !allowed {
+            return Err(AccessError::Rights);
+        }
+        let offset = check_range(region.base, region.memory.octets().len() as u64, to, len as u64);
+        match offset {
+            Ok(offset) => Ok((region, offset as usize)),
+            Err(RangeError::Wrap) => Err(AccessError::Wrap),
+            Err(RangeError::Bounds) => Err(AccessError::Bounds),
+        }
+    }
+
+    pub(crate) fn write(&mut self, stag: Stag, to: u64, data: &[u8]) -> Result<(), AccessError> {
+        let (region, offset) = self.check(stag, to, data.len(), Right::Write)?;
+        region.memory.place(offset, data);
+        Ok(())
+    }
+
+    /// Octets of a region for a Read Response.
+    pub(crate) fn read(&mut self, stag: Stag, to: u64, len: usize) -> Result<Vec<u8>, AccessError> {
+        let (region, offset) = self.check(stag, to, len, Right::Read)?;
+        Ok(region.memory.octets()[offset..offset + len].to_vec())
+    }
+
+    /// Does an atomic operation on a little-endian word; `None` for a misaligned one.
+    pub(crate) fn atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<Option<u64>, AccessError> {
+        let (region, offset) = self.check(stag, to, 8, Right::Atomic)?;
+        if !to.is_multiple_of(8) {
+            return Ok(None);
+        }
+        let word = &mut region.memory.octets_mut()[offset..offset + 8];
+        let original = u64::from_le_bytes(word.try_into().unwrap());
+        if let Some(value) = op.apply(original) {
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+        Ok(Some(original))
+    }
+
+    pub(crate) fn invalidate(&mut self, stag: Stag) -> Result<(), InvalidateError> {
+        let pd = self.pd;
+        match self.regions.iter_mut().find(|region| region.stag.0 >> 8 == stag.0 >> 8) {
+            None => Err(InvalidateError::Unknown),
+            Some(region) if region.stag != stag => Err(InvalidateError::Key),
+            Some(region) if region.pd != pd => Err(InvalidateError::Pd),
+            Some(region) if !region.read && !region.write => Err(InvalidateError::Rights),
+            Some(region) => {
+                region.valid = false;
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn assert_guards(&self) {
+        self.regions.iter().for_each(|region| region.memory.assert_guards());
+    }
+}
