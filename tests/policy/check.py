@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Checks what the tree promises of itself, from a checkout's root:
+
+- the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
+- unsafe code stands in rnic/src/mem alone;
+- arrows point down: a crate depends on the layers below it only;
+- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md.
+
+Prints what is wrong, one line each; the exit status says whether anything is.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap"}
+# What a pure crate's code must not name.
+IMPURE = re.compile(
+    r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
+# What a pure crate may depend on, outside the workspace.
+PURE_NEEDS = {"crc32c", "thiserror"}
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp"]
+
+root = pathlib.Path(__file__).resolve().parents[2]
+faults = []
+
+
+def code(path):
+    """A source file without comments, strings and its tests at the bottom."""
+    text = path.read_text().split("#[cfg(test)]\nmod ")[0]
+    text = re.sub(r"//.*", "", text)
+    return re.sub(r'"(\\.|[^"\\])*"', '""', text)
+
+
+def pure_crates():
+    for name, folder in PURE.items():
+        if "#![forbid(unsafe_code)]" not in (root / folder / "src/lib.rs").read_text():
+            faults.append(f"{folder}/src/lib.rs does not forbid unsafe code")
+        for path in (root / folder / "src").rglob("*.rs"):
+            if path.name == "tests.rs" or "tests" in path.relative_to(root / folder / "src").parts:
+                continue
+            for number, line in enumerate(code(path).splitlines(), 1):
+                found = IMPURE.search(line.replace("forbid(unsafe_code)", ""))
+                if found:
+                    faults.append(f"{path.relative_to(root)}:{number}: {found[0]} in a pure crate ({name})")
+
+
+def unsafe_room():
+    room = root / "rnic/src/mem"
+    for path in root.glob("*/src/**/*.rs"):
+        if room in path.parents or path.parts[len(root.parts)] in ("fuzz", "target"):
+            continue
+        body = code(path).replace("allow(unsafe_code)", "").replace("deny(unsafe_code)", "")
+        for block in re.finditer(r"\bunsafe\b(?! fn)", body.replace("forbid(unsafe_code)", "")):
+            line = body.count("\n", 0, block.start()) + 1
+            # ProtectionDomain::register passes its caller's promise on to mem.
+            if path != root / "rnic/src/pd.rs":
+                faults.append(f"{path.relative_to(root)}:{line}: unsafe outside rnic/src/mem")
+
+
+def arrows(packages):
+    for package in packages:
+        if package["name"] not in LAYERS:
+            continue
+        for need in package["dependencies"]:
+            above = need["name"] in LAYERS and LAYERS.index(need["name"]) >= LAYERS.index(package["name"])
+            if above and need["kind"] is None:
+                faults.append(f"{package['name']} depends on {need['name']}, which is not below it")
+            foreign = need["kind"] is None and need["name"] not in LAYERS
+            if foreign and package["name"] in PURE and need["name"] not in PURE_NEEDS:
+                faults.append(f"{package['name']}, a pure crate, depends on {need['name']}")
+
+
+def licences(metadata):
+    policy = tomllib.loads((root / "deny.toml").read_text())["licenses"]["allow"]
+    named = (root / "docs/dependencies.md").read_text()
+    ours = {package["name"] for package in metadata["packages"] if package["source"] is None}
+    for package in metadata["packages"]:
+        if package["source"] is None:
+            for need in package["dependencies"]:
+                if need["name"] not in ours and f"`{need['name']}`" not in named:
+                    faults.append(f"docs/dependencies.md does not name {need['name']}, which {package['name']} uses")
+            continue
+        if not package["source"].startswith("registry+"):
+            faults.append(f"{package['name']} comes from {package['source']}")
+        # An expression such as "MIT OR Apache-2.0": one alternative, all of its parts allowed.
+        text = (package["license"] or "").replace("/", " OR ").replace("(", "").replace(")", "")
+        if not any(all(part.strip() in policy for part in choice.split(" AND ")) for choice in text.split(" OR ")):
+            faults.append(f"{package['name']} {package['version']}: licence {package['license']}")
+
+
+def main():
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--all-features"]
+    metadata = json.loads(subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout)
+    pure_crates()
+    unsafe_room()
+    arrows(metadata["packages"])
+    licences(metadata)
+    for fault in faults:
+        print(fault)
+    print(f"policy: {len(metadata['packages'])} packages, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
