@@ -152,3 +152,40 @@ impl Memory {
         self.regions.iter().for_each(|region| region.memory.assert_guards());
     }
 }
+
+/// Numbers from a seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 16) % limit
+    }
+
+    /// Some octets: often none or a few, at most `max`.
+    pub(crate) fn data(&mut self, max: usize) -> Vec<u8> {
+        let len = match self.below(4) {
+            0 => self.below(3) as usize,
+            1 => self.below(200) as usize,
+            _ => self.below(max as u64 + 1) as usize,
+        };
+        (0..len.min(max)).map(|_| self.next() as u8).collect()
+    }
+
+    /// How many of `len` octets come at once: one, a few, or all.
+    pub(crate) fn chunk(&mut self, len: usize) -> usize {
+        let few = self.below(len as u64 + 1) as usize;
+        [len.min(1), few.min(17), few, len][self.below(4) as usize]
+    }
+}
