@@ -119,8 +119,15 @@ enum Armed {
 
 #[derive(Debug, Default)]
 struct Members {
-    list: Arc<[Weak<QpInner>]>,
     by_token: HashMap<u64, Weak<QpInner>>,
+    /// All of them while they are a [`FEW`].
+    few: Option<Arc<[Weak<QpInner>]>>,
+}
+
+impl Members {
+    fn changed(&mut self) {
+        self.few = (self.by_token.len() <= FEW).then(|| self.by_token.values().cloned().collect());
+    }
 }
 
 #[derive(Debug)]
@@ -174,14 +181,13 @@ impl CqInner {
     pub(crate) fn add_member(&self, token: u64, qp: &Weak<QpInner>) {
         let mut members = self.members.lock();
         members.by_token.insert(token, qp.clone());
-        members.list = members.by_token.values().cloned().collect();
+        members.changed();
     }
 
     pub(crate) fn remove_member(&self, token: u64) {
         let mut members = self.members.lock();
-        if members.by_token.remove(&token).is_some() {
-            members.list = members.by_token.values().cloned().collect();
-        }
+        members.by_token.remove(&token);
+        members.changed();
     }
 
     /// Whether it belongs to the device with this background thread.
@@ -271,12 +277,11 @@ impl CqInner {
 
     /// Reads the sockets of this queue's QPs, as far as they have anything.
     pub(crate) fn progress(&self) {
-        let list = self.members.lock().list.clone();
-        if list.len() <= FEW {
-            list.iter().filter_map(Weak::upgrade).for_each(|qp| qp.try_progress());
-        } else {
+        let few = self.members.lock().few.clone();
+        match few {
+            Some(list) => list.iter().filter_map(Weak::upgrade).for_each(|qp| qp.try_progress()),
             // Nothing ready is no error, and a failing epoll set shows in `wait`.
-            let _ = self.wait_ready(Some(Duration::ZERO));
+            None => drop(self.wait_ready(Some(Duration::ZERO))),
         }
     }
 

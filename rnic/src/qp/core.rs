@@ -208,9 +208,9 @@ impl QpInner {
     pub(super) fn update_interest(&self, core: &mut Core) {
         let Some(link) = &mut core.link else { return };
         let wants_room = link.blocked && (!link.out.is_empty() || core.sq.has_unsent());
-        if wants_room != link.wants_room {
+        if wants_room != link.wants_room || link.ending.peer_done {
             link.wants_room = wants_room;
-            let interest = interest(wants_room);
+            let interest = interest(link);
             self.send_cq.ready.set_interest(link.fd(), self.token, interest);
             self.recv_cq.ready.set_interest(link.fd(), self.token, interest);
             self.device.driver.arm(link.fd(), self.token, interest);
@@ -220,11 +220,13 @@ impl QpInner {
     /// Arms the background thread's set again after it has read the socket dry.
     pub(super) fn rearm(&self, core: &Core) {
         if let Some(link) = &core.link {
-            self.device.driver.arm(link.fd(), self.token, interest(link.wants_room));
+            self.device.driver.arm(link.fd(), self.token, interest(link));
         }
     }
 }
 
-fn interest(wants_room: bool) -> EpollFlags {
-    if wants_room { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
+fn interest(link: &Link) -> EpollFlags {
+    // After the peer's FIN the socket is readable for good: that is no news.
+    let reads = if link.ending.peer_done { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+    if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
 }

@@ -9,7 +9,7 @@ use std::io;
 
 use rddp_ddp::Header;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
-use rddp_rdmap::{Fault, Place};
+use rddp_rdmap::Fault;
 
 use super::QpInner;
 use super::core::Core;
@@ -37,15 +37,9 @@ impl QpInner {
         if !link.may_send || stage.len() < begin || peek.ulpdu_len < header.len() {
             return false;
         }
-        let may_write = !link.negotiated.crc || link.place_before_crc;
         let payload_len = peek.ulpdu_len - header.len();
         let Ok(place) = self.classify(core, &header, payload_len) else { return false };
-        let allowed = match place {
-            Place::Write { .. } => may_write,
-            Place::Receive { .. } | Place::Sink { .. } => true,
-            Place::Nothing | Place::Control | Place::Dropped => false,
-        };
-        if !allowed {
+        if core.link.as_ref().is_none_or(|link| !link.may_place_directly(place)) {
             return false;
         }
         let here = &stage[begin..];

@@ -107,6 +107,8 @@ pub(super) struct Link {
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
     pub(super) direct: Option<Direct>,
+    /// Large payloads arrive that may be placed directly: little is staged, so that they are.
+    pub(super) bulk: bool,
     /// TCP did not take all of the last write.
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
@@ -138,6 +140,7 @@ impl Link {
             out: OutBuffer::default(),
             partial: Vec::new(),
             direct: None,
+            bulk: false,
             blocked: false,
             wants_room: false,
             ending: Ending::default(),
@@ -163,6 +166,16 @@ impl Link {
     /// The largest ULPDU at this EMSS.
     pub(super) fn mulpdu(&self, emss: usize) -> usize {
         rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
+    }
+
+    /// Whether a payload may be received into its place before its CRC was checked.
+    pub(super) fn may_place_directly(&self, place: Place) -> bool {
+        match place {
+            Place::Write { .. } => !self.negotiated.crc || self.place_before_crc,
+            // Nobody may look there before delivery.
+            Place::Receive { .. } | Place::Sink { .. } => true,
+            Place::Nothing | Place::Control | Place::Dropped => false,
+        }
     }
 
     /// Queues one FPDU of octets of our own.

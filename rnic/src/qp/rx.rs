@@ -25,6 +25,12 @@ use crate::wr::{Operation, Sge};
 /// Room for several of the largest FPDUs.
 const STAGING: usize = 256 * 1024;
 
+/// Staging for one read while large payloads go straight to their places: the header, and not much of the payload.
+const BULK_ROOM: usize = 2048;
+
+/// A ULPDU from which on its payload is better received straight into its place.
+const BULK_ULPDU: usize = 16 * 1024;
+
 /// Reads of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
 const READS_PER_TURN: usize = 16;
 
@@ -88,11 +94,12 @@ impl QpInner {
     fn read(&self, core: &mut Core, stage: &mut [u8], have: &mut usize) -> Option<Pulled> {
         let link = core.link.as_ref()?;
         core.counters.receive_calls += 1;
-        let room = stage.len() - *have;
+        let room = if link.bulk { BULK_ROOM } else { stage.len() - *have };
+        let free = &mut stage[*have..*have + room];
         let received = if link.direct.is_some() {
-            self.receive_direct(core, &mut stage[*have..])
+            self.receive_direct(core, free)
         } else {
-            recv_vectored(link.fd(), &mut [PieceMut::Own(&mut stage[*have..])]).map(|count| (count, count))
+            recv_vectored(link.fd(), &mut [PieceMut::Own(free)]).map(|count| (count, count))
         };
         let (total, staged) = match received {
             Ok((0, _)) => {
@@ -205,6 +212,9 @@ impl QpInner {
         let header = parse_header(ulpdu).map_err(|fault| (fault, None))?;
         let payload = &ulpdu[header.len()..];
         let place = self.accept(core, &header, payload.len())?;
+        if let Some(link) = &mut core.link {
+            link.bulk = ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place);
+        }
         self.place(core, &header, place, payload)?;
         self.commit(core, &header, payload.len(), if place == Place::Control { payload } else { &[] })
     }
