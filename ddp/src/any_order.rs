@@ -332,6 +332,26 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_without_a_position_is_dropped() {
+        let mut rx = AnyOrder::new(3, 0, 8);
+        for at in [0, 10] {
+            assert_eq!(check(&rx, at..at, write(0, true), 1), Ok(Admission::Drop));
+            rx.placed(at..at, &write(0, true), 1);
+        }
+        assert_eq!(rx.noted(), 0);
+    }
+
+    #[test]
+    fn a_message_from_half_the_numbers_ahead_is_of_the_past() {
+        // RFC 5041 §4.3
+        let rx = AnyOrder::new(3, 0, 8);
+        let early = |msn| rx.check(&(10..20), &send(msn, 0, true), 1, &mut |_, _| Some(100));
+        assert_eq!(early(1 + (HALF - 1)), Ok(Admission::Place));
+        assert_eq!(early(1 + HALF), Ok(Admission::Later));
+        assert_eq!(early(0), Ok(Admission::Later));
+    }
+
+    #[test]
     fn the_true_segment_displaces_what_was_noted_in_its_place() {
         let mut rx = AnyOrder::new(3, 0, 8);
         rx.placed(5..15, &write(0, true), 1);

@@ -108,7 +108,7 @@ fn check_combination(extensions: bool, number: u8, header: Header, qn: Option<u3
 
 #[test]
 fn without_the_extensions_their_opcodes_are_unexpected() {
-    // RFC 7306 §1: what is not negotiated is not spoken.
+    // RFC 7306 §1.1: what is not negotiated is not spoken.
     for op in Opcode::ALL.into_iter().filter(|op| op.is_extension()) {
         let header = untagged(op, 1, 0, true);
         let fault = accept(&mut plain(), header, 8).unwrap_err();
