@@ -59,8 +59,8 @@ impl CompletionQueue {
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let _waiter = Waiter::new(&self.0);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.0.progress();
         loop {
-            self.0.progress();
             if !self.0.is_empty() {
                 return Ok(true);
             }

@@ -79,7 +79,7 @@ impl ProtectionDomain {
     }
 }
 
-/// Registered memory. Dropping it ends the registration.
+/// Registered memory. Dropping it ends the registration, and invalidates windows that are still bound to it.
 ///
 /// A peer may write to it at any time if its rights allow that, so no reference to its octets is ever given out.
 ///
@@ -177,8 +177,8 @@ impl fmt::Debug for MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // Bound windows keep it; it goes with the last of them then.
-        let _ = self.deregister();
+        // It fails only when the program has deregistered it already.
+        let _ = self.device.mem.deregister_with_windows(self.stag());
     }
 }
 

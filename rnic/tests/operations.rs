@@ -280,3 +280,20 @@ fn a_passive_side_that_posts_first_is_held_back_until_the_first_fpdu() {
     assert_eq!(active.success().byte_len, 5);
     assert_eq!(passive.success().status, Status::Success);
 }
+
+/// RFC 5042 §6.2.2: what a dropped region opened is closed, through its windows too.
+#[test]
+fn a_dropped_region_takes_its_windows_along() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let region = passive.region(4096, Access::LOCAL_WRITE | Access::BIND);
+    let window = passive.pd.allocate_window().unwrap();
+    let bind = SendWr::bind(1, window.stag(), region.whole(), Access::REMOTE_WRITE);
+    passive.qp.post_send(&bind).unwrap();
+    passive.success();
+    assert!(region.deregister().is_err());
+    let remote = rddp_rnic::Remote { stag: window.stag(), to: region.base() };
+    drop(region);
+    active.qp.post_send(&SendWr::write_inline(2, b"late", remote)).unwrap();
+    passive.event_like(|event| matches!(event, rddp_rnic::AsyncEventKind::Fault(_)));
+    assert_eq!(passive.qp.terminate_sent().unwrap().code.0, 0x1100);
+}

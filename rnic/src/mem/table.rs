@@ -97,6 +97,26 @@ impl MemTable {
         Ok(())
     }
 
+    /// Ends a registration with all windows that are bound to it: for an owner who goes and cannot be refused.
+    pub fn deregister_with_windows(&self, stag: Stag) -> Result<(), MemError> {
+        let region = self.region(stag)?;
+        loop {
+            match self.deregister(stag) {
+                // Another thread may bind one more meanwhile.
+                Err(MemError::WindowsBound { .. }) => self.unbind_all(&region),
+                result => return result,
+            }
+        }
+    }
+
+    fn unbind_all(&self, region: &Arc<Region>) {
+        let windows: Vec<_> = self.registry.lock().objects.values().filter_map(Object::window).collect();
+        for window in windows {
+            let bound_on = window.unbind_from(region, &self.slots);
+            self.unbound(bound_on);
+        }
+    }
+
     /// Makes a region valid again, or changes its rights, under a new key, which is returned.
     pub fn reregister(&self, stag: Stag, access: Access) -> Result<Stag, MemError> {
         self.region(stag)?.reopen(stag, access, || self.registry.lock().stags.rekey(stag), &self.slots)
@@ -309,6 +329,13 @@ impl Drop for MemTable {
 impl Object {
     fn is_region(&self) -> bool {
         matches!(self, Object::Region(_))
+    }
+
+    fn window(&self) -> Option<Arc<Window>> {
+        match self {
+            Object::Window(window) => Some(window.clone()),
+            Object::Region(_) => None,
+        }
     }
 }
 

@@ -125,6 +125,17 @@ impl Window {
         Ok(self.replace(&mut life, Life::Deallocated, slots))
     }
 
+    /// Invalidates it if it is bound to this region. Gives the QP that it was bound on.
+    pub(super) fn unbind_from(&self, region: &Arc<Region>, slots: &SlotTable) -> Option<QpNum> {
+        let mut life = self.life.lock();
+        match &*life {
+            Life::Bound { region: mine, .. } if Arc::ptr_eq(mine, region) => {
+                self.replace(&mut life, Life::Unbound, slots)
+            }
+            _ => None,
+        }
+    }
+
     /// The same under whatever STag it has. For when the table goes.
     pub(super) fn abandon(&self, slots: &SlotTable) {
         self.replace(&mut self.life.lock(), Life::Deallocated, slots);
