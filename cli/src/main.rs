@@ -1,2 +1,81 @@
-//! The rddp command.
-fn main() {}
+//! The command `rddp`.
+//!
+//! | module | what |
+//! |---|---|
+//! | `ping` | rping's protocol, both roles |
+//! | `endpoint` | one connection and what it needs |
+//! | `failure` | causes, remedies, exit codes |
+//! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
+#![forbid(unsafe_code)]
+
+mod addr;
+mod endpoint;
+mod failure;
+mod out;
+mod ping;
+mod signals;
+mod units;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{EXIT_CODES, Failure, Kind};
+
+const EXAMPLES: &str = "\
+Examples:
+  rddp ping --server                  answer pings: of rddp ping, or of rping on an RDMA device
+  rddp ping 192.0.2.1                 and ask for them
+
+Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
+
+/// RDMA for every NIC: iWARP over plain TCP, in user space
+#[derive(Debug, Parser)]
+#[command(name = "rddp", version, propagate_version = true)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples and exit codes")]
+struct Cli {
+    /// Tell what happens, on standard error; twice: in detail
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Ping(ping::PingArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    match signals::install().and_then(|()| run(&cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.kind() == Kind::Interrupted => ExitCode::from(Kind::Interrupted as u8),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Ping(args) => ping::run(args),
+    }
+}
+
+fn log_to_stderr(verbose: u8) {
+    let default = match verbose {
+        0 => "error",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,104 @@
+//! Names of peers, and addresses to listen on.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use rddp_rnic::{ConnectOptions, Listener, Rnic};
+
+use crate::failure::Failure;
+
+/// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`, resolved; a bare IPv6 address is one without a port.
+pub(crate) fn resolve(text: &str, default_port: u16) -> Result<SocketAddr, Failure> {
+    let (host, port) = split(text)?;
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port.unwrap_or(default_port)));
+    }
+    (host, port.unwrap_or(default_port))
+        .to_socket_addrs()
+        .map_err(|error| Failure::peer(format!("looking up {host:?}: {error}")))?
+        .next()
+        .ok_or_else(|| Failure::peer(format!("{host:?} has no address")))
+}
+
+/// Host and port, if one is named.
+fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
+    let bad = || Failure::usage(format!("{text:?} is no HOST, HOST:PORT or [IPV6]:PORT"));
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
+        (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(bad)?) })
+    } else if text.parse::<Ipv6Addr>().is_ok() {
+        (text, None)
+    } else {
+        match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(bad());
+    }
+    Ok((host, port.map(|port| port.parse().map_err(|_| bad())).transpose()?))
+}
+
+/// Where to listen when nothing is said: all addresses of both families.
+const ANYWHERE: [IpAddr; 2] = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+
+/// Calls `listen` for the address, or for each of "anywhere" until one is there.
+pub(crate) fn listen_on<T, E: std::fmt::Display>(
+    bind: Option<IpAddr>,
+    port: u16,
+    mut listen: impl FnMut(SocketAddr) -> Result<T, E>,
+) -> Result<T, Failure> {
+    let candidates = bind.map_or(ANYWHERE.to_vec(), |ip| vec![ip]);
+    let mut last = None;
+    for ip in candidates {
+        let addr = SocketAddr::new(ip, port);
+        match listen(addr) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = Some(Failure::failed(format!("listening on {addr}: {error}"))),
+        }
+    }
+    let failure = last.unwrap_or_else(|| Failure::failed("no address to listen on"));
+    Err(failure.remedy("name an address of this host with --bind, and a port that nothing else has with --port"))
+}
+
+/// An iWARP listener.
+pub(crate) fn rdma_listener(
+    rnic: &Rnic,
+    bind: Option<IpAddr>,
+    port: u16,
+    options: &ConnectOptions,
+) -> Result<(Listener, SocketAddr), Failure> {
+    let listener = listen_on(bind, port, |addr| rnic.listen(addr, options))?;
+    let addr = listener.local_addr().map_err(|error| Failure::failed(format!("listening: {error}")))?;
+    Ok((listener, addr))
+}
+
+/// An address that reached a dual-stack socket, as it was meant.
+pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_optional_and_ipv6_has_brackets_when_there_is_one() {
+        for (text, addr) in [
+            ("10.0.0.1", "10.0.0.1:7174"),
+            ("10.0.0.1:99", "10.0.0.1:99"),
+            ("fd77::2", "[fd77::2]:7174"),
+            ("[fd77::2]", "[fd77::2]:7174"),
+            ("[fd77::2]:99", "[fd77::2]:99"),
+        ] {
+            assert_eq!(resolve(text, 7174).unwrap(), addr.parse().unwrap(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_a_usage_error() {
+        for text in ["", ":99", "[::1", "[::1]99", "host:", "host:x", "host:99999"] {
+            assert_eq!(resolve(text, 7174).unwrap_err().kind(), crate::failure::Kind::Usage, "{text}");
+        }
+    }
+}

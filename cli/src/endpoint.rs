@@ -1,0 +1,180 @@
+//! One connection of ours and what it needs: device, protection domain, completion queue, QP.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{
+    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Negotiated, ProtectionDomain, QpConfig,
+    QpState, QueuePair, Revision, Rnic, SendWr, Status,
+};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::signals;
+
+/// How long a graceful close may take.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// Requests, and as many receives, that an endpoint holds unless told otherwise.
+const DEPTH: usize = 64;
+
+pub(crate) struct Endpoint {
+    pub(crate) rnic: Rnic,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) qp: QueuePair,
+}
+
+impl Endpoint {
+    /// An idle endpoint. Its protection domain is its own, so no other peer reaches its memory.
+    pub(crate) fn new(rnic: &Rnic) -> Result<Self, Failure> {
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4 * DEPTH)?);
+        let qp = pd.create_qp(&QpConfig { max_send: DEPTH, max_recv: DEPTH, ..QpConfig::new(&cq) })?;
+        Ok(Endpoint { rnic: rnic.clone(), pd, cq, qp })
+    }
+
+    /// Connects; `what` is what should be listening at `addr`.
+    pub(crate) fn connect(
+        &self,
+        addr: SocketAddr,
+        options: &ConnectOptions,
+        what: &str,
+    ) -> Result<rddp_rnic::Connected, Failure> {
+        tracing::info!(%addr, "connecting");
+        let connected = self.qp.connect(addr, options).map_err(|error| Failure::connecting(addr, &error, what))?;
+        tracing::info!(%addr, negotiated = ?connected.negotiated, "connected");
+        Ok(connected)
+    }
+
+    /// Connects to a peer that has asked.
+    pub(crate) fn accept(&self, request: ConnectRequest, options: &ConnectOptions) -> Result<Negotiated, Failure> {
+        request.accept_with(&self.qp, options).map_err(|error| Failure::peer(format!("accepting: {error}")))
+    }
+
+    pub(crate) fn post(&self, wr: &SendWr) -> Result<(), Failure> {
+        Ok(self.qp.post_send(wr)?)
+    }
+
+    /// The next completion that is a success.
+    pub(crate) fn next(&self, patience: Duration) -> Result<Completion, Failure> {
+        match self.try_next(patience)? {
+            Some(completion) => Ok(completion),
+            None => Err(Failure::peer(format!("the peer has not answered for {} s", patience.as_secs_f32()))
+                .remedy("is it still running? -v shows what the connection does")),
+        }
+    }
+
+    /// The same; `None` when nothing came in that time.
+    pub(crate) fn try_next(&self, patience: Duration) -> Result<Option<Completion>, Failure> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(completion) = self.cq.poll_one() {
+                return self.succeeded(completion).map(Some);
+            }
+            signals::check()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            wait(&self.cq, left.min(signals::LOOK))?;
+        }
+    }
+
+    /// Makes an error of a completion that is none.
+    pub(crate) fn succeeded(&self, completion: Completion) -> Result<Completion, Failure> {
+        if completion.status == Status::Success {
+            return Ok(completion);
+        }
+        Err(ended(&self.rnic, &self.qp, completion.status))
+    }
+
+    /// Whether the peer has closed in good order (or is about to), as far as this end knows.
+    pub(crate) fn is_closed_gracefully(&self) -> bool {
+        matches!(self.qp.state(), QpState::Idle | QpState::Closing)
+    }
+
+    /// Closes gracefully and waits until that is done.
+    pub(crate) fn close(&self) {
+        close(&self.qp, &self.cq);
+    }
+}
+
+/// Sleeps until there is a completion, or that time has passed.
+pub(crate) fn wait(cq: &CompletionQueue, time: Duration) -> Result<bool, Failure> {
+    cq.wait(Some(time)).map_err(|error| Failure::failed(format!("waiting for completions: {error}")))
+}
+
+/// Closes a QP gracefully and waits until that is done, or the peer takes too long.
+pub(crate) fn close(qp: &QueuePair, cq: &CompletionQueue) {
+    qp.disconnect();
+    let deadline = Instant::now() + CLOSE;
+    while qp.state() == QpState::Closing && Instant::now() < deadline {
+        while cq.poll_one().is_some() {}
+        // What cannot be waited for is closed when the QP is dropped.
+        let _ = cq.wait(Some(Duration::from_millis(10)));
+    }
+}
+
+/// Why a connection ended, as far as can be found out.
+pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
+    if let Some(terminate) = qp.terminate_received() {
+        return Failure::peer(format!("the peer ended the connection with Terminate {}", terminate.code))
+            .remedy("its log, or its own message, may say more");
+    }
+    let fault = std::iter::from_fn(|| rnic.async_event()).filter(|event| event.qp == qp.num()).find_map(|event| {
+        match event.kind {
+            AsyncEventKind::Fault(fault) => Some(fault.to_string()),
+            _ => None,
+        }
+    });
+    if let Some(terminate) = qp.terminate_sent() {
+        let cause = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
+        return Failure::peer(format!("the connection was ended with Terminate {}{cause}", terminate.code));
+    }
+    match status {
+        Status::Flushed => Failure::peer("the peer closed the connection, or it was lost"),
+        Status::LocalOperation => Failure::peer("this connection cannot carry out the request")
+            .remedy("a Read needs ORD of at least 1, which the peer has to offer as IRD (MPA revision 2)"),
+        status => Failure::peer(status.to_string()),
+    }
+}
+
+/// What both ends hold to, for people and for JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Agreed {
+    revision: u8,
+    crc: bool,
+    markers_sent: bool,
+    markers_received: bool,
+    ird: u16,
+    ord: u16,
+}
+
+impl From<&Negotiated> for Agreed {
+    fn from(negotiated: &Negotiated) -> Self {
+        Agreed {
+            revision: match negotiated.revision {
+                Revision::One => 1,
+                Revision::Two => 2,
+            },
+            crc: negotiated.crc,
+            markers_sent: negotiated.markers_tx,
+            markers_received: negotiated.markers_rx,
+            ird: negotiated.ird,
+            ord: negotiated.ord,
+        }
+    }
+}
+
+impl std::fmt::Display for Agreed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let on = |on: bool| if on { "on" } else { "off" };
+        write!(f, "MPA revision {}, CRC {}, IRD {}, ORD {}", self.revision, on(self.crc), self.ird, self.ord)?;
+        match (self.markers_sent, self.markers_received) {
+            (false, false) => Ok(()),
+            (true, true) => f.write_str(", markers both ways"),
+            (true, false) => f.write_str(", markers sent"),
+            (false, true) => f.write_str(", markers received"),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Why a subcommand did not do what it was asked to: the cause, what to do about it, and the exit code.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use rddp_rnic::ConnectError;
+
+/// What every subcommand's help says about exit codes.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    this host could not do it (memory, files, sockets)
+  2    wrong arguments
+  3    the peer: not there, not iWARP, gone, or against the rules
+  4    data came out different
+  5    the peer's program refused
+  130  interrupted";
+
+/// What went wrong, as far as the caller of the program can tell it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// This host could not do it.
+    Failed = 1,
+    /// The arguments make no sense together.
+    Usage = 2,
+    /// The peer or the way to it.
+    Peer = 3,
+    /// Octets are not what they should be.
+    Mismatch = 4,
+    /// The peer's program said no.
+    Refused = 5,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+/// A cause, and a remedy where there is one.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{cause}")]
+pub(crate) struct Failure {
+    kind: Kind,
+    cause: String,
+    remedy: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, cause: impl Into<String>) -> Self {
+        Failure { kind, cause: cause.into(), remedy: None }
+    }
+
+    pub(crate) fn failed(cause: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, cause)
+    }
+
+    pub(crate) fn usage(cause: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, cause)
+    }
+
+    pub(crate) fn peer(cause: impl Into<String>) -> Self {
+        Self::new(Kind::Peer, cause)
+    }
+
+    pub(crate) fn mismatch(cause: impl Into<String>) -> Self {
+        Self::new(Kind::Mismatch, cause)
+    }
+
+    pub(crate) fn refused(cause: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, cause)
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Kind::Interrupted, "interrupted")
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Tells the person, on standard error.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("rddp: {}", self.cause);
+        if let Some(remedy) = &self.remedy {
+            eprintln!("  try: {remedy}");
+        }
+        ExitCode::from(self.kind as u8)
+    }
+
+    /// Why `addr` could not be connected to; `what` is what should be listening there.
+    pub(crate) fn connecting(addr: SocketAddr, error: &ConnectError, what: &str) -> Self {
+        use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        let failure = Self::peer(format!("connecting to {addr}: {error}"));
+        match error {
+            ConnectError::Tcp(error) => match error.kind() {
+                ConnectionRefused => {
+                    Self::peer(format!("nothing listens on {addr}")).remedy(format!("start {what} there, or name its port"))
+                }
+                HostUnreachable | NetworkUnreachable => failure.remedy("check the address, and the route to it (ip route get)"),
+                _ => failure,
+            },
+            ConnectError::TimedOut(_) => failure
+                .remedy(format!("is {what} running there? A firewall on the way, or a plain TCP service, answers nothing")),
+            ConnectError::Closed | ConnectError::Startup(_) => {
+                failure.remedy(format!("is it {what}? A plain TCP service does not speak MPA"))
+            }
+            ConnectError::Rejected { private_data } => match readable(private_data) {
+                Some(reason) => Self::refused(format!("{addr} refused: {reason}")),
+                None => Self::refused(format!("{addr} refused the connection")),
+            },
+            _ => failure,
+        }
+    }
+}
+
+/// Octets of a peer as text that a terminal may show.
+pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
+    (!text.is_empty() && !text.chars().any(char::is_control)).then_some(text)
+}
+
+impl From<rddp_rnic::Error> for Failure {
+    fn from(error: rddp_rnic::Error) -> Self {
+        let failure = Self::failed(error.to_string());
+        match error {
+            rddp_rnic::Error::Host { .. } => failure.remedy("rddp doctor shows this host's limits"),
+            _ => failure,
+        }
+    }
+}
+
+impl From<rddp_rnic::MemError> for Failure {
+    fn from(error: rddp_rnic::MemError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<rddp_rnic::PostError> for Failure {
+    fn from(error: rddp_rnic::PostError) -> Self {
+        Self::failed(format!("posting a work request: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_octets_are_shown_only_when_they_are_harmless_text() {
+        assert_eq!(readable(b"no such session\0\0"), Some("no such session"));
+        assert_eq!(readable(b"\x1b[31mred"), None);
+        assert_eq!(readable(b"\xff\xfe"), None);
+        assert_eq!(readable(b""), None);
+    }
+}

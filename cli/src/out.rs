@@ -1,0 +1,77 @@
+//! Standard output: lines for people, and JSON for programs.
+//!
+//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without complaint.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+
+use serde::Serialize;
+
+/// Prints a line.
+macro_rules! say {
+    () => { $crate::out::line(format_args!("")) };
+    ($($arg:tt)*) => { $crate::out::line(format_args!($($arg)*)) };
+}
+pub(crate) use say;
+
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    let mut out = io::stdout().lock();
+    let written = out.write_fmt(text).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    if let Err(error) = written {
+        if error.kind() != ErrorKind::BrokenPipe {
+            eprintln!("rddp: writing to standard output: {error}");
+        }
+        std::process::exit(i32::from(error.kind() != ErrorKind::BrokenPipe));
+    }
+}
+
+/// Prints `value` as one line of JSON.
+pub(crate) fn json(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => line(format_args!("{text}")),
+        // Nothing of ours has maps with keys that are no strings.
+        Err(error) => eprintln!("rddp: {error}"),
+    }
+}
+
+/// Columns: the first to the left, the others to the right.
+#[derive(Default)]
+pub(crate) struct Table(Vec<Vec<String>>);
+
+impl Table {
+    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.0.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    pub(crate) fn print(&self) {
+        self.lines().iter().for_each(|text| say!("{text}"));
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let widths: Vec<usize> = (0..columns).filter_map(width).collect();
+        let text = |row: &Vec<String>| {
+            let mut text = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                text += &if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            }
+            text.trim_end().to_owned()
+        };
+        self.0.iter().map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::default();
+        table.row(["op", "MB/s"]);
+        table.row(["write", "12345.6"]);
+        table.row(["tcp"]);
+        assert_eq!(table.lines(), ["op        MB/s", "write  12345.6", "tcp"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! The 16 octets that tell the server where to Read or Write, and the text that goes to and fro.
+
+use rddp_rnic::{MemoryRegion, Remote, Stag};
+
+/// Memory of the client's. All numbers are big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Advert {
+    pub(super) remote: Remote,
+    pub(super) len: u32,
+}
+
+impl Advert {
+    pub(super) const LEN: usize = 16;
+
+    /// All of `region`.
+    pub(super) fn of(region: &MemoryRegion) -> Self {
+        Advert { remote: region.remote(0), len: region.whole().len }
+    }
+
+    pub(super) fn emit(&self) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        octets[..8].copy_from_slice(&self.remote.to.to_be_bytes());
+        octets[8..12].copy_from_slice(&self.remote.stag.0.to_be_bytes());
+        octets[12..].copy_from_slice(&self.len.to_be_bytes());
+        octets
+    }
+
+    pub(super) fn parse(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; Self::LEN] = octets.try_into().ok()?;
+        let to = u64::from_be_bytes(*octets.first_chunk()?);
+        let stag = u32::from_be_bytes(*octets[8..].first_chunk()?);
+        let len = u32::from_be_bytes(*octets[12..].first_chunk()?);
+        Some(Advert { remote: Remote { stag: Stag(stag), to }, len })
+    }
+}
+
+/// rping's text for round `round`: its number, letters that begin one further each time, NUL.
+pub(super) fn text(round: u64, size: usize) -> Vec<u8> {
+    let head = format!("rdma-ping-{round}: ");
+    let letters = b'A'..=b'z';
+    let first = usize::try_from(round % letters.len() as u64).unwrap_or(0);
+    let mut text: Vec<u8> = head.into_bytes();
+    text.extend(letters.cycle().skip(first).take(size.saturating_sub(text.len())));
+    text.truncate(size);
+    if let Some(last) = text.last_mut() {
+        *last = 0;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the lab's capture of rping: address, STag, length.
+    #[test]
+    fn an_advert_is_rpings() {
+        let advert = Advert { remote: Remote { stag: Stag(0x00ab_cd01), to: 0x1122_3344_5566_7788 }, len: 64 };
+        let octets = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0xab, 0xcd, 1, 0, 0, 0, 64];
+        assert_eq!(advert.emit(), octets);
+        assert_eq!(Advert::parse(&octets), Some(advert));
+        assert_eq!(Advert::parse(&octets[..15]), None);
+    }
+
+    #[test]
+    fn the_text_is_rpings() {
+        assert_eq!(text(0, 26), b"rdma-ping-0: ABCDEFGHIJKL\0");
+        assert_eq!(text(1, 26), b"rdma-ping-1: BCDEFGHIJKLM\0");
+        assert_eq!(text(57, 26), b"rdma-ping-57: zABCDEFGHIJ\0");
+        assert_eq!(text(58, 64), text(0, 64).into_iter().skip(13).fold(b"rdma-ping-58: ".to_vec(), |mut text, c| {
+            if text.len() < 63 { text.push(c) }
+            text
+        }).into_iter().chain([0]).collect::<Vec<u8>>());
+        assert!(text(u64::MAX, 26).ends_with(b"\0"));
+    }
+}

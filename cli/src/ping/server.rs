@@ -1,0 +1,188 @@
+//! The side that answers: one thread a client.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rddp_rnic::{Access, Completed, ConnectOptions, ConnectRequest, MemoryRegion, RecvWr, Rnic, SendWr};
+use serde::Serialize;
+
+use super::advert::Advert;
+use super::{MAX_SIZE, PingArgs};
+use crate::addr;
+use crate::endpoint::{Agreed, Endpoint};
+use crate::failure::{Failure, Kind, readable};
+use crate::out::{self, say};
+use crate::signals;
+
+/// Clients at a time.
+const MAX_CLIENTS: usize = 256;
+
+/// A client that says nothing for so long is let go.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// How long an answer to a Read or Write of ours may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Receives kept posted. rping has at most one message on its way.
+const RECEIVES: u64 = 4;
+
+const SEND: u64 = 100;
+const READ: u64 = 101;
+const WRITE: u64 = 102;
+
+#[derive(Serialize)]
+struct Listening {
+    listening: SocketAddr,
+}
+
+pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
+    let rnic = Rnic::open()?;
+    let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
+    if args.json {
+        out::json(&Listening { listening: addr });
+    } else {
+        say!("listening on {addr} for rddp ping and rping");
+    }
+    let busy = Arc::new(AtomicUsize::new(0));
+    let mut threads = Vec::new();
+    let mut taken = 0;
+    while (args.count == 0 || taken < args.count) && !signals::stopped() {
+        let request = listener.accept(Some(signals::LOOK));
+        let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
+            continue;
+        };
+        if busy.load(Ordering::Relaxed) >= MAX_CLIENTS {
+            // Whether the refusal reaches the client is the client's business.
+            let _ = request.reject(b"too many clients");
+            continue;
+        }
+        taken += 1;
+        busy.fetch_add(1, Ordering::Relaxed);
+        let (rnic, quiet, place) = (rnic.clone(), args.json, Place(busy.clone()));
+        threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
+        threads.push(thread::spawn(move || {
+            let _place = place;
+            serve_one(&rnic, request, quiet);
+        }));
+    }
+    drop(listener);
+    // Those that are being served see the stop themselves.
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    Ok(())
+}
+
+/// One of the clients at a time.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
+    let name = request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
+    let mut rounds = 0;
+    let served = Session::accept(rnic, request).and_then(|(session, agreed)| {
+        if !quiet {
+            say!("{name}: connected, {agreed}");
+        }
+        session.rounds(&mut rounds)
+    });
+    match served {
+        Err(failure) if failure.kind() != Kind::Interrupted => eprintln!("{name}: after {rounds} rounds: {failure}"),
+        _ if !quiet => say!("{name}: {rounds} rounds"),
+        _ => {}
+    }
+}
+
+struct Session {
+    end: Endpoint,
+    buffer: MemoryRegion,
+    inbox: MemoryRegion,
+}
+
+impl Session {
+    fn accept(rnic: &Rnic, request: ConnectRequest) -> Result<(Self, Agreed), Failure> {
+        let end = Endpoint::new(rnic)?;
+        let buffer = end.pd.allocate(MAX_SIZE + 1, Access::LOCAL_WRITE)?;
+        let inbox = end.pd.allocate(Advert::LEN * RECEIVES as usize, Access::LOCAL_WRITE)?;
+        let session = Session { end, buffer, inbox };
+        (0..RECEIVES).try_for_each(|slot| session.post_receive(slot))?;
+        let negotiated = session.end.accept(request, &ConnectOptions::default())?;
+        Ok((session, Agreed::from(&negotiated)))
+    }
+
+    fn post_receive(&self, slot: u64) -> Result<(), Failure> {
+        let at = slot as usize * Advert::LEN;
+        Ok(self.end.qp.post_recv(RecvWr::one(slot, self.inbox.sge(at..at + Advert::LEN)))?)
+    }
+
+    fn rounds(&self, rounds: &mut u64) -> Result<(), Failure> {
+        while let Some(source) = self.advert()? {
+            let len = self.fetch(&source)?;
+            self.answer()?;
+            let Some(sink) = self.advert()? else {
+                return Err(Failure::peer("the client left in the middle of a round"));
+            };
+            self.put_back(&sink, len)?;
+            self.answer()?;
+            *rounds += 1;
+        }
+        Ok(())
+    }
+
+    /// What the client says next; `None` when it has left.
+    fn advert(&self) -> Result<Option<Advert>, Failure> {
+        let received = match self.end.try_next(IDLE) {
+            Err(failure) if failure.kind() == Kind::Interrupted => {
+                self.end.close();
+                return Err(failure);
+            }
+            Err(_) if self.end.is_closed_gracefully() => return Ok(None),
+            other => other?,
+        };
+        let received = received.ok_or_else(|| Failure::peer("the client has said nothing for a long time"))?;
+        let at = received.wr_id as usize * Advert::LEN;
+        let octets = self.inbox.read(at, (received.byte_len as usize).min(Advert::LEN))?;
+        self.post_receive(received.wr_id)?;
+        let advert = Advert::parse(&octets)
+            .ok_or_else(|| Failure::peer(format!("a message of {} octets, not rping's 16", octets.len())))?;
+        if advert.len as usize > MAX_SIZE {
+            return Err(Failure::peer(format!("the client wants {} octets, at most {MAX_SIZE}", advert.len)));
+        }
+        Ok(Some(advert))
+    }
+
+    fn fetch(&self, source: &Advert) -> Result<usize, Failure> {
+        let len = source.len as usize;
+        self.end.post(&SendWr::read(READ, self.buffer.sge(0..len), source.remote))?;
+        self.done(Completed::Read)?;
+        let text = self.buffer.read(0, len)?;
+        tracing::info!(len, text = readable(&text).unwrap_or("(no text)"), "server ping data");
+        Ok(len)
+    }
+
+    fn put_back(&self, sink: &Advert, len: usize) -> Result<(), Failure> {
+        let len = len.min(sink.len as usize);
+        self.end.post(&SendWr::write(WRITE, self.buffer.sge(0..len), sink.remote))?;
+        self.done(Completed::Write)
+    }
+
+    /// rping looks at the length only.
+    fn answer(&self) -> Result<(), Failure> {
+        self.end.post(&SendWr::send_inline(SEND, &[0; Advert::LEN]).unsignaled())
+    }
+
+    /// Waits for a request of ours; a client that speaks meanwhile breaks the protocol.
+    fn done(&self, what: Completed) -> Result<(), Failure> {
+        let completion = self.end.next(PATIENCE)?;
+        if completion.completed == what {
+            return Ok(());
+        }
+        Err(Failure::peer("the client speaks while it is being served: that is not rping's protocol"))
+    }
+}

@@ -1,0 +1,77 @@
+//! Ctrl-C and SIGTERM: a wish to stop, which whatever waits looks at now and then.
+//!
+//! The signals are blocked in all threads but one, which waits for them. A second signal, or a program that has not
+//! stopped a few seconds after the first, ends the process at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::failure::{Failure, Kind};
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// How long the program may take to stop in good order.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How often whatever waits should look.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+/// Begins to listen. Before any other thread is started.
+pub(crate) fn install() -> Result<(), Failure> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    let failed = |error: std::io::Error| Failure::failed(format!("handling signals: {error}"));
+    signals.thread_block().map_err(|error| failed(error.into()))?;
+    thread::Builder::new().name("rddp-signals".into()).spawn(move || watch(signals)).map_err(failed)?;
+    Ok(())
+}
+
+fn watch(signals: SigSet) {
+    if signals.wait().is_err() {
+        return;
+    }
+    STOP.store(true, Ordering::Relaxed);
+    // Without this thread the program still stops: the grace only bounds how long.
+    let _ = thread::Builder::new().spawn(|| {
+        thread::sleep(GRACE);
+        leave();
+    });
+    let _ = signals.wait();
+    leave();
+}
+
+fn leave() -> ! {
+    std::process::exit(Kind::Interrupted as i32)
+}
+
+/// Whether the program shall stop.
+pub(crate) fn stopped() -> bool {
+    STOP.load(Ordering::Relaxed)
+}
+
+/// The same as an error, for `?`.
+pub(crate) fn check() -> Result<(), Failure> {
+    if stopped() { Err(Failure::interrupted()) } else { Ok(()) }
+}
+
+/// Makes the program stop, as Ctrl-C does.
+pub(crate) fn stop() {
+    STOP.store(true, Ordering::Relaxed);
+}
+
+/// Sleeps, unless the program shall stop.
+pub(crate) fn sleep(time: Duration) -> Result<(), Failure> {
+    let until = std::time::Instant::now() + time;
+    loop {
+        check()?;
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}

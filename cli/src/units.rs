@@ -1,0 +1,90 @@
+//! Octets and times, as people write and read them.
+
+use std::time::Duration;
+
+/// A number of octets such as `64`, `4K`, `1M` or `2G` (powers of 1024).
+pub(crate) fn parse_octets(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is no number of octets: write 64, 4K, 1M or 2G");
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    let shift = shift(unit).ok_or_else(bad)?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more octets than there are"))
+}
+
+fn shift(unit: &str) -> Option<u32> {
+    match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => Some(0),
+        "K" => Some(10),
+        "M" => Some(20),
+        "G" => Some(30),
+        _ => None,
+    }
+}
+
+/// A time in seconds, such as `2` or `0.5`.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let digits = text.strip_suffix('s').unwrap_or(text);
+    digits
+        .parse()
+        .ok()
+        .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|time| *time <= Duration::from_secs(86_400))
+        .ok_or_else(|| format!("{text:?} is no time in seconds up to a day: write 2 or 0.5"))
+}
+
+/// The shortest exact form with a unit: `64`, `4K`, `1M`.
+pub(crate) fn octets(count: u64) -> String {
+    let exact = [(30, "G"), (20, "M"), (10, "K")];
+    let fits = |&&(shift, _): &&(u32, &str)| count != 0 && count.is_multiple_of(1 << shift);
+    match exact.iter().find(fits) {
+        Some((shift, unit)) => format!("{}{unit}", count >> shift),
+        None => count.to_string(),
+    }
+}
+
+/// A number of octets to be read at a glance: `1.4 GiB`.
+pub(crate) fn about(count: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.iter().find(|(shift, _)| count >> shift > 0) {
+        Some((shift, unit)) => format!("{:.1} {unit}", count as f64 / f64::from(1u32 << shift)),
+        None => format!("{count} octets"),
+    }
+}
+
+/// Nanoseconds as microseconds.
+pub(crate) fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_are_read_with_their_units() {
+        for (text, count) in [("0", 0), ("64", 64), ("4K", 4096), ("4k", 4096), ("1M", 1 << 20), ("2GiB", 2 << 30)] {
+            assert_eq!(parse_octets(text), Ok(count), "{text}");
+        }
+        for text in ["", "K", "-1", "4X", "1.5M", "99999999999999999999", "18014398509481984K", "ä"] {
+            assert!(parse_octets(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn octets_are_written_as_short_as_exact() {
+        for (count, text) in [(0, "0"), (64, "64"), (4096, "4K"), (4097, "4097"), (3 << 20, "3M"), (1 << 30, "1G")] {
+            assert_eq!(octets(count), text);
+            assert_eq!(parse_octets(text), Ok(count));
+        }
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_seconds("2s"), Ok(Duration::from_secs(2)));
+        for text in ["", "-1", "NaN", "inf", "1e30", "x"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}
