@@ -336,5 +336,12 @@ mod tests {
             let request = AtomicRequestRepr { op, request_id, stag: Stag(stag), to };
             prop_assert_eq!(AtomicRequestRepr::parse(&request.octets()), Ok(request));
         }
+
+        #[test]
+        fn what_is_accepted_is_written_as_it_was_understood(mut octets: [u8; 52], cmp_swap: bool) {
+            octets[3] = octets[3] & 0xf0 | if cmp_swap { CMP_SWAP } else { FETCH_ADD };
+            let request = AtomicRequestRepr::parse(&octets).unwrap();
+            prop_assert_eq!(AtomicRequestRepr::parse(&request.octets()), Ok(request));
+        }
     }
 }
