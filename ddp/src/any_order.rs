@@ -1,11 +1,12 @@
-//! `AnyOrder`: segments are placed as they come, whatever is missing in front of them, and possibly more than once; messages
-//! are delivered once and in order (RFC 5041 §5.3, §5.4).
+//! `AnyOrder`: segments are placed as they come, whatever is missing in front of them, and possibly more than
+//! once; messages are delivered once and in order (RFC 5041 §5.3, §5.4).
 //!
-//! For an LLP that keeps segment boundaries, and for placement underneath TCP. A segment is known by its *position*, the
-//! range it takes up in the stream: TCP sequence numbers carried on to 64 bits, or a record number and the next. Everything
-//! in front of the *turn* has been placed and counted. Only the segment at the turn is judged: it is the one that TCP vouches
-//! for. One that is early is either sound and placed, or put off without a verdict, for a buffer may yet be posted
-//! and a forged copy may yet be replaced by the true one. So the first fault in the order of the stream is the one reported.
+//! For an LLP that keeps segment boundaries, and for placement underneath TCP. A segment is known by its
+//! *position*, the range it takes up in the stream: TCP sequence numbers carried on to 64 bits, or a record
+//! number and the next. Everything in front of the *turn* has been placed and counted. Only the segment at
+//! the turn is judged: it is the one that TCP vouches for. One that is early is either sound and placed, or
+//! put off without a verdict, for a buffer may yet be posted and a forged copy may yet be replaced by the
+//! true one. So the first fault in the order of the stream is the one reported.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -15,13 +16,15 @@ use crate::{DdpError, Header, Msn, Qn, UntaggedRepr};
 /// What to do with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Place its payload, then call [`placed`](AnyOrder::placed). Before that, the memory of a tagged segment with payload is
-    /// to be checked; where that fails it is a fault at its [turn](AnyOrder::turn), and else a reason to put it off.
+    /// Place its payload, then call [`placed`](AnyOrder::placed). Before that, the memory of a tagged segment
+    /// with payload is to be checked; where that fails it is a fault at its [turn](AnyOrder::turn), and else
+    /// a reason to put it off.
     Place,
-    /// Early, and not to be placed now: something else is noted there, its buffer is not there yet, or nothing more
-    /// can be noted. Give it again when its turn comes, or any time before.
+    /// Early, and not to be placed now: something else is noted there, its buffer is not there yet, or
+    /// nothing more can be noted. Give it again when its turn comes, or any time before.
     Later,
-    /// All or part of it has been counted already, or the stream is dead. Drop it: what has been delivered must not change.
+    /// All or part of it has been counted already, or the stream is dead. Drop it: what has been delivered
+    /// must not change.
     Drop,
 }
 
@@ -56,8 +59,8 @@ struct Noted {
 }
 
 impl AnyOrder {
-    /// A stream with `queues` queues whose first segment is at position `start`. Notes no more than `room` early segments;
-    /// that, and nothing a peer does, decides how much memory it takes.
+    /// A stream with `queues` queues whose first segment is at position `start`. Notes no more than `room`
+    /// early segments; that, and nothing a peer does, decides how much memory it takes.
     #[must_use]
     pub fn new(queues: u32, start: u64, room: usize) -> Self {
         Self {
@@ -88,8 +91,9 @@ impl AnyOrder {
         self.queues.get(qn.0 as usize).copied()
     }
 
-    /// Judges a segment with `len` octets of payload. `buffer` gives the length of the buffer of a message, `None` when there
-    /// is none yet; until the message is delivered it is always the same buffer. Changes nothing.
+    /// Judges a segment with `len` octets of payload. `buffer` gives the length of the buffer of a message,
+    /// `None` when there is none yet; until the message is delivered it is always the same buffer. Changes
+    /// nothing.
     ///
     /// # Errors
     /// A fault, only of the segment whose turn it is. It is final once its CRC is known to be good; then call
@@ -138,8 +142,8 @@ impl AnyOrder {
     /// The next message that is complete, if there is one; to be called until there is none.
     ///
     /// # Errors
-    /// [`DdpError::MsnOutOfRange`]: the sender has ended messages out of their order, or gone on with one that it had
-    /// ended. The stream is then dead.
+    /// [`DdpError::MsnOutOfRange`]: the sender has ended messages out of their order, or gone on with one
+    /// that it had ended. The stream is then dead.
     pub fn deliver(&mut self) -> Result<Option<Delivered>, DdpError> {
         while let Some(noted) = self.take_noted_at_turn() {
             self.turn = noted.position.end;
@@ -163,8 +167,8 @@ impl AnyOrder {
         self.dead
     }
 
-    /// RFC 5041 §7.1, the five checks of an untagged segment. A message that is not yet its queue's next is in order as long
-    /// as there is a buffer for it.
+    /// RFC 5041 §7.1, the five checks of an untagged segment. A message that is not yet its queue's next is
+    /// in order as long as there is a buffer for it.
     fn check_untagged(
         &self,
         header: &UntaggedRepr,

@@ -1,8 +1,8 @@
 //! The range check of tagged placement (RFC 5041 §7.1).
 //!
-//! One predicate, used for every access that a peer's TO asks for: in a region of `region_len` octets whose first octet
-//! has TO `base`, may `len` octets at `to` be touched? Unsigned, without wrapping, and with the end of the space legal: the
-//! last octet of a region may have TO 2^64 - 1.
+//! One predicate, used for every access that a peer's TO asks for: in a region of `region_len` octets whose
+//! first octet has TO `base`, may `len` octets at `to` be touched? Unsigned, without wrapping, and with the
+//! end of the space legal: the last octet of a region may have TO 2^64 - 1.
 
 /// Why a range may not be touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

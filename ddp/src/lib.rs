@@ -1,13 +1,15 @@
 //! DDP, Direct Data Placement (RFC 5041): a segment says itself where its octets go.
 //!
-//! What MPA calls a ULPDU is one DDP segment: a [`Header`] and payload up to its end. A *tagged* segment names the receiver's
-//! buffer ([`Stag`]) and the place in it (TO); an *untagged* one goes to the receiver's next buffer of a queue ([`Qn`],
-//! [`Msn`], MO). This crate turns headers into values and back ([`Header::parse`], [`Header::emit`]), cuts messages into
-//! segments ([`cut`]), keeps the state that says which segment may come next ([`TaggedRx`], [`UntaggedRx`] over TCP;
-//! [`AnyOrder`] where segments overtake each other), and knows the number of every error ([`DdpError::code`]).
+//! What MPA calls a ULPDU is one DDP segment: a [`Header`] and payload up to its end. A *tagged* segment
+//! names the receiver's buffer ([`Stag`]) and the place in it (TO); an *untagged* one goes to the receiver's
+//! next buffer of a queue ([`Qn`], [`Msn`], MO). This crate turns headers into values and back
+//! ([`Header::parse`], [`Header::emit`]), cuts messages into segments ([`cut`]), keeps the state that says
+//! which segment may come next ([`TaggedRx`], [`UntaggedRx`] over TCP; [`AnyOrder`] where segments overtake
+//! each other), and knows the number of every error ([`DdpError::code`]).
 //!
-//! It knows no memory: what may be touched is for the caller to say, with [`check_range`] for the arithmetic. It does no I/O and
-//! has no clock; octets and values go in, octets and values come out. RDMAP (`rddp-rdmap`) is what drives it.
+//! It knows no memory: what may be touched is for the caller to say, with [`check_range`] for the arithmetic.
+//! It does no I/O and has no clock; octets and values go in, octets and values come out. RDMAP (`rddp-rdmap`)
+//! is what drives it.
 //!
 //! # Example
 //!

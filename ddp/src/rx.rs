@@ -1,11 +1,14 @@
-//! `InOrder`: receiving over an LLP that gives every octet once and in order, which is TCP (RFC 5041 §5.2 to §5.4).
+//! `InOrder`: receiving over an LLP that gives every octet once and in order, which is TCP (RFC 5041 §5.2 to
+//! §5.4).
 //!
-//! [`TaggedRx`] is a stream's tagged half, [`UntaggedRx`] one queue of its untagged half. A tagged message and one message
-//! on each queue may be open at the same time; inside a message a segment must go on where the one before it ended. The RFC
-//! asks only for range checks; on TCP a gap can only be the sender's fault and would leave octets unwritten.
+//! [`TaggedRx`] is a stream's tagged half, [`UntaggedRx`] one queue of its untagged half. A tagged message
+//! and one message on each queue may be open at the same time; inside a message a segment must go on where
+//! the one before it ended. The RFC asks only for range checks; on TCP a gap can only be the sender's fault
+//! and would leave octets unwritten.
 //!
-//! `check*` looks and changes nothing, so a payload may be placed before its CRC is known; `commit` counts the segment in.
-//! Neither knows memory: STag, rights and bounds of tagged buffers are the caller's to check between the two.
+//! `check*` looks and changes nothing, so a payload may be placed before its CRC is known; `commit` counts
+//! the segment in. Neither knows memory: STag, rights and bounds of tagged buffers are the caller's to check
+//! between the two.
 
 use crate::{DdpError, Msn, Stag, TaggedRepr, UntaggedRepr};
 
@@ -120,8 +123,8 @@ impl UntaggedRx {
         self.open.is_some()
     }
 
-    /// The first check: it is this message's turn. The caller then finds the buffer (0x2/0x02 when there is none) and
-    /// goes on with [`check_offset`](Self::check_offset).
+    /// The first check: it is this message's turn. The caller then finds the buffer (0x2/0x02 when there is
+    /// none) and goes on with [`check_offset`](Self::check_offset).
     ///
     /// # Errors
     /// [`DdpError::MsnOutOfRange`].
@@ -134,12 +137,12 @@ impl UntaggedRx {
         }
     }
 
-    /// The second: the segment goes on where the message stopped, and fits into a buffer of `buffer` octets. A message
-    /// is shorter than 2^32 octets (RFC 5041 §5.2), however large the buffer.
+    /// The second: the segment goes on where the message stopped, and fits into a buffer of `buffer` octets.
+    /// A message is shorter than 2^32 octets (RFC 5041 §5.2), however large the buffer.
     ///
     /// # Errors
-    /// The MO, the length or the `RsvdULP`, in this order. A segment without payload is held to its MO as well, since the
-    /// message's length comes from it.
+    /// The MO, the length or the `RsvdULP`, in this order. A segment without payload is held to its MO as
+    /// well, since the message's length comes from it.
     #[inline]
     pub fn check_offset(&self, header: &UntaggedRepr, len: usize, buffer: u64) -> Result<(), DdpError> {
         let mo = header.mo;
@@ -159,8 +162,8 @@ impl UntaggedRx {
         }
     }
 
-    /// Counts the segment in, which has passed both checks. `Some(length)`: that was the whole message, of MO + payload
-    /// octets (RFC 5041 §5.4), and the next MSN is due.
+    /// Counts the segment in, which has passed both checks. `Some(length)`: that was the whole message, of MO
+    /// + payload octets (RFC 5041 §5.4), and the next MSN is due.
     #[inline]
     pub fn commit(&mut self, header: &UntaggedRepr, len: usize) -> Option<u32> {
         let end = self.next_mo + len as u64;

@@ -1,8 +1,8 @@
 //! Cutting a message into segments (RFC 5041 §5.2).
 //!
-//! The caller asks for one segment at a time with the MULPDU of that moment, so that a change of MULPDU touches only the
-//! segments not yet handed to the LLP (RFC 5041 chapter 3). Segments come in rising order without gaps and never carry octets
-//! of two messages; exactly one, the final one, has L set.
+//! The caller asks for one segment at a time with the MULPDU of that moment, so that a change of MULPDU
+//! touches only the segments not yet handed to the LLP (RFC 5041 chapter 3). Segments come in rising order
+//! without gaps and never carry octets of two messages; exactly one, the final one, has L set.
 
 /// One segment of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub struct Cut {
     pub last: bool,
 }
 
-/// The segment that begins at `offset` in a message of `total` octets, no longer than `mulpdu` with its header of
-/// `header_len` octets. A message of zero octets is one empty segment (RFC 5041 §5.2).
+/// The segment that begins at `offset` in a message of `total` octets, no longer than `mulpdu` with its
+/// header of `header_len` octets. A message of zero octets is one empty segment (RFC 5041 §5.2).
 ///
 /// # Panics
-/// When no payload fits behind the header (`mulpdu <= header_len`), or `offset` lies behind the message: mistakes of
-/// the caller, whatever a peer does.
+/// When no payload fits behind the header (`mulpdu <= header_len`), or `offset` lies behind the message:
+/// mistakes of the caller, whatever a peer does.
 #[must_use]
 #[inline]
 pub fn cut(total: u64, offset: u64, mulpdu: usize, header_len: usize) -> Cut {

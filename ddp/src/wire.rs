@@ -1,8 +1,9 @@
 //! DDP segment headers: octets on one side, meaning on the other (RFC 5041 chapter 4).
 //!
-//! A segment is what MPA calls a ULPDU: header, then payload up to the segment's end. [`Header::parse`] looks at nothing
-//! but the header; whether a segment is in place at this moment is `rx`'s business. Reserved bits are sent as 0 and not
-//! looked at (RFC 5041 §4.1). Versions other than 1 are refused here, because the rest of their layout is unknown.
+//! A segment is what MPA calls a ULPDU: header, then payload up to the segment's end. [`Header::parse`] looks
+//! at nothing but the header; whether a segment is in place at this moment is `rx`'s business. Reserved bits
+//! are sent as 0 and not looked at (RFC 5041 §4.1). Versions other than 1 are refused here, because the rest
+//! of their layout is unknown.
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
-//! `AnyOrder` against a naive model: whatever the order, however often a segment is repeated, memory and messages
-//! end up as if everything had come in order (RFC 5041 §5.3, §5.4).
+//! `AnyOrder` against a naive model: whatever the order, however often a segment is repeated, memory and
+//! messages end up as if everything had come in order (RFC 5041 §5.3, §5.4).
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -186,7 +186,8 @@ proptest! {
             prop_assert!(admission != Admission::Later, "nothing is early when it comes in order");
         }
         prop_assert_eq!(&receiver.delivered, &in_order(&segments));
-        // Untagged buffers hold each message; where tagged messages overlap the last placed wins, which is any of them.
+        // Untagged buffers hold each message; where tagged messages overlap the last placed wins, which is
+        // any of them.
         let mut model = Memory::new();
         segments.iter().for_each(|segment| model.place(&segment.header, &segment.payload));
         prop_assert_eq!(&receiver.memory.buffers, &model.buffers);

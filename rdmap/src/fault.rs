@@ -1,7 +1,7 @@
 //! Everything that can end a stream, and the Terminate code each becomes (RFC 5040 §4.8, §7.1, RFC 5041 §7.2).
 //!
-//! Where the RFCs give no code, the ones that the field uses are sent; a peer can rely on no more than that its stream has
-//! ended. A [`Fault`] is a value: finding one changes nothing until the stream is told so.
+//! Where the RFCs give no code, the ones that the field uses are sent; a peer can rely on no more than that
+//! its stream has ended. A [`Fault`] is a value: finding one changes nothing until the stream is told so.
 
 use rddp_ddp::{DdpError, Header, Qn, SegmentError, Stag};
 
@@ -245,8 +245,8 @@ impl From<SegmentError> for Fault {
 
 /// Reads the DDP header of a segment, with the fault it is when that fails.
 ///
-/// The same as [`Header::parse`], but for a segment that was to be a Terminate and is shorter than its header: what
-/// follows from that is not answered either.
+/// The same as [`Header::parse`], but for a segment that was to be a Terminate and is shorter than its
+/// header: what follows from that is not answered either.
 ///
 /// # Errors
 /// [`Fault::Ddp`], or [`Fault::Terminate`] for such a Terminate.

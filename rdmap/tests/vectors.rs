@@ -1,4 +1,5 @@
-//! Every vector about DDP and RDMAP, against a stream with memory: verdict, placement, and the Terminate octet for octet.
+//! Every vector about DDP and RDMAP, against a stream with memory: verdict, placement, and the Terminate
+//! octet for octet.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;

@@ -1,9 +1,10 @@
 //! The receiving half of a stream, and its bookkeeping of Reads and atomics (RFC 5040 chapters 5 to 7).
 //!
-//! Segments come in order, as TCP gives them. For each the driver calls [`Stream::accept`], puts the payload where it is
-//! told after checking the memory, and then, the CRC being good, [`Stream::commit`]. `accept` decides nothing: it may be called
-//! before the CRC is known and again for the same segment. The order in which a segment is checked is that of RFC 5040 §7.2:
-//! version, opcode, queue, T and QN of the opcode, then DDP's rules, then the message's own.
+//! Segments come in order, as TCP gives them. For each the driver calls [`Stream::accept`], puts the payload
+//! where it is told after checking the memory, and then, the CRC being good, [`Stream::commit`]. `accept`
+//! decides nothing: it may be called before the CRC is known and again for the same segment. The order in
+//! which a segment is checked is that of RFC 5040 §7.2: version, opcode, queue, T and QN of the opcode, then
+//! DDP's rules, then the message's own.
 
 mod place;
 mod requester;
@@ -41,11 +42,12 @@ pub struct StreamConfig {
 /// One stream. Knows no memory and no socket.
 ///
 /// # Death
-/// A stream dies of its first fault: from then on every segment is dropped without a word, [`accept`](Self::accept) says
-/// [`Place::Dropped`] and [`commit`](Self::commit) says [`Event::None`] (RFC 5041 §7.1). It dies
+/// A stream dies of its first fault: from then on every segment is dropped without a word,
+/// [`accept`](Self::accept) says [`Place::Dropped`] and [`commit`](Self::commit) says [`Event::None`] (RFC
+/// 5041 §7.1). It dies
 /// - when `commit` returns a fault, or a Terminate;
-/// - when the driver says so by [`fail`](Self::fail): after a fault from `accept` once the segment's CRC is known to be
-///   good, after memory has refused an access, after anything else that ends the stream.
+/// - when the driver says so by [`fail`](Self::fail): after a fault from `accept` once the segment's CRC is
+///   known to be good, after memory has refused an access, after anything else that ends the stream.
 ///
 /// A fault from `accept` alone kills nothing, because a damaged segment may look like any fault.
 #[derive(Clone, Debug)]
@@ -77,14 +79,15 @@ impl Stream {
 
     /// Checks everything about a segment that needs no memory, and says where its payload goes.
     ///
-    /// Changes nothing, but for this: `receive` is called when a message begins on queue 0. It takes the next posted
-    /// receive and answers with its length, or `None` when nothing is posted. An answer with a length is kept until that message
-    /// has been delivered, so a second call for the same segment asks no second time; after a `None` (which is a fault,
-    /// RFC 5041 §7.1) the driver may also wait for a receive and call again.
+    /// Changes nothing, but for this: `receive` is called when a message begins on queue 0. It takes the next
+    /// posted receive and answers with its length, or `None` when nothing is posted. An answer with a length
+    /// is kept until that message has been delivered, so a second call for the same segment asks no second
+    /// time; after a `None` (which is a fault, RFC 5041 §7.1) the driver may also wait for a receive and call
+    /// again.
     ///
     /// # Errors
-    /// The first fault in the order of RFC 5040 §7.2. It is final only when the segment's CRC is good; then the driver calls
-    /// [`fail`](Self::fail).
+    /// The first fault in the order of RFC 5040 §7.2. It is final only when the segment's CRC is good; then
+    /// the driver calls [`fail`](Self::fail).
     #[inline]
     pub fn accept(
         &mut self,
@@ -105,8 +108,8 @@ impl Stream {
         }
     }
 
-    /// Counts in a segment that [`accept`](Self::accept) has passed, whose payload has been placed and whose CRC is good.
-    /// `control` is the payload when `accept` said [`Place::Control`], else empty.
+    /// Counts in a segment that [`accept`](Self::accept) has passed, whose payload has been placed and whose
+    /// CRC is good. `control` is the payload when `accept` said [`Place::Control`], else empty.
     ///
     /// # Errors
     /// What only the payload of RDMAP's own messages shows. The stream is then dead.
@@ -142,7 +145,8 @@ impl Stream {
         !self.tagged.is_open() && self.queues.iter().all(|queue| !queue.is_open())
     }
 
-    /// Whether a receive was taken for a message that has not been delivered. After the stream's end the driver flushes it.
+    /// Whether a receive was taken for a message that has not been delivered. After the stream's end the
+    /// driver flushes it.
     #[must_use]
     pub fn holds_receive(&self) -> bool {
         self.receive.is_some()
@@ -156,8 +160,8 @@ impl Stream {
         self.queues[qn.0 as usize] = UntaggedRx::starting_at(msn);
     }
 
-    /// Whether one more Read or atomic may be issued now: fewer than ORD are outstanding (RFC 5040 §6.1). If not, it waits,
-    /// and so does everything submitted after it.
+    /// Whether one more Read or atomic may be issued now: fewer than ORD are outstanding (RFC 5040 §6.1). If
+    /// not, it waits, and so does everything submitted after it.
     #[must_use]
     pub fn can_issue(&self) -> bool {
         self.requester.can_issue()
@@ -170,13 +174,15 @@ impl Stream {
         self.requester.issue_read(id, sink_stag, sink_to, size);
     }
 
-    /// Notes an atomic operation that is being sent, as [`issue_read`](Self::issue_read) does; gives its Request Identifier.
+    /// Notes an atomic operation that is being sent, as [`issue_read`](Self::issue_read) does; gives its
+    /// Request Identifier.
     pub fn issue_atomic(&mut self, id: u64) -> u32 {
         debug_assert!(self.can_issue(), "more Reads and atomics than ORD");
         self.requester.issue_atomic(id)
     }
 
-    /// Holds to another ORD from now on, as a ULP may ask for (draft-hilland-rddp-verbs §6.5). What is outstanding stays so.
+    /// Holds to another ORD from now on, as a ULP may ask for (draft-hilland-rddp-verbs §6.5). What is
+    /// outstanding stays so.
     pub fn set_ord(&mut self, ord: u32) {
         self.requester.set_ord(ord);
     }
@@ -192,7 +198,8 @@ impl Stream {
         self.requester.outstanding()
     }
 
-    /// The request of the peer's that is to be answered now. The same until [`response_done`](Self::response_done).
+    /// The request of the peer's that is to be answered now. The same until
+    /// [`response_done`](Self::response_done).
     pub fn next_response(&mut self) -> Option<&mut Response> {
         self.responder.head()
     }

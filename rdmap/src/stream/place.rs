@@ -33,13 +33,15 @@ pub enum Place {
         /// Where in it by octets from the first one that the Read asked for.
         offset: u32,
     },
-    /// Nowhere: it is RDMAP's own, of no more than [`CONTROL_MAX`](crate::CONTROL_MAX) octets. Keep it for `commit`.
+    /// Nowhere: it is RDMAP's own, of no more than [`CONTROL_MAX`](crate::CONTROL_MAX) octets. Keep it for
+    /// `commit`.
     Control,
     /// Nowhere: the stream is dead, and every segment is dropped without a word (RFC 5041 §7.1).
     Dropped,
 }
 
-/// What the segment just committed has brought about. Of a message in several segments only the last one brings anything.
+/// What the segment just committed has brought about. Of a message in several segments only the last one
+/// brings anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing.
@@ -50,7 +52,8 @@ pub enum Event {
     Received {
         /// Octets of the message.
         length: u32,
-        /// To be invalidated before the receive completes; a failure is [`Fault::invalidate`](crate::Fault::invalidate).
+        /// To be invalidated before the receive completes; a failure is
+        /// [`Fault::invalidate`](crate::Fault::invalidate).
         invalidate: Option<Stag>,
         /// Wakes those who wait for solicited completions only.
         solicited: bool,
@@ -62,7 +65,8 @@ pub enum Event {
         /// Wakes those who wait for solicited completions only.
         solicited: bool,
     },
-    /// A Read or an atomic operation of the peer's was queued: see [`next_response`](crate::Stream::next_response).
+    /// A Read or an atomic operation of the peer's was queued: see
+    /// [`next_response`](crate::Stream::next_response).
     InboundRequest,
     /// A Read of ours is complete.
     ReadDone {

@@ -1,7 +1,8 @@
 //! Reads and atomics of the peer's, waiting for their answers (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
 //!
-//! They are answered in the order they were delivered. Only headers are kept, at most IRD of them: what a Read asks for never
-//! decides how much memory is used. An entry counts until the last segment of its answer has gone to MPA.
+//! They are answered in the order they were delivered. Only headers are kept, at most IRD of them: what a
+//! Read asks for never decides how much memory is used. An entry counts until the last segment of its answer
+//! has gone to MPA.
 
 use std::collections::VecDeque;
 
@@ -85,8 +86,8 @@ impl ReadResponse {
 pub struct AtomicResponse {
     /// What it asks for.
     pub request: AtomicRequestRepr,
-    /// What the target held before, for the driver to keep here: once it is there, the operation has been done and only the
-    /// answer is missing.
+    /// What the target held before, for the driver to keep here: once it is there, the operation has been
+    /// done and only the answer is missing.
     pub original: Option<u64>,
     /// Header of the segment that brought it.
     pub origin: UntaggedRepr,

@@ -1,5 +1,5 @@
-//! Layer, error type and error code of a Terminate, with their names (RFC 5040 §4.8 Figure 9, RFC 5041 §7.2, RFC 5044
-//! chapter 8, RFC 6581 chapter 8).
+//! Layer, error type and error code of a Terminate, with their names (RFC 5040 §4.8 Figure 9, RFC 5041 §7.2,
+//! RFC 5044 chapter 8, RFC 6581 chapter 8).
 
 use core::fmt;
 

@@ -1,9 +1,9 @@
 //! The Terminate header (RFC 5040 §4.8).
 //!
-//! Sent exactly as the figures say. Read leniently: a peer may set the bit of a header it did not attach, attach less than it
-//! announced, or fill headers it has nothing for with zeros (RFC 5040 §7.1 speaks of fields set to zero). What is missing is
-//! `None` and never an error; only the first four octets must be there. Everything in a Terminate is hostile input, good for a
-//! log and for nothing else.
+//! Sent exactly as the figures say. Read leniently: a peer may set the bit of a header it did not attach,
+//! attach less than it announced, or fill headers it has nothing for with zeros (RFC 5040 §7.1 speaks of
+//! fields set to zero). What is missing is `None` and never an error; only the first four octets must be
+//! there. Everything in a Terminate is hostile input, good for a log and for nothing else.
 
 use core::fmt;
 
@@ -67,7 +67,8 @@ impl TerminateRepr {
         Some(repr)
     }
 
-    /// The payload of a Terminate. The length field goes out when any header does, 0 if there is no length for it.
+    /// The payload of a Terminate. The length field goes out when any header does, 0 if there is no length
+    /// for it.
     #[must_use]
     pub fn octets(&self) -> TerminateOctets {
         let mut out = TerminateOctets { octets: [0; Self::MAX_LEN], len: 0 };

@@ -110,7 +110,8 @@ impl End {
         }
     }
 
-    /// Begins the next operation; `false` when there is none or it has to wait. Short messages are sent at once.
+    /// Begins the next operation; `false` when there is none or it has to wait. Short messages are sent at
+    /// once.
     fn begin(&mut self, wire: &mut Vec<u8>) -> bool {
         let Some(op) = self.queue.front() else { return false };
         // RFC 5040 §6.1: with ORD requests outstanding this one waits, and all behind it.
