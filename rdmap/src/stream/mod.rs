@@ -253,12 +253,10 @@ impl Stream {
 
     #[inline]
     fn accept_tagged(&self, opcode: Opcode, header: &TaggedRepr, len: usize) -> Result<Place, Fault> {
+        self.tagged.check(header, len)?;
         if opcode == Opcode::ReadResponse {
-            self.requester.expects_read()?;
-            self.tagged.check(header, len)?;
             return self.requester.place(header, len);
         }
-        self.tagged.check(header, len)?;
         if len == 0 {
             return Ok(Place::Nothing);
         }

@@ -63,11 +63,6 @@ impl Requester {
         request_id
     }
 
-    /// Whether a Read is at the head of the line.
-    pub(super) fn expects_read(&self) -> Result<(), Fault> {
-        self.head_read().map(|_| ())
-    }
-
     /// Whether an atomic operation is at the head of the line.
     pub(super) fn expects_atomic(&self) -> Result<(), Fault> {
         match self.line.front() {
