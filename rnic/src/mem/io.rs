@@ -122,7 +122,8 @@ fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     }
 }
 
-#[cfg(all(test, not(miri)))] // Miri has no sendmsg
+#[cfg(test)]
+#[cfg(not(miri))] // which has no sendmsg
 mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::os::fd::AsFd;

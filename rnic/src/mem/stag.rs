@@ -175,14 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_late_is_passed_over() {
-        let mut source = StagSource::new();
+    fn an_index_of_this_generation_or_the_last_is_passed_over() {
+        let mut source = StagSource::with_generation(1);
         source.random = Random { octets: [0; 256], used: 0 };
-        for (at, index) in [(0, 0x0000_0100_u32), (4, 0x0000_01ff), (8, 0x0000_0200)] {
-            source.random.octets[at..at + 4].copy_from_slice(&index.to_ne_bytes());
+        for (at, index) in
+            [0x0000_0100_u32, 0x0000_01ff, 0x0000_0200, 0x0000_0155, 0x0000_0300].iter().enumerate()
+        {
+            source.random.octets[4 * at..4 * at + 4].copy_from_slice(&index.to_ne_bytes());
         }
         assert_eq!(source.draw(|_| true).unwrap(), Stag(0x100));
         assert_eq!(source.draw(|_| true).unwrap(), Stag(0x200));
+        assert_eq!(source.draw(|_| true).unwrap(), Stag(0x300));
     }
 
     #[test]

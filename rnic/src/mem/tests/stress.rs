@@ -132,7 +132,7 @@ fn memory_may_be_unmapped_once_it_is_deregistered() {
             let options = RegionOptions::default();
             let memory = crate::mem::alloc::Mapping::new(LEN, &options).unwrap();
             // SAFETY: mapped until deregistration below, without references.
-            let region = unsafe { table.register(PD, memory.ptr(), 16 << 10, ALL, &options) }.unwrap();
+            let region = unsafe { table.register(PD, memory.ptr(), LEN, ALL, &options) }.unwrap();
             *current.lock() = Some(region.clone());
             thread::yield_now();
             table.deregister(region.stag()).unwrap();
