@@ -1,0 +1,136 @@
+//! `siw-peer`: the host's end of the scenarios in SCENARIOS.md, on rddp.
+#![allow(missing_docs, unreachable_pub, reason = "a program of its own")]
+
+mod fault;
+mod link;
+mod options;
+mod pattern;
+mod transfer;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rddp_rnic::{ConnectError, Listener, Rnic, Status};
+
+use self::link::Link;
+use self::options::{End, Options};
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("siw-peer: {error}");
+            eprintln!(
+                "usage: siw-peer active|passive ADDRESS PORT SCENARIO [KEY=VALUE...]: see SCENARIOS.md"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => {
+            println!("all is as expected");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("FAIL: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Outcome<()> {
+    let rnic = Rnic::open()?;
+    let listener = match options.role {
+        End::Passive => Some(rnic.listen(options.addr, &options.connect_options())?),
+        End::Active => None,
+    };
+    if listener.is_some() {
+        println!("listening");
+    }
+    let mut descriptors = 0;
+    for number in 0..options.connections {
+        connection(options, number, &rnic, listener.as_ref())
+            .map_err(|error| format!("connection {number}: {error}"))?;
+        while rnic.async_event().is_some() {}
+        if number == 0 {
+            descriptors = open_descriptors()?;
+        }
+    }
+    match open_descriptors()? {
+        now if now == descriptors => Ok(()),
+        now => {
+            Err(format!("{descriptors} descriptors open after the first connection, {now} after the last")
+                .into())
+        }
+    }
+}
+
+fn connection(options: &Options, number: u64, rnic: &Rnic, listener: Option<&Listener>) -> Outcome<()> {
+    let (rights, apart) = fault::token(&options.kind)?;
+    let mut link = Link::prepare(options, number, rnic, rights, apart)?;
+    match (options.scenario.as_str(), listener) {
+        ("reject", Some(listener)) => {
+            let request = link.take_request(listener)?;
+            link.reject(request)
+        }
+        ("reject", None) => match link.connect()? {
+            Ok(()) => Err("accepted where a rejection is expected".into()),
+            Err(error) => link.check_rejection(&error),
+        },
+        ("refused", Some(listener)) => refused_passive(&mut link, listener),
+        ("refused", None) => refused_active(&link),
+        (scenario, listener) => {
+            match listener {
+                Some(listener) => {
+                    let request = link.take_request(listener)?;
+                    link.accept(request)?;
+                }
+                None => link.connect()??,
+            }
+            link.exchange_adverts()?;
+            if scenario == "fault" { fault::run(&mut link) } else { transfer::run(&mut link) }
+        }
+    }
+}
+
+/// The connection fails, in the startup or right after it, and brings no message.
+fn refused_active(link: &Link<'_>) -> Outcome<()> {
+    match link.connect()? {
+        Err(ConnectError::Tcp(error)) => Err(format!("TCP failed: {error}").into()),
+        Err(error) => {
+            link.say(&format!("refused: {error}"));
+            Ok(())
+        }
+        Ok(()) => Err("connected where a refusal is expected".into()),
+    }
+}
+
+fn refused_passive(link: &mut Link<'_>, listener: &Listener) -> Outcome<()> {
+    let deadline = Instant::now() + link.options.wait;
+    if let Some(request) = listener.accept(Some(link.options.wait))? {
+        match link.accept(request) {
+            Ok(()) => {}
+            Err(error) => {
+                link.say(&format!("could not accept: {error}"));
+                return Ok(());
+            }
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if link.message_within(left)? {
+            return Err("a message arrived".into());
+        }
+    }
+    Ok(())
+}
+
+impl Link<'_> {
+    fn message_within(&mut self, patience: std::time::Duration) -> Outcome<bool> {
+        Ok(self.receive_within(patience)? && self.expect_received(Status::Flushed).is_err())
+    }
+}
+
+fn open_descriptors() -> Outcome<usize> {
+    Ok(std::fs::read_dir("/proc/self/fd")?.count())
+}
