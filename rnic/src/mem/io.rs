@@ -52,16 +52,23 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags)
             Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
         }
     }
-    let message = vector.message();
     // Not all of the pieces are here: the segment must not end.
     let flags = if pieces.len() > MAX_PIECES { SendFlags { more: true, eor: false } } else { flags };
-    // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live memory, all held until the
-    // call returns, and it only reads them.
-    retry(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags.bits()) })
+    let (fd, flags) = (fd.as_raw_fd(), flags.bits());
+    retry(|| {
+        // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live memory, all held until
+        // the call returns, and it only reads them.
+        unsafe {
+            match vector.single() {
+                Some(piece) => libc::send(fd, piece.iov_base, piece.iov_len, flags),
+                None => libc::sendmsg(fd, &vector.message(), flags),
+            }
+        }
+    })
 }
 
 /// Receives what the socket has, up to what fits into `pieces`. 0 when the peer has finished sending, `WouldBlock` when
-/// nothing is there now.
+/// nothing is there now. There must be room for at least one octet, or that is 0 as well.
 pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Result<usize> {
     let mut vector = Vector::new();
     for piece in pieces.iter_mut().take(MAX_PIECES) {
@@ -70,10 +77,17 @@ pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Res
             PieceMut::Granted(grant, range) => vector.push(grant.at_mut(range).as_ptr(), range.len()),
         }
     }
-    let mut message = vector.message();
-    // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found in live memory open to
-    // writing, all held until the call returns.
-    retry(|| unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) })
+    let fd = fd.as_raw_fd();
+    retry(|| {
+        // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found in live memory open
+        // to writing, all held until the call returns.
+        unsafe {
+            match vector.single() {
+                Some(room) => libc::recv(fd, room.iov_base, room.iov_len, libc::MSG_DONTWAIT),
+                None => libc::recvmsg(fd, &mut vector.message(), libc::MSG_DONTWAIT),
+            }
+        }
+    })
 }
 
 /// The kernel's limit (`UIO_MAXIOV`).
@@ -97,6 +111,12 @@ impl Vector {
             self.pieces[self.len].write(libc::iovec { iov_base: base.cast(), iov_len: len });
             self.len += 1;
         }
+    }
+
+    /// The piece, if it is just one: for that the kernel has shorter ways.
+    fn single(&self) -> Option<libc::iovec> {
+        // SAFETY: the first `len` are written.
+        (self.len == 1).then(|| unsafe { self.pieces[0].assume_init() })
     }
 
     /// The vector must stay where it is as long as the message is used.

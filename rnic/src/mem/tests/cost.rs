@@ -90,3 +90,24 @@ fn copies_with_and_without_crc() {
         report("copy_to_with_crc", cost);
     }
 }
+
+#[test]
+#[ignore = "measures"]
+fn small_vectored_calls() {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+
+    use crate::mem::{Piece, PieceMut, SendFlags, recv_vectored, send_vectored};
+
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (data, mut room) = ([1; 64], [0; 64]);
+    let plain = nanoseconds(100_000, |_| {
+        here.write_all(&data).unwrap();
+        there.read_exact(&mut room).unwrap();
+    });
+    let vectored = nanoseconds(100_000, |_| {
+        send_vectored(here.as_fd(), &[Piece::Own(&data)], SendFlags::default()).unwrap();
+        recv_vectored(there.as_fd(), &mut [PieceMut::Own(&mut room)]).unwrap();
+    });
+    println!("64 octets over a socket pair: {plain:.0} ns by write and read, {vectored:.0} ns vectored");
+}

@@ -231,3 +231,18 @@ fn regions_and_windows_are_not_taken_for_each_other() {
     assert!(matches!(table.deregister(window.stag()), Err(MemError::UnknownStag(_))));
     assert!(matches!(table.reregister(window.stag(), ALL), Err(MemError::UnknownStag(_))));
 }
+
+#[test]
+fn a_region_deregistered_with_its_windows_leaves_them_unbound() {
+    let Bound { table, region, window } = bound();
+    let other = allocate(&table, 64, ALL);
+    let kept = table.allocate_window(PD).unwrap();
+    table.bind(&request(&other, &kept)).unwrap();
+    table.deregister_with_windows(region.stag()).unwrap();
+    assert!(!region.is_valid() && !window.is_valid());
+    assert!(kept.is_valid(), "it is bound elsewhere");
+    assert_eq!(table.windows_of(QP), 1);
+    let answer = table.check_remote(window.stag(), region.base_to() + 16, 1, Access::REMOTE_READ, PD, QP);
+    assert_eq!(answer.err(), Some(AccessError::Stag));
+    table.bind(&request(&other, &window)).unwrap();
+}
