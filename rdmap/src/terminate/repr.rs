@@ -38,8 +38,9 @@ impl TerminateRepr {
     /// Reads the payload of a Terminate; `None` when not even the control word is there.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
-        let (&[code_high, code_low, flags, _], mut rest) = payload.split_first_chunk::<CONTROL_LEN>()?;
-        let mut repr = Self::bare(TerminateCode(u16::from_be_bytes([code_high, code_low])));
+        let (control, mut rest) = payload.split_first_chunk::<CONTROL_LEN>()?;
+        let (code, flags) = read_control(control);
+        let mut repr = Self::bare(code);
         let with = |bit: u8| flags & bit != 0;
         // The length field is there when M or D is set; with R alone only the octets can tell.
         let room_for_length = rest.len() >= LENGTH_LEN + ReadRequestRepr::LEN;
@@ -139,6 +140,21 @@ impl core::ops::Deref for TerminateOctets {
     }
 }
 
+/// Code and header control bits, also as Linux's siw writes them on little-endian hosts: there the C bit fields begin at
+/// the low end of each octet, so layer and error type change places, and the three bits are the lowest of theirs.
+///
+/// It is told by those bits, which everyone else sends as zero (RFC 5040 §4.8), or, where there is none, by a code that
+/// only makes sense the other way round.
+fn read_control(&[kind, ecode, flags, _]: &[u8; CONTROL_LEN]) -> (TerminateCode, u8) {
+    let as_written = TerminateCode(u16::from_be_bytes([kind, ecode]));
+    let turned = TerminateCode(u16::from_be_bytes([kind.rotate_left(4), ecode]));
+    match (flags & bits::ALL, flags & bits::SIW_ALL) {
+        (0, 0) if as_written.name().is_none() && turned.name().is_some() => (turned, 0),
+        (0, siw) if siw != 0 => (turned, siw.reverse_bits()),
+        (rfc, _) => (as_written, rfc),
+    }
+}
+
 /// Splits the copied DDP header off: 14 octets when its own T bit is set, else 18.
 fn split_ddp_header(octets: &[u8]) -> Option<(&[u8], &[u8])> {
     let tagged = octets.first()? & TAGGED_BIT != 0;
@@ -154,6 +170,9 @@ mod bits {
     pub(super) const LENGTH: u8 = 0x80;
     pub(super) const DDP_HEADER: u8 = 0x40;
     pub(super) const RDMA_HEADER: u8 = 0x20;
+    pub(super) const ALL: u8 = LENGTH | DDP_HEADER | RDMA_HEADER;
+    /// The same three in siw's order.
+    pub(super) const SIW_ALL: u8 = ALL.reverse_bits();
 }
 
 #[cfg(test)]
@@ -280,6 +299,20 @@ mod tests {
         octets[2] |= 0x1f;
         octets[3] = 0xff;
         assert_eq!(TerminateRepr::parse(&octets), Some(full(true)));
+    }
+
+    /// Seen from kernels 6.1 and 6.12 on x86-64: a Read out of bounds, and a message too long for its receive.
+    #[test]
+    fn the_bit_order_of_siw_is_understood() {
+        let mut octets = full(false).octets().to_vec();
+        octets[..4].copy_from_slice(&[0x10, 0x01, 0x07, 0]);
+        assert_eq!(TerminateRepr::parse(&octets), Some(full(false)));
+        let code = |control: [u8; 4]| TerminateRepr::parse(&control).unwrap().code;
+        assert_eq!(code([0x21, 0x02, 0x03, 0]), TerminateCode::UNTAGGED_NO_BUFFER);
+        assert_eq!(code([0x02, 0x02, 0, 0]), TerminateCode::MPA_CRC);
+        // What both orders know is taken as the RFC has it.
+        assert_eq!(code([0x20, 0x05, 0, 0]).0, 0x2005);
+        assert_eq!(code([0x02, 0x06, 0, 0]), TerminateCode::UNEXPECTED_OPCODE);
     }
 
     #[test]
