@@ -297,3 +297,15 @@ fn a_dropped_region_takes_its_windows_along() {
     passive.event_like(|event| matches!(event, rddp_rnic::AsyncEventKind::Fault(_)));
     assert_eq!(passive.qp.terminate_sent().unwrap().code.0, 0x1100);
 }
+
+/// RFC 5042 §6.2.2: a request that failed half-way through its gather list holds no memory back.
+#[test]
+fn a_failed_gather_keeps_no_grant() {
+    let (active, _passive) = connected(&ConnectOptions::default());
+    let (good, gone) = (active.region(64, Access::empty()), active.region(64, Access::empty()));
+    let list = vec![good.whole(), gone.whole()];
+    drop(gone);
+    active.qp.post_send(&SendWr::send(1, list)).unwrap();
+    assert_eq!(active.next().status, Status::LocalProtection);
+    good.deregister().unwrap();
+}

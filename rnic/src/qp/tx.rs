@@ -80,8 +80,10 @@ impl QpInner {
             }
         }
         let sent = self.write(core, train, end_of_record);
-        // The grants must not outlive the write: they delay whoever deregisters.
+        // The grants must not outlive the write, those of a request that failed half-way neither: they delay whoever
+        // deregisters.
         train.clear();
+        grants.clear();
         sent
     }
 
