@@ -6,6 +6,7 @@
  * Prints a line for each step; exits with 0 only if every step was as that page has it.
  */
 
+#include <dirent.h>
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,10 +442,23 @@ static void allow_pinning(void)
 	setrlimit(RLIMIT_MEMLOCK, &unlimited);
 }
 
+static unsigned open_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	unsigned count = 0;
+
+	check(folder, "read /proc/self/fd");
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options = parse_options(argc, argv);
 	struct rdma_cm_id *listener = NULL;
+	unsigned descriptors = 0;
 
 	allow_pinning();
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -458,9 +472,12 @@ int main(int argc, char **argv)
 		run_connection(&link, listener);
 		take_async_events(&link);
 		close_link(&link);
+		if (number == 0)
+			descriptors = open_descriptors();
 		if ((number + 1) % 100 == 0)
 			printf("[%7.3f] %u connections\n", seconds(), number + 1);
 	}
+	check(open_descriptors() == descriptors, "close all that it opened");
 	printf("[%7.3f] all is as expected\n", seconds());
 	return 0;
 }

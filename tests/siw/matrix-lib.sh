@@ -1,0 +1,212 @@
+# How the matrix runs a case. Read by ./matrix with ".", not run.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+passed=0 failed=0 number=0 port=7200
+work=$(mktemp -d)
+
+take_down() {
+    "$guest" down 2>/dev/null
+    rm -rf "$work"
+}
+trap take_down EXIT
+trap 'exit 130' INT TERM
+
+die() {
+    echo "matrix: $*" >&2
+    exit 1
+}
+
+# prepare: what all kernels share. The host's programs have to be there already.
+prepare() {
+    local kernel program
+    make -s -C "$here" BUILD="$SIW_LAB_SHARE" || die "verbs-peer does not build"
+    for program in "$rddp" "$peer"; do
+        [ -n "$inside" ] || [ -x "$program" ] || die "no $program: cargo build --release first"
+    done
+    [ -z "$capture" ] || mkdir -p "$capture" || die "cannot make $capture"
+    for kernel in $kernels; do
+        SIW_LAB_KERNEL=$kernel "$lab/setup.sh" >"$work/setup" 2>&1 ||
+            die "the lab's setup for $kernel failed: $(tail -n 5 "$work/setup")"
+    done
+    "$guest" down 2>/dev/null
+}
+
+# boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes them.
+boot() {
+    [ "$mode" = list ] && return
+    SIW_LAB_SIW=$1 "$guest" up >"$work/boot" 2>&1 || die "no guest: $(cat "$work/boot")"
+    resources=$(guest_resources)
+}
+
+halt() {
+    [ "$mode" = list ] || "$guest" down
+}
+
+in_guest() { timeout "$1" "$guest" run "$2"; }
+
+# with SETTINGS: of the tunable siw, for the cases that follow.
+with() {
+    settings=$*
+    [ "$mode" = list ] && return
+    local setting commands=
+    for setting in $settings; do
+        commands+="echo ${setting#*=} >/sys/module/siw/parameters/${setting%=*};"
+    done
+    in_guest 20 "$commands" || die "siw does not take $settings"
+}
+
+# wanted LINE: whether this case is to be run; counts it, and lists it if that is asked for.
+wanted() {
+    line="$kernel ${settings:+$settings }$1"
+    number=$((number + 1)) port=$((port + 1))
+    grep -qE -- "$only" <<<"$line" || return 1
+    [ "$mode" = list ] || return 0
+    echo "$line"
+    return 1
+}
+
+# verdict STATUS FILE...: prints how the case of that line went; on failure what was said, too.
+verdict() {
+    local status=$1 file
+    shift
+    if [ "$status" = 0 ]; then
+        passed=$((passed + 1))
+        printf 'ok    %s (%s s)\n' "$line" "$(elapsed)"
+        return
+    fi
+    failed=$((failed + 1))
+    printf 'FAIL  %s (%s s)\n' "$line" "$(elapsed)"
+    for file; do
+        echo "      ${file##*/}:"
+        tail -n 25 "$file" | sed 's/^/          /'
+    done
+}
+
+start_clock() { began=${EPOCHREALTIME/./}; }
+elapsed() {
+    local tenths=$(((${EPOCHREALTIME/./} - began) / 100000))
+    echo "$((tenths / 10)).$((tenths % 10))"
+}
+
+start_capture() {
+    [ -n "$capture" ] || return
+    "$guest" host dumpcap -q -i tap0 -w "$capture/$number.pcapng" >/dev/null 2>&1 &
+    capturing=$!
+    sleep 0.5
+}
+
+end_capture() {
+    [ -n "$capture" ] || return
+    sleep 0.3
+    kill -INT "$capturing"
+    wait "$capturing"
+}
+
+# on END SECONDS COMMAND: runs it on the host, or in the guest.
+on() {
+    if [ "$1" = guest ]; then
+        in_guest "$2" "$3"
+    else
+        # shellcheck disable=SC2086
+        "$guest" host timeout "$2" $3
+    fi
+}
+
+# until_listening FILE PROCESS: waits until the passive end says so, or for as many tenths of a second as patience= says.
+until_listening() {
+    local tenth
+    for ((tenth = 0; tenth < ${patience:-150}; tenth++)); do
+        grep -q '^listening' "$1" && return
+        kill -0 "$2" 2>/dev/null || return
+        sleep 0.1
+    done
+}
+
+# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output.
+both() {
+    local passive passive_status=0 active_status=0
+    start_clock
+    start_capture
+    : >"$work/passive" # or the previous case's "listening" would be read
+    on "$1" "$5" "$2" >"$work/passive" 2>&1 &
+    passive=$!
+    until_listening "$work/passive" "$passive"
+    on "$3" "$5" "$4" >"$work/active" 2>&1 || active_status=$?
+    [ -z "${leave_passive:-}" ] || kill "$passive" 2>/dev/null
+    wait "$passive" || passive_status=$?
+    end_capture
+    [ -z "${leave_passive:-}" ] || passive_status=0
+    verdict $((active_status + passive_status)) "$work/passive" "$work/active"
+}
+
+# pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and address= may be set before.
+pair() {
+    local role=$1 scenario=$2 keys=${3:-} host=host
+    wanted "host $role: $scenario${keys:+ [$keys]}" || return
+    local host_program=$peer verbs_peer=/share/verbs-peer
+    [ -z "$inside" ] || host=guest host_program=$verbs_peer
+    if [ "$role" = active ]; then
+        both guest "$verbs_peer passive ${guest_address:-10.77.0.2} $port $scenario $keys" \
+            $host "$host_program active ${guest_address:-10.77.0.2} $port $scenario $keys" "${seconds:-60}"
+    else
+        local listen=${host_address:-10.77.0.1}
+        [ -z "$inside" ] || listen=${guest_address:-10.77.0.2}
+        both $host "$host_program passive $listen $port $scenario $keys" \
+            guest "$verbs_peer active $listen $port $scenario $keys" "${seconds:-60}"
+    fi
+}
+
+# ping HOST_ROLE COUNT SIZE: `rddp ping` against rping.
+ping() {
+    local role=$1 count=$2 size=$3 patience=10 # rping does not say when it listens
+    wanted "host $role: rping, $count times $size octets" || return
+    local server="rping -s -v -C $count -S $size -p $port -a" client="rping -c -V -v -C $count -S $size -p $port -a"
+    if [ -n "$inside" ]; then
+        both guest "$server 10.77.0.2" guest "$client 10.77.0.2" 40
+    elif [ "$role" = active ]; then
+        both guest "$server 10.77.0.2" host "$rddp ping 10.77.0.2 --port $port --count $count --size $size" 40
+    else
+        both host "$rddp ping --server --port $port --count $count" guest "$client 10.77.0.1" 40
+    fi
+}
+
+# needs_host: for cases that need what siw cannot do, and so cannot be played inside.
+needs_host() { [ -z "$inside" ]; }
+
+# guest_resources: what siw holds, and TCP besides the lab's own; the same before and after if nothing leaks.
+guest_resources() {
+    in_guest 20 "rdma resource show siw0; ss -tanH | grep -v -e TIME-WAIT -e ':7100 ' | sort"
+}
+
+nothing_leaked() {
+    wanted "nothing is left in the guest" || return
+    local tenth
+    start_clock
+    for ((tenth = 0; tenth < 100; tenth++)); do
+        guest_resources >"$work/resources"
+        [ "$(cat "$work/resources")" = "$resources" ] && break
+        sleep 0.3
+    done
+    [ "$(cat "$work/resources")" = "$resources" ]
+    verdict $? "$work/resources"
+}
+
+kernel_is_well() {
+    wanted "the guest's kernel does not complain" || return
+    start_clock
+    in_guest 20 "dmesg | grep -E 'WARNING:|BUG:|Oops|refcount_t|Call Trace'" >"$work/complaints"
+    [ ! -s "$work/complaints" ]
+    verdict $? "$work/complaints"
+}
+
+# mtu OCTETS: of both ends of the network that siw is on.
+mtu() {
+    [ "$mode" = list ] && return
+    "$guest" host ip link set tap0 mtu "$1" || die "cannot set the host's MTU to $1"
+    in_guest 20 "/bin/ip link set eth0 mtu $1" || die "cannot set the guest's MTU to $1"
+}
+
+summary() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ] || exit 1
+}
