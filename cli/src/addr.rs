@@ -58,7 +58,8 @@ pub(crate) fn listen_on<T, E: std::fmt::Display>(
         }
     }
     let failure = last.unwrap_or_else(|| Failure::failed("no address to listen on"));
-    Err(failure.remedy("name an address of this host with --bind, and a port that nothing else has with --port"))
+    Err(failure
+        .remedy("name an address of this host with --bind, and a port that nothing else has with --port"))
 }
 
 /// An iWARP listener.

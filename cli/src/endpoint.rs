@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
-    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Negotiated, ProtectionDomain, QpConfig,
-    QpState, QueuePair, Revision, Rnic, SendWr, Status,
+    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Negotiated,
+    ProtectionDomain, QpConfig, QpState, QueuePair, Revision, Rnic, SendWr, Status,
 };
 use serde::Serialize;
 
@@ -41,13 +41,18 @@ impl Endpoint {
         what: &str,
     ) -> Result<rddp_rnic::Connected, Failure> {
         tracing::info!(%addr, "connecting");
-        let connected = self.qp.connect(addr, options).map_err(|error| Failure::connecting(addr, &error, what))?;
+        let connected =
+            self.qp.connect(addr, options).map_err(|error| Failure::connecting(addr, &error, what))?;
         tracing::info!(%addr, negotiated = ?connected.negotiated, "connected");
         Ok(connected)
     }
 
     /// Connects to a peer that has asked.
-    pub(crate) fn accept(&self, request: ConnectRequest, options: &ConnectOptions) -> Result<Negotiated, Failure> {
+    pub(crate) fn accept(
+        &self,
+        request: ConnectRequest,
+        options: &ConnectOptions,
+    ) -> Result<Negotiated, Failure> {
         request.accept_with(&self.qp, options).map_err(|error| Failure::peer(format!("accepting: {error}")))
     }
 
@@ -121,12 +126,13 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
         return Failure::peer(format!("the peer ended the connection with Terminate {}", terminate.code))
             .remedy("its log, or its own message, may say more");
     }
-    let fault = std::iter::from_fn(|| rnic.async_event()).filter(|event| event.qp == qp.num()).find_map(|event| {
-        match event.kind {
-            AsyncEventKind::Fault(fault) => Some(fault.to_string()),
-            _ => None,
-        }
-    });
+    let fault =
+        std::iter::from_fn(|| rnic.async_event()).filter(|event| event.qp == qp.num()).find_map(|event| {
+            match event.kind {
+                AsyncEventKind::Fault(fault) => Some(fault.to_string()),
+                _ => None,
+            }
+        });
     if let Some(terminate) = qp.terminate_sent() {
         let cause = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
         return Failure::peer(format!("the connection was ended with Terminate {}{cause}", terminate.code));
@@ -142,12 +148,12 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
 /// What both ends hold to, for people and for JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Agreed {
-    revision: u8,
-    crc: bool,
-    markers_sent: bool,
-    markers_received: bool,
-    ird: u16,
-    ord: u16,
+    pub(crate) revision: u8,
+    pub(crate) crc: bool,
+    pub(crate) markers_sent: bool,
+    pub(crate) markers_received: bool,
+    pub(crate) ird: u16,
+    pub(crate) ord: u16,
 }
 
 impl From<&Negotiated> for Agreed {
@@ -169,7 +175,14 @@ impl From<&Negotiated> for Agreed {
 impl std::fmt::Display for Agreed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let on = |on: bool| if on { "on" } else { "off" };
-        write!(f, "MPA revision {}, CRC {}, IRD {}, ORD {}", self.revision, on(self.crc), self.ird, self.ord)?;
+        write!(
+            f,
+            "MPA revision {}, CRC {}, IRD {}, ORD {}",
+            self.revision,
+            on(self.crc),
+            self.ird,
+            self.ord
+        )?;
         match (self.markers_sent, self.markers_received) {
             (false, false) => Ok(()),
             (true, true) => f.write_str(", markers both ways"),

@@ -98,14 +98,16 @@ impl Failure {
         let failure = Self::peer(format!("connecting to {addr}: {error}"));
         match error {
             ConnectError::Tcp(error) => match error.kind() {
-                ConnectionRefused => {
-                    Self::peer(format!("nothing listens on {addr}")).remedy(format!("start {what} there, or name its port"))
+                ConnectionRefused => Self::peer(format!("nothing listens on {addr}"))
+                    .remedy(format!("start {what} there, or name its port")),
+                HostUnreachable | NetworkUnreachable => {
+                    failure.remedy("check the address, and the route to it (ip route get)")
                 }
-                HostUnreachable | NetworkUnreachable => failure.remedy("check the address, and the route to it (ip route get)"),
                 _ => failure,
             },
-            ConnectError::TimedOut(_) => failure
-                .remedy(format!("is {what} running there? A firewall on the way, or a plain TCP service, answers nothing")),
+            ConnectError::TimedOut(_) => failure.remedy(format!(
+                "is {what} running there? A firewall on the way, or a plain TCP service, answers nothing"
+            )),
             ConnectError::Closed | ConnectError::Startup(_) => {
                 failure.remedy(format!("is it {what}? A plain TCP service does not speak MPA"))
             }

@@ -49,7 +49,9 @@ impl Table {
 
     fn lines(&self) -> Vec<String> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let width = |column: usize| {
+            self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        };
         let widths: Vec<usize> = (0..columns).filter_map(width).collect();
         let text = |row: &Vec<String>| {
             let mut text = String::new();

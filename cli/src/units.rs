@@ -63,7 +63,9 @@ mod tests {
 
     #[test]
     fn octets_are_read_with_their_units() {
-        for (text, count) in [("0", 0), ("64", 64), ("4K", 4096), ("4k", 4096), ("1M", 1 << 20), ("2GiB", 2 << 30)] {
+        for (text, count) in
+            [("0", 0), ("64", 64), ("4K", 4096), ("4k", 4096), ("1M", 1 << 20), ("2GiB", 2 << 30)]
+        {
             assert_eq!(parse_octets(text), Ok(count), "{text}");
         }
         for text in ["", "K", "-1", "4X", "1.5M", "99999999999999999999", "18014398509481984K", "ä"] {
@@ -73,7 +75,9 @@ mod tests {
 
     #[test]
     fn octets_are_written_as_short_as_exact() {
-        for (count, text) in [(0, "0"), (64, "64"), (4096, "4K"), (4097, "4097"), (3 << 20, "3M"), (1 << 30, "1G")] {
+        for (count, text) in
+            [(0, "0"), (64, "64"), (4096, "4K"), (4097, "4097"), (3 << 20, "3M"), (1 << 30, "1G")]
+        {
             assert_eq!(octets(count), text);
             assert_eq!(parse_octets(text), Ok(count));
         }

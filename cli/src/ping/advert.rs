@@ -55,7 +55,8 @@ mod tests {
     /// From the lab's capture of rping: address, STag, length.
     #[test]
     fn an_advert_is_rpings() {
-        let advert = Advert { remote: Remote { stag: Stag(0x00ab_cd01), to: 0x1122_3344_5566_7788 }, len: 64 };
+        let advert =
+            Advert { remote: Remote { stag: Stag(0x00ab_cd01), to: 0x1122_3344_5566_7788 }, len: 64 };
         let octets = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0xab, 0xcd, 1, 0, 0, 0, 64];
         assert_eq!(advert.emit(), octets);
         assert_eq!(Advert::parse(&octets), Some(advert));
@@ -67,10 +68,7 @@ mod tests {
         assert_eq!(text(0, 26), b"rdma-ping-0: ABCDEFGHIJKL\0");
         assert_eq!(text(1, 26), b"rdma-ping-1: BCDEFGHIJKLM\0");
         assert_eq!(text(57, 26), b"rdma-ping-57: zABCDEFGHIJ\0");
-        assert_eq!(text(58, 64), text(0, 64).into_iter().skip(13).fold(b"rdma-ping-58: ".to_vec(), |mut text, c| {
-            if text.len() < 63 { text.push(c) }
-            text
-        }).into_iter().chain([0]).collect::<Vec<u8>>());
+        assert_eq!(text(58, 26), b"rdma-ping-58: ABCDEFGHIJK\0");
         assert!(text(u64::MAX, 26).ends_with(b"\0"));
     }
 }

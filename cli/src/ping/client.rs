@@ -57,8 +57,11 @@ impl Client {
         let sink = end.pd.allocate(size, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let inbox = end.pd.allocate(Advert::LEN, Access::LOCAL_WRITE)?;
         end.qp.post_recv(RecvWr::one(RECEIVE, inbox.whole()))?;
-        let connected =
-            end.connect(addr, &ConnectOptions::default(), "an iWARP listener (rddp ping --server, or rping -s)")?;
+        let connected = end.connect(
+            addr,
+            &ConnectOptions::default(),
+            "an iWARP listener (rddp ping --server, or rping -s)",
+        )?;
         signals::sleep(SETTLE)?;
         Ok(Client { agreed: Agreed::from(&connected.negotiated), end, source, sink, inbox })
     }

@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Receives kept posted. rping has at most one message on its way.
 const RECEIVES: u64 = 4;
 
+/// Octets of the text that the log shows.
+const SHOWN: usize = 64;
+
 const SEND: u64 = 100;
 const READ: u64 = 101;
 const WRITE: u64 = 102;
@@ -84,7 +87,8 @@ impl Drop for Place {
 }
 
 fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
-    let name = request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
+    let name =
+        request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
     let mut rounds = 0;
     let served = Session::accept(rnic, request).and_then(|(session, agreed)| {
         if !quiet {
@@ -93,7 +97,9 @@ fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
         session.rounds(&mut rounds)
     });
     match served {
-        Err(failure) if failure.kind() != Kind::Interrupted => eprintln!("{name}: after {rounds} rounds: {failure}"),
+        Err(failure) if failure.kind() != Kind::Interrupted => {
+            eprintln!("{name}: after {rounds} rounds: {failure}");
+        }
         _ if !quiet => say!("{name}: {rounds} rounds"),
         _ => {}
     }
@@ -145,7 +151,8 @@ impl Session {
             Err(_) if self.end.is_closed_gracefully() => return Ok(None),
             other => other?,
         };
-        let received = received.ok_or_else(|| Failure::peer("the client has said nothing for a long time"))?;
+        let received =
+            received.ok_or_else(|| Failure::peer("the client has said nothing for a long time"))?;
         let at = received.wr_id as usize * Advert::LEN;
         let octets = self.inbox.read(at, (received.byte_len as usize).min(Advert::LEN))?;
         self.post_receive(received.wr_id)?;
@@ -161,8 +168,8 @@ impl Session {
         let len = source.len as usize;
         self.end.post(&SendWr::read(READ, self.buffer.sge(0..len), source.remote))?;
         self.done(Completed::Read)?;
-        let text = self.buffer.read(0, len)?;
-        tracing::info!(len, text = readable(&text).unwrap_or("(no text)"), "server ping data");
+        let begin = self.buffer.read(0, len.min(SHOWN))?;
+        tracing::info!(len, text = readable(&begin).unwrap_or("(no text)"), "server ping data");
         Ok(len)
     }
 

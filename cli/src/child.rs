@@ -1,0 +1,79 @@
+//! The second process of `rddp perf local` and `rddp demo`: this program again, with other arguments.
+//!
+//! It says on its standard output, in one line of JSON, where it listens, and it ends when its standard input does; so it
+//! does not outlive its parent, however that ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+use crate::signals;
+
+/// How long the child may take to end once its input has.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Child(process::Child);
+
+impl Child {
+    /// Starts it, and waits for its line.
+    pub(crate) fn start<T: DeserializeOwned>(args: &[&str]) -> Result<(Self, T), Failure> {
+        let failed = |error: String| Failure::failed(format!("starting the second process: {error}"));
+        let child = Command::new("/proc/self/exe")
+            .arg0("rddp")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let mut child = Child(child);
+        let stdout = child.0.stdout.take().ok_or_else(|| failed("it has no output".into()))?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(error.to_string()))?;
+        match serde_json::from_str(&line) {
+            Ok(value) => Ok((child, value)),
+            Err(_) => Err(failed(format!(
+                "it ended ({})",
+                child.end().map_or("killed".into(), |status| status.to_string())
+            ))),
+        }
+    }
+
+    /// Tells it to end, and waits until it has; `None` if it had to be killed.
+    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
+        drop(self.0.stdin.take());
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.0.try_wait() {
+                Ok(None) => thread::sleep(Duration::from_millis(5)),
+                Ok(status) => return status,
+                Err(_) => return None,
+            }
+        }
+        // It may have ended just now.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        None
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// In the child: makes the program stop when its standard input ends.
+pub(crate) fn stop_with_stdin() -> Result<(), Failure> {
+    let wait = || {
+        let mut octets = [0; 64];
+        while matches!(std::io::stdin().read(&mut octets), Ok(1..)) {}
+        signals::stop();
+    };
+    let thread = thread::Builder::new().name("rddp-stdin".into()).spawn(wait);
+    thread.map(drop).map_err(|error| Failure::failed(format!("starting a thread: {error}")))
+}

@@ -1,0 +1,332 @@
+//! The control connection: JSON messages, each behind its length in four octets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use rddp_rnic::{ConnectOptions, Remote, Stag};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::signals;
+
+/// Changes when the messages do.
+pub(super) const VERSION: u32 = 1;
+
+/// Longest message.
+const MAX_MESSAGE: usize = 256 * 1024;
+
+/// Octets of registered memory that one session may have at one end.
+const MAX_MEMORY: u64 = 1 << 30;
+
+/// Octets that are posted, or written, at once.
+const BATCH_OCTETS: usize = 256 * 1024;
+
+/// Receives that are posted at least: telling of them takes time.
+const MIN_WINDOW: usize = 512;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Op {
+    /// A plain TCP socket, no RDMA
+    Tcp,
+    /// RDMA Writes
+    Write,
+    /// Sends, each into a posted receive
+    Send,
+    /// RDMA Reads
+    Read,
+}
+
+impl Op {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Op::Tcp => "tcp",
+            Op::Write => "write",
+            Op::Send => "send",
+            Op::Read => "read",
+        }
+    }
+}
+
+/// How an end waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Wait {
+    /// Spinning: lowest latency, one processor busy at each end
+    Poll,
+    /// Asleep until there is something
+    Event,
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) op: Op,
+    pub(crate) size: u32,
+    pub(crate) qps: u16,
+    pub(crate) depth: u16,
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    pub(crate) place_before_crc: bool,
+    pub(crate) mss: Option<u16>,
+    pub(crate) wait: Wait,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            op: Op::Write,
+            size: 64,
+            qps: 1,
+            depth: 64,
+            crc: true,
+            markers: false,
+            place_before_crc: false,
+            mss: None,
+            wait: Wait::Poll,
+        }
+    }
+}
+
+impl Setup {
+    /// Whether an end can, or will, do that.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.size == 0 || self.qps == 0 || self.qps > 256 || self.depth == 0 || self.depth > 4096 {
+            return Err("size, qps or depth is out of range".into());
+        }
+        let memory = 2 * u64::from(self.size) * u64::from(self.qps);
+        if memory > MAX_MEMORY {
+            let (need, most) = (crate::units::about(memory), crate::units::about(MAX_MEMORY));
+            return Err(format!("size times qps needs {need} of memory at each end, at most {most}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        usize::from(self.depth)
+    }
+
+    /// Messages that are posted, or written, at once: a part of the depth, so that there is always more.
+    pub(super) fn batch(&self) -> usize {
+        (self.depth() / 4).min(BATCH_OCTETS / self.size()).max(1)
+    }
+
+    /// Receives that the passive end keeps posted on each connection.
+    pub(super) fn window(&self) -> usize {
+        (2 * self.depth()).max(MIN_WINDOW)
+    }
+
+    pub(super) fn options(&self) -> ConnectOptions {
+        // Powers of two: some peers round.
+        let depth = self.depth.next_power_of_two().clamp(2, 128);
+        ConnectOptions {
+            crc: self.crc,
+            markers: self.markers,
+            place_before_crc: self.place_before_crc,
+            mss: self.mss,
+            ird: depth,
+            ord: depth,
+            ..ConnectOptions::default()
+        }
+    }
+}
+
+/// Memory at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    stag: u32,
+    to: u64,
+}
+
+impl From<Remote> for Place {
+    fn from(remote: Remote) -> Self {
+        Place { stag: remote.stag.0, to: remote.to }
+    }
+}
+
+impl From<Place> for Remote {
+    fn from(place: Place) -> Self {
+        Remote { stag: Stag(place.stag), to: place.to }
+    }
+}
+
+/// Memory of one connection at one end: where Reads take from, where Writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Places {
+    pub(super) source: Place,
+    pub(super) target: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Phase {
+    Bandwidth,
+    Latency,
+}
+
+/// Client to server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// First on a control connection.
+    Begin { version: u32, setup: Setup, places: Vec<Places> },
+    /// First, and only, on a plain data connection.
+    Data { session: u64, lane: u16 },
+    /// A slice of at most so many milliseconds.
+    Run { phase: Phase, millis: u64 },
+}
+
+/// Server to client.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// The data connections may come.
+    Ready { session: u64, rdma_port: u16 },
+    /// They have.
+    Connected { places: Vec<Places> },
+    /// The slice begins.
+    Go,
+    /// All octets of the slice are here; processor time that it took.
+    Done { cpu_s: f64 },
+    /// No, or no more.
+    Refused { reason: String },
+}
+
+/// Messages over a TCP connection.
+pub(super) struct Channel(TcpStream);
+
+impl Channel {
+    pub(super) fn new(stream: TcpStream) -> Result<Self, Failure> {
+        let set_up = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(false));
+        let set_up = set_up.and_then(|()| stream.set_read_timeout(Some(signals::LOOK)));
+        set_up
+            .and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(10))))
+            .map_err(|error| lost(&error))?;
+        Ok(Channel(stream))
+    }
+
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.0
+    }
+
+    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_vec(message).map_err(|error| Failure::failed(error.to_string()))?;
+        let len = u32::try_from(text.len()).map_err(|_| Failure::failed("a control message is too long"))?;
+        let mut octets = len.to_be_bytes().to_vec();
+        octets.extend(text);
+        self.0.write_all(&octets).map_err(|error| lost(&error))
+    }
+
+    pub(super) fn receive<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, Failure> {
+        self.receive_or_end(patience)?.ok_or_else(closed)
+    }
+
+    /// The same; `None` when the other end has closed instead.
+    pub(super) fn receive_or_end<T: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<T>, Failure> {
+        let deadline = Instant::now() + patience;
+        let mut len = [0; 4];
+        if !self.fill(&mut len, deadline)? {
+            return Ok(None);
+        }
+        let len = u32::from_be_bytes(len) as usize;
+        if len > MAX_MESSAGE {
+            return Err(foreign());
+        }
+        let mut text = vec![0; len];
+        if !self.fill(&mut text, deadline)? {
+            return Err(closed());
+        }
+        serde_json::from_slice(&text).map(Some).map_err(|_| foreign())
+    }
+
+    /// Whether all of `octets` came; if not, none did.
+    fn fill(&mut self, octets: &mut [u8], deadline: Instant) -> Result<bool, Failure> {
+        let mut have = 0;
+        while have < octets.len() {
+            match self.0.read(&mut octets[have..]) {
+                Ok(0) if have == 0 => return Ok(false),
+                Ok(0) => return Err(closed()),
+                Ok(count) => have += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    signals::check()?;
+                    if Instant::now() >= deadline {
+                        return Err(Failure::peer("the other end says nothing on the control connection"));
+                    }
+                }
+                Err(error) => return Err(lost(&error)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn closed() -> Failure {
+    Failure::peer("the other end closed the control connection")
+}
+
+fn lost(error: &std::io::Error) -> Failure {
+    Failure::peer(format!("the control connection: {error}"))
+}
+
+fn foreign() -> Failure {
+    Failure::peer("the other end is no rddp perf").remedy("name the port of rddp perf server")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (here, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in() {
+        let (here, there) = pair();
+        let (mut here, mut there) = (Channel::new(here).unwrap(), Channel::new(there).unwrap());
+        let setup = Setup { mss: Some(1448), ..Setup::default() };
+        here.send(&Request::Begin { version: VERSION, setup: setup.clone(), places: Vec::new() }).unwrap();
+        match there.receive(Duration::from_secs(5)).unwrap() {
+            Request::Begin { version: VERSION, setup: received, .. } => assert_eq!(received, setup),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rubbish_and_endless_messages_are_errors() {
+        for octets in [&b"GET / HTTP/1.1\r\n"[..], b"\0\0\0\x02{}", b"\xff\xff\xff\xff", b"\0\0"] {
+            let (here, mut there) = pair();
+            there.write_all(octets).unwrap();
+            drop(there);
+            assert!(Channel::new(here).unwrap().receive::<Request>(Duration::from_secs(5)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_batch_leaves_part_of_the_depth() {
+        let batch = |size, depth| Setup { size, depth, ..Setup::default() }.batch();
+        assert_eq!(batch(64, 64), 16);
+        assert_eq!(batch(65_536, 64), 4);
+        assert_eq!(batch(1 << 20, 64), 1);
+        assert_eq!(batch(64, 1), 1);
+    }
+
+    #[test]
+    fn a_session_that_wants_too_much_memory_is_refused() {
+        assert!(Setup { size: u32::MAX, qps: 2, ..Setup::default() }.check().is_err());
+        assert!(Setup { size: 4 << 20, qps: 16, ..Setup::default() }.check().is_ok());
+    }
+}

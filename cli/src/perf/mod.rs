@@ -1,0 +1,81 @@
+//! `rddp perf`: bandwidth, latency and processor time of RDMA operations, beside a plain TCP socket.
+//!
+//! A client measures, a server is measured against. For each operation and size there is a session: a control connection
+//! (TCP, JSON) and data connections. Sessions of one size are open at the same time and take turns in short slices, so
+//! that what disturbs the machine disturbs all of them alike.
+
+mod control;
+mod cpu;
+mod local;
+mod measure;
+mod options;
+mod rdma;
+mod report;
+mod server;
+mod session;
+mod spin;
+mod tcp;
+
+use clap::{Args, Subcommand};
+
+pub(crate) use self::control::{Op, Setup, Wait};
+pub(crate) use self::measure::measure;
+pub(crate) use self::options::Options;
+use self::options::{MeasureArgs, ServerArgs};
+pub(crate) use self::report::Outcome;
+pub(crate) use self::server::Server;
+use crate::failure::{EXIT_CODES, Failure};
+
+/// Where servers wait for control and for plain TCP; RDMA is one port further.
+const PORT: u16 = 7175;
+
+const EXAMPLES: &str = "\
+Examples:
+  rddp perf local                                  both ends here: tcp, write, send and read, four sizes
+  rddp perf local --op tcp,write --size 64..1M     two operations, all powers of two
+  rddp perf server                                 on one host, and on another:
+  rddp perf client 192.0.2.1 --op tcp,write,read --size 1M --duration 10
+  rddp perf local --json | jq '.results[] | [.op, .size, .bytes_per_s]'
+
+What the numbers are:
+  bandwidth  median over short slices; the octets count when the other end has all of them
+  latency    send, tcp: half of a round trip of messages of that size, one at a time
+             write: the same; each end looks at its memory (--wait poll), or the Write is followed by a Send (event)
+             read: from posting one Read until its data is there, which is a whole round trip
+  x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
+  cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep";
+
+/// Measure RDMA operations beside a plain TCP socket
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+pub(crate) struct PerfArgs {
+    #[command(subcommand)]
+    command: PerfCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PerfCommand {
+    /// Wait for clients
+    Server(ServerArgs),
+    /// Measure against a server
+    Client {
+        /// Where rddp perf server runs
+        #[arg(value_name = "HOST[:PORT]")]
+        host: String,
+        #[command(flatten)]
+        measure: MeasureArgs,
+    },
+    /// Measure with both ends here, as two processes
+    Local(MeasureArgs),
+}
+
+pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
+    match &args.command {
+        PerfCommand::Server(args) => server::run(args),
+        PerfCommand::Client { host, measure } => {
+            let addr = crate::addr::resolve(host, PORT)?;
+            report::print(measure.json, |tell| measure::measure(addr, &measure.options()?, tell))
+        }
+        PerfCommand::Local(args) => report::print(args.json, |tell| local::run(&args.options()?, tell)),
+    }
+}

@@ -1,0 +1,188 @@
+//! What is measured, from the command line.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::control::{Op, Setup, Wait};
+use crate::failure::Failure;
+use crate::units::{parse_octets, parse_seconds};
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Listen on this address of the host only
+    #[arg(short, long, value_name = "ADDR")]
+    pub(super) bind: Option<IpAddr>,
+
+    /// The port for control and plain TCP; RDMA is one port further (0: any two)
+    #[arg(short, long, default_value_t = super::PORT)]
+    pub(super) port: u16,
+
+    /// Print where it listens as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    pub(super) until_stdin_ends: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    /// What to measure; several take turns
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "tcp,write,send,read",
+        value_name = "OP,..."
+    )]
+    op: Vec<Op>,
+
+    /// Octets of a message: a list (64,4K,1M), powers of two (64..1M), or both
+    #[arg(long, default_value = "64,4K,64K,1M", value_name = "SIZES", value_parser = parse_sizes)]
+    size: Sizes,
+
+    /// Connections at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    qps: u16,
+
+    /// Messages on their way on each connection
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    depth: u16,
+
+    /// Seconds for each operation and size: two thirds for bandwidth, one for latency
+    #[arg(long, default_value = "1.5", value_name = "SECONDS", value_parser = parse_seconds)]
+    duration: Duration,
+
+    /// MPA's CRC over every FPDU
+    #[arg(long, default_value = "on", value_enum)]
+    crc: Switch,
+
+    /// MPA's markers, both ways
+    #[arg(long, default_value = "off", value_enum)]
+    markers: Switch,
+
+    /// Place Writes before their CRC was checked, as siw does
+    #[arg(long)]
+    place_before_crc: bool,
+
+    /// Limit TCP's segments to so many octets
+    #[arg(long, value_parser = clap::value_parser!(u16).range(88..=32767))]
+    mss: Option<u16>,
+
+    /// How both ends wait: spinning, or asleep in the kernel
+    #[arg(long, default_value = "poll", value_enum)]
+    wait: Wait,
+
+    /// Print the results as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// Message sizes, in the order in which they are measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sizes(Vec<u32>);
+
+/// Everything that a measurement depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) ops: Vec<Op>,
+    pub(crate) sizes: Vec<u32>,
+    pub(crate) duration: Duration,
+    /// For each session; its operation and size are replaced.
+    pub(crate) setup: Setup,
+}
+
+impl MeasureArgs {
+    pub(super) fn options(&self) -> Result<Options, Failure> {
+        let mut ops = Vec::new();
+        for op in &self.op {
+            if !ops.contains(op) {
+                ops.push(*op);
+            }
+        }
+        let setup = Setup {
+            qps: self.qps,
+            depth: self.depth,
+            crc: self.crc == Switch::On,
+            markers: self.markers == Switch::On,
+            place_before_crc: self.place_before_crc,
+            mss: self.mss,
+            wait: self.wait,
+            ..Setup::default()
+        };
+        let options = Options { ops, sizes: self.size.0.clone(), duration: self.duration, setup };
+        if self.duration.is_zero() {
+            return Err(Failure::usage("--duration 0 measures nothing"));
+        }
+        options.setups().try_for_each(|setup| setup.check().map_err(Failure::usage))?;
+        Ok(options)
+    }
+}
+
+impl Options {
+    /// The sessions of one size.
+    pub(super) fn setups_of(&self, size: u32) -> impl Iterator<Item = Setup> + '_ {
+        self.ops.iter().map(move |&op| Setup { op, size, ..self.setup.clone() })
+    }
+
+    fn setups(&self) -> impl Iterator<Item = Setup> + '_ {
+        self.sizes.iter().flat_map(|&size| self.setups_of(size))
+    }
+}
+
+fn parse_sizes(text: &str) -> Result<Sizes, String> {
+    let mut sizes = Vec::new();
+    for part in text.split(',') {
+        match part.split_once("..") {
+            None => sizes.push(parse_size(part)?),
+            Some((from, to)) => {
+                let (from, to) = (parse_size(from)?, parse_size(to)?);
+                if from > to {
+                    return Err(format!("{part}: the sizes go up"));
+                }
+                let doubled = std::iter::successors(Some(from), |size| size.checked_mul(2));
+                sizes.extend(doubled.take_while(|&size| size <= to));
+            }
+        }
+    }
+    Ok(Sizes(sizes))
+}
+
+fn parse_size(text: &str) -> Result<u32, String> {
+    let size = parse_octets(text)?;
+    match u32::try_from(size) {
+        Ok(size @ 1..) => Ok(size),
+        _ => Err(format!("a message of {size} octets: 1 octet to 4G - 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_lists_and_sweeps() {
+        for (text, sizes) in [
+            ("64", vec![64]),
+            ("64,4K,64K", vec![64, 4096, 65_536]),
+            ("64..512", vec![64, 128, 256, 512]),
+            ("1..5", vec![1, 2, 4]),
+            ("100..400,1M", vec![100, 200, 400, 1 << 20]),
+            ("2G..4294967295", vec![1 << 31]),
+        ] {
+            assert_eq!(parse_sizes(text), Ok(Sizes(sizes)), "{text}");
+        }
+        for text in ["", "0", "64,", "512..64", "4G", "64..", "a..b"] {
+            assert!(parse_sizes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The data connections of an RDMA session: the active end posts, the passive end answers.
+//!
+//! Messages of a slice end with Immediate Data from the active end. Immediate Data the other way says how many receives
+//! have been used up and posted again: a Send without a receive would end the connection (RFC 5041 §7.1), so the active
+//! end never has more on its way than are posted.
+
+mod active;
+mod passive;
+
+pub(super) use self::active::Active;
+pub(super) use self::passive::Passive;
+
+use rddp_rnic::{
+    Access, Completion, CompletionQueue, Gather, MAX_INLINE, MemoryRegion, Operation, QpConfig, QueuePair,
+    RecvWr, Rnic, SendWr, Status,
+};
+
+use super::control::{Places, Setup, Wait};
+use super::spin::Spin;
+use crate::endpoint::{ended, wait};
+use crate::failure::Failure;
+use crate::signals;
+
+/// Completions taken at once.
+const POLLED: usize = 64;
+
+/// What a work request is, in the upper half of its id; the lower half is the lane's number.
+const RECEIVE: u64 = 1 << 32;
+const BATCH: u64 = 2 << 32;
+const SINGLE: u64 = 3 << 32;
+
+/// One end of one connection.
+struct Lane {
+    qp: QueuePair,
+    /// Data leaves from here.
+    source: MemoryRegion,
+    /// And arrives here.
+    target: MemoryRegion,
+    receive: RecvWr,
+}
+
+impl Lane {
+    fn places(&self) -> Places {
+        Places { source: self.source.remote(0).into(), target: self.target.remote(0).into() }
+    }
+
+    fn post_receive(&self) -> Result<(), Failure> {
+        Ok(self.qp.post_recv(self.receive.clone())?)
+    }
+
+    /// The octets of a message, the last of them `mark`.
+    fn marked(&self, mark: u8, setup: &Setup) -> Result<Gather, Failure> {
+        if setup.size() <= MAX_INLINE {
+            let mut octets = vec![FILL; setup.size()];
+            octets[setup.size() - 1] = mark;
+            return Ok(Gather::Inline(octets));
+        }
+        self.source.write(setup.size() - 1, &[mark])?;
+        Ok(Gather::List(vec![self.source.sge(0..setup.size())]))
+    }
+
+    /// Whether the last octet of the target is `mark`.
+    fn has_mark(&self, mark: u8, setup: &Setup) -> Result<bool, Failure> {
+        let mut last = [0];
+        self.target.read_into(setup.size() - 1, &mut last)?;
+        Ok(last == [mark])
+    }
+
+    /// A message of the bandwidth phase.
+    fn message(&self, setup: &Setup) -> Gather {
+        match setup.size() {
+            size if size <= MAX_INLINE => Gather::Inline(vec![FILL; size]),
+            size => Gather::List(vec![self.source.sge(0..size)]),
+        }
+    }
+}
+
+/// What buffers hold. Not zero: untouched memory is one page of zeros for the processor's caches.
+const FILL: u8 = 0x5a;
+
+/// One end of all connections.
+struct Lanes {
+    setup: Setup,
+    rnic: Rnic,
+    cq: CompletionQueue,
+    list: Vec<Lane>,
+    polled: Vec<Completion>,
+    spin: Spin,
+}
+
+impl Lanes {
+    /// Idle connections with `receives` posted on each, and room for `sends`.
+    fn new(setup: &Setup, sends: usize, receives: usize) -> Result<Self, Failure> {
+        let rnic = Rnic::open()?;
+        let cq = rnic.create_cq(usize::from(setup.qps) * (sends + receives))?;
+        let pd = rnic.alloc_pd();
+        let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
+        let mut list = Vec::new();
+        for number in 0..setup.qps {
+            let source = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+            let target = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+            for region in [&source, &target] {
+                fill(region)?;
+            }
+            let receive = RecvWr::one(RECEIVE | u64::from(number), target.whole());
+            let lane = Lane { qp: pd.create_qp(&config)?, source, target, receive };
+            (0..receives).try_for_each(|_| lane.post_receive())?;
+            list.push(lane);
+        }
+        let (polled, spin) = (Vec::with_capacity(POLLED), Spin::default());
+        Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin })
+    }
+
+    fn places(&self) -> Vec<Places> {
+        self.list.iter().map(Lane::places).collect()
+    }
+
+    /// Takes completions, all of them successes, into `polled`; how many.
+    fn poll(&mut self) -> Result<usize, Failure> {
+        self.polled.clear();
+        let count = self.cq.poll(POLLED, &mut self.polled);
+        match self.polled.iter().find(|completion| completion.status != Status::Success) {
+            None => Ok(count),
+            Some(failed) => {
+                signals::check()?;
+                let lane = self.list.iter().find(|lane| lane.qp.num() == failed.qp).unwrap_or(&self.list[0]);
+                Err(ended(&self.rnic, &lane.qp, failed.status))
+            }
+        }
+    }
+
+    /// Nothing to do: spins, or sleeps for a while.
+    fn idle(&mut self) -> Result<(), Failure> {
+        signals::check()?;
+        match self.setup.wait {
+            Wait::Poll => self.spin.turn(),
+            Wait::Event => {
+                wait(&self.cq, signals::LOOK)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.list.iter().for_each(|lane| crate::endpoint::close(&lane.qp, &self.cq));
+    }
+}
+
+fn fill(region: &MemoryRegion) -> Result<(), Failure> {
+    let chunk = vec![FILL; region.len().min(1 << 20)];
+    for at in (0..region.len()).step_by(chunk.len()) {
+        region.write(at, &chunk[..chunk.len().min(region.len() - at)])?;
+    }
+    Ok(())
+}
+
+fn lane_of(wr_id: u64) -> usize {
+    (wr_id & 0xffff_ffff) as usize
+}
+
+fn kind_of(wr_id: u64) -> u64 {
+    wr_id >> 32 << 32
+}
+
+/// The mark of the next message. Never what buffers hold from the beginning.
+fn next_mark(mark: u8) -> u8 {
+    match mark.wrapping_add(1) {
+        FILL => FILL + 1,
+        next => next,
+    }
+}
+
+/// A Write of a marked message; asleep ends learn of it by a Send of one octet behind it.
+fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, wait: Wait) -> Vec<SendWr> {
+    let write = SendWr::new(SINGLE, Operation::Write { gather, remote }).unsignaled();
+    match wait {
+        Wait::Poll => vec![write],
+        Wait::Event => vec![write, SendWr::send_inline(SINGLE, &[mark]).unsignaled()],
+    }
+}

@@ -1,0 +1,310 @@
+//! The server: takes control connections and data connections, and runs a thread for each session.
+//!
+//! A client can do no more harm than to use up its own session: everything it asks for is bounded, and what fails or falls
+//! silent ends that session only.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
+use serde::{Deserialize, Serialize};
+
+use super::control::{Channel, Op, Phase, Places, Reply, Request, Setup, VERSION};
+use super::options::ServerArgs;
+use super::{cpu, rdma, tcp};
+use crate::failure::{Failure, Kind};
+use crate::out::{self, say};
+use crate::{addr, child, signals};
+
+/// Connections that are served at a time, sessions and others.
+const MAX_CONNECTIONS: usize = 256;
+
+/// How long a new connection may take to say what it is.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// How long a session may rest between slices, and wait for its data connections.
+const IDLE: Duration = Duration::from_secs(120);
+const ARRIVAL: Duration = Duration::from_secs(15);
+
+/// Longest slice that a client may ask for, and what it may take beyond what it asked for.
+const MAX_SLICE: Duration = Duration::from_secs(60);
+const SLACK: Duration = Duration::from_secs(30);
+
+/// What `--json` prints.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Listening {
+    pub(crate) listening: SocketAddr,
+    rdma: SocketAddr,
+}
+
+pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
+    if args.until_stdin_ends {
+        child::stop_with_stdin()?;
+    }
+    let server = Server::bind(args.bind, args.port)?;
+    let listening = server.listening();
+    if args.json {
+        out::json(listening);
+    } else {
+        say!("listening on {} (control and TCP) and {} (RDMA)", listening.listening, listening.rdma);
+    }
+    server.run()
+}
+
+pub(crate) struct Server {
+    control: TcpListener,
+    rdma: Listener,
+    listening: Listening,
+    shared: Arc<Shared>,
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Shared {
+    /// Sessions that wait for data connections.
+    waiting: Mutex<HashMap<u64, SyncSender<Arrival>>>,
+    connections: AtomicUsize,
+}
+
+/// A data connection, and its number.
+enum Arrival {
+    Rdma(u16, ConnectRequest),
+    Tcp(u16, TcpStream),
+}
+
+impl Server {
+    pub(crate) fn bind(bind: Option<IpAddr>, port: u16) -> Result<Self, Failure> {
+        let rdma_port = match port {
+            0 => 0,
+            port => {
+                port.checked_add(1).ok_or_else(|| Failure::usage("--port 65535 leaves no port for RDMA"))?
+            }
+        };
+        let control = addr::listen_on(bind, port, TcpListener::bind)?;
+        let failed = |error: std::io::Error| Failure::failed(format!("listening: {error}"));
+        control.set_nonblocking(true).map_err(failed)?;
+        let listening = control.local_addr().map_err(failed)?;
+        let rnic = Rnic::open()?;
+        let (rdma, rdma_addr) =
+            addr::rdma_listener(&rnic, Some(listening.ip()), rdma_port, &ConnectOptions::default())?;
+        let listening = Listening { listening, rdma: rdma_addr };
+        Ok(Server { control, rdma, listening, shared: Arc::default() })
+    }
+
+    pub(crate) fn listening(&self) -> &Listening {
+        &self.listening
+    }
+
+    /// Serves until the program shall stop.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Server { control, rdma, listening, shared } = self;
+        let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
+        let for_rdma = shared.clone();
+        let accepting = thread::spawn(move || accept_rdma(&rdma, &for_rdma));
+        while !signals::stopped() {
+            let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
+            // A poll that fails is one that has not slept.
+            let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
+            match control.accept() {
+                Ok((stream, peer)) => {
+                    shared.clone().take_in(stream, addr::plain(peer), listening.rdma.port());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) if is_shortage(&error) => {
+                    eprintln!("rddp: {error}; existing sessions go on");
+                    thread::sleep(signals::LOOK);
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        drop(accepting.join());
+        Ok(())
+    }
+}
+
+/// Out of descriptors or memory: others may give some back.
+fn is_shortage(error: &std::io::Error) -> bool {
+    use nix::errno::Errno::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    error
+        .raw_os_error()
+        .is_some_and(|code| [EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| *errno as i32 == code))
+}
+
+fn accept_rdma(listener: &Listener, shared: &Shared) {
+    while !signals::stopped() {
+        let request = match listener.accept(Some(signals::LOOK)) {
+            Ok(Some(request)) => request,
+            Ok(None) => continue,
+            Err(error) => {
+                eprintln!("rddp: accepting RDMA connections: {error}");
+                return;
+            }
+        };
+        let Some((session, lane)) = parse_private_data(request.private_data()) else {
+            tracing::info!("an RDMA connection that belongs to no rddp perf client");
+            let _ = request.reject(b"this is rddp perf: connect with rddp perf client");
+            continue;
+        };
+        shared.deliver(session, Arrival::Rdma(lane, request));
+    }
+}
+
+fn parse_private_data(octets: &[u8]) -> Option<(u64, u16)> {
+    let (session, lane) = octets.split_first_chunk()?;
+    Some((u64::from_be_bytes(*session), u16::from_be_bytes(lane.try_into().ok()?)))
+}
+
+impl Shared {
+    /// Hands a data connection to its session; one that nobody waits for is closed.
+    fn deliver(&self, session: u64, arrival: Arrival) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.get(&session).is_none_or(|mailbox| mailbox.try_send(arrival).is_err()) {
+            tracing::info!("a data connection that no session waits for");
+        }
+    }
+
+    /// Starts a thread for a new connection.
+    fn take_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, rdma_port: u16) {
+        if self.connections.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+            tracing::warn!(%peer, "refused: too many connections");
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        thread::spawn(move || {
+            match self.converse(stream, rdma_port) {
+                Ok(()) => tracing::info!(%peer, "session over"),
+                Err(failure) if failure.kind() == Kind::Interrupted => {}
+                Err(failure) => eprintln!("{peer}: {failure}"),
+            }
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    fn converse(&self, stream: TcpStream, rdma_port: u16) -> Result<(), Failure> {
+        let mut channel = Channel::new(stream)?;
+        match channel.receive(HELLO)? {
+            Request::Data { session, lane } => {
+                self.deliver(session, Arrival::Tcp(lane, channel.into_stream()));
+                Ok(())
+            }
+            Request::Begin { version, setup, places } => {
+                let served = self.serve(&mut channel, version, &setup, &places, rdma_port);
+                if let Err(failure) = &served {
+                    // It may be gone.
+                    let _ = channel.send(&Reply::Refused { reason: failure.to_string() });
+                }
+                served
+            }
+            Request::Run { .. } => Err(Failure::peer("a slice before there is a session")),
+        }
+    }
+
+    fn serve(
+        &self,
+        channel: &mut Channel,
+        version: u32,
+        setup: &Setup,
+        theirs: &[Places],
+        rdma_port: u16,
+    ) -> Result<(), Failure> {
+        if version != VERSION {
+            return Err(Failure::peer(format!("the client speaks version {version}, this server {VERSION}")));
+        }
+        setup.check().map_err(Failure::peer)?;
+        tracing::info!(?setup, "session");
+        let (session, mailbox) = self.announce(usize::from(setup.qps))?;
+        let ready = channel.send(&Reply::Ready { session, rdma_port });
+        let engine = ready.and_then(|()| Engine::connect(setup, theirs, &mailbox));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        let mut engine = engine?;
+        channel.send(&Reply::Connected { places: engine.places() })?;
+        while let Some(request) = channel.receive_or_end(IDLE)? {
+            let Request::Run { phase, millis } = request else {
+                return Err(Failure::peer("the client is out of step"));
+            };
+            channel.send(&Reply::Go)?;
+            let before = cpu::seconds();
+            engine.serve(phase, Instant::now() + Duration::from_millis(millis).min(MAX_SLICE) + SLACK)?;
+            channel.send(&Reply::Done { cpu_s: cpu::seconds() - before })?;
+        }
+        engine.close();
+        Ok(())
+    }
+
+    /// A session that waits for data connections.
+    fn announce(&self, lanes: usize) -> Result<(u64, Receiver<Arrival>), Failure> {
+        // Nobody but the client shall be able to name it.
+        let mut number = [0; 8];
+        let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut number));
+        random.map_err(|error| Failure::failed(format!("/dev/urandom: {error}")))?;
+        let (session, (sender, mailbox)) = (u64::from_ne_bytes(number), sync_channel(lanes));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(session, sender);
+        Ok((session, mailbox))
+    }
+}
+
+enum Engine {
+    Rdma(Box<rdma::Passive>),
+    Tcp(tcp::Passive),
+}
+
+impl Engine {
+    /// Waits for the data connections.
+    fn connect(setup: &Setup, theirs: &[Places], mailbox: &Receiver<Arrival>) -> Result<Self, Failure> {
+        let deadline = Instant::now() + ARRIVAL;
+        let next = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            mailbox
+                .recv_timeout(left)
+                .map_err(|_| Failure::peer("the client's data connections have not come"))
+        };
+        let wrong = || Failure::peer("a data connection of another kind than was announced");
+        if setup.op != Op::Tcp {
+            let passive = rdma::Passive::new(setup, theirs)?;
+            for _ in 0..setup.qps {
+                let Arrival::Rdma(lane, request) = next()? else { return Err(wrong()) };
+                passive.accept(lane, request)?;
+            }
+            return Ok(Engine::Rdma(Box::new(passive)));
+        }
+        let mut list = Vec::new();
+        for _ in 0..setup.qps {
+            let Arrival::Tcp(lane, stream) = next()? else { return Err(wrong()) };
+            list.push((lane, stream));
+        }
+        list.sort_by_key(|(lane, _)| *lane);
+        let list = list.into_iter().map(|(_, stream)| stream).collect();
+        Ok(Engine::Tcp(tcp::Passive::new(setup, list)?))
+    }
+
+    fn places(&self) -> Vec<Places> {
+        match self {
+            Engine::Rdma(passive) => passive.places(),
+            Engine::Tcp(_) => Vec::new(),
+        }
+    }
+
+    fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
+        match self {
+            Engine::Rdma(passive) => passive.serve(phase, deadline),
+            Engine::Tcp(passive) => passive.serve(phase, deadline),
+        }
+    }
+
+    fn close(&self) {
+        if let Engine::Rdma(passive) = self {
+            passive.close();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The plain TCP sockets to measure beside: the same messages, the same batches, the same ways to wait.
+//!
+//! A message is octets and nothing else; its last octet says whether it is the last of the slice. An end that sleeps with
+//! one socket uses it blocking; with several it sleeps in poll(2); an end that spins uses non-blocking sockets.
+
+mod active;
+mod passive;
+
+pub(super) use self::active::Active;
+pub(super) use self::passive::Passive;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+use super::control::{Setup, Wait};
+use super::spin::Spin;
+use crate::failure::Failure;
+use crate::signals;
+
+/// The last octet of a message: more follow in this slice, or none.
+const MORE: u8 = 0x5a;
+const LAST: u8 = 0xa5;
+
+/// Octets that one call receives at most, of messages that are shorter.
+const CHUNK: usize = 256 * 1024;
+
+/// One end of all connections.
+struct Sockets {
+    setup: Setup,
+    list: Vec<TcpStream>,
+    spin: Spin,
+}
+
+impl Sockets {
+    fn new(setup: &Setup, list: Vec<TcpStream>) -> Result<Self, Failure> {
+        for socket in &list {
+            set_up(socket, blocks(setup)).map_err(|error| lost(&error))?;
+        }
+        Ok(Sockets { setup: setup.clone(), list, spin: Spin::default() })
+    }
+
+    /// Nothing to do: spins, or sleeps until a socket is ready for `flags`, or for a while.
+    fn idle(&mut self, flags: PollFlags) -> Result<(), Failure> {
+        signals::check()?;
+        if self.setup.wait == Wait::Poll {
+            self.spin.turn();
+        } else if !blocks(&self.setup) {
+            let mut fds: Vec<_> = self.list.iter().map(|socket| PollFd::new(socket.as_fd(), flags)).collect();
+            // A poll that fails is one that has not slept.
+            let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
+        }
+        Ok(())
+    }
+}
+
+fn blocks(setup: &Setup) -> bool {
+    setup.wait == Wait::Event && setup.qps == 1
+}
+
+fn set_up(socket: &TcpStream, blocking: bool) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_nonblocking(!blocking)?;
+    // A blocking call that has waited this long comes back, as if there were nothing.
+    let patience = Some(Duration::from_millis(100));
+    socket.set_read_timeout(patience)?;
+    socket.set_write_timeout(patience)
+}
+
+/// Octets moved by a call; 0 when it would have to wait.
+fn moved(result: io::Result<usize>) -> Result<usize, Failure> {
+    match result {
+        Ok(0) => Err(Failure::peer("the other end closed a data connection")),
+        Ok(count) => Ok(count),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(0)
+        }
+        Err(error) => Err(lost(&error)),
+    }
+}
+
+fn receive(mut socket: &TcpStream, octets: &mut [u8]) -> Result<usize, Failure> {
+    moved(socket.read(octets))
+}
+
+fn send(mut socket: &TcpStream, octets: &[u8]) -> Result<usize, Failure> {
+    moved(socket.write(octets))
+}
+
+fn send_vectored(mut socket: &TcpStream, list: &[io::IoSlice<'_>]) -> Result<usize, Failure> {
+    moved(socket.write_vectored(list))
+}
+
+fn lost(error: &io::Error) -> Failure {
+    Failure::peer(format!("a data connection: {error}"))
+}
