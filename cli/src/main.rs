@@ -2,16 +2,22 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `demo` | everything once, every octet compared |
+//! | `perf` | measuring, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
+//! | `child` | the second process where both ends are here |
 //! | `endpoint` | one connection and what it needs |
 //! | `failure` | causes, remedies, exit codes |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
 
 mod addr;
+mod child;
+mod demo;
 mod endpoint;
 mod failure;
 mod out;
+mod perf;
 mod ping;
 mod signals;
 mod units;
@@ -26,6 +32,8 @@ use crate::failure::{EXIT_CODES, Failure, Kind};
 
 const EXAMPLES: &str = "\
 Examples:
+  rddp demo                           begin here: what RDMA does, checked and measured
+  rddp perf local                     RDMA operations beside plain TCP, both ends here
   rddp ping --server                  answer pings: of rddp ping, or of rping on an RDMA device
   rddp ping 192.0.2.1                 and ask for them
 
@@ -46,6 +54,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::DemoArgs),
+    /// The second process of the demo
+    #[command(hide = true)]
+    DemoPassive,
+    Perf(perf::PerfArgs),
     Ping(ping::PingArgs),
 }
 
@@ -61,6 +74,9 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Demo(args) => demo::run(args),
+        Command::DemoPassive => demo::passive(),
+        Command::Perf(args) => perf::run(args),
         Command::Ping(args) => ping::run(args),
     }
 }

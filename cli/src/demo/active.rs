@@ -1,0 +1,142 @@
+//! The process that asks: its connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rddp_rnic::{Access, Completed, Completion, ConnectOptions, MemoryRegion, RecvWr, Rnic, SendWr};
+
+use super::script::{Answer, Ask, GUARD, MAX, Place, REGION, TALK, Which, difference, pattern};
+use crate::endpoint::{Agreed, Endpoint};
+use crate::failure::Failure;
+
+/// How long the passive process may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const SEND: u64 = 1;
+pub(super) const REQUEST: u64 = 2;
+const RECEIVE: u64 = 3;
+
+/// The passive process's memory.
+pub(super) struct Memory {
+    pub(super) target: Place,
+    pub(super) source: Place,
+    pub(super) word: Place,
+    pub(super) lent: Vec<Place>,
+}
+
+pub(super) struct Active {
+    pub(super) end: Endpoint,
+    pub(super) agreed: Agreed,
+    pub(super) memory: Memory,
+    /// Octets leave from here.
+    pub(super) source: MemoryRegion,
+    /// And are read to here.
+    pub(super) sink: MemoryRegion,
+    talk: MemoryRegion,
+    seed: u64,
+    compared: u64,
+}
+
+impl Active {
+    pub(super) fn connect(addr: SocketAddr, markers: bool) -> Result<Self, Failure> {
+        let end = Endpoint::new(&Rnic::open()?)?;
+        let talk = end.pd.allocate(TALK, Access::LOCAL_WRITE)?;
+        let listen = RecvWr::one(RECEIVE, talk.whole());
+        end.qp.post_recv(listen)?;
+        let options =
+            ConnectOptions { markers, private_data: vec![u8::from(markers)], ..ConnectOptions::default() };
+        let connected = end.connect(addr, &options, "the passive process")?;
+        let agreed = Agreed::from(&connected.negotiated);
+        let Answer::Memory { target, source, word, lent } = answer(&end, &talk)? else {
+            return Err(Failure::peer("the passive process tells nothing of its memory"));
+        };
+        let memory = Memory { target, source, word, lent };
+        let source = end.pd.allocate(MAX, Access::LOCAL_WRITE)?;
+        let sink = end.pd.allocate(REGION, Access::LOCAL_WRITE)?;
+        Ok(Active { end, agreed, memory, source, sink, talk, seed: 0, compared: 0 })
+    }
+
+    pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
+        let text = serde_json::to_vec(ask).map_err(|error| Failure::failed(error.to_string()))?;
+        self.end.post(&SendWr::send_inline(SEND, &text).unsignaled())?;
+        match answer(&self.end, &self.talk)? {
+            Answer::Differs { how } => Err(Failure::mismatch(how)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Octets that no message before had, in the source region.
+    pub(super) fn fresh(&mut self, len: usize) -> Result<u64, Failure> {
+        self.seed += 1;
+        self.source.write(0, &pattern(self.seed, len))?;
+        Ok(self.seed)
+    }
+
+    /// Posts a request and waits for its completion.
+    pub(super) fn complete(&self, wr: &SendWr) -> Result<Completion, Failure> {
+        self.end.post(wr)?;
+        let completion = self.end.next(PATIENCE)?;
+        if completion.wr_id != wr.wr_id {
+            return Err(Failure::mismatch(format!("another request completed: {completion:?}")));
+        }
+        Ok(completion)
+    }
+
+    /// Sends a message that the passive process expects; what it says of its arrival.
+    pub(super) fn deliver(&mut self, wr: &SendWr, len: usize, seed: u64) -> Result<Answer, Failure> {
+        expect(self.ask(&Ask::Expect { len, seed })?, |answer| matches!(answer, Answer::Ready))?;
+        self.complete(wr)?;
+        self.compared += len as u64;
+        match answer(&self.end, &self.talk)? {
+            Answer::Differs { how } => Err(Failure::mismatch(how)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Writes `len` octets, and has the whole region compared.
+    pub(super) fn write(&mut self, which: Which, at: usize, len: usize) -> Result<(), Failure> {
+        let place = match which {
+            Which::Target => self.memory.target,
+            Which::Lent(number) => self.memory.lent[number],
+        };
+        let seed = self.fresh(len)?;
+        self.complete(&SendWr::write(REQUEST, self.source.sge(0..len), place.at(at)))?;
+        expect(self.ask(&Ask::Written { which, at, len, seed })?, |answer| matches!(answer, Answer::Same))?;
+        self.compared += REGION as u64;
+        Ok(())
+    }
+
+    /// Compares the sink: `want` at `at`, the guard elsewhere.
+    pub(super) fn compare_sink(&mut self, at: usize, want: &[u8]) -> Result<(), Failure> {
+        let mut all = vec![GUARD; REGION];
+        all[at..at + want.len()].copy_from_slice(want);
+        self.compared += REGION as u64;
+        difference(&all, &self.sink.read(0, REGION)?).map_or(Ok(()), |how| Err(Failure::mismatch(how)))
+    }
+
+    /// Octets compared so far, by both processes.
+    pub(super) fn compared(&self) -> u64 {
+        self.compared
+    }
+}
+
+/// What the passive process says next. The receive for what it says then is posted first.
+fn answer(end: &Endpoint, talk: &MemoryRegion) -> Result<Answer, Failure> {
+    let received = end.next(PATIENCE)?;
+    if received.completed != Completed::Receive {
+        return Err(Failure::mismatch(format!("a completion that nobody waits for: {received:?}")));
+    }
+    let octets = talk.read(0, received.byte_len as usize)?;
+    end.qp.post_recv(RecvWr::one(RECEIVE, talk.whole()))?;
+    serde_json::from_slice(&octets)
+        .map_err(|_| Failure::peer("the passive process answers nothing that makes sense"))
+}
+
+/// An answer of the right kind.
+pub(super) fn expect(answer: Answer, right: impl FnOnce(&Answer) -> bool) -> Result<Answer, Failure> {
+    if right(&answer) {
+        Ok(answer)
+    } else {
+        Err(Failure::mismatch(format!("the passive process says {answer:?}")))
+    }
+}

@@ -1,0 +1,187 @@
+//! Each thing that is tried, and what has to come of it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{Gather, Operation, QpState, SendWr, TerminateCode};
+
+use super::active::{Active, REQUEST, expect};
+use super::script::{Answer, Ask, GUARD, MAX, READ_SEED, REGION, WORD_AT, Which, pattern};
+use crate::endpoint::Agreed;
+use crate::failure::{Failure, Kind};
+
+/// Octets of messages: none, one, a few; one FPDU and many.
+const SIZES: [usize; 6] = [0, 1, 64, 4096, 65_536, MAX];
+
+/// How long the end of a connection may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Check = fn(&mut Active) -> Result<(), Failure>;
+
+/// In this order; the last ends the connection.
+const ALL: [(&str, Check); 8] = [
+    ("Send, and with Solicited Event: 0 octets to 1 MiB", sends),
+    ("Immediate Data: 8 octets in the completion", immediate),
+    ("RDMA Write: 0 octets to 1 MiB, nothing beside it", writes),
+    ("RDMA Read: 0 octets to 1 MiB, nothing beside it", reads),
+    ("FetchAdd, CmpSwap: originals, values, masks", atomics),
+    ("Send with Invalidate: the region is revoked", |active| invalidate(active, 0)),
+    ("... with Solicited Event: another one is", |active| invalidate(active, 1)),
+    ("Write to a revoked region: refused by a Terminate", revoked),
+];
+
+/// How one connection fared.
+pub(super) struct Checks {
+    pub(super) agreed: Agreed,
+    /// Each check's name, and why it failed if it did.
+    pub(super) list: Vec<(&'static str, Option<String>)>,
+    /// Octets that were compared.
+    pub(super) compared: u64,
+}
+
+impl Checks {
+    pub(super) fn passed(&self) -> bool {
+        self.list.iter().all(|(_, failure)| failure.is_none())
+    }
+}
+
+/// All checks on one connection.
+pub(super) fn run(addr: SocketAddr, markers: bool) -> Result<Checks, Failure> {
+    let mut active = Active::connect(addr, markers)?;
+    let agreed = active.agreed.clone();
+    let as_asked = agreed.crc && (agreed.markers_sent, agreed.markers_received) == (markers, markers);
+    let mut list =
+        vec![("Connect: MPA startup, as asked for", (!as_asked).then(|| format!("agreed on: {agreed}")))];
+    let mut over = None;
+    for (name, check) in ALL {
+        if over.is_none() {
+            over = check(&mut active).err();
+        }
+        match &over {
+            Some(failure) if failure.kind() == Kind::Interrupted => return Err(failure.clone()),
+            Some(failure) => list.push((name, Some(failure.to_string()))),
+            None => list.push((name, None)),
+        }
+    }
+    Ok(Checks { agreed, list, compared: active.compared() })
+}
+
+fn sends(active: &mut Active) -> Result<(), Failure> {
+    for solicited in [false, true] {
+        for len in SIZES {
+            let seed = active.fresh(len)?;
+            // In two pieces: a gather list.
+            let list = vec![active.source.sge(0..len / 3), active.source.sge(len / 3..len)];
+            let mut wr = SendWr::send(REQUEST, Gather::List(list));
+            wr.solicited = solicited;
+            let arrived = active.deliver(&wr, len, seed)?;
+            arrived_as(&arrived, len, solicited, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn arrived_as(
+    arrived: &Answer,
+    len: usize,
+    solicited: bool,
+    invalidated: Option<u32>,
+) -> Result<(), Failure> {
+    match arrived {
+        Answer::Arrived { len: l, solicited: s, invalidated: i, immediate: None }
+            if (*l, *s, *i) == (len, solicited, invalidated) =>
+        {
+            Ok(())
+        }
+        other => Err(Failure::mismatch(format!("{len} octets arrived as {other:?}"))),
+    }
+}
+
+fn immediate(active: &mut Active) -> Result<(), Failure> {
+    let data = *b"8 octets";
+    let arrived = active.deliver(&SendWr::immediate(REQUEST, data), 8, 0)?;
+    expect(arrived, |arrived| matches!(arrived, Answer::Arrived { immediate: Some(got), .. } if *got == data))
+        .map(drop)
+}
+
+fn writes(active: &mut Active) -> Result<(), Failure> {
+    SIZES.into_iter().enumerate().try_for_each(|(number, len)| active.write(Which::Target, number * 7, len))
+}
+
+fn reads(active: &mut Active) -> Result<(), Failure> {
+    let source = pattern(READ_SEED, MAX);
+    for (number, len) in SIZES.into_iter().enumerate() {
+        let (at, from) = (number * 5, (MAX - len).min(number * 3));
+        active.sink.write(0, &vec![GUARD; REGION])?;
+        let wr = SendWr::read(REQUEST, active.sink.sge(at..at + len), active.memory.source.at(from));
+        let done = active.complete(&wr)?;
+        if done.byte_len as usize != len {
+            return Err(Failure::mismatch(format!("a Read of {len} octets reports {}", done.byte_len)));
+        }
+        active.compare_sink(at, &source[from..from + len])?;
+    }
+    Ok(())
+}
+
+fn atomics(active: &mut Active) -> Result<(), Failure> {
+    let (sink, remote) = (active.sink.sge(0..8), active.memory.word.at(WORD_AT));
+    let masked = |compare, compare_mask, swap, swap_mask| {
+        SendWr::new(REQUEST, Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask })
+    };
+    let steps = [
+        (SendWr::fetch_add(REQUEST, sink, remote, 1000), 0, 1000),
+        (SendWr::fetch_add(REQUEST, sink, remote, u64::MAX), 1000, 999),
+        (SendWr::cmp_swap(REQUEST, sink, remote, 999, 7), 999, 7),
+        (SendWr::cmp_swap(REQUEST, sink, remote, 999, 8), 7, 7),
+        (masked(0, 0, 0xff00, 0xff00), 7, 0xff07),
+        (masked(0x0007, 0x00ff, 0x00ee, 0x00ff), 0xff07, 0xffee),
+    ];
+    for (wr, original, value) in steps {
+        active.sink.write(0, &vec![GUARD; REGION])?;
+        active.complete(&wr)?;
+        active.compare_sink(0, &u64::to_ne_bytes(original))?;
+        let word = active.ask(&Ask::Word)?;
+        expect(word, |word| matches!(word, Answer::Word { value: got } if *got == value))?;
+    }
+    Ok(())
+}
+
+fn invalidate(active: &mut Active, number: usize) -> Result<(), Failure> {
+    let which = Which::Lent(number);
+    let valid = |active: &Active, want: bool| {
+        expect(
+            active.ask(&Ask::IsValid { which })?,
+            |answer| matches!(answer, Answer::Valid { valid } if *valid == want),
+        )
+    };
+    valid(active, true)?;
+    active.write(which, 32, 4096)?;
+    let (stag, len) = (active.memory.lent[number].stag(), 100);
+    let seed = active.fresh(len)?;
+    let mut wr = SendWr::send_invalidate(REQUEST, active.source.sge(0..len), stag);
+    wr.solicited = number == 1;
+    let arrived = active.deliver(&wr, len, seed)?;
+    arrived_as(&arrived, len, number == 1, Some(stag.0))?;
+    valid(active, false).map(drop)
+}
+
+/// RFC 5041 §7.1: the peer names the fault in a Terminate. That no octet was written, the passive process finds.
+fn revoked(active: &mut Active) -> Result<(), Failure> {
+    active.fresh(64)?;
+    let place = active.memory.lent[0].at(0);
+    active.end.post(&SendWr::write(REQUEST, active.source.sge(0..64), place).unsignaled())?;
+    let deadline = Instant::now() + PATIENCE;
+    while active.end.qp.state() == QpState::ReadyToSend && Instant::now() < deadline {
+        // The connection ends: the receive for an answer is flushed.
+        if let Err(failure) = active.end.try_next(Duration::from_millis(50))
+            && failure.kind() == Kind::Interrupted
+        {
+            return Err(failure);
+        }
+    }
+    match active.end.qp.terminate_received() {
+        Some(terminate) if terminate.code == TerminateCode::TAGGED_INVALID_STAG => Ok(()),
+        Some(terminate) => Err(Failure::mismatch(format!("it was refused with {}", terminate.code))),
+        None => Err(Failure::mismatch("no Terminate came")),
+    }
+}

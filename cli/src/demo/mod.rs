@@ -1,0 +1,111 @@
+//! `rddp demo`: two processes do everything that RDMA can over loopback, compare every octet, and measure.
+//!
+//! | file | what |
+//! |---|---|
+//! | `script` | what the two processes say to each other, and the octets they use |
+//! | `active`, `checks` | the process that asks: the connection, and each check |
+//! | `passive` | the process that answers and looks at its own memory |
+//! | `report` | the tables |
+
+mod active;
+mod checks;
+mod passive;
+mod report;
+mod script;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use self::checks::Checks;
+use crate::child::Child;
+use crate::failure::{EXIT_CODES, Failure};
+use crate::perf::{self, Op, Options, Outcome, Setup, Wait};
+
+const EXAMPLES: &str = "\
+What it does:
+  1. starts a second process, connects over loopback, and does every kind of Send, RDMA Writes and Reads of up to
+     1 MiB, atomics, and invalidation; each process compares every octet of its memory with what it should be
+  2. does the same with MPA's markers both ways
+  3. measures Writes and Sends beside a plain TCP socket, in short slices by turns
+
+Examples:
+  rddp demo
+  rddp demo --json | jq .passed";
+
+/// Two processes do RDMA over loopback, every octet compared, and measure it
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows more")]
+pub(crate) struct DemoArgs {
+    /// Print what was found as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Only check, do not measure
+    #[arg(long)]
+    no_measure: bool,
+}
+
+/// Where the passive process listens.
+#[derive(Debug, Serialize, Deserialize)]
+struct Listening {
+    demo: SocketAddr,
+    perf: SocketAddr,
+}
+
+/// For each operation and size that is measured.
+const MEASURE: Duration = Duration::from_millis(1200);
+
+/// Octets of a message where latency counts, and where bandwidth does.
+const SMALL: u32 = 64;
+const LARGE: u32 = 1 << 20;
+
+pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let (mut child, listening): (Child, Listening) = Child::start(&["demo-passive"])?;
+    report::begin(args.json, listening.demo);
+    let with_crc = checks::run(listening.demo, false)?;
+    let with_markers = checks::run(listening.demo, true)?;
+    let columns = [with_crc, with_markers];
+    report::checks(args.json, &columns);
+    let measured = if args.no_measure || !columns.iter().all(Checks::passed) {
+        Ok(Vec::new())
+    } else {
+        report::measuring(args.json);
+        measure(listening.perf)
+    };
+    // What the passive process has to complain about, it says by its exit code.
+    let untouched = child.end().is_some_and(|status| status.success());
+    let outcomes = measured?;
+    report::end(args.json, &columns, untouched, &outcomes);
+    verdict(&columns, untouched)
+}
+
+fn verdict(columns: &[Checks], untouched: bool) -> Result<(), Failure> {
+    if !columns.iter().all(Checks::passed) {
+        return Err(Failure::mismatch("not all of it came out right; the table says what did not"));
+    }
+    if !untouched {
+        return Err(Failure::mismatch("memory was written to after it had been revoked"));
+    }
+    Ok(())
+}
+
+fn measure(addr: SocketAddr) -> Result<Vec<Outcome>, Failure> {
+    // With one processor, an end that spins keeps the other from running.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let wait = if processors > 1 { Wait::Poll } else { Wait::Event };
+    let options = Options {
+        ops: vec![Op::Tcp, Op::Write, Op::Send],
+        sizes: vec![SMALL, LARGE],
+        duration: MEASURE,
+        setup: Setup { wait, ..Setup::default() },
+    };
+    perf::measure(addr, &options, &mut |_| {})
+}
+
+/// The second process.
+pub(crate) fn passive() -> Result<(), Failure> {
+    passive::run()
+}

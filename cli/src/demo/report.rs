@@ -1,0 +1,104 @@
+//! What the demo prints.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::checks::Checks;
+use super::{LARGE, SMALL};
+use crate::out::{self, Table, say};
+use crate::perf::{Op, Outcome};
+use crate::units;
+
+pub(super) fn begin(json: bool, addr: SocketAddr) {
+    if !json {
+        say!("Two processes on this host do RDMA over TCP, by way of {addr}.");
+        say!();
+    }
+}
+
+/// One row for each check, one column for each connection.
+pub(super) fn checks(json: bool, columns: &[Checks; 2]) {
+    if json {
+        return;
+    }
+    let [crc, markers] = columns;
+    let verdict = |failure: &Option<String>| if failure.is_none() { "ok" } else { "FAILED" };
+    let mut table = Table::default();
+    table.row(["Every octet compared with what it should be", "CRC", "CRC, markers"]);
+    for ((name, with_crc), (_, with_markers)) in crc.list.iter().zip(&markers.list) {
+        table.row([*name, verdict(with_crc), verdict(with_markers)]);
+    }
+    table.print();
+    for (setting, column) in ["CRC", "CRC, markers"].iter().zip(columns) {
+        if let Some((name, Some(failure))) = column.list.iter().find(|(_, failure)| failure.is_some()) {
+            say!("FAILED ({setting}) {name}: {failure}");
+        }
+    }
+    let compared = columns.iter().map(|column| column.compared).sum();
+    say!("{}; {} of memory compared.", crc.agreed, units::about(compared));
+    say!();
+}
+
+pub(super) fn measuring(json: bool) {
+    if !json {
+        say!("Beside a plain TCP socket, by turns (some seconds):");
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Found<'a> {
+    passed: bool,
+    checks: Vec<Row<'a>>,
+    octets_compared: u64,
+    results: &'a [Outcome],
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    markers: bool,
+    passed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+}
+
+pub(super) fn end(json: bool, columns: &[Checks; 2], untouched: bool, outcomes: &[Outcome]) {
+    if !json {
+        measured(outcomes);
+        return;
+    }
+    let rows = [false, true].into_iter().zip(columns).flat_map(|(markers, column)| {
+        column.list.iter().map(move |(name, why)| Row {
+            name,
+            markers,
+            passed: why.is_none(),
+            why: why.as_deref(),
+        })
+    });
+    out::json(&Found {
+        passed: untouched && columns.iter().all(Checks::passed),
+        checks: rows.collect(),
+        octets_compared: columns.iter().map(|column| column.compared).sum(),
+        results: outcomes,
+    });
+}
+
+fn measured(outcomes: &[Outcome]) {
+    if outcomes.is_empty() {
+        return;
+    }
+    let of = |op: Op, size: u32| outcomes.iter().find(|outcome| outcome.op == op && outcome.size == size);
+    say!("{:<12}{:>22}{:>34}", "", "messages of 1 MiB", "64 octets, half a round trip");
+    say!("{:<12}{:>12}{:>10}{:>22}{:>12}", "", "MB/s", "x TCP", "median us", "p99 us");
+    for (op, name) in [(Op::Tcp, "TCP socket"), (Op::Write, "RDMA Write"), (Op::Send, "RDMA Send")] {
+        if let (Some(large), Some(small)) = (of(op, LARGE), of(op, SMALL)) {
+            let (rate, times) = (large.bytes_per_s / 1e6, large.times_tcp.unwrap_or_default());
+            say!("{name:<12}{rate:>12.0}{times:>10.2}{:>22.1}{:>12.1}", small.lat_us.p50, small.lat_us.p99);
+        }
+    }
+    if cfg!(debug_assertions) {
+        say!("This is a debug build: what cargo run --release measures counts.");
+    }
+}

@@ -1,0 +1,161 @@
+//! What the two processes say to each other, in JSON in small Sends, and the octets they use.
+
+use rddp_rnic::{MemoryRegion, Remote, Stag};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Octets of the longest message.
+pub(super) const MAX: usize = 1 << 20;
+
+/// Octets of a question or an answer.
+pub(super) const TALK: usize = 1024;
+
+/// Octets of each region, so that something is left on both sides of the longest message.
+pub(super) const REGION: usize = MAX + 64;
+
+/// What regions hold where nothing was written.
+pub(super) const GUARD: u8 = 0xee;
+
+/// Where the word for atomics is in its region.
+pub(super) const WORD_AT: usize = 8;
+pub(super) const WORD_REGION: usize = 64;
+
+/// The seed of what the passive process lets be read.
+pub(super) const READ_SEED: u64 = 77;
+
+/// Regions of the passive process that are written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Which {
+    Target,
+    /// To be invalidated by a Send.
+    Lent(usize),
+}
+
+/// Active to passive.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ask {
+    /// A message of so many octets comes next: compare it.
+    Expect { len: usize, seed: u64 },
+    /// A Write should have put exactly that there, and nothing beside it: compare all, then wipe it.
+    Written { which: Which, at: usize, len: usize, seed: u64 },
+    /// What is in the word?
+    Word,
+    /// Is the region's STag valid?
+    IsValid { which: Which },
+}
+
+/// Passive to active.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// Its memory; the first thing it says.
+    Memory {
+        target: Place,
+        source: Place,
+        word: Place,
+        lent: Vec<Place>,
+    },
+    /// The message may come.
+    Ready,
+    /// It has.
+    Arrived {
+        len: usize,
+        solicited: bool,
+        invalidated: Option<u32>,
+        immediate: Option<[u8; 8]>,
+    },
+    /// All is as it should be.
+    Same,
+    /// Octets are not what they should be.
+    Differs {
+        how: String,
+    },
+    Word {
+        value: u64,
+    },
+    Valid {
+        valid: bool,
+    },
+}
+
+/// Memory, as the peer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    stag: u32,
+    to: u64,
+}
+
+impl Place {
+    pub(super) fn of(region: &MemoryRegion) -> Self {
+        let Remote { stag, to } = region.remote(0);
+        Place { stag: stag.0, to }
+    }
+
+    pub(super) fn stag(self) -> Stag {
+        Stag(self.stag)
+    }
+
+    pub(super) fn at(self, offset: usize) -> Remote {
+        Remote { stag: self.stag(), to: self.to.wrapping_add(offset as u64) }
+    }
+}
+
+/// Octets that show where they belong, and to which message.
+pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| ((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+/// Compares `len` octets of `region` from `at` on with the pattern, and all others with the guard.
+pub(super) fn compare(
+    region: &MemoryRegion,
+    at: usize,
+    len: usize,
+    seed: u64,
+) -> Result<Option<String>, Failure> {
+    let mut want = vec![GUARD; region.len()];
+    let fits = at.checked_add(len).and_then(|end| want.get_mut(at..end));
+    let Some(written) = fits else { return Ok(Some("that is beyond the region".into())) };
+    written.copy_from_slice(&pattern(seed, len));
+    Ok(difference(&want, &region.read(0, region.len())?))
+}
+
+/// Where two buffers differ first.
+pub(super) fn difference(want: &[u8], got: &[u8]) -> Option<String> {
+    if want == got {
+        return None;
+    }
+    let at = want.iter().zip(got).position(|(want, got)| want != got);
+    Some(match at {
+        Some(at) => format!("octet {at} is {:#04x}, not {:#04x}", got[at], want[at]),
+        None => format!("{} octets, not {}", got.len(), want.len()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_found_where_it_is() {
+        let octets = pattern(1, 100);
+        assert_eq!(difference(&octets, &octets), None);
+        let mut other = octets.clone();
+        other[57] ^= 1;
+        assert!(difference(&octets, &other).unwrap().starts_with("octet 57 is "));
+        assert_eq!(difference(&octets, &octets[..99]).unwrap(), "99 octets, not 100");
+    }
+
+    #[test]
+    fn messages_of_different_seeds_are_different_throughout() {
+        let (one, other) = (pattern(1, 4096), pattern(2, 4096));
+        assert!(one.iter().zip(&other).filter(|(one, other)| one == other).count() < 64);
+    }
+
+    /// Everything that is said fits into the receives for it, and goes inline.
+    #[test]
+    fn talk_is_short() {
+        let place = Place { stag: u32::MAX, to: u64::MAX };
+        let memory = Answer::Memory { target: place, source: place, word: place, lent: vec![place; 2] };
+        assert!(serde_json::to_vec(&memory).unwrap().len() <= rddp_rnic::MAX_INLINE);
+    }
+}
