@@ -185,7 +185,7 @@ static void check_receives(struct link *link, const struct fault *fault, bool ta
 
 static void check_terminate(const struct link *link)
 {
-	int wanted = link->options->terminate, code = received_terminate(2000);
+	int wanted = link->options->terminate, code = received_terminate(link->options->rfc_order, 2000);
 
 	if (code < 0)
 		fail("no Terminate was received");

@@ -145,6 +145,7 @@ pair() {
     wanted "host $role: $scenario${keys:+ [$keys]}" || return
     local host_program=$peer verbs_peer=/share/verbs-peer
     [ -z "$inside" ] || host=guest host_program=$verbs_peer
+    [[ -n $inside || $scenario != fault* ]] || keys+=" order=rfc"
     if [ "$role" = active ]; then
         both guest "$verbs_peer passive ${guest_address:-10.77.0.2} $port $scenario $keys" \
             $host "$host_program active ${guest_address:-10.77.0.2} $port $scenario $keys" "${seconds:-60}"
@@ -166,7 +167,7 @@ ping() {
     elif [ "$role" = active ]; then
         both guest "$server 10.77.0.2" host "$rddp ping 10.77.0.2 --port $port --count $count --size $size" 40
     else
-        both host "$rddp ping --server --port $port --count $count" guest "$client 10.77.0.1" 40
+        both host "$rddp ping --server --port $port --count 1" guest "$client 10.77.0.1" 40
     fi
 }
 

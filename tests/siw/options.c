@@ -79,6 +79,8 @@ static void parse_key(struct options *options, const char *key, char *value)
 	}
 	if (!strcmp(key, "seed"))
 		options->seed = number(value);
+	else if (!strcmp(key, "order"))
+		options->rfc_order = !strcmp(value, "rfc");
 	else if (!strcmp(key, "terminate"))
 		options->terminate = number(value);
 	else if (!strcmp(key, "private"))

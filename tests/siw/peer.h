@@ -32,6 +32,7 @@ struct options {
 
 	const char *kind;
 	int terminate; /* -1: not given */
+	bool rfc_order; /* of the peer's Terminates */
 };
 
 /* options.c */
@@ -113,7 +114,7 @@ void close_connection(struct link *link, bool we_close);
 
 /* terminate.c: what siw tells the kernel's log */
 void watch_terminates(void);
-int received_terminate(int milliseconds);
+int received_terminate(bool rfc_order, int milliseconds);
 
 /* fault.c */
 void run_fault(struct link *link);

@@ -18,8 +18,11 @@ void watch_terminates(void)
 	lseek(log_file, 0, SEEK_END);
 }
 
-/* received_terminate: the code, as 0xLECC, of the first Terminate since; -1 when none came in that time. */
-int received_terminate(int milliseconds)
+/*
+ * received_terminate: the code, as 0xLECC, of the first Terminate since; -1 when none came in that time. siw takes the
+ * low half of the first octet for the layer, and sends it there; RFC 5040 section 4.8 has it in the high half.
+ */
+int received_terminate(bool rfc_order, int milliseconds)
 {
 	static const char known[] = "siw: got TERMINATE. ";
 	char record[1024];
@@ -39,6 +42,6 @@ int received_terminate(int milliseconds)
 		record[length] = 0;
 		text = strstr(record, known);
 		if (text && sscanf(text + strlen(known), "layer %u, type %u, code %u", &layer, &type, &code) == 3)
-			return layer << 12 | type << 8 | code;
+			return rfc_order ? type << 12 | layer << 8 | code : layer << 12 | type << 8 | code;
 	}
 }

@@ -245,6 +245,9 @@ impl ConnectRequest {
     }
 
     /// Says no, with a reason for the peer's program.
+    ///
+    /// The connection is kept until the peer has closed it, for two seconds at most: a FIN right behind the Reply makes
+    /// some peers (siw) overlook it. So a process should not end at once.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         let reply = self.request.reject(&self.options.startup(), private_data)?;
         (&self.socket).write_all(&reply)?;

@@ -8,7 +8,7 @@ mod pattern;
 mod transfer;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rddp_rnic::{ConnectError, Listener, Rnic, Status};
 
@@ -57,6 +57,10 @@ fn run(options: &Options) -> Outcome<()> {
         if number == 0 {
             descriptors = open_descriptors()?;
         }
+    }
+    if options.scenario == "reject" {
+        // A process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come.
+        std::thread::sleep(Duration::from_millis(500));
     }
     match open_descriptors()? {
         now if now == descriptors => Ok(()),
@@ -126,7 +130,7 @@ fn refused_passive(link: &mut Link<'_>, listener: &Listener) -> Outcome<()> {
 }
 
 impl Link<'_> {
-    fn message_within(&mut self, patience: std::time::Duration) -> Outcome<bool> {
+    fn message_within(&mut self, patience: Duration) -> Outcome<bool> {
         Ok(self.receive_within(patience)? && self.expect_received(Status::Flushed).is_err())
     }
 }
