@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
 use rddp_rdmap::{Fault, TerminateRepr};
@@ -228,6 +229,8 @@ impl QpInner {
             }
         }
         match core.state {
+            // While TCP is full, whoever makes progress next sends it along with the rest.
+            QpState::ReadyToSend if core.link.as_ref().is_some_and(|link| link.blocked) => {}
             QpState::ReadyToSend => self.pump(&mut core),
             QpState::Idle => {}
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is flushed.
@@ -307,8 +310,15 @@ impl QpInner {
             self.device.events.push(self.num, AsyncEventKind::CqOverflow);
             self.terminate(core, Fault::local_catastrophic(), None);
         }
-        let pulled = if self.must_rest(core) { Pulled::Resting } else { self.pull(core) };
-        self.pump(core);
+        let (may_read, may_write) = readiness(core);
+        let pulled = match may_read {
+            _ if self.must_rest(core) => Pulled::Resting,
+            true => self.pull(core),
+            false => Pulled::Dry,
+        };
+        if may_write || pulled == Pulled::More || core.state != QpState::ReadyToSend {
+            self.pump(core);
+        }
         pulled
     }
 
@@ -367,6 +377,21 @@ impl Source for QpInner {
         }
         // It may have been a rest: whatever is there now makes the socket ready again.
         self.rearm(&core);
+    }
+}
+
+/// Whether to try the socket for octets, and for room. While TCP is full, building a train and having it refused would cost
+/// more than to ask first; and to ask does not lock the socket, which its sender then needs.
+fn readiness(core: &Core) -> (bool, bool) {
+    let Some(link) = core.link.as_ref().filter(|link| link.blocked) else { return (true, true) };
+    let mut fds = [PollFd::new(link.fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
+    match nix::poll::poll(&mut fds, PollTimeout::ZERO) {
+        Ok(_) => {
+            let ready = fds[0].revents().unwrap_or(PollFlags::all());
+            let ended = ready.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
+            (ended || ready.contains(PollFlags::POLLIN), ended || ready.contains(PollFlags::POLLOUT))
+        }
+        Err(_) => (true, true),
     }
 }
 

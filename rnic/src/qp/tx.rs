@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io::ErrorKind;
 
 use rddp_ddp::{Header, Stag, TaggedRepr, cut};
+use rddp_mpa::MIN_MULPDU;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 use rddp_rdmap::{
     AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr, Response,
@@ -28,6 +29,9 @@ const RESPONSES_AHEAD: usize = 128 * 1024;
 
 /// Below this EMSS a train ends its last segment, so that the next one starts with an FPDU header.
 const ALIGNED_EMSS: usize = 16 * 1024;
+
+/// A message of so many octets is one segment whatever the EMSS.
+const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
 thread_local! {
     static TRAIN: RefCell<(Train, Vec<Grant>)> = RefCell::default();
@@ -216,8 +220,8 @@ impl QpInner {
             return Stop::Wait;
         }
         let mut framer = link.framer.clone();
-        let emss = link.emss();
-        let mulpdu = link.mulpdu(emss);
+        // Asked for only when a message may not fit into the smallest MULPDU.
+        let mut emss = None;
         let mut cursor = core.sq.cursor;
         let stop = loop {
             if train.is_full() {
@@ -240,13 +244,21 @@ impl QpInner {
                 }
                 break Stop::Failed(None);
             }
+            let mulpdu = if wqe.total <= SMALL {
+                MIN_MULPDU
+            } else {
+                let emss = *emss.get_or_insert_with(|| link.emss());
+                link.mulpdu(emss)
+            };
             match self.push_next(link, &mut framer, wqe, cursor, mulpdu, train, grants) {
                 Ok(Some(after)) => cursor = after,
                 Ok(None) => break Stop::Wait,
                 Err(status) => break Stop::Failed(Some(status)),
             }
         };
-        *end_of_record = emss < ALIGNED_EMSS && train.len() >= emss && !train.len().is_multiple_of(emss);
+        *end_of_record = emss.is_some_and(|emss| {
+            emss < ALIGNED_EMSS && train.len() >= emss && !train.len().is_multiple_of(emss)
+        });
         stop
     }
 
