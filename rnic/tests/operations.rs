@@ -1,5 +1,5 @@
 //! Every operation, both ways, with CRC and markers on and off.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

@@ -404,3 +404,6 @@ impl From<nix::errno::Errno> for ConnectError {
         ConnectError::Tcp(io::Error::from(error))
     }
 }
+
+#[cfg(test)]
+mod tests;

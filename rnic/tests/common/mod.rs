@@ -1,6 +1,9 @@
 //! Helpers: two queue pairs, connected over loopback.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod guarded;
+pub mod raw;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

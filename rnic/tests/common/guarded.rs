@@ -1,0 +1,59 @@
+//! Registered memory with octets around it that nobody may touch.
+
+use std::ptr::NonNull;
+
+use rddp_rnic::{Access, MemoryRegion, ProtectionDomain};
+
+/// Octets before and behind the region; a multiple of 8, so that it is aligned.
+const GUARD: usize = 64;
+
+/// What they hold.
+const MARK: u8 = 0xa5;
+
+pub struct Guarded {
+    pub region: MemoryRegion,
+    /// Dropped after the region, which is a part of it.
+    backing: MemoryRegion,
+    before: Vec<u8>,
+}
+
+impl Guarded {
+    pub fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Self {
+        let backing = pd.allocate(len + 2 * GUARD, Access::LOCAL_WRITE).unwrap();
+        backing.write(0, &vec![MARK; len + 2 * GUARD]).unwrap();
+        let start = NonNull::new((backing.base() as usize + GUARD) as *mut u8).unwrap();
+        // SAFETY: it is a part of `backing`, which outlives it and is only read and written by copying.
+        let region = unsafe { pd.register(start, len, access) }.unwrap();
+        let mut guarded = Guarded { region, backing, before: Vec::new() };
+        guarded.fill(&vec![0; len]);
+        guarded
+    }
+
+    /// Sets the region's octets; [`unchanged`](Self::unchanged) compares with them.
+    pub fn fill(&mut self, octets: &[u8]) {
+        self.backing.write(GUARD, octets).unwrap();
+        self.before = octets.to_vec();
+    }
+
+    pub fn octets(&self) -> Vec<u8> {
+        self.backing.read(GUARD, self.before.len()).unwrap()
+    }
+
+    /// The octets of the last [`fill`](Self::fill).
+    pub fn filled(&self) -> &[u8] {
+        &self.before
+    }
+
+    /// Whether the region's octets are still those of [`fill`](Self::fill).
+    pub fn unchanged(&self) -> bool {
+        self.octets() == self.before
+    }
+
+    /// RFC 5042 §6.2.1: nothing outside the registered octets is touched.
+    pub fn assert_guards(&self) {
+        let end = GUARD + self.before.len();
+        for at in [0, end] {
+            assert_eq!(self.backing.read(at, GUARD).unwrap(), [MARK; GUARD], "octets outside the region");
+        }
+    }
+}
