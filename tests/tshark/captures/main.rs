@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rddp_rnic::{ConnectOptions, Revision, Rtr, RtrSet};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::play::{Ending, Misdeed, Outcome, play};
 use self::talk::Startup;
@@ -104,7 +104,6 @@ fn on(switch: bool) -> &'static str {
     if switch { "on" } else { "off" }
 }
 
-/// Plays a case until Wireshark can read all of it: whatever is said, an FPDU seldom ends just where it may not.
 fn one(
     folder: &Path,
     name: &str,
@@ -112,38 +111,42 @@ fn one(
     responder: &ConnectOptions,
     ending: Ending,
 ) -> Outcome<()> {
-    for shift in 0..60 {
-        if attempt(folder, name, initiator, responder, ending, shift)? == 0 {
-            return Ok(());
-        }
-    }
-    Err("each time an FPDU ended at a multiple of 512".into())
-}
-
-fn attempt(
-    folder: &Path,
-    name: &str,
-    initiator: &ConnectOptions,
-    responder: &ConnectOptions,
-    ending: Ending,
-    shift: usize,
-) -> Outcome<usize> {
-    let played = play(initiator, responder, ending, shift)?;
+    let played = play(initiator, responder, ending)?;
     let enhanced = initiator.revision == Revision::Two;
-    let revision = if enhanced { 2 } else { 1 };
-    let startup = Startup {
-        request: json!({
-            "marker_flag": u8::from(initiator.markers), "crc_flag": u8::from(initiator.crc), "rej_flag": 0,
-            "rev": revision, "private_data": hex(&initiator.private_data), "enhanced": enhanced,
-        }),
-        reply: json!({
-            "marker_flag": u8::from(responder.markers), "crc_flag": u8::from(initiator.crc || responder.crc),
-            "rej_flag": 0, "rev": revision, "private_data": hex(&responder.private_data), "enhanced": enhanced,
-        }),
+    let frame = |crc: bool, options: &ConnectOptions| {
+        json!({
+            "m": u8::from(options.markers), "c": u8::from(crc), "r": 0, "s": u8::from(enhanced),
+            "rev": if enhanced { 2 } else { 1 }, "private_data": hex(&options.private_data),
+        })
     };
+    let mut startup = Startup {
+        request: frame(initiator.crc, initiator),
+        reply: frame(initiator.crc || responder.crc, responder),
+    };
+    if enhanced {
+        let offered = if initiator.peer_to_peer { initiator.rtr } else { RtrSet::NONE };
+        add_enhanced(&mut startup.request, initiator.peer_to_peer, (initiator.ird, initiator.ord), offered);
+        let named = played.answered.rtr.map_or(RtrSet::NONE, RtrSet::only);
+        add_enhanced(
+            &mut startup.reply,
+            initiator.peer_to_peer,
+            (played.answered.ird, played.answered.ord),
+            named,
+        );
+    }
     let pcap = BufWriter::new(File::create(folder.join(format!("{name}.pcap")))?);
     let list = BufWriter::new(File::create(folder.join(format!("{name}.json")))?);
     Ok(talk::write(played.talk, &played.negotiated, &startup, played.expected, pcap, list)?)
+}
+
+/// The fields of RFC 6581 §9.
+fn add_enhanced(frame: &mut Value, peer_to_peer: bool, (ird, ord): (u16, u16), rtr: RtrSet) {
+    frame["peer_to_peer"] = json!(u8::from(peer_to_peer));
+    frame["ird"] = json!(ird);
+    frame["ord"] = json!(ord);
+    frame["rtr_send"] = json!(u8::from(rtr.send));
+    frame["rtr_write"] = json!(u8::from(rtr.write));
+    frame["rtr_read"] = json!(u8::from(rtr.read));
 }
 
 fn hex(octets: &[u8]) -> String {

@@ -34,6 +34,17 @@ impl Message {
         }
     }
 
+    /// Its DDP header as a single segment, in hex.
+    pub fn header(&self, msn: u32) -> String {
+        let opcode = 0x40 | self.opcode;
+        match self.kind {
+            Kind::Tagged { stag, to } => format!("c1{opcode:02x}{stag:08x}{to:016x}"),
+            Kind::Untagged { qn, invalidate } => {
+                format!("41{opcode:02x}{:08x}{qn:08x}{msn:08x}00000000", invalidate.unwrap_or(0))
+            }
+        }
+    }
+
     pub fn with(self, control: Value) -> Self {
         Message { control, ..self }
     }
@@ -52,6 +63,12 @@ impl Expected {
         self.messages.push_back(message);
     }
 
+    /// The MSN that the next message on this queue gets, once all that were pushed before have been sent.
+    pub fn next_msn(&self, qn: u32) -> u32 {
+        let pending = |message: &&Message| matches!(message.kind, Kind::Untagged { qn: on, .. } if on == qn);
+        self.msn[qn as usize] + 1 + self.messages.iter().filter(pending).count() as u32
+    }
+
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -65,7 +82,7 @@ impl Expected {
         if self.sent + payload > message.total || (payload == 0 && message.total > 0) {
             return Err(format!("{payload} octets of payload where {} are left", message.total - self.sent));
         }
-        let mut fields = json!({"opcode": message.opcode, "last": u8::from(last), "ulpdu_length": ulpdu_len});
+        let mut fields = json!({"opcode": message.opcode, "last": u8::from(last)});
         match message.kind {
             Kind::Tagged { stag, to } => {
                 fields["tagged"] = json!(1);
@@ -83,7 +100,9 @@ impl Expected {
                 self.msn[qn as usize] += u32::from(last);
             }
         }
-        fields["control"] = message.control.clone();
+        if let (Some(fields), Some(control)) = (fields.as_object_mut(), message.control.as_object()) {
+            fields.extend(control.clone());
+        }
         self.sent += payload;
         if last {
             self.messages.pop_front();

@@ -81,16 +81,12 @@ impl End {
 pub struct Played {
     pub talk: Talk,
     pub negotiated: Negotiated,
+    /// The responder's view.
+    pub answered: Negotiated,
     pub expected: [Expected; 2],
 }
 
-/// `shift` moves all FPDUs along their streams.
-pub fn play(
-    initiator: &ConnectOptions,
-    responder: &ConnectOptions,
-    ending: Ending,
-    shift: usize,
-) -> Outcome<Played> {
+pub fn play(initiator: &ConnectOptions, responder: &ConnectOptions, ending: Ending) -> Outcome<Played> {
     let rnic = Rnic::open()?;
     let listener = rnic.listen("127.0.0.1:0".parse()?, responder)?;
     let relay = Relay::start(listener.local_addr()?)?;
@@ -100,11 +96,12 @@ pub fn play(
     if sends_rtr {
         ends[1].qp.post_recv(RecvWr::one(0, inbox))?;
     }
-    let negotiated = std::thread::scope(|scope| -> Outcome<Negotiated> {
+    let (negotiated, answered) = std::thread::scope(|scope| -> Outcome<_> {
         let connecting = scope.spawn(|| ends[0].qp.connect(relay.addr, initiator));
         let request = listener.accept(PATIENCE)?.ok_or("nobody connects")?;
-        request.accept_with(&ends[1].qp, responder)?;
-        Ok(connecting.join().map_err(|_| "connecting panicked")??.negotiated)
+        let answered = request.accept_with(&ends[1].qp, responder)?;
+        let connected = connecting.join().map_err(|_| "connecting panicked")??;
+        Ok((connected.negotiated, answered))
     })?;
     let mut expected = [Expected::default(), Expected::default()];
     expect_rtr(&negotiated, &mut expected);
@@ -112,7 +109,7 @@ pub fn play(
         ends[1].done()?;
     }
     for from in [0, 1] {
-        operations(&ends, from, shift, &mut expected)?;
+        operations(&ends, from, &mut expected)?;
     }
     match ending {
         Ending::Graceful => ends[0].qp.disconnect(),
@@ -120,7 +117,7 @@ pub fn play(
     }
     ends[0].ended()?;
     ends[1].ended()?;
-    Ok(Played { talk: relay.finish()?, negotiated, expected })
+    Ok(Played { talk: relay.finish()?, negotiated, answered, expected })
 }
 
 /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection.
@@ -130,7 +127,7 @@ fn expect_rtr(negotiated: &Negotiated, expected: &mut [Expected; 2]) {
         Some(Rtr::Send) => expected[0].push(Message::untagged(3, 0, 0)),
         Some(Rtr::Write) => expected[0].push(Message::tagged(0, 0, 0, 0)),
         Some(Rtr::Read) => {
-            let request = json!({"sinkstag": 0, "sinkto": 0, "rdmardsz": 0, "srcstag": 0, "srcto": 0});
+            let request = json!({"sink_stag": 0, "sink_to": 0, "read_size": 0, "src_stag": 0, "src_to": 0});
             expected[0].push(Message::untagged(1, 1, 28).with(request));
             expected[1].push(Message::tagged(2, 0, 0, 0));
         }
@@ -138,9 +135,9 @@ fn expect_rtr(negotiated: &Negotiated, expected: &mut [Expected; 2]) {
 }
 
 /// Every operation of the end `from`, waiting for each.
-fn operations(ends: &[End; 2], from: usize, shift: usize, expected: &mut [Expected; 2]) -> Outcome<()> {
+fn operations(ends: &[End; 2], from: usize, expected: &mut [Expected; 2]) -> Outcome<()> {
     let (us, peer) = (&ends[from], &ends[1 - from]);
-    for size in [0, 5 + 4 * shift, 1000, ROOM] {
+    for size in [0, 5, 1000, ROOM] {
         for (opcode, solicited, invalidate) in
             [(3, false, false), (4, false, true), (5, true, false), (6, true, true)]
         {
@@ -164,8 +161,8 @@ fn operations(ends: &[End; 2], from: usize, shift: usize, expected: &mut [Expect
         us.done()?;
         let sink = us.region.sge(0..size);
         expected[from].push(Message::untagged(1, 1, 28).with(json!({
-            "sinkstag": sink.stag.0, "sinkto": sink.addr, "rdmardsz": size,
-            "srcstag": remote.stag.0, "srcto": remote.to,
+            "sink_stag": sink.stag.0, "sink_to": sink.addr, "read_size": size,
+            "src_stag": remote.stag.0, "src_to": remote.to,
         })));
         expected[1 - from].push(Message::tagged(2, sink.stag.0, sink.addr, size));
         us.qp.post_send(&SendWr::read(0, sink, remote))?;
@@ -190,15 +187,21 @@ fn immediates(us: &End, peer: &End, expected: &mut Expected) -> Outcome<()> {
 
 fn atomics(us: &End, peer: &End, from: usize, expected: &mut [Expected; 2]) -> Outcome<()> {
     let (sink, remote): (Sge, _) = (us.region.sge(0..8), peer.region.remote(8));
-    let target =
-        |aopcode: u32| json!({"aopcode": aopcode, "remote_stag": remote.stag.0, "remote_to": remote.to});
-    let fetch = (SendWr::fetch_add(0, sink, remote, 5), target(0));
-    let swap = (SendWr::cmp_swap(0, sink, remote, 1, 2), target(2));
-    for (wr, control) in [fetch, swap] {
-        let original = peer.region.read(8, 8)?;
-        let original = u64::from_ne_bytes(original.as_slice().try_into()?);
+    let ones = u64::MAX;
+    let fetch =
+        json!({"atomic_op": 0, "add_data": 5, "add_mask": 0, "compare_data": 0, "compare_mask": ones});
+    let swap =
+        json!({"atomic_op": 2, "swap_data": 2, "swap_mask": ones, "compare_data": 1, "compare_mask": ones});
+    let both =
+        [(SendWr::fetch_add(0, sink, remote, 5), fetch), (SendWr::cmp_swap(0, sink, remote, 1, 2), swap)];
+    for (request_id, (wr, mut control)) in both.into_iter().enumerate() {
+        let original = u64::from_ne_bytes(peer.region.read(8, 8)?.as_slice().try_into()?);
+        control["request_id"] = json!(request_id);
+        control["remote_stag"] = json!(remote.stag.0);
+        control["remote_to"] = json!(remote.to);
         expected[from].push(Message::untagged(10, 1, 52).with(control));
-        expected[1 - from].push(Message::untagged(11, 3, 12).with(json!({"original": original})));
+        let answer = json!({"request_id": request_id, "original": original});
+        expected[1 - from].push(Message::untagged(11, 3, 12).with(answer));
         us.qp.post_send(&wr)?;
         us.done()?;
     }
@@ -208,24 +211,23 @@ fn atomics(us: &End, peer: &End, from: usize, expected: &mut [Expected; 2]) -> O
 fn misbehave(ends: &[End; 2], misdeed: Misdeed, code: u16, expected: &mut [Expected; 2]) -> Outcome<()> {
     let (us, peer) = (&ends[0], &ends[1]);
     let octets = us.region.sge(0..64);
-    let (opcode, inbound) = match misdeed {
+    let mut target = peer.region.remote(ROOM - 32);
+    let (opcode, offending) = match misdeed {
         Misdeed::WriteUnknown | Misdeed::WriteBounds => {
-            let mut remote = peer.region.remote(ROOM - 32);
             if matches!(misdeed, Misdeed::WriteUnknown) {
-                remote.stag = Stag(remote.stag.0 ^ 0x5a5a_5a00);
+                target.stag = Stag(target.stag.0 ^ 0x5a5a_5a00);
             }
-            us.qp.post_send(&SendWr::write(0, octets, remote))?;
-            (0, Message::tagged(0, remote.stag.0, remote.to, 64))
+            us.qp.post_send(&SendWr::write(0, octets, target))?;
+            (0, Message::tagged(0, target.stag.0, target.to, 64))
         }
         Misdeed::ReadBounds | Misdeed::ReadNoRight => {
-            let remote = match misdeed {
-                Misdeed::ReadBounds => peer.region.remote(ROOM - 32),
-                _ => peer.closed.remote(0),
-            };
-            us.qp.post_send(&SendWr::read(0, octets, remote))?;
+            if matches!(misdeed, Misdeed::ReadNoRight) {
+                target = peer.closed.remote(0);
+            }
+            us.qp.post_send(&SendWr::read(0, octets, target))?;
             let request = json!({
-                "sinkstag": octets.stag.0, "sinkto": octets.addr, "rdmardsz": 64,
-                "srcstag": remote.stag.0, "srcto": remote.to,
+                "sink_stag": octets.stag.0, "sink_to": octets.addr, "read_size": 64,
+                "src_stag": target.stag.0, "src_to": target.to,
             });
             (1, Message::untagged(1, 1, 28).with(request))
         }
@@ -243,12 +245,22 @@ fn misbehave(ends: &[End; 2], misdeed: Misdeed, code: u16, expected: &mut [Expec
             (3, Message::untagged(3, 0, 64))
         }
     };
-    expected[0].push(inbound);
-    let (header, read) = if opcode == 0 { (14, 0) } else { (18, if opcode == 1 { 28 } else { 0 }) };
-    let segment = if opcode == 1 { 46 } else { header + 64 };
-    expected[1].push(Message::untagged(7, 2, 4 + 2 + header + read).with(json!({
-        "term_layer": code >> 12, "term_etype": code >> 8 & 15, "term_errcode": code & 255,
-        "term_hdrct_m": 1, "term_hdrct_d": 1, "term_hdrct_r": u8::from(opcode == 1), "term_ddp_seg_len": segment,
-    })));
+    let header = offending.header(expected[0].next_msn(if opcode == 1 { 1 } else { 0 }));
+    let read = if opcode == 1 {
+        format!("{:08x}{:016x}{:08x}{:08x}{:016x}", octets.stag.0, octets.addr, 64, target.stag.0, target.to)
+    } else {
+        String::new()
+    };
+    let payload = if opcode == 1 { 28 } else { 64 };
+    expected[0].push(offending);
+    let mut terminate = json!({
+        "layer": code >> 12, "etype": code >> 8 & 15, "ecode": code & 255,
+        "hdrct_m": 1, "hdrct_d": 1, "hdrct_r": u8::from(opcode == 1),
+        "ddp_seg_len": header.len() / 2 + payload, "terminated_ddp": header,
+    });
+    if opcode == 1 {
+        terminate["terminated_rdmap"] = json!(read);
+    }
+    expected[1].push(Message::untagged(7, 2, 4 + 2 + (header.len() + read.len()) / 2).with(terminate));
     Ok(())
 }

@@ -22,7 +22,6 @@ struct Stream<'a> {
     octets: Vec<u8>,
     started: bool,
     deframer: Deframer,
-    markers: bool,
     position: u64,
     startup: &'a Value,
     expected: Expected,
@@ -40,7 +39,7 @@ impl Stream<'_> {
             self.started = true;
             let kind = if self.side == Side::Initiator { "request" } else { "reply" };
             let frame: Vec<u8> = self.octets.drain(..total).collect();
-            return Ok(Some((frame, json!({"kind": kind, "fields": self.startup}))));
+            return Ok(Some((frame, json!({"frame": kind, "stream_pos": 0, "fields": self.startup}))));
         }
         let mut copy = self.octets.clone();
         match self.deframer.step(&mut copy).map_err(|error| error.to_string())? {
@@ -50,16 +49,13 @@ impl Stream<'_> {
                 let position = self.position;
                 self.position += used as u64;
                 let frame: Vec<u8> = self.octets.drain(..used).collect();
-                let meant =
-                    json!({"kind": "fpdu", "position": position, "markers": self.markers, "fields": fields});
-                Ok(Some((frame, meant)))
+                Ok(Some((frame, json!({"frame": "fpdu", "stream_pos": position, "fields": fields}))))
             }
         }
     }
 }
 
-/// Writes the capture and the list of what its packets have to be. How many FPDUs end where Wireshark loses its way: with
-/// markers, at a multiple of 512 of their stream.
+/// Writes the capture and the list of what its frames have to be.
 pub fn write(
     talk: Talk,
     negotiated: &Negotiated,
@@ -67,7 +63,7 @@ pub fn write(
     expected: [Expected; 2],
     pcap: impl Write,
     mut list: impl Write,
-) -> io::Result<usize> {
+) -> io::Result<()> {
     let mut capture = Capture::new(pcap)?;
     let [of_initiator, of_responder] = expected;
     // `negotiated` is the initiator's view.
@@ -76,7 +72,6 @@ pub fn write(
         octets: Vec::new(),
         started: false,
         deframer: Deframer::new(Framing { crc: negotiated.crc, markers }),
-        markers,
         position: 0,
         startup,
         expected,
@@ -85,15 +80,13 @@ pub fn write(
         stream(Side::Initiator, negotiated.markers_tx, &startup.request, of_initiator),
         stream(Side::Responder, negotiated.markers_rx, &startup.reply, of_responder),
     ];
-    let (mut frames, mut packet, mut lost) = (Vec::new(), 3, 0);
+    let mut frames = Vec::new();
     for (side, octets) in talk {
         let stream = &mut streams[if side == Side::Initiator { 0 } else { 1 }];
         stream.octets.extend(octets);
         while let Some((frame, mut meant)) = stream.next().map_err(io::Error::other)? {
             capture.segment(side, &frame)?;
-            lost += usize::from(stream.markers && stream.position > 0 && stream.position.is_multiple_of(512));
-            packet += 1;
-            meant["packet"] = json!(packet);
+            meant["dir"] = json!(if side == Side::Initiator { "i2r" } else { "r2i" });
             meant["hex"] = json!(frame.iter().map(|octet| format!("{octet:02x}")).collect::<String>());
             frames.push(meant);
         }
@@ -103,8 +96,6 @@ pub fn write(
             return Err(io::Error::other(format!("{:?}: not all that was meant was sent", stream.side)));
         }
     }
-    let all = json!({"crc": negotiated.crc, "frames": frames});
-    serde_json::to_writer(&mut list, &all)?;
-    list.write_all(b"\n")?;
-    Ok(lost)
+    serde_json::to_writer(&mut list, &frames)?;
+    list.write_all(b"\n")
 }
