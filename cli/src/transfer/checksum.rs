@@ -1,0 +1,70 @@
+//! SHA-256 over a file as it passes.
+
+use std::fs::File;
+use std::io::Read;
+
+use sha2::{Digest, Sha256};
+
+use super::files::FileError;
+use crate::failure::Failure;
+
+/// Octets read at once.
+const CHUNK: usize = 1 << 20;
+
+#[derive(Clone)]
+pub(super) struct Checksum(Sha256);
+
+impl Checksum {
+    pub(super) fn new() -> Self {
+        Checksum(Sha256::new())
+    }
+
+    pub(super) fn add(&mut self, octets: &[u8]) {
+        self.0.update(octets);
+    }
+
+    /// The next `len` octets of `file`, or all that there are; how many. `tick` is called now and then.
+    pub(super) fn add_all(
+        &mut self,
+        mut file: &File,
+        len: u64,
+        name: &str,
+        tick: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<u64, FileError> {
+        let mut chunk = vec![0; CHUNK];
+        let mut done = 0;
+        while done < len {
+            let want = usize::try_from(len - done).unwrap_or(CHUNK).min(CHUNK);
+            match file.read(&mut chunk[..want]) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.add(&chunk[..count]);
+                    done += count as u64;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(FileError::new(name, error)),
+            }
+            tick().map_err(FileError::Stopped)?;
+        }
+        Ok(done)
+    }
+
+    /// In hexadecimal.
+    pub(super) fn so_far(&self) -> String {
+        self.0.clone().finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FIPS 180-4's example.
+    #[test]
+    fn it_is_sha_256() {
+        let mut checksum = Checksum::new();
+        checksum.add(b"a");
+        checksum.add(b"bc");
+        assert_eq!(checksum.so_far(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,112 @@
+//! `rddp get`: the client Reads from the server's memory.
+
+use std::path::PathBuf;
+
+use rddp_rnic::{Access, MemoryRegion, SendWr};
+
+use super::GetArgs;
+use super::files::local_spot;
+use super::partial::Partial;
+use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use super::remote::RemoteFile;
+use super::show::{Progress, resumable};
+use super::talk::{Next, Talk};
+use crate::failure::{Failure, Kind};
+
+pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
+    let remote = RemoteFile::parse(&args.remote)?;
+    let name = remote.name()?;
+    let path = remote.path_with(name)?;
+    let local = destination(args, name);
+    let spot = local_spot(&local).map_err(|error| error.failure(Kind::Failed))?;
+    let (mut talk, addr) = remote.connect()?;
+    let partial = Partial::open(spot).map_err(|error| error.failure(Kind::Failed))?;
+    let get = Get { talk: &mut talk, args, partial, arrived: Default::default() };
+    let finish = |progress: Progress, size, sha256| progress.finish(path.clone(), addr, size, sha256);
+    let summary = get.all(path.clone(), finish).map_err(resumable)?;
+    talk.end.close();
+    summary.print(args.common.json);
+    Ok(())
+}
+
+fn destination(args: &GetArgs, name: &str) -> PathBuf {
+    if args.local.is_dir() { args.local.join(name) } else { args.local.clone() }
+}
+
+struct Get<'a> {
+    talk: &'a mut Talk,
+    args: &'a GetArgs,
+    partial: Partial,
+    /// What each slot holds, or will when its Read is done.
+    arrived: [Option<Chunk>; SLOTS],
+}
+
+impl Get<'_> {
+    fn all<T>(mut self, path: String, done: impl FnOnce(Progress, u64, String) -> T) -> Result<T, Failure> {
+        let failed = |error: super::files::FileError| error.failure(Kind::Failed);
+        let talk = &mut *self.talk;
+        let (have, sha256) = self.partial.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
+        self.talk.say(&ToServer::Get { path, have, sha256 })?;
+        let answer = match self.talk.hear(self.args.common.timeout) {
+            Err(failure) if have == 0 => {
+                self.partial.discard();
+                return Err(failure);
+            }
+            answer => answer?,
+        };
+        let ToClient::Give { size, mode, from, window } = answer else { return Err(out_of_step()) };
+        match from {
+            0 => self.partial.restart().map_err(failed)?,
+            from if from == have && from <= size => {}
+            _ => return Err(out_of_step()),
+        }
+        self.partial.has_room(size - from).map_err(failed)?;
+        let progress = Progress::new(&self.args.common, self.partial.name(), from, size);
+        let theirs = self.receive(size, window, &progress)?;
+        let ours = self.partial.checksum();
+        if ours != theirs {
+            self.partial.discard();
+            return Err(Failure::mismatch(format!("the file's sha256 is {ours} here and {theirs} there")));
+        }
+        self.partial.finish(mode).map_err(failed)?;
+        self.talk.say(&ToServer::Same)?;
+        Ok(done(progress, size, ours))
+    }
+
+    /// Reads chunk by chunk, until the server says that this was all; the checksum that it names.
+    fn receive(&mut self, size: u64, window: Window, progress: &Progress) -> Result<String, Failure> {
+        let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        // Up to where the server has announced octets.
+        let mut announced = self.partial.len();
+        loop {
+            match self.talk.next(self.args.common.timeout)? {
+                Next::Message(ToClient::Chunk(chunk)) => {
+                    chunk.check(announced, size)?;
+                    if self.arrived[chunk.slot].replace(chunk).is_some() {
+                        return Err(out_of_step());
+                    }
+                    announced += chunk.len as u64;
+                    let at = chunk.slot * SLOT;
+                    let sink = buffers.sge(at..at + chunk.len);
+                    self.talk.end.post(&SendWr::read(chunk.slot as u64, sink, window.slot(chunk.slot)))?;
+                }
+                Next::Read(slot) => {
+                    self.take(&buffers, slot)?;
+                    progress.at(self.partial.len());
+                    progress.hold_back(self.partial.len(), self.args.common.limit)?;
+                }
+                Next::Message(ToClient::End { sha256 }) if self.partial.len() == size => return Ok(sha256),
+                Next::Message(_) => return Err(out_of_step()),
+            }
+        }
+    }
+
+    /// A Read is done: its octets go into the file, and the server may use its slot again.
+    fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<(), Failure> {
+        let slot = usize::try_from(slot).unwrap_or(SLOTS);
+        let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
+        let octets = buffers.read(slot * SLOT, chunk.len)?;
+        self.talk.say(&ToServer::Free { slot })?;
+        self.partial.append(&octets).map_err(|error| error.failure(Kind::Failed))
+    }
+}

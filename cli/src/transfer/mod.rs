@@ -1,0 +1,119 @@
+//! `rddp serve`, `rddp put`, `rddp get`: files by RDMA Writes and Reads.
+//!
+//! | file | what |
+//! |---|---|
+//! | `protocol`, `talk` | what is said, and the connection that it is said on |
+//! | `files`, `partial`, `checksum` | paths that stay inside; files that arrive; SHA-256 |
+//! | `put`, `get` | the client |
+//! | `serve` | the server |
+//! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
+
+mod checksum;
+mod files;
+mod get;
+mod partial;
+mod protocol;
+mod put;
+mod remote;
+mod serve;
+mod show;
+mod talk;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+pub(crate) use self::serve::ServeArgs;
+use crate::failure::{EXIT_CODES, Failure};
+use crate::units::{parse_octets, parse_seconds};
+
+/// Where rddp serve waits.
+const PORT: u16 = 7177;
+
+const PUT_EXAMPLES: &str = "\
+Examples:
+  rddp put big.iso 192.0.2.1/big.iso     into the directory that rddp serve serves there
+  rddp put big.iso 192.0.2.1/            the same
+  rddp put notes '[fd77::2]:9000/a/b'    another port, a subdirectory that exists
+
+A transfer that was interrupted goes on where it ended: repeat the command. The file has its name at the server once
+all of it is there and its SHA-256 is the same at both ends; until then it is NAME.rddp.part.";
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  rddp get 192.0.2.1/big.iso             to ./big.iso
+  rddp get 192.0.2.1/big.iso /data/      to /data/big.iso
+  rddp get '[fd77::2]:9000/a/b' notes    another port, another name
+
+A transfer that was interrupted goes on where it ended: repeat the command. The file has its name once all of it is here
+and its SHA-256 is the same at both ends; until then it is NAME.rddp.part.";
+
+/// Send a file to rddp serve by RDMA Writes
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{PUT_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+pub(crate) struct PutArgs {
+    /// The file
+    local: PathBuf,
+
+    /// Where it goes
+    #[arg(value_name = "HOST[:PORT]/PATH")]
+    remote: String,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Fetch a file from rddp serve by RDMA Reads
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+pub(crate) struct GetArgs {
+    /// The file
+    #[arg(value_name = "HOST[:PORT]/PATH")]
+    remote: String,
+
+    /// Where it goes: a file, or a directory
+    #[arg(default_value = ".")]
+    local: PathBuf,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Do not show progress
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Move no more octets a second than this
+    #[arg(long, value_name = "OCTETS", value_parser = parse_rate)]
+    limit: Option<u64>,
+
+    /// Give up when the server says nothing for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
+    timeout: Duration,
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    match parse_octets(text)? {
+        0 => Err("a limit of 0 moves nothing".into()),
+        rate => Ok(rate),
+    }
+}
+
+pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
+    put::run(args)
+}
+
+pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    get::run(args)
+}
+
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    serve::run(args)
+}

@@ -1,0 +1,245 @@
+//! A file that is arriving. It has another name until all of it is there and its checksum is right.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstatat};
+use nix::sys::statvfs::fstatvfs;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use super::checksum::Checksum;
+use super::files::{FileError, Spot, regular};
+use crate::failure::Failure;
+use crate::units::about;
+
+/// What is added to the name of a file that is not complete.
+const SUFFIX: &str = ".rddp.part";
+
+/// Until it has its name, nobody else reads it.
+const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
+/// How long another transfer of the same file may take to let go of it: one whose client has just died, most likely.
+const LOCK_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 3000 });
+
+/// Octets after which the disk has to follow, so that the last wait is not for all of them.
+const SYNC_EVERY: u64 = 128 << 20;
+
+pub(super) struct Partial {
+    spot: Spot,
+    part: String,
+    file: Flock<File>,
+    /// Over all octets so far.
+    checksum: Checksum,
+    len: u64,
+    synced: u64,
+}
+
+impl Partial {
+    /// Opens what is there of the file, or makes it.
+    pub(super) fn open(spot: Spot) -> Result<Self, FileError> {
+        let part = format!("{}{SUFFIX}", spot.name);
+        if let Ok(there) = fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+            && SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
+        {
+            return Err(FileError::NotRegular(spot.name));
+        }
+        let file = lock(&spot, &part)?;
+        Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0 })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.spot.name
+    }
+
+    /// Reads what is there; its length and checksum. `tick` is called now and then.
+    pub(super) fn examine(
+        &mut self,
+        tick: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<(u64, String), FileError> {
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| self.wrong(error))?;
+        self.checksum = Checksum::new();
+        self.len = self.checksum.add_all(&self.file, u64::MAX, &self.spot.name, tick)?;
+        Ok((self.len, self.checksum.so_far()))
+    }
+
+    /// Forgets what is there.
+    pub(super) fn restart(&mut self) -> Result<(), FileError> {
+        self.file.set_len(0).map_err(|error| self.wrong(error))?;
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| self.wrong(error))?;
+        (self.checksum, self.len, self.synced) = (Checksum::new(), 0, 0);
+        Ok(())
+    }
+
+    /// Whether there is room for `more` octets.
+    pub(super) fn has_room(&self, more: u64) -> Result<(), FileError> {
+        let free = fstatvfs(&*self.file).map(|fs| fs.blocks_available().saturating_mul(fs.fragment_size()));
+        match free {
+            Ok(free) if free < more => Err(self.no_space(free, more)),
+            // A file system that does not tell may have room.
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn append(&mut self, octets: &[u8]) -> Result<(), FileError> {
+        self.file.write_all(octets).map_err(|error| self.wrong(error))?;
+        self.checksum.add(octets);
+        self.len += octets.len() as u64;
+        if self.len - self.synced >= SYNC_EVERY {
+            self.file.sync_data().map_err(|error| self.wrong(error))?;
+            self.synced = self.len;
+        }
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn checksum(&self) -> String {
+        self.checksum.so_far()
+    }
+
+    /// All is there, and right: gives the file its name, and of the permissions `mode` what this process grants.
+    pub(super) fn finish(self, mode: u32) -> Result<(), FileError> {
+        let mode = Mode::from_bits_truncate(mode & 0o777 & !umask());
+        fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
+        self.file.sync_all().map_err(|error| self.wrong(error))?;
+        let Spot { dir, name } = &self.spot;
+        renameat(dir, self.part.as_str(), dir, name.as_str()).map_err(|error| self.wrong(error.into()))?;
+        // The name is safe on the disk once the directory is; a directory that cannot be read has to do without.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        if let Ok(dir) = openat(dir, ".", flags, Mode::empty()) {
+            let _ = nix::unistd::fsync(dir);
+        }
+        Ok(())
+    }
+
+    /// It is no good.
+    pub(super) fn discard(self) {
+        // What cannot be removed is overwritten the next time.
+        let _ = unlinkat(&self.spot.dir, self.part.as_str(), UnlinkatFlags::NoRemoveDir);
+    }
+
+    fn wrong(&self, error: io::Error) -> FileError {
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOSPC | Errno::EDQUOT) => self.no_space(0, 1),
+            _ => FileError::new(&self.spot.name, error),
+        }
+    }
+
+    fn no_space(&self, free: u64, need: u64) -> FileError {
+        FileError::NoSpace { name: self.spot.name.clone(), free: about(free), need: about(need) }
+    }
+}
+
+/// Opens the partial file for this transfer only.
+fn lock(spot: &Spot, part: &str) -> Result<Flock<File>, FileError> {
+    let wrong = |error: Errno| FileError::new(&spot.name, error);
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let file = File::from(openat(spot.dir.as_fd(), part, flags, PRIVATE).map_err(wrong)?);
+        regular(&file, &spot.name)?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            // Another transfer may have finished meanwhile, and this be the complete file.
+            Ok(file) if is_still(&file, spot, part) => return Ok(file),
+            Ok(_) => {}
+            Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => {
+                return Err(FileError::Busy(spot.name.clone()));
+            }
+            Err((_, Errno::EWOULDBLOCK)) => std::thread::sleep(Duration::from_millis(50)),
+            Err((_, error)) => return Err(wrong(error)),
+        }
+    }
+}
+
+/// The permissions that new files do not get.
+fn umask() -> u32 {
+    // umask(2) cannot ask without changing it for all threads.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+fn is_still(file: &File, spot: &Spot, part: &str) -> bool {
+    let named = fstatat(&spot.dir, part, AtFlags::AT_SYMLINK_NOFOLLOW);
+    let opened = file.metadata();
+    matches!((named, opened), (Ok(named), Ok(opened)) if named.st_ino == opened.ino() && named.st_dev == opened.dev())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::files::local_spot;
+    use super::*;
+
+    fn partial(dir: &tempfile::TempDir, name: &str) -> Result<Partial, FileError> {
+        Partial::open(local_spot(&dir.path().join(name)).unwrap())
+    }
+
+    #[test]
+    fn the_name_appears_only_when_all_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = partial(&dir, "file").unwrap();
+        file.append(b"hello ").unwrap();
+        file.append(b"world").unwrap();
+        assert!(!dir.path().join("file").exists());
+        let part = std::fs::metadata(dir.path().join("file.rddp.part")).unwrap();
+        assert_eq!(part.mode() & 0o777, 0o600);
+        file.finish(0o4700).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"hello world");
+        assert_eq!(std::fs::metadata(dir.path().join("file")).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_there_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = partial(&dir, "file").unwrap();
+        file.append(b"hello ").unwrap();
+        drop(file);
+        let mut file = partial(&dir, "file").unwrap();
+        let (len, _) = file.examine(&mut || Ok(())).unwrap();
+        assert_eq!(len, 6);
+        file.append(b"world").unwrap();
+        let mut whole = Checksum::new();
+        whole.add(b"hello world");
+        assert_eq!(file.checksum(), whole.so_far());
+        file.restart().unwrap();
+        file.append(b"new").unwrap();
+        file.finish(0o644).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"new");
+    }
+
+    #[test]
+    fn two_transfers_do_not_write_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = partial(&dir, "file").unwrap();
+        assert!(matches!(partial(&dir, "file"), Err(FileError::Busy(_))));
+        drop(first);
+        partial(&dir, "file").unwrap().discard();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_and_directories_in_its_place_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("victim"), "precious").unwrap();
+        symlink("victim", dir.path().join("file.rddp.part")).unwrap();
+        assert!(matches!(partial(&dir, "file"), Err(FileError::NotRegular(_))));
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        assert!(matches!(partial(&dir, "sub"), Err(FileError::NotRegular(_))));
+        symlink("victim", dir.path().join("link")).unwrap();
+        let mut file = partial(&dir, "link").unwrap();
+        file.append(b"new").unwrap();
+        file.finish(0o644).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("victim")).unwrap(), b"precious");
+        assert_eq!(std::fs::read(dir.path().join("link")).unwrap(), b"new");
+    }
+}

@@ -1,0 +1,155 @@
+//! What client and server say to each other: JSON in Sends.
+//!
+//! | put | get |
+//! |---|---|
+//! | `Put` | `Get`, with what the client has already |
+//! | `Take`: memory to write to, and what the server has already | `Give`: memory to read from, and where it begins |
+//! | `From`: where the client begins | |
+//! | a Write and `Chunk`, many times | `Chunk`, many times |
+//! | `Free` for each, when it is in the file | a Read and `Free` for each |
+//! | `End` with the checksum | `End` with the checksum |
+//! | `Same`, when the file has its name | `Same`, when the file has its name |
+//!
+//! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time.
+
+use rddp_rnic::{MemoryRegion, Remote, Stag};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Kind};
+
+/// What a client says when it connects: the protocol and its version.
+pub(super) const GREETING: &[u8] = b"rddp-files 1";
+
+/// Pieces of a file that are on their way, and the octets of each. Both bound what one client can make the server keep.
+pub(super) const SLOTS: usize = 8;
+pub(super) const SLOT: usize = 512 * 1024;
+
+/// Longest path.
+pub(super) const MAX_PATH: usize = 1024;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToServer {
+    Put { path: String, size: u64, mode: u32 },
+    Get { path: String, have: u64, sha256: String },
+    From { offset: u64 },
+    Chunk(Chunk),
+    Free { slot: usize },
+    End { sha256: String },
+    Same,
+    Busy,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToClient {
+    Take { have: u64, sha256: String, window: Window },
+    Give { size: u64, mode: u32, from: u64, window: Window },
+    Chunk(Chunk),
+    Free { slot: usize },
+    End { sha256: String },
+    Same,
+    Busy,
+    Refused { reason: String, remedy: Option<String>, mismatch: bool },
+}
+
+/// Octets of the file, in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Chunk {
+    pub(super) slot: usize,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+}
+
+/// The server's memory: `SLOTS` slots of `SLOT` octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Window {
+    stag: u32,
+    to: u64,
+}
+
+impl Window {
+    pub(super) fn of(region: &MemoryRegion) -> Self {
+        let Remote { stag, to } = region.remote(0);
+        Window { stag: stag.0, to }
+    }
+
+    pub(super) fn slot(self, slot: usize) -> Remote {
+        Remote { stag: Stag(self.stag), to: self.to.wrapping_add((slot * SLOT) as u64) }
+    }
+}
+
+/// What can be on the line besides what it is about.
+pub(super) trait Message: Serialize + serde::de::DeserializeOwned {
+    /// Whether it only says that the peer is alive.
+    fn is_busy(&self) -> bool;
+
+    /// The failure that it tells of.
+    fn failure(&self) -> Option<Failure>;
+}
+
+impl Message for ToServer {
+    fn is_busy(&self) -> bool {
+        matches!(self, ToServer::Busy)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        None
+    }
+}
+
+impl Message for ToClient {
+    fn is_busy(&self) -> bool {
+        matches!(self, ToClient::Busy)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        match self {
+            ToClient::Refused { reason, remedy, mismatch } => {
+                let kind = if *mismatch { Kind::Mismatch } else { Kind::Refused };
+                let failure = Failure::new(kind, format!("the server: {}", harmless(reason)));
+                Some(remedy.as_deref().map(harmless).into_iter().fold(failure, Failure::remedy))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Chunk {
+    /// A chunk as the peer says it must fit its slot and be the next of `size` octets, `offset` being here.
+    pub(super) fn check(&self, offset: u64, size: u64) -> Result<(), Failure> {
+        let fits = self.slot < SLOTS
+            && self.len <= SLOT
+            && self.offset == offset
+            && self.len as u64 <= size - offset;
+        if fits { Ok(()) } else { Err(out_of_step()) }
+    }
+}
+
+/// A peer's text, for a terminal.
+fn harmless(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(2 * MAX_PATH).collect()
+}
+
+pub(super) fn out_of_step() -> Failure {
+    Failure::peer("the other end is out of step").remedy("run the same version of rddp at both ends")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_the_next_and_fits() {
+        let good = Chunk { slot: 7, offset: 100, len: SLOT };
+        assert!(good.check(100, 100 + SLOT as u64).is_ok());
+        for bad in [
+            Chunk { slot: SLOTS, ..good },
+            Chunk { offset: 99, ..good },
+            Chunk { offset: u64::MAX, ..good },
+            Chunk { len: SLOT + 1, ..good },
+            Chunk { len: usize::MAX, ..good },
+        ] {
+            assert!(bad.check(100, 100 + SLOT as u64).is_err(), "{bad:?}");
+        }
+        assert!(good.check(100, 99 + SLOT as u64).is_err());
+    }
+}

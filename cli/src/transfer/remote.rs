@@ -1,0 +1,89 @@
+//! `HOST[:PORT]/PATH`.
+
+use std::net::SocketAddr;
+
+use rddp_rnic::{ConnectOptions, Rnic};
+
+use super::protocol::{GREETING, MAX_PATH};
+use super::talk::Talk;
+use crate::addr;
+use crate::failure::Failure;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RemoteFile<'a> {
+    host: &'a str,
+    /// Relative to the served directory; empty or with a slash at its end: a directory.
+    pub(super) path: &'a str,
+}
+
+impl<'a> RemoteFile<'a> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, Failure> {
+        let (host, path) = text.split_once('/').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
+            Failure::usage(format!("{text:?} is no HOST[:PORT]/PATH")).remedy("for example 192.0.2.1/big.iso")
+        })?;
+        Ok(RemoteFile { host, path })
+    }
+
+    /// The path, with `name` where it names a directory.
+    pub(super) fn path_with(&self, name: &str) -> Result<String, Failure> {
+        let path = if self.path.is_empty() || self.path.ends_with('/') {
+            format!("{}{name}", self.path)
+        } else {
+            self.path.to_owned()
+        };
+        if path.len() > MAX_PATH {
+            return Err(Failure::usage(format!("the path has {} octets, at most {MAX_PATH}", path.len())));
+        }
+        Ok(path)
+    }
+
+    /// The last part of the path, which is the file's name.
+    pub(super) fn name(&self) -> Result<&'a str, Failure> {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        if name.is_empty() || name == "." || name == ".." {
+            return Err(Failure::usage(format!("{:?} names no file", self.path)));
+        }
+        Ok(name)
+    }
+
+    pub(super) fn connect(&self) -> Result<(Talk, SocketAddr), Failure> {
+        let addr = addr::resolve(self.host, super::PORT)?;
+        let talk = Talk::new(&Rnic::open()?)?;
+        let options = ConnectOptions { private_data: GREETING.to_vec(), ..ConnectOptions::default() };
+        talk.end.connect(addr, &options, "rddp serve")?;
+        Ok((talk, addr))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_path_are_told_apart() {
+        for (text, host, path) in [
+            ("h/f", "h", "f"),
+            ("h:9/a/b", "h:9", "a/b"),
+            ("[::1]:9/f", "[::1]:9", "f"),
+            ("h/", "h", ""),
+            ("h//etc/passwd", "h", "/etc/passwd"),
+        ] {
+            assert_eq!(RemoteFile::parse(text).unwrap(), RemoteFile { host, path }, "{text}");
+        }
+        for text in ["", "h", "/f", "h:9"] {
+            assert!(RemoteFile::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_gets_the_files_own_name() {
+        let path = |text| RemoteFile::parse(text).unwrap().path_with("name").unwrap();
+        assert_eq!(path("h/"), "name");
+        assert_eq!(path("h/sub/"), "sub/name");
+        assert_eq!(path("h/other"), "other");
+        assert!(
+            RemoteFile::parse(&format!("h/{}", "x".repeat(MAX_PATH + 1))).unwrap().path_with("n").is_err()
+        );
+        assert!(RemoteFile::parse("h/sub/..").unwrap().name().is_err());
+    }
+}

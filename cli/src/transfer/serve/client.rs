@@ -1,0 +1,246 @@
+//! One client: one file, in or out.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{Access, ConnectOptions, ConnectRequest, MemoryRegion};
+use serde::Serialize;
+
+use super::Server;
+use crate::failure::{Failure, Kind};
+use crate::out::{self, say};
+use crate::transfer::checksum::Checksum;
+use crate::transfer::files::FileError;
+use crate::transfer::partial::Partial;
+use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::talk::Talk;
+use crate::units::about;
+
+/// How long a client that was refused has to hear so.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+pub(super) struct Client<'a> {
+    server: &'a Server,
+    talk: Talk,
+    peer: String,
+    begun: Instant,
+}
+
+/// A transfer that is over.
+#[derive(Serialize)]
+struct Served {
+    peer: String,
+    op: &'static str,
+    file: String,
+    octets: u64,
+    resumed_from: u64,
+    seconds: f64,
+    sha256: String,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn accept(server: &'a Server, request: ConnectRequest, peer: String) -> Result<Self, Failure> {
+        let talk = Talk::new(&server.rnic)?;
+        talk.end.accept(request, &ConnectOptions::default())?;
+        Ok(Client { server, talk, peer, begun: Instant::now() })
+    }
+
+    /// Does what the client wants; whatever prevents it, the client is told.
+    pub(super) fn serve(mut self) -> Result<(), Failure> {
+        let served = match self.hear() {
+            Ok(ToServer::Put { path, size, mode }) => self.put(path, size, mode),
+            Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256),
+            Ok(_) => Err(out_of_step()),
+            Err(failure) => Err(failure),
+        };
+        match served {
+            Ok(served) => served.print(self.server.json),
+            Err(failure) => {
+                self.refuse(&failure);
+                return Err(failure);
+            }
+        }
+        self.talk.end.close();
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<ToServer, Failure> {
+        self.talk.hear(self.server.idle)
+    }
+
+    /// Tells the client why, and waits until it has gone: closing at once could overtake what it is told.
+    fn refuse(&mut self, failure: &Failure) {
+        let mismatch = failure.kind() == Kind::Mismatch;
+        let (reason, remedy) = (failure.to_string(), failure.how().map(str::to_owned));
+        let refused = ToClient::Refused { reason, remedy, mismatch };
+        let deadline = Instant::now() + LAST_WORDS;
+        if self.talk.say(&refused).is_ok() {
+            while Instant::now() < deadline && self.talk.hear::<ToServer>(LAST_WORDS).is_ok() {}
+        }
+    }
+
+    fn put(&mut self, path: String, size: u64, mode: u32) -> Result<Served, Failure> {
+        if self.server.read_only {
+            return Err(Failure::refused(format!("{path}: this server is read-only")));
+        }
+        let spot = self.server.root.spot(&path).map_err(refused)?;
+        let mut partial = Partial::open(spot).map_err(refused)?;
+        let talk = &mut self.talk;
+        let (have, sha256) = partial.examine(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
+        // What is there counts as free: it is either kept or overwritten.
+        partial.has_room(size.saturating_sub(have)).map_err(refused)?;
+        let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(&slots) })?;
+        let ToServer::From { offset: from } = self.hear()? else { return Err(out_of_step()) };
+        match from {
+            0 => partial.restart().map_err(refused)?,
+            from if from == have && from <= size => {}
+            _ => return Err(out_of_step()),
+        }
+        let theirs = self.receive(&mut partial, size, &slots)?;
+        let sha256 = partial.checksum();
+        if sha256 != theirs {
+            partial.discard();
+            return Err(Failure::mismatch(format!("{path}: its sha256 is {sha256} here and {theirs} there")));
+        }
+        partial.finish(mode).map_err(refused)?;
+        self.talk.say(&ToClient::Same)?;
+        Ok(self.served("put", path, size, from, sha256))
+    }
+
+    /// Takes chunk by chunk, until the client says that this was all; the checksum that it names.
+    fn receive(&mut self, partial: &mut Partial, size: u64, slots: &MemoryRegion) -> Result<String, Failure> {
+        let mut octets = vec![0; SLOT];
+        loop {
+            match self.hear()? {
+                ToServer::Chunk(chunk) => {
+                    chunk.check(partial.len(), size)?;
+                    // The client can write there at any time: what counts is this one look.
+                    let octets = &mut octets[..chunk.len];
+                    slots.read_into(chunk.slot * SLOT, octets)?;
+                    self.talk.say(&ToClient::Free { slot: chunk.slot })?;
+                    partial.append(octets).map_err(refused)?;
+                }
+                ToServer::End { sha256 } if partial.len() == size => return Ok(sha256),
+                _ => return Err(out_of_step()),
+            }
+        }
+    }
+
+    fn get(&mut self, path: String, have: u64, sha256: &str) -> Result<Served, Failure> {
+        let file = self.server.root.file(&path).map_err(refused)?;
+        let metadata = file.metadata().map_err(|error| refused(FileError::new(&path, error)))?;
+        let (size, mode) = (metadata.len(), metadata.mode() & 0o777);
+        let (mut from, mut checksum) = (0, Checksum::new());
+        if have > 0 && have <= size {
+            let talk = &mut self.talk;
+            let mut tick = || talk.say_busy(&ToClient::Busy);
+            let read = checksum.add_all(&file, have, &path, &mut tick).map_err(refused)?;
+            from = if read == have && checksum.so_far() == sha256 { have } else { 0 };
+        }
+        let mut source = Source { file, path, checksum };
+        if from == 0 {
+            source.rewind()?;
+        }
+        let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        self.talk.say(&ToClient::Give { size, mode, from, window: Window::of(&slots) })?;
+        self.give(&mut source, from, size, &slots)?;
+        let sha256 = source.checksum.so_far();
+        self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
+        match self.hear()? {
+            ToServer::Same => Ok(self.served("get", source.path, size, from, sha256)),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// All octets from `offset` on, until the client has them.
+    fn give(
+        &mut self,
+        source: &mut Source,
+        mut offset: u64,
+        size: u64,
+        slots: &MemoryRegion,
+    ) -> Result<(), Failure> {
+        let mut free: Vec<usize> = (0..SLOTS).collect();
+        let mut octets = vec![0; SLOT];
+        while offset < size || free.len() < SLOTS {
+            match free.pop() {
+                Some(slot) if offset < size => {
+                    let len = (size - offset).min(SLOT as u64) as usize;
+                    let octets = &mut octets[..len];
+                    source.read(octets)?;
+                    slots.write(slot * SLOT, octets)?;
+                    self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len }))?;
+                    offset += len as u64;
+                }
+                last => {
+                    free.extend(last);
+                    let ToServer::Free { slot } = self.hear()? else { return Err(out_of_step()) };
+                    if slot >= SLOTS || free.contains(&slot) {
+                        return Err(out_of_step());
+                    }
+                    free.push(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn served(
+        &self,
+        op: &'static str,
+        file: String,
+        octets: u64,
+        resumed_from: u64,
+        sha256: String,
+    ) -> Served {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        Served { peer: self.peer.clone(), op, file, octets, resumed_from, seconds, sha256 }
+    }
+}
+
+/// What was wrong with a file, as the client is told it.
+fn refused(error: FileError) -> Failure {
+    error.failure(Kind::Refused)
+}
+
+/// The file that is given.
+struct Source {
+    file: File,
+    path: String,
+    checksum: Checksum,
+}
+
+impl Source {
+    fn rewind(&mut self) -> Result<(), Failure> {
+        self.checksum = Checksum::new();
+        std::io::Seek::rewind(&mut self.file).map_err(|error| refused(FileError::new(&self.path, error)))
+    }
+
+    fn read(&mut self, octets: &mut [u8]) -> Result<(), Failure> {
+        self.file.read_exact(octets).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => refused(FileError::Changed(self.path.clone())),
+            _ => refused(FileError::new(&self.path, error)),
+        })?;
+        self.checksum.add(octets);
+        Ok(())
+    }
+}
+
+impl Served {
+    fn print(&self, json: bool) {
+        if json {
+            out::json(self);
+            return;
+        }
+        let resumed = match self.resumed_from {
+            0 => String::new(),
+            from => format!(", resumed after {}", about(from)),
+        };
+        // A peer chose the name: what would move the cursor is shown, not done.
+        let name = self.file.escape_debug();
+        say!("{}: {} {name}, {} in {:.2} s{resumed}", self.peer, self.op, about(self.octets), self.seconds);
+    }
+}

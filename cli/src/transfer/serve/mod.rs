@@ -1,0 +1,142 @@
+//! `rddp serve`: a directory for put and get, one thread a client.
+
+mod client;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic};
+use serde::Serialize;
+
+use self::client::Client;
+use super::files::Root;
+use super::protocol::GREETING;
+use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::out::{self, say};
+use crate::units::parse_seconds;
+use crate::{addr, signals};
+
+const EXAMPLES: &str = "\
+Examples:
+  rddp serve /srv/files                    put and get for everybody who can reach this host
+  rddp serve /srv/files --read-only        get only
+  rddp serve . --bind 127.0.0.1 -p 9000    for this host only, another port
+
+There is no password and no encryption: whoever can connect can read, and without --read-only write, what this process
+may. Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
+A client costs at most some 5 MiB of memory.";
+
+/// Serve a directory to rddp put and rddp get
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+pub(crate) struct ServeArgs {
+    /// The directory
+    dir: PathBuf,
+
+    /// Listen on this address of the host only
+    #[arg(short, long, value_name = "ADDR")]
+    bind: Option<IpAddr>,
+
+    /// The port (0: any)
+    #[arg(short, long, default_value_t = super::PORT)]
+    port: u16,
+
+    /// Nobody may put
+    #[arg(long)]
+    read_only: bool,
+
+    /// Clients at a time
+    #[arg(long, default_value_t = 64, value_name = "COUNT")]
+    max_clients: usize,
+
+    /// Let go of a client that says nothing for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
+    idle: Duration,
+
+    /// Print where it listens, and each transfer, as a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Listening {
+    listening: SocketAddr,
+}
+
+/// What all clients' threads share.
+struct Server {
+    rnic: Rnic,
+    root: Root,
+    read_only: bool,
+    idle: Duration,
+    json: bool,
+    clients: AtomicUsize,
+}
+
+pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let rnic = Rnic::open()?;
+    let root = Root::open(&args.dir).map_err(|error| error.failure(Kind::Failed))?;
+    let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
+    if args.json {
+        out::json(&Listening { listening: addr });
+    } else {
+        let what = if args.read_only { "get" } else { "put and get" };
+        say!("serving {} on {addr}: {what}", args.dir.display());
+    }
+    let (read_only, idle, json) = (args.read_only, args.idle, args.json);
+    let server = Arc::new(Server { rnic, root, read_only, idle, json, clients: AtomicUsize::new(0) });
+    while !signals::stopped() {
+        let request = listener.accept(Some(signals::LOOK));
+        if let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? {
+            take_in(&server, request, args.max_clients);
+        }
+    }
+    drop(listener);
+    server.drain();
+    Ok(())
+}
+
+/// Starts a thread for a client, if it is one and there is room.
+fn take_in(server: &Arc<Server>, request: ConnectRequest, max: usize) {
+    // Whether a refusal reaches the peer is the peer's business.
+    if request.private_data() != GREETING {
+        let _ = request.reject(b"this is rddp serve: use rddp put or rddp get of the same version");
+        return;
+    }
+    if server.clients.fetch_add(1, Ordering::Relaxed) >= max {
+        server.clients.fetch_sub(1, Ordering::Relaxed);
+        let _ = request.reject(b"too many clients at the moment");
+        return;
+    }
+    let server = server.clone();
+    thread::spawn(move || {
+        server.serve(request);
+        server.clients.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+impl Server {
+    fn serve(&self, request: ConnectRequest) {
+        let peer =
+            request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
+        match Client::accept(self, request, peer.clone()).and_then(Client::serve) {
+            Err(failure) if failure.kind() != Kind::Interrupted => eprintln!("{peer}: {failure}"),
+            _ => {}
+        }
+    }
+
+    /// Gives the clients' threads, which see the stop themselves, a moment to end.
+    fn drain(&self) {
+        for _ in 0..20 {
+            if self.clients.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            thread::sleep(signals::LOOK);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Progress and results of a transfer.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::Common;
+use crate::failure::{Failure, Kind};
+use crate::out::{self, say};
+use crate::signals;
+use crate::units::about;
+
+const STYLE: &str = "{prefix} {wide_bar} {percent:>3}% {bytes:>10} {bytes_per_sec:>12} {eta:>4}";
+
+/// Shown where standard error is a terminal.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+    /// Where this transfer began.
+    from: u64,
+}
+
+/// What a transfer was, and what `--json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    pub(super) file: String,
+    pub(super) peer: SocketAddr,
+    pub(super) octets: u64,
+    pub(super) resumed_from: u64,
+    seconds: f64,
+    bytes_per_s: f64,
+    pub(super) sha256: String,
+}
+
+impl Progress {
+    pub(super) fn new(common: &Common, name: &str, from: u64, size: u64) -> Self {
+        let bar = if common.quiet { ProgressBar::hidden() } else { ProgressBar::new(size) };
+        if let Ok(style) = ProgressStyle::with_template(STYLE) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(name.to_owned());
+        bar.set_position(from);
+        bar.reset_eta();
+        Progress { bar, begun: Instant::now(), from }
+    }
+
+    pub(super) fn at(&self, offset: u64) {
+        self.bar.set_position(offset);
+    }
+
+    /// Waits until `offset` is within the limit of octets a second.
+    pub(super) fn hold_back(&self, offset: u64, limit: Option<u64>) -> Result<(), Failure> {
+        let Some(limit) = limit else { return signals::check() };
+        let due = Duration::from_secs_f64((offset - self.from) as f64 / limit as f64);
+        signals::sleep(due.saturating_sub(self.begun.elapsed()))
+    }
+
+    pub(super) fn finish(self, file: String, peer: SocketAddr, octets: u64, sha256: String) -> Summary {
+        self.bar.finish_and_clear();
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let moved = octets - self.from;
+        let bytes_per_s = if seconds > 0.0 { (moved as f64 / seconds).round() } else { 0.0 };
+        Summary { file, peer, octets, resumed_from: self.from, seconds, bytes_per_s, sha256 }
+    }
+}
+
+impl Summary {
+    pub(super) fn print(&self, json: bool) {
+        if json {
+            out::json(self);
+            return;
+        }
+        let resumed = match self.resumed_from {
+            0 => String::new(),
+            from => format!(", resumed after {}", about(from)),
+        };
+        let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
+        say!("{}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.file, self.seconds);
+        say!("sha256 {}", self.sha256);
+    }
+}
+
+/// Says that an interrupted transfer can be resumed.
+pub(super) fn resumable(failure: Failure) -> Failure {
+    let remedy = "repeat the command: it goes on where it ended";
+    match failure.kind() {
+        Kind::Interrupted => {
+            eprintln!("rddp: interrupted; {remedy}");
+            failure
+        }
+        Kind::Peer => failure.remedy(remedy),
+        _ => failure,
+    }
+}
