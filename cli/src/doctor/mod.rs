@@ -1,0 +1,87 @@
+//! `rddp doctor`: what this host offers to rddp, and what to change.
+//!
+//! | file | what |
+//! |---|---|
+//! | `finding` | one thing that was looked at, and how it is printed |
+//! | `interfaces`, `tcp`, `limits`, `processor` | this host |
+//! | `devices` | RDMA devices of the kernel, with which rddp may be confused |
+//! | `peer`, `port_mapper` | another host, if one is named |
+
+mod devices;
+mod finding;
+mod interfaces;
+mod limits;
+mod peer;
+mod port_mapper;
+mod processor;
+mod tcp;
+
+use std::path::Path;
+
+use clap::Args;
+use serde::Serialize;
+
+use self::finding::{Finding, Level, Topic, print};
+use self::interfaces::Interface;
+use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::out;
+
+const EXAMPLES: &str = "\
+Examples:
+  rddp doctor                          this host
+  rddp doctor 192.0.2.1                that one too: does its port mapper answer, does an iWARP listener on port 7174?
+  rddp doctor 192.0.2.1:20049          the same for another port
+  rddp doctor --json | jq '.findings[] | select(.level != \"ok\")'
+
+Marks:
+  (none)  as it should be, or for information
+  *       could be better: the arrow says how
+  !       in the way";
+
+/// What this host offers to rddp, and what to change
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+pub(crate) struct DoctorArgs {
+    /// Another host to look at
+    #[arg(value_name = "HOST[:PORT]")]
+    host: Option<String>,
+
+    /// Print what was found as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    interfaces: Vec<Interface>,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let root = Path::new("/");
+    let (interfaces, mut findings) = interfaces::look(root);
+    findings.extend(tcp::look(root));
+    findings.extend(limits::look()?);
+    findings.extend(processor::look(root));
+    findings.extend(devices::look(root));
+    let peer = args.host.as_deref().map(peer::look).transpose()?;
+    findings.extend(peer.into_iter().flatten());
+    let report = Report { interfaces, findings };
+    if args.json {
+        out::json(&report);
+    } else {
+        print(&report.findings);
+    }
+    verdict(&report.findings)
+}
+
+fn verdict(findings: &[Finding]) -> Result<(), Failure> {
+    match findings.iter().find(|finding| finding.level == Level::Bad) {
+        None => Ok(()),
+        Some(bad) => {
+            let kind = if bad.topic == Topic::Peer { Kind::Peer } else { Kind::Failed };
+            Err(Failure::new(kind, format!("{}: {}", bad.subject, bad.value)))
+        }
+    }
+}
