@@ -1,0 +1,10 @@
+//! The command, run as people run it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod demo;
+mod doctor;
+mod perf;
+mod ping;
+mod program;
+mod transfer;
+mod usage;

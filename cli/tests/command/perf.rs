@@ -1,0 +1,161 @@
+//! `rddp perf`.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::program::{Server, command, free_port, plain_service, run};
+
+const FAST: [&str; 2] = ["--duration", "0.05"];
+
+fn local(args: &[&str]) -> Vec<Value> {
+    let found = run(&[&["perf", "local", "--json"], &FAST[..], args].concat()).ok().json();
+    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"]);
+    found["results"].as_array().unwrap().clone()
+}
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn results_have_the_documented_form() {
+    let results = local(&["--op", "tcp,write", "--op", "send,read", "--size", "64,4K"]);
+    let found: Vec<_> =
+        results.iter().map(|one| (one["op"].as_str().unwrap(), one["size"].as_u64().unwrap())).collect();
+    let ops = ["tcp", "write", "send", "read"];
+    assert_eq!(found, [64, 4096].map(|size| ops.map(|op| (op, size))).concat());
+    for one in &results {
+        let names = [
+            "op",
+            "size",
+            "qps",
+            "depth",
+            "crc",
+            "markers",
+            "wait",
+            "bytes_per_s",
+            "msgs_per_s",
+            "lat_us",
+            "cpu_s_per_gb",
+        ];
+        assert_eq!(keys(one), BTreeSet::from(names));
+        assert_eq!(keys(&one["lat_us"]), BTreeSet::from(["p50", "p99", "p999"]));
+        assert_eq!((&one["qps"], &one["depth"], &one["wait"]), (&1.into(), &64.into(), &"poll".into()));
+        assert_eq!(one["crc"], one["op"] != "tcp");
+        let [p50, p99, p999] = ["p50", "p99", "p999"].map(|name| one["lat_us"][name].as_f64().unwrap());
+        assert!(0.0 < p50 && p50 <= p99 && p99 <= p999, "{one}");
+        for name in ["bytes_per_s", "msgs_per_s", "cpu_s_per_gb"] {
+            assert!(one[name].as_f64().unwrap() > 0.0, "{name}: {one}");
+        }
+    }
+}
+
+#[test]
+fn settings_reach_both_ends() {
+    let settings =
+        ["--crc", "off", "--markers", "on", "--mss", "1448", "--place-before-crc", "--wait", "event"];
+    let more = ["--qps", "3", "--depth", "8", "--size", "100,100K", "--op", "write,send,read,tcp"];
+    for one in local(&[&settings[..], &more].concat()) {
+        assert_eq!((&one["qps"], &one["depth"], &one["wait"]), (&3.into(), &8.into(), &"event".into()));
+        assert_eq!((&one["crc"], &one["markers"]), (&false.into(), &(one["op"] != "tcp").into()));
+        assert!(one["bytes_per_s"].as_f64().unwrap() > 0.0, "{one}");
+    }
+}
+
+/// The smallest messages, one at a time; and one that is longer than everything that is buffered.
+#[test]
+fn extremes_work() {
+    for args in [["--size", "1", "--depth", "1"], ["--size", "16M", "--depth", "2"]] {
+        for wait in ["poll", "event"] {
+            let results = local(&[&args[..], &["--wait", wait]].concat());
+            assert_eq!(results.len(), 4);
+        }
+    }
+}
+
+#[test]
+fn the_table_says_how_many_times_tcp() {
+    let ended = run(&[&["perf", "local", "--op", "tcp,write", "--size", "4K"], &FAST[..]].concat()).ok();
+    let tcp = ended.stdout.lines().find(|line| line.starts_with("tcp")).unwrap();
+    assert!(tcp.split_whitespace().any(|cell| cell == "1.00"), "{ended:?}");
+}
+
+fn server() -> Server {
+    Server::start(&["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json"])
+}
+
+fn client(server: &Server) {
+    let host = server.host();
+    let found = run(&[&["perf", "client", &host, "--json", "--size", "64"], &FAST[..]].concat()).ok().json();
+    assert_eq!(found["results"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_server_survives_bad_clients() {
+    let server = server();
+    for rubbish in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0\0\0\x02{}", b"\xff\xff\xff\xff", b""] {
+        TcpStream::connect(server.addr).unwrap().write_all(rubbish).unwrap();
+    }
+    let silent = TcpStream::connect(server.addr).unwrap();
+    client(&server);
+    let rdma = server.listening["rdma"].as_str().unwrap();
+    run(&["ping", rdma]).failed(5, &["this is rddp perf"]);
+    drop(silent);
+    client(&server);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn a_server_survives_clients_that_die() {
+    let server = server();
+    for op in ["tcp", "write", "send", "read"] {
+        for wait in ["poll", "event"] {
+            let args = [
+                "perf",
+                "client",
+                &server.host(),
+                "--op",
+                op,
+                "--wait",
+                wait,
+                "--duration",
+                "60",
+                "--qps",
+                "2",
+            ];
+            let mut dying = command(&args).stdout(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(150));
+            dying.kill().unwrap();
+            dying.wait().unwrap();
+        }
+    }
+    client(&server);
+}
+
+#[test]
+fn what_a_server_does_not_do_it_says() {
+    let server = server();
+    let mut channel = TcpStream::connect(server.addr).unwrap();
+    let setup = r#"{"op":"write","size":4000000000,"qps":200,"depth":1,"crc":true,"markers":false,"place_before_crc":false,"mss":null,"wait":"poll"}"#;
+    let begin = format!(r#"{{"Begin":{{"version":1,"setup":{setup},"places":[]}}}}"#);
+    channel.write_all(&u32::try_from(begin.len()).unwrap().to_be_bytes()).unwrap();
+    channel.write_all(begin.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let mut len = [0; 4];
+    std::io::Read::read_exact(&mut channel, &mut len).unwrap();
+    std::io::Read::read_to_string(&mut channel, &mut answer).unwrap();
+    assert!(answer.contains("Refused") && answer.contains("of memory at each end"), "{answer}");
+}
+
+#[test]
+fn nobody_there_and_others_there_are_told_apart() {
+    let addr = free_port().to_string();
+    run(&["perf", "client", &addr]).failed(3, &["nothing listens on", "rddp perf server"]);
+    let addr = plain_service(b"220 mail.example ESMTP\r\n").to_string();
+    run(&["perf", "client", &addr]).failed(3, &["no rddp perf"]);
+}

@@ -1,0 +1,258 @@
+//! `rddp serve`, `put` and `get`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use crate::program::{Ended, Server, command, free_port, interrupt, plain_service, run, until};
+
+/// A served directory, with things beside it.
+struct Site {
+    tree: TempDir,
+    server: Option<Server>,
+}
+
+impl Site {
+    fn new(more: &[&str]) -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("served/sub")).unwrap();
+        fs::create_dir(tree.path().join("here")).unwrap();
+        let mut site = Site { tree, server: None };
+        site.serve(more);
+        site
+    }
+
+    fn serve(&mut self, more: &[&str]) {
+        let served = self.served("");
+        let args = ["serve", served.to_str().unwrap(), "--bind", "127.0.0.1", "--port", "0", "--json"];
+        self.server = Some(Server::start(&[&args[..], more].concat()));
+    }
+
+    fn served(&self, name: &str) -> PathBuf {
+        self.tree.path().join("served").join(name)
+    }
+
+    fn here(&self, name: &str) -> PathBuf {
+        self.tree.path().join("here").join(name)
+    }
+
+    fn remote(&self, path: &str) -> String {
+        format!("{}/{path}", self.server.as_ref().unwrap().host())
+    }
+
+    fn put(&self, name: &str, path: &str) -> Ended {
+        run(&["put", self.here(name).to_str().unwrap(), &self.remote(path), "--json"])
+    }
+
+    fn get(&self, path: &str, name: &str) -> Ended {
+        run(&["get", &self.remote(path), self.here(name).to_str().unwrap(), "--json"])
+    }
+
+    /// A transfer that takes its time, in the background.
+    fn slowly(&self, op: &str, from: &str, to: &str) -> Child {
+        let args = [op, from, to, "--limit", "4M"];
+        command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+}
+
+fn octets(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn len(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+#[test]
+fn files_come_back_as_they_went() {
+    let site = Site::new(&[]);
+    for size in [0, 1, 511, 524_288, 524_289, 5_000_001] {
+        fs::write(site.here("file"), octets(size)).unwrap();
+        let put = site.put("file", "sub/stored").ok().json();
+        assert_eq!(put["octets"], size);
+        assert_eq!(fs::read(site.served("sub/stored")).unwrap(), octets(size));
+        let got = site.get("sub/stored", "again").ok().json();
+        assert_eq!(got["sha256"], put["sha256"]);
+        assert_eq!(fs::read(site.here("again")).unwrap(), octets(size));
+    }
+    assert_eq!(fs::read_dir(site.served("sub")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 2);
+}
+
+#[test]
+fn directories_take_files_under_their_own_names() {
+    let site = Site::new(&[]);
+    fs::write(site.here("file"), "octets").unwrap();
+    site.put("file", "").ok();
+    site.put("file", "sub/").ok();
+    assert_eq!(fs::read(site.served("file")).unwrap(), fs::read(site.served("sub/file")).unwrap());
+    fs::remove_file(site.here("file")).unwrap();
+    site.get("sub/file", "").ok();
+    assert_eq!(fs::read(site.here("file")).unwrap(), b"octets");
+}
+
+#[test]
+fn a_killed_put_goes_on_where_it_ended() {
+    let site = Site::new(&[]);
+    let content = octets(8 << 20);
+    fs::write(site.here("file"), &content).unwrap();
+    let mut killed = site.slowly("put", site.here("file").to_str().unwrap(), &site.remote("file"));
+    until("part of it is there", || len(&site.served("file.rddp.part")) > 1 << 20);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(!site.served("file").exists());
+    let put = site.put("file", "file").ok().json();
+    assert!(put["resumed_from"].as_u64().unwrap() > 1 << 20, "{put}");
+    assert_eq!(fs::read(site.served("file")).unwrap(), content);
+}
+
+#[test]
+fn a_get_whose_server_died_goes_on_where_it_ended() {
+    let mut site = Site::new(&[]);
+    let content = octets(8 << 20);
+    fs::write(site.served("file"), &content).unwrap();
+    let mut get = site.slowly("get", &site.remote("file"), site.here("").to_str().unwrap());
+    until("part of it is there", || len(&site.here("file.rddp.part")) > 1 << 20);
+    site.server = None;
+    assert_eq!(get.wait().unwrap().code(), Some(3));
+    site.serve(&[]);
+    let got = site.get("file", "file").ok().json();
+    assert!(got["resumed_from"].as_u64().unwrap() > 1 << 20, "{got}");
+    assert_eq!(fs::read(site.here("file")).unwrap(), content);
+}
+
+#[test]
+fn an_interrupted_put_says_how_to_go_on() {
+    let site = Site::new(&[]);
+    fs::write(site.here("file"), octets(8 << 20)).unwrap();
+    let (local, remote) = (site.here("file"), site.remote("file"));
+    let args = ["put", local.to_str().unwrap(), &remote, "--limit", "4M"];
+    let mut put = command(&args).stderr(Stdio::piped()).spawn().unwrap();
+    until("part of it is there", || len(&site.served("file.rddp.part")) > 0);
+    assert_eq!(interrupt(&mut put), 130);
+    let said = std::io::read_to_string(put.stderr.take().unwrap()).unwrap();
+    assert!(said.contains("repeat the command"), "{said}");
+}
+
+/// What is there must be the beginning of the same file.
+#[test]
+fn the_rest_of_another_file_is_not_resumed() {
+    let site = Site::new(&[]);
+    fs::write(site.here("file"), octets(1 << 20)).unwrap();
+    for other in [octets(1000)[1..].to_vec(), octets(2 << 20)] {
+        fs::write(site.served("file.rddp.part"), other).unwrap();
+        assert_eq!(site.put("file", "file").ok().json()["resumed_from"], 0);
+        assert_eq!(fs::read(site.served("file")).unwrap(), octets(1 << 20));
+    }
+    fs::write(site.here("again.rddp.part"), "something else").unwrap();
+    assert_eq!(site.get("file", "again").ok().json()["resumed_from"], 0);
+    assert_eq!(fs::read(site.here("again")).unwrap(), octets(1 << 20));
+}
+
+#[test]
+fn a_path_that_leaves_the_directory_is_refused() {
+    let site = Site::new(&[]);
+    fs::write(site.tree.path().join("secret"), "secret").unwrap();
+    fs::write(site.here("file"), "octets").unwrap();
+    symlink(site.tree.path(), site.served("up")).unwrap();
+    symlink("../secret", site.served("out")).unwrap();
+    let absolute = site.tree.path().join("secret");
+    let absolute = absolute.to_str().unwrap();
+    for path in ["../secret", "sub/../../secret", "up/secret", absolute] {
+        site.get(path, "got").failed(5, &["outside the served directory"]);
+        site.put("file", path).failed(5, &["outside the served directory"]);
+    }
+    site.get("out", "got").failed(5, &["outside the served directory"]);
+    // The link itself is replaced; what it led to is not.
+    site.put("file", "out").ok();
+    assert_eq!(fs::read(site.tree.path().join("secret")).unwrap(), b"secret");
+    assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(site.tree.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn what_cannot_be_done_is_named_and_leaves_nothing() {
+    let site = Site::new(&[]);
+    fs::write(site.here("file"), "octets").unwrap();
+    site.get("none", "got").failed(5, &["none: no such file"]);
+    site.get("sub", "got").failed(5, &["sub: not a regular file"]);
+    site.put("file", "none/file").failed(5, &["directory does not exist", "try: make the directory first"]);
+    site.put("file", "sub").failed(5, &["sub: not a regular file"]);
+    site.put("none", "file").failed(1, &["no such file"]);
+    site.put("", "file").failed(1, &["not a regular file"]);
+    site.get("file", "none/file").failed(1, &["directory does not exist"]);
+    assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_read_only_server_takes_nothing() {
+    let site = Site::new(&["--read-only"]);
+    fs::write(site.served("file"), "octets").unwrap();
+    site.get("file", "file").ok();
+    site.put("file", "other").failed(5, &["read-only"]);
+    assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 2);
+}
+
+#[test]
+fn many_clients_at_once_get_and_put() {
+    let site = Site::new(&[]);
+    fs::write(site.served("file"), octets(3_000_000)).unwrap();
+    fs::write(site.here("file"), octets(3_000_000)).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let site = &site;
+            scope.spawn(move || site.get("file", &format!("got{number}")).ok());
+            scope.spawn(move || site.put("file", &format!("put{number}")).ok());
+        }
+    });
+    for number in 0..8 {
+        assert_eq!(fs::read(site.here(&format!("got{number}"))).unwrap(), octets(3_000_000));
+        assert_eq!(fs::read(site.served(&format!("put{number}"))).unwrap(), octets(3_000_000));
+    }
+}
+
+#[test]
+fn more_clients_than_allowed_are_told_so() {
+    let site = Site::new(&["--max-clients", "1"]);
+    fs::write(site.here("file"), octets(8 << 20)).unwrap();
+    let mut first = site.slowly("put", site.here("file").to_str().unwrap(), &site.remote("file"));
+    until("it has begun", || len(&site.served("file.rddp.part")) > 0);
+    site.put("file", "other").failed(5, &["too many clients"]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn a_client_that_says_nothing_is_let_go() {
+    let mut site = Site::new(&["--max-clients", "1", "--idle", "0.2"]);
+    fs::write(site.here("file"), octets(1000)).unwrap();
+    // Stopped in the middle, the connection stays.
+    fs::write(site.here("long"), octets(8 << 20)).unwrap();
+    let stopped = site.slowly("put", site.here("long").to_str().unwrap(), &site.remote("long"));
+    until("it has begun", || len(&site.served("long.rddp.part")) > 0);
+    let pid = nix::unistd::Pid::from_raw(stopped.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    until("there is room for another", || site.put("file", "file").code == 0);
+    let line = site.server.as_mut().unwrap().line();
+    assert!(line.contains(r#""op":"put","file":"file","octets":1000"#), "{line}");
+    let mut stopped = stopped;
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+}
+
+#[test]
+fn a_server_that_is_none_is_named_as_such() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = file.path().to_str().unwrap();
+    run(&["put", file, &format!("{}/x", free_port())]).failed(3, &["nothing listens on", "rddp serve"]);
+    run(&["put", file, &format!("{}/x", plain_service(b"hello"))]).failed(3, &["rddp serve"]);
+    let ping = Server::start(&["ping", "--server", "--bind", "127.0.0.1", "--port", "0", "--json"]);
+    run(&["put", file, &format!("{}/x", ping.host())]).failed(3, &[]);
+    let site = Site::new(&[]);
+    let host = site.server.as_ref().unwrap().host();
+    run(&["ping", &host]).failed(5, &["this is rddp serve"]);
+}

@@ -1,0 +1,65 @@
+//! Arguments, help and exit codes.
+
+use crate::program::run;
+
+#[test]
+fn bad_arguments_have_an_exit_code_of_their_own() {
+    for args in [
+        &[][..],
+        &["fly"],
+        &["ping"],
+        &["ping", "host", "--server"],
+        &["ping", "host", "--size", "1"],
+        &["ping", "host", "--size", "1M"],
+        &["ping", "host:port"],
+        &["ping", "[::1"],
+        &["ping", "--server", "--bind", "nowhere"],
+        &["perf"],
+        &["perf", "local", "--op", "swim"],
+        &["perf", "local", "--size", "0"],
+        &["perf", "local", "--size", "4M..64"],
+        &["perf", "local", "--size", "1G", "--qps", "200"],
+        &["perf", "local", "--duration", "0"],
+        &["perf", "local", "--crc", "maybe"],
+        &["perf", "server", "--port", "65535"],
+        &["put", "file"],
+        &["put", "/etc/hostname", "host-without-path"],
+        &["get", "127.0.0.1/"],
+        &["get", "127.0.0.1/sub/.."],
+        &["get", "127.0.0.1/file", "--limit", "0"],
+        &["serve"],
+    ] {
+        let ended = run(args);
+        assert_eq!(ended.code, 2, "{args:?}: {ended:?}");
+        assert!(!ended.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    for command in ["demo", "perf", "ping", "serve", "put", "get", "doctor"] {
+        let help = run(&[command, "--help"]).ok().stdout;
+        for text in ["Examples:", &format!("rddp {command}"), "Exit codes:", "  3    the peer"] {
+            assert!(help.contains(text), "{command}: nothing of {text:?} in {help}");
+        }
+        assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
+    }
+    let help = run(&["--help"]).ok().stdout;
+    assert!(help.contains("rddp demo") && !help.contains("demo-passive"), "{help}");
+}
+
+#[test]
+fn what_this_host_refuses_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let says = ["Address already in use", "try: name an address"];
+    run(&["ping", "--server", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
+    run(&["serve", ".", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
+    run(&["serve", "/nonexistent"]).failed(1, &["does not exist"]);
+    run(&["ping", "--server", "--bind", "192.0.2.1", "--port", "0"]).failed(1, &["192.0.2.1"]);
+}
+
+#[test]
+fn a_name_that_is_not_known_is_a_matter_of_the_peer() {
+    run(&["ping", "no-such-host.invalid"]).failed(3, &["no-such-host.invalid"]);
+}
