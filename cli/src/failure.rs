@@ -79,6 +79,11 @@ impl Failure {
         self
     }
 
+    /// The remedy.
+    pub(crate) fn how(&self) -> Option<&str> {
+        self.remedy.as_deref()
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

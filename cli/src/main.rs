@@ -5,6 +5,8 @@
 //! | `demo` | everything once, every octet compared |
 //! | `perf` | measuring, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
+//! | `transfer` | files: serve, put, get |
+//! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process where both ends are here |
 //! | `endpoint` | one connection and what it needs |
 //! | `failure` | causes, remedies, exit codes |
@@ -14,12 +16,14 @@
 mod addr;
 mod child;
 mod demo;
+mod doctor;
 mod endpoint;
 mod failure;
 mod out;
 mod perf;
 mod ping;
 mod signals;
+mod transfer;
 mod units;
 
 use std::io::IsTerminal;
@@ -36,6 +40,10 @@ Examples:
   rddp perf local                     RDMA operations beside plain TCP, both ends here
   rddp ping --server                  answer pings: of rddp ping, or of rping on an RDMA device
   rddp ping 192.0.2.1                 and ask for them
+  rddp serve /srv/files               a directory, for:
+  rddp put big.iso 192.0.2.1/big.iso
+  rddp get 192.0.2.1/big.iso
+  rddp doctor                         what this host offers, and what to change
 
 Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
 
@@ -60,6 +68,10 @@ enum Command {
     DemoPassive,
     Perf(perf::PerfArgs),
     Ping(ping::PingArgs),
+    Serve(transfer::ServeArgs),
+    Put(transfer::PutArgs),
+    Get(transfer::GetArgs),
+    Doctor(doctor::DoctorArgs),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +90,10 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::DemoPassive => demo::passive(),
         Command::Perf(args) => perf::run(args),
         Command::Ping(args) => ping::run(args),
+        Command::Serve(args) => transfer::serve(args),
+        Command::Put(args) => transfer::put(args),
+        Command::Get(args) => transfer::get(args),
+        Command::Doctor(args) => doctor::run(args),
     }
 }
 

@@ -23,6 +23,7 @@ use self::checks::Checks;
 use crate::child::Child;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::perf::{self, Op, Options, Outcome, Setup, Wait};
+use crate::units::parse_seconds;
 
 const EXAMPLES: &str = "\
 What it does:
@@ -43,9 +44,9 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     json: bool,
 
-    /// Only check, do not measure
-    #[arg(long)]
-    no_measure: bool,
+    /// Seconds of measuring, for each of three operations and two sizes; 0: only check
+    #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = parse_seconds)]
+    duration: Duration,
 }
 
 /// Where the passive process listens.
@@ -54,9 +55,6 @@ struct Listening {
     demo: SocketAddr,
     perf: SocketAddr,
 }
-
-/// For each operation and size that is measured.
-const MEASURE: Duration = Duration::from_millis(1200);
 
 /// Octets of a message where latency counts, and where bandwidth does.
 const SMALL: u32 = 64;
@@ -69,11 +67,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let with_markers = checks::run(listening.demo, true)?;
     let columns = [with_crc, with_markers];
     report::checks(args.json, &columns);
-    let measured = if args.no_measure || !columns.iter().all(Checks::passed) {
+    let measured = if args.duration.is_zero() || !columns.iter().all(Checks::passed) {
         Ok(Vec::new())
     } else {
         report::measuring(args.json);
-        measure(listening.perf)
+        measure(listening.perf, args.duration)
     };
     // What the passive process has to complain about, it says by its exit code.
     let untouched = child.end().is_some_and(|status| status.success());
@@ -92,14 +90,14 @@ fn verdict(columns: &[Checks], untouched: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(addr: SocketAddr) -> Result<Vec<Outcome>, Failure> {
+fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure> {
     // With one processor, an end that spins keeps the other from running.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let wait = if processors > 1 { Wait::Poll } else { Wait::Event };
     let options = Options {
         ops: vec![Op::Tcp, Op::Write, Op::Send],
         sizes: vec![SMALL, LARGE],
-        duration: MEASURE,
+        duration,
         setup: Setup { wait, ..Setup::default() },
     };
     perf::measure(addr, &options, &mut |_| {})
