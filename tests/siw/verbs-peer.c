@@ -477,7 +477,7 @@ int main(int argc, char **argv)
 		if ((number + 1) % 100 == 0)
 			printf("[%7.3f] %u connections\n", seconds(), number + 1);
 	}
-	check(open_descriptors() == descriptors, "close all that it opened");
+	check(open_descriptors() <= descriptors, "close all that it opened");
 	printf("[%7.3f] all is as expected\n", seconds());
 	return 0;
 }

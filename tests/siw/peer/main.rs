@@ -62,8 +62,8 @@ fn run(options: &Options) -> Outcome<()> {
         // A process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come.
         std::thread::sleep(Duration::from_millis(500));
     }
-    match open_descriptors()? {
-        now if now == descriptors => Ok(()),
+    match settled_descriptors(descriptors)? {
+        now if now <= descriptors => Ok(()),
         now => {
             Err(format!("{descriptors} descriptors open after the first connection, {now} after the last")
                 .into())
@@ -71,10 +71,27 @@ fn run(options: &Options) -> Outcome<()> {
     }
 }
 
+/// How many descriptors are open, once those of the last connection have had time to be closed.
+fn settled_descriptors(most: usize) -> Outcome<usize> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while open_descriptors()? > most && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    open_descriptors()
+}
+
 fn connection(options: &Options, number: u64, rnic: &Rnic, listener: Option<&Listener>) -> Outcome<()> {
     let (rights, apart) = fault::token(&options.kind)?;
     let mut link = Link::prepare(options, number, rnic, rights, apart)?;
-    match (options.scenario.as_str(), listener) {
+    play(&mut link, listener).map_err(|error| {
+        let (sent, received) = (link.qp.terminate_sent(), link.qp.terminate_received());
+        let events: Vec<_> = std::iter::from_fn(|| rnic.async_event()).map(|event| event.kind).collect();
+        format!("{error} ({}, sent {sent:?}, received {received:?}, {events:?})", link.qp.state()).into()
+    })
+}
+
+fn play(link: &mut Link<'_>, listener: Option<&Listener>) -> Outcome<()> {
+    match (link.options.scenario.as_str(), listener) {
         ("reject", Some(listener)) => {
             let request = link.take_request(listener)?;
             link.reject(request)
@@ -83,8 +100,8 @@ fn connection(options: &Options, number: u64, rnic: &Rnic, listener: Option<&Lis
             Ok(()) => Err("accepted where a rejection is expected".into()),
             Err(error) => link.check_rejection(&error),
         },
-        ("refused", Some(listener)) => refused_passive(&mut link, listener),
-        ("refused", None) => refused_active(&link),
+        ("refused", Some(listener)) => refused_passive(link, listener),
+        ("refused", None) => refused_active(link),
         (scenario, listener) => {
             match listener {
                 Some(listener) => {
@@ -94,7 +111,7 @@ fn connection(options: &Options, number: u64, rnic: &Rnic, listener: Option<&Lis
                 None => link.connect()??,
             }
             link.exchange_adverts()?;
-            if scenario == "fault" { fault::run(&mut link) } else { transfer::run(&mut link) }
+            if scenario == "fault" { fault::run(link) } else { transfer::run(link) }
         }
     }
 }
