@@ -38,8 +38,12 @@ impl QueuePair {
             Err(error) if options.fall_back && options.revision == Revision::Two && refuses_two(&error) => {
                 tracing::info!(%addr, %error, "trying again with MPA revision 1");
                 let options = ConnectOptions { revision: Revision::One, ..options.clone() };
-                // The first answer tells more than a second refusal.
-                self.try_connect(addr, &options, deadline).map_err(|_| error)
+                self.try_connect(addr, &options, deadline).map_err(|second| match second {
+                    // RFC 5044 §7.1.2: what the peer's program says is for ours.
+                    ConnectError::Rejected { .. } => second,
+                    // Else the first answer tells more than a second refusal.
+                    _ => error,
+                })
             }
             result => result,
         }
