@@ -115,7 +115,7 @@ impl Attempt {
         loop {
             match initiator.handle(&reply) {
                 // What follows the Reply is FPDUs: no more is read than it has.
-                Ok(InitiatorStep::Need { total }) => self.read_to(socket, &mut reply, total, &initiator)?,
+                Ok(InitiatorStep::Need { total }) => self.read_some(socket, &mut reply, total, &initiator)?,
                 Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
                     return Ok(Connected { negotiated, private_data });
                 }
@@ -132,25 +132,26 @@ impl Attempt {
         }
     }
 
-    fn read_to(
+    /// Reads some of what is missing of `total` octets: what is wrong with a frame shows at its first wrong octet.
+    fn read_some(
         &self,
         socket: &Socket,
         octets: &mut Vec<u8>,
         total: usize,
         initiator: &Initiator,
     ) -> Result<(), ConnectError> {
-        while octets.len() < total {
-            socket.set_read_timeout(Some(self.left()?))?;
-            let mut chunk = [0; 64];
-            let want = chunk.len().min(total - octets.len());
-            match (&*socket).read(&mut chunk[..want]) {
-                Ok(0) => return Err(initiator.closed(octets).into()),
-                Ok(count) => octets.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error)),
+        socket.set_read_timeout(Some(self.left()?))?;
+        let mut chunk = [0; 64];
+        let want = chunk.len().min(total - octets.len());
+        match (&*socket).read(&mut chunk[..want]) {
+            Ok(0) => Err(initiator.closed(octets).into()),
+            Ok(count) => {
+                octets.extend_from_slice(&chunk[..count]);
+                Ok(())
             }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.failed(error)),
         }
-        Ok(())
     }
 }
 

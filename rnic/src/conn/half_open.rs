@@ -175,7 +175,7 @@ impl Source for HalfOpen {
 /// Takes exactly the Request's octets from the socket.
 fn read_request(socket: &Socket, octets: &mut Vec<u8>, total: &mut usize) -> io::Result<Option<Request>> {
     loop {
-        while octets.len() < *total {
+        if octets.len() < *total {
             // No frame is longer than its fixed part and the private data that MPA allows; `total` comes from there.
             let mut chunk = [0; 64];
             let want = chunk.len().min(*total - octets.len());
@@ -187,6 +187,7 @@ fn read_request(socket: &Socket, octets: &mut Vec<u8>, total: &mut usize) -> io:
                 Err(error) => return Err(error),
             }
         }
+        // RFC 5044 §7.1.1: a wrong key is closed at the first wrong octet, whether more comes or not.
         match Responder::new().handle(octets).map_err(io::Error::other)? {
             ResponderStep::Need { total: need } => *total = need,
             ResponderStep::Request { request, .. } => {
