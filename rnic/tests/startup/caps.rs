@@ -1,0 +1,165 @@
+//! Connections that never say anything (RFC 5042 §6.4.1, §6.4.2).
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{Listener, QpConfig, Rnic, RnicConfig};
+
+use crate::common::raw::read_to_end;
+use crate::common::{End, PATIENCE};
+use crate::frames::{SHORT, dial, good_request, listener, options, still_listens};
+
+fn limited(max_half_open: usize, max_half_open_per_peer: usize) -> End {
+    let rnic = Rnic::with_config(&RnicConfig { max_half_open, max_half_open_per_peer, ..Default::default() })
+        .unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    End { rnic, pd, cq, qp }
+}
+
+fn is_open(socket: &TcpStream) -> bool {
+    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let mut socket = socket;
+    socket
+        .read(&mut [0])
+        .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+/// Waits until so many are open.
+fn settle(sockets: &[TcpStream], expected: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let open = sockets.iter().filter(|socket| is_open(socket)).count();
+        if open == expected {
+            return;
+        }
+        assert!(open > expected && Instant::now() < deadline, "{open} open, {expected} expected");
+    }
+}
+
+fn dial_from(listener: &Listener, source: [u8; 4]) -> TcpStream {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from((source, 0)).into()).unwrap();
+    socket.connect(&listener.local_addr().unwrap().into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn half_open_connections_are_capped_for_the_device() {
+    let end = limited(4, 100);
+    // Two listeners share the device's limit.
+    let listeners = [listener(&end, &options(PATIENCE)), listener(&end, &options(PATIENCE))];
+    let sockets: Vec<_> = (0..10).map(|i| dial(&listeners[i % 2])).collect();
+    settle(&sockets, 4);
+    drop(sockets);
+    let deadline = Instant::now() + PATIENCE;
+    // Closed ones are counted no longer.
+    loop {
+        let mut socket = dial(&listeners[0]);
+        let _ = socket.write_all(&good_request());
+        if listeners[0].accept(Some(Duration::from_millis(100))).unwrap().is_some() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the places of closed connections are not given back");
+    }
+}
+
+#[test]
+fn half_open_connections_are_capped_for_each_peer() {
+    let end = limited(100, 3);
+    let listener = listener(&end, &options(PATIENCE));
+    let sockets: Vec<_> = (0..8).map(|_| dial(&listener)).collect();
+    settle(&sockets, 3);
+    // Another address has places of its own.
+    let others: Vec<_> = (0..5).map(|_| dial_from(&listener, [127, 0, 0, 2])).collect();
+    settle(&others, 3);
+}
+
+/// A Request that the program has not looked at yet holds its place, too.
+#[test]
+fn requests_that_nobody_takes_are_capped() {
+    let end = limited(4, 4);
+    let listener = listener(&end, &options(PATIENCE));
+    let sockets: Vec<_> = (0..8)
+        .map(|_| {
+            let mut socket = dial(&listener);
+            let _ = socket.write_all(&good_request());
+            socket
+        })
+        .collect();
+    settle(&sockets, 4);
+    let requests: Vec<_> = std::iter::from_fn(|| listener.accept(Some(SHORT)).unwrap()).collect();
+    assert_eq!(requests.len(), 4);
+    drop(requests);
+    still_listens(&listener);
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// 10,000 attempts: neither memory nor descriptors grow with them, and a proper peer is served afterwards.
+#[test]
+fn ten_thousand_silent_connections_cost_what_the_cap_allows() {
+    const CAP: usize = 64;
+    let end = limited(CAP, CAP);
+    let listener = listener(&end, &options(Duration::from_secs(60)));
+    let mut kept = Vec::new();
+    let mut before = 0;
+    for attempt in 0..10_000 {
+        let socket = dial(&listener);
+        if attempt < CAP {
+            kept.push(socket);
+        } else {
+            // The engine has no place for it, and closes.
+            assert_eq!(read_to_end(&socket), b"");
+        }
+        if attempt == 1000 {
+            before = resident();
+        }
+    }
+    assert_eq!(kept.iter().filter(|socket| is_open(socket)).count(), CAP);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} octets for 9,000 attempts");
+    // Both ends of those that are open are in this process; other tests run beside this one.
+    assert!(descriptors() < 2 * CAP + 2000);
+    drop(kept);
+    let deadline = Instant::now() + PATIENCE;
+    let served = std::iter::repeat_with(|| {
+        let mut socket = dial(&listener);
+        let _ = socket.write_all(&good_request());
+        listener.accept(Some(Duration::from_millis(100))).unwrap()
+    });
+    assert!(served.take_while(|_| Instant::now() < deadline).any(|request| request.is_some()));
+}
+
+/// A listener that goes takes its half-open connections along.
+#[test]
+fn a_dropped_listener_closes_what_it_had() {
+    let end = limited(16, 16);
+    let listener = listener(&end, &options(PATIENCE));
+    let silent = dial(&listener);
+    let mut waiting = dial(&listener);
+    waiting.write_all(&good_request()).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while nix::poll::poll(
+        &mut [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&listener), nix::poll::PollFlags::POLLIN)],
+        100u16,
+    )
+    .unwrap()
+        == 0
+    {
+        assert!(Instant::now() < deadline);
+    }
+    drop(listener);
+    assert_eq!(read_to_end(&silent), b"");
+    assert_eq!(read_to_end(&waiting), b"");
+}
