@@ -309,3 +309,40 @@ fn a_failed_gather_keeps_no_grant() {
     assert_eq!(active.next().status, Status::LocalProtection);
     good.deregister().unwrap();
 }
+
+/// RFC 5041 §5.3, and what receivers in the field demand: a message is whole before the next begins, although both sides
+/// write, send and answer Reads at once.
+#[test]
+fn messages_are_not_interleaved() {
+    each_framing(|active, passive| {
+        const LEN: usize = 1_000_000;
+        let ends = [active, passive];
+        let regions = ends.map(|end| [end.region(LEN, ALL), end.region(LEN, ALL), end.region(LEN, ALL)]);
+        for (end, [source, ..]) in ends.iter().zip(&regions) {
+            source.write(0, &pattern(LEN, 4)).unwrap();
+            for i in 0..8 {
+                end.qp.post_recv(RecvWr::one(100 + i, source.sge(0..0))).unwrap();
+            }
+        }
+        for (i, end) in ends.iter().enumerate() {
+            let ([source, _, sink], [from, target, _]) = (&regions[i], &regions[1 - i]);
+            let round = [
+                SendWr::read(1, sink.whole(), from.remote(0)),
+                SendWr::write(2, source.whole(), target.remote(0)),
+                SendWr::send(3, source.sge(0..0)),
+            ];
+            for _ in 0..8 {
+                end.qp.post_sends(&round).unwrap();
+            }
+        }
+        std::thread::scope(|scope| {
+            for end in ends {
+                scope.spawn(move || (0..32).for_each(|_| drop(end.success())));
+            }
+        });
+        for [_, target, sink] in &regions {
+            assert_eq!(target.read(0, LEN).unwrap(), pattern(LEN, 4));
+            assert_eq!(sink.read(0, LEN).unwrap(), pattern(LEN, 4));
+        }
+    });
+}

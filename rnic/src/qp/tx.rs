@@ -145,7 +145,9 @@ impl QpInner {
     /// room. Sources are copied: a peer's CRC must not depend on what happens to that memory later.
     fn prepare_responses(&self, core: &mut Core) -> Result<(), (Fault, Option<Offending>)> {
         let Some(link) = &mut core.link else { return Ok(()) };
-        if !link.may_send || link.stream.inbound() == 0 {
+        // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged message inside another for a
+        // fault: each message is sent whole before the next begins.
+        if !link.may_send || link.stream.inbound() == 0 || core.sq.cursor.offset > 0 {
             return Ok(());
         }
         let mulpdu = link.mulpdu(link.emss());
@@ -216,7 +218,7 @@ impl QpInner {
         end_of_record: &mut bool,
     ) -> Stop {
         let Some(link) = &mut core.link else { return Stop::Wait };
-        if !link.may_send || !core.sq.has_unsent() {
+        if !link.may_send || !core.sq.has_unsent() || is_answering(&mut link.stream) {
             return Stop::Wait;
         }
         let mut framer = link.framer.clone();
@@ -224,7 +226,8 @@ impl QpInner {
         let mut emss = None;
         let mut cursor = core.sq.cursor;
         let stop = loop {
-            if train.is_full() {
+            // Between messages Responses get their turn.
+            if train.is_full() || (cursor.offset == 0 && !train.is_empty() && link.stream.inbound() > 0) {
                 break Stop::Wait;
             }
             let at_front = core.sq.is_oldest(cursor.seq);
@@ -426,6 +429,11 @@ impl QpInner {
         };
         if done { Status::Success } else { Status::MemoryBind }
     }
+}
+
+/// Whether a Read Response has been begun and not finished.
+fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
+    matches!(stream.next_response(), Some(Response::Read(response)) if response.done > 0)
 }
 
 type RequestOctets = [u8; AtomicRequestRepr::LEN];
