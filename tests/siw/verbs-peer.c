@@ -235,10 +235,10 @@ static void expect_adverts(struct link *link)
 /* nudge: SCENARIOS.md step 5, for an siw that has left the first FPDU unread. */
 static void nudge_until_heard(struct link *link)
 {
-	while (!completed(link, &link->receives, INBOX_ADVERT, 500)) {
+	for (int patience = 50; !completed(link, &link->receives, INBOX_ADVERT, patience); patience *= 2) {
 		struct ibv_send_wr write = { .opcode = IBV_WR_RDMA_WRITE, .wr.rdma.rkey = 1 };
 
-		if (link->sends.posted > 40)
+		if (patience > 20000)
 			fail("the peer stays silent");
 		printf("nudge\n");
 		expect_status(link, &link->sends, post(link, write, NULL, 0, 0), IBV_WC_SUCCESS);

@@ -236,8 +236,8 @@ impl<'a> Link<'a> {
     }
 
     fn nudge_until_heard(&mut self) -> Outcome<()> {
-        for _ in 0..40 {
-            if self.receive_within(Duration::from_millis(500))? {
+        for doublings in 0..10 {
+            if self.receive_within(Duration::from_millis(50 << doublings))? {
                 return Ok(());
             }
             println!("nudge");
