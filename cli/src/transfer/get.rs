@@ -9,7 +9,7 @@ use super::files::local_spot;
 use super::partial::Partial;
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
 use super::remote::RemoteFile;
-use super::show::{Progress, resumable};
+use super::show::{Finished, Progress, resumable};
 use super::talk::{Next, Talk};
 use crate::failure::{Failure, Kind};
 
@@ -22,10 +22,9 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     let (mut talk, addr) = remote.connect()?;
     let partial = Partial::open(spot).map_err(|error| error.failure(Kind::Failed))?;
     let get = Get { talk: &mut talk, args, partial, arrived: Default::default() };
-    let finish = |progress: Progress, size, sha256| progress.finish(path.clone(), addr, size, sha256);
-    let summary = get.all(path.clone(), finish).map_err(resumable)?;
+    let finished = get.all(path.clone()).map_err(resumable)?;
     talk.end.close();
-    summary.print(args.common.json);
+    finished.summary(path, addr).print(args.common.json);
     Ok(())
 }
 
@@ -42,7 +41,7 @@ struct Get<'a> {
 }
 
 impl Get<'_> {
-    fn all<T>(mut self, path: String, done: impl FnOnce(Progress, u64, String) -> T) -> Result<T, Failure> {
+    fn all(mut self, path: String) -> Result<Finished, Failure> {
         let failed = |error: super::files::FileError| error.failure(Kind::Failed);
         let talk = &mut *self.talk;
         let (have, sha256) = self.partial.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
@@ -70,7 +69,7 @@ impl Get<'_> {
         }
         self.partial.finish(mode).map_err(failed)?;
         self.talk.say(&ToServer::Same)?;
-        Ok(done(progress, size, ours))
+        Ok(progress.finish(size, ours))
     }
 
     /// Reads chunk by chunk, until the server says that this was all; the checksum that it names.

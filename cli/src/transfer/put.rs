@@ -11,7 +11,7 @@ use super::checksum::Checksum;
 use super::files::{FileError, local_file};
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
 use super::remote::RemoteFile;
-use super::show::{Progress, resumable};
+use super::show::{Finished, Progress, resumable};
 use super::talk::Talk;
 use crate::failure::{Failure, Kind};
 
@@ -24,11 +24,9 @@ pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
     let path = remote.path_with(&source.name)?;
     let (mut talk, addr) = remote.connect()?;
     let put = Put { talk: &mut talk, args, source };
-    let summary =
-        put.all(path, |progress, size, sha256| progress.finish(args.remote.clone(), addr, size, sha256));
-    let summary = summary.map_err(resumable)?;
+    let finished = put.all(path.clone()).map_err(resumable)?;
     talk.end.close();
-    summary.print(args.common.json);
+    finished.summary(path, addr).print(args.common.json);
     Ok(())
 }
 
@@ -102,7 +100,7 @@ impl Put<'_> {
         self.talk.hear(self.args.common.timeout)
     }
 
-    fn all<T>(mut self, path: String, done: impl FnOnce(Progress, u64, String) -> T) -> Result<T, Failure> {
+    fn all(mut self, path: String) -> Result<Finished, Failure> {
         let (size, mode) = (self.source.size, self.source.mode);
         self.talk.say(&ToServer::Put { path, size, mode })?;
         let ToClient::Take { have, sha256, window } = self.hear()? else { return Err(out_of_step()) };
@@ -114,7 +112,7 @@ impl Put<'_> {
         let sha256 = self.source.checksum.so_far();
         self.talk.say(&ToServer::End { sha256: sha256.clone() })?;
         match self.hear()? {
-            ToClient::Same => Ok(done(progress, size, sha256)),
+            ToClient::Same => Ok(progress.finish(size, sha256)),
             _ => Err(out_of_step()),
         }
     }

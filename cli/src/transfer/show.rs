@@ -25,13 +25,13 @@ pub(super) struct Progress {
 /// What a transfer was, and what `--json` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    pub(super) file: String,
-    pub(super) peer: SocketAddr,
-    pub(super) octets: u64,
-    pub(super) resumed_from: u64,
+    file: String,
+    peer: SocketAddr,
+    octets: u64,
+    resumed_from: u64,
     seconds: f64,
     bytes_per_s: f64,
-    pub(super) sha256: String,
+    sha256: String,
 }
 
 impl Progress {
@@ -57,12 +57,28 @@ impl Progress {
         signals::sleep(due.saturating_sub(self.begun.elapsed()))
     }
 
-    pub(super) fn finish(self, file: String, peer: SocketAddr, octets: u64, sha256: String) -> Summary {
+    /// All `octets` are there, with this checksum.
+    pub(super) fn finish(self, octets: u64, sha256: String) -> Finished {
         self.bar.finish_and_clear();
-        let seconds = self.begun.elapsed().as_secs_f64();
-        let moved = octets - self.from;
-        let bytes_per_s = if seconds > 0.0 { (moved as f64 / seconds).round() } else { 0.0 };
-        Summary { file, peer, octets, resumed_from: self.from, seconds, bytes_per_s, sha256 }
+        Finished { took: self.begun.elapsed(), from: self.from, octets, sha256 }
+    }
+}
+
+/// A transfer that is over.
+pub(super) struct Finished {
+    took: Duration,
+    from: u64,
+    octets: u64,
+    sha256: String,
+}
+
+impl Finished {
+    /// As it is printed.
+    pub(super) fn summary(self, file: String, peer: SocketAddr) -> Summary {
+        let Finished { took, from, octets, sha256 } = self;
+        let seconds = took.as_secs_f64();
+        let bytes_per_s = if seconds > 0.0 { ((octets - from) as f64 / seconds).round() } else { 0.0 };
+        Summary { file, peer, octets, resumed_from: from, seconds, bytes_per_s, sha256 }
     }
 }
 

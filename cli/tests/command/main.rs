@@ -3,6 +3,7 @@
 
 mod demo;
 mod doctor;
+mod hostile;
 mod perf;
 mod ping;
 mod program;

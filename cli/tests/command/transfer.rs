@@ -72,7 +72,7 @@ fn files_come_back_as_they_went() {
     for size in [0, 1, 511, 524_288, 524_289, 5_000_001] {
         fs::write(site.here("file"), octets(size)).unwrap();
         let put = site.put("file", "sub/stored").ok().json();
-        assert_eq!(put["octets"], size);
+        assert_eq!((&put["octets"], &put["file"]), (&size.into(), &"sub/stored".into()));
         assert_eq!(fs::read(site.served("sub/stored")).unwrap(), octets(size));
         let got = site.get("sub/stored", "again").ok().json();
         assert_eq!(got["sha256"], put["sha256"]);

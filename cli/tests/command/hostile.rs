@@ -1,0 +1,235 @@
+//! Peers that speak RDMA, and do not keep to the protocol above it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rddp_rnic::{
+    Access, Completed, CompletionQueue, ConnectError, ConnectOptions, MemoryRegion, ProtectionDomain,
+    QpConfig, QpState, QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
+};
+use serde_json::{Value, json};
+
+use crate::program::{Server, run, until};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection of our own.
+struct Peer {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    inbox: MemoryRegion,
+}
+
+impl Peer {
+    fn try_connect(addr: SocketAddr, private_data: &[u8]) -> Result<Self, ConnectError> {
+        let rnic = Rnic::open().unwrap();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(256).unwrap());
+        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+        let inbox = pd.allocate(8192, Access::LOCAL_WRITE).unwrap();
+        for _ in 0..16 {
+            qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+        }
+        let options = ConnectOptions { private_data: private_data.to_vec(), ..ConnectOptions::default() };
+        qp.connect(addr, &options)?;
+        Ok(Peer { pd, cq, qp, inbox })
+    }
+
+    fn connect(addr: SocketAddr, private_data: &[u8]) -> Self {
+        Self::try_connect(addr, private_data).unwrap()
+    }
+
+    fn say(&self, octets: &[u8]) {
+        let region = self.pd.allocate(octets.len().max(1), Access::LOCAL_WRITE).unwrap();
+        region.write(0, octets).unwrap();
+        self.qp.post_send(&SendWr::send(2, region.sge(0..octets.len()))).unwrap();
+        // The region has to stay until the request is done.
+        while self.next().is_some_and(|completed| completed.0 != Completed::Send) {}
+    }
+
+    fn say_json(&self, message: &Value) {
+        self.say(message.to_string().as_bytes());
+    }
+
+    /// The next success; `None` when the connection has ended.
+    fn next(&self) -> Option<(Completed, u32)> {
+        assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "nothing happens");
+        let completion = self.cq.poll_one().unwrap();
+        (completion.status == Status::Success).then_some((completion.completed, completion.byte_len))
+    }
+
+    /// What the server says next; `None` when it has ended the connection.
+    fn hear(&self) -> Option<Value> {
+        loop {
+            let (completed, len) = self.next()?;
+            if completed == Completed::Receive {
+                return serde_json::from_slice(&self.inbox.read(0, len as usize).unwrap()).ok();
+            }
+        }
+    }
+
+    /// The server has ended the connection, whatever it said before.
+    fn is_ended(&self) {
+        until("the server ends the connection", || {
+            while self.cq.poll_one().is_some() {}
+            self.qp.state() != QpState::ReadyToSend
+        });
+    }
+}
+
+const GREETING: &[u8] = b"rddp-files 1";
+
+fn serve() -> (tempfile::TempDir, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "serve",
+        dir.path().to_str().unwrap(),
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--json",
+        "--idle",
+        "2",
+    ];
+    let server = Server::start(&args);
+    (dir, server)
+}
+
+/// A put of `size` octets as far as the server's window.
+fn begin_put(server: &Server, size: u64) -> (Peer, Value) {
+    let peer = Peer::connect(server.addr, GREETING);
+    peer.say_json(&json!({"Put": {"path": "file", "size": size, "mode": 0o644}}));
+    let take = peer.hear().unwrap();
+    peer.say_json(&json!({"From": {"offset": 0}}));
+    (peer, take)
+}
+
+fn still_works(server: &Server) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    run(&["put", file.path().to_str().unwrap(), &format!("{}/proof", server.host())]).ok();
+}
+
+#[test]
+fn messages_that_make_no_sense_end_the_connection_only() {
+    let (dir, server) = serve();
+    let long = "x".repeat(5000);
+    for octets in [&b""[..], b"rubbish", b"{}", br#"{"Put":{}}"#, br#""Busy2""#, b"\xff\xff", long.as_bytes()]
+    {
+        let peer = Peer::connect(server.addr, GREETING);
+        peer.say(octets);
+        let said = peer.hear().unwrap();
+        assert!(said["Refused"]["reason"].as_str().unwrap().contains("out of step"), "{said}");
+        drop(peer);
+    }
+    let peer = Peer::connect(server.addr, GREETING);
+    // Longer than any receive: RFC 5041 §7.1.
+    peer.say(&[b' '; 20_000]);
+    peer.is_ended();
+    assert_eq!(peer.qp.terminate_received().unwrap().code.0, 0x1205);
+    still_works(&server);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn chunks_that_are_not_the_next_are_refused() {
+    let (dir, server) = serve();
+    for chunk in [
+        json!({"slot": 8, "offset": 0, "len": 10}),
+        json!({"slot": 0, "offset": 1, "len": 10}),
+        json!({"slot": 0, "offset": 0, "len": 1_000_000_000}),
+        json!({"slot": 0, "offset": 0, "len": 1001}),
+        json!({"slot": 0, "offset": u64::MAX, "len": 1}),
+        json!({"slot": -1, "offset": 0, "len": 1}),
+    ] {
+        let (peer, _) = begin_put(&server, 1000);
+        peer.say_json(&json!({"Chunk": chunk}));
+        let said = peer.hear().unwrap();
+        assert!(said["Refused"]["reason"].as_str().unwrap().contains("out of step"), "{chunk}: {said}");
+    }
+    assert!(!dir.path().join("file").exists());
+    still_works(&server);
+}
+
+#[test]
+fn a_file_that_ends_early_or_wrong_never_gets_its_name() {
+    let (dir, server) = serve();
+    let (peer, _) = begin_put(&server, 1000);
+    peer.say_json(&json!({"End": {"sha256": ""}}));
+    assert!(peer.hear().unwrap()["Refused"].is_object());
+    drop(peer);
+    let (peer, _) = begin_put(&server, 0);
+    peer.say_json(&json!({"End": {"sha256": "0".repeat(64)}}));
+    let said = peer.hear().unwrap();
+    assert_eq!(said["Refused"]["mismatch"], true, "{said}");
+    drop(peer);
+    still_works(&server);
+    until("what was wrong is gone", || fs::read_dir(dir.path()).unwrap().count() == 1);
+}
+
+#[test]
+fn more_than_there_is_room_for_is_refused_before_it_comes() {
+    let (_dir, server) = serve();
+    let peer = Peer::connect(server.addr, GREETING);
+    peer.say_json(&json!({"Put": {"path": "file", "size": u64::MAX, "mode": 0o644}}));
+    let said = peer.hear().unwrap();
+    assert!(said["Refused"]["reason"].as_str().unwrap().contains("no space left"), "{said}");
+    still_works(&server);
+}
+
+#[test]
+fn memory_beyond_the_window_is_out_of_reach() {
+    let (_dir, server) = serve();
+    let (_, take) = begin_put(&server, 1000);
+    let place = |take: &Value| {
+        let window = &take["Take"]["window"];
+        let stag = Stag(u32::try_from(window["stag"].as_u64().unwrap()).unwrap());
+        Remote { stag, to: window["to"].as_u64().unwrap() }
+    };
+    // Another connection's window, by its STag.
+    let (peer, own) = begin_put(&server, 1000);
+    let source = peer.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    peer.qp.post_send(&SendWr::write(3, source.whole(), place(&take))).unwrap();
+    peer.is_ended();
+    assert!(peer.qp.terminate_received().is_some());
+    drop((peer, own));
+    // Behind the end of one's own.
+    let (peer, own) = begin_put(&server, 1000);
+    let mut beyond = place(&own);
+    beyond.to += 8 * 512 * 1024 - 63;
+    let source = peer.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    peer.qp.post_send(&SendWr::write(3, source.whole(), beyond)).unwrap();
+    peer.is_ended();
+    assert_eq!(peer.qp.terminate_received().unwrap().code.0, 0x1101);
+    drop(peer);
+    // To be written to, not read from.
+    let (peer, own) = begin_put(&server, 1000);
+    let sink = peer.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    peer.qp.post_send(&SendWr::read(3, sink.whole(), place(&own))).unwrap();
+    peer.is_ended();
+    assert!(peer.qp.terminate_received().is_some());
+    still_works(&server);
+}
+
+#[test]
+fn a_ping_client_that_asks_for_too_much_is_let_go() {
+    let server = Server::start(&["ping", "--server", "--bind", "127.0.0.1", "--port", "0", "--json"]);
+    let advert = |stag: u32, len: u32| [&[0; 8][..], &stag.to_be_bytes(), &len.to_be_bytes()].concat();
+    for message in [advert(7, 64), advert(7, u32::MAX), vec![0; 17], Vec::new()] {
+        let peer = Peer::connect(server.addr, b"");
+        peer.say(&message);
+        peer.is_ended();
+    }
+    run(&["ping", &server.host(), "--count", "3"]).ok();
+}
+
+#[test]
+fn a_data_connection_of_no_session_is_closed() {
+    let server = Server::start(&["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json"]);
+    let rdma: SocketAddr = server.listening["rdma"].as_str().unwrap().parse().unwrap();
+    assert!(matches!(Peer::try_connect(rdma, b"hello"), Err(ConnectError::Rejected { .. })));
+    assert!(Peer::try_connect(rdma, &[7; 10]).is_err());
+    let args = ["perf", "client", &server.host(), "--op", "write", "--size", "64", "--duration", "0.05"];
+    run(&args).ok();
+}
