@@ -50,7 +50,9 @@ pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
     if args.until_stdin_ends {
         child::stop_with_stdin()?;
     }
-    let server = Server::bind(args.bind, args.port)?;
+    let mut server = Server::bind(args.bind, args.port)?;
+    // Whoever started it as its second process has something to say itself.
+    server.quiet = args.until_stdin_ends;
     let listening = server.listening();
     if args.json {
         out::json(listening);
@@ -65,6 +67,8 @@ pub(crate) struct Server {
     rdma: Listener,
     listening: Listening,
     shared: Arc<Shared>,
+    /// Does not complain of clients.
+    pub(crate) quiet: bool,
 }
 
 /// What the threads share.
@@ -97,7 +101,7 @@ impl Server {
         let (rdma, rdma_addr) =
             addr::rdma_listener(&rnic, Some(listening.ip()), rdma_port, &ConnectOptions::default())?;
         let listening = Listening { listening, rdma: rdma_addr };
-        Ok(Server { control, rdma, listening, shared: Arc::default() })
+        Ok(Server { control, rdma, listening, shared: Arc::default(), quiet: false })
     }
 
     pub(crate) fn listening(&self) -> &Listening {
@@ -106,7 +110,7 @@ impl Server {
 
     /// Serves until the program shall stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Server { control, rdma, listening, shared } = self;
+        let Server { control, rdma, listening, shared, quiet } = self;
         let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
         let for_rdma = shared.clone();
         let accepting = thread::spawn(move || accept_rdma(&rdma, &for_rdma));
@@ -116,7 +120,7 @@ impl Server {
             let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
             match control.accept() {
                 Ok((stream, peer)) => {
-                    shared.clone().take_in(stream, addr::plain(peer), listening.rdma.port());
+                    shared.clone().take_in(stream, addr::plain(peer), listening.rdma.port(), quiet);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error)
@@ -175,7 +179,7 @@ impl Shared {
     }
 
     /// Starts a thread for a new connection.
-    fn take_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, rdma_port: u16) {
+    fn take_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, rdma_port: u16, quiet: bool) {
         if self.connections.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
             tracing::warn!(%peer, "refused: too many connections");
             self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -184,7 +188,9 @@ impl Shared {
         thread::spawn(move || {
             match self.converse(stream, rdma_port) {
                 Ok(()) => tracing::info!(%peer, "session over"),
-                Err(failure) if failure.kind() == Kind::Interrupted => {}
+                Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
+                    tracing::info!(%peer, %failure);
+                }
                 Err(failure) => eprintln!("{peer}: {failure}"),
             }
             self.connections.fetch_sub(1, Ordering::Relaxed);

@@ -31,6 +31,8 @@ pub(super) enum FileError {
     Busy(String),
     #[error("{name}: no space left on the device ({free} free, {need} needed)")]
     NoSpace { name: String, free: String, need: String },
+    #[error("{0}: no space left on the device")]
+    Full(String),
     #[error("{0}: it changed while it was being read")]
     Changed(String),
     #[error("{name}: {source}")]

@@ -46,13 +46,7 @@ impl Get<'_> {
         let talk = &mut *self.talk;
         let (have, sha256) = self.partial.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
         self.talk.say(&ToServer::Get { path, have, sha256 })?;
-        let answer = match self.talk.hear(self.args.common.timeout) {
-            Err(failure) if have == 0 => {
-                self.partial.discard();
-                return Err(failure);
-            }
-            answer => answer?,
-        };
+        let answer = self.talk.hear(self.args.common.timeout)?;
         let ToClient::Give { size, mode, from, window } = answer else { return Err(out_of_step()) };
         match from {
             0 => self.partial.restart().map_err(failed)?,

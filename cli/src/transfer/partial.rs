@@ -37,6 +37,8 @@ pub(super) struct Partial {
     checksum: Checksum,
     len: u64,
     synced: u64,
+    /// It has its name, or is gone.
+    over: bool,
 }
 
 impl Partial {
@@ -49,7 +51,7 @@ impl Partial {
             return Err(FileError::NotRegular(spot.name));
         }
         let file = lock(&spot, &part)?;
-        Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0 })
+        Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0, over: false })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -105,12 +107,15 @@ impl Partial {
     }
 
     /// All is there, and right: gives the file its name, and of the permissions `mode` what this process grants.
-    pub(super) fn finish(self, mode: u32) -> Result<(), FileError> {
+    pub(super) fn finish(mut self, mode: u32) -> Result<(), FileError> {
         let mode = Mode::from_bits_truncate(mode & 0o777 & !umask());
         fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
         self.file.sync_all().map_err(|error| self.wrong(error))?;
         let Spot { dir, name } = &self.spot;
-        renameat(dir, self.part.as_str(), dir, name.as_str()).map_err(|error| self.wrong(error.into()))?;
+        let renamed = renameat(dir, self.part.as_str(), dir, name.as_str());
+        renamed.map_err(|error| self.wrong(error.into()))?;
+        self.over = true;
+        let dir = &self.spot.dir;
         // The name is safe on the disk once the directory is; a directory that cannot be read has to do without.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if let Ok(dir) = openat(dir, ".", flags, Mode::empty()) {
@@ -120,20 +125,34 @@ impl Partial {
     }
 
     /// It is no good.
-    pub(super) fn discard(self) {
+    pub(super) fn discard(mut self) {
+        self.remove();
+    }
+
+    fn remove(&mut self) {
         // What cannot be removed is overwritten the next time.
         let _ = unlinkat(&self.spot.dir, self.part.as_str(), UnlinkatFlags::NoRemoveDir);
+        self.over = true;
     }
 
     fn wrong(&self, error: io::Error) -> FileError {
         match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOSPC | Errno::EDQUOT) => self.no_space(0, 1),
+            Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(self.spot.name.clone()),
             _ => FileError::new(&self.spot.name, error),
         }
     }
 
     fn no_space(&self, free: u64, need: u64) -> FileError {
         FileError::NoSpace { name: self.spot.name.clone(), free: about(free), need: about(need) }
+    }
+}
+
+/// Nothing is kept of a file of which nothing came.
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.over && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            self.remove();
+        }
     }
 }
 
@@ -199,6 +218,15 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_one_is_not_kept_but_an_empty_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(partial(&dir, "file").unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        partial(&dir, "file").unwrap().finish(0o600).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"");
+    }
+
+    #[test]
     fn what_is_there_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = partial(&dir, "file").unwrap();
@@ -223,7 +251,9 @@ mod tests {
         let first = partial(&dir, "file").unwrap();
         assert!(matches!(partial(&dir, "file"), Err(FileError::Busy(_))));
         drop(first);
-        partial(&dir, "file").unwrap().discard();
+        let mut second = partial(&dir, "file").unwrap();
+        second.append(b"octets").unwrap();
+        second.discard();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

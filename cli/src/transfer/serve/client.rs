@@ -73,7 +73,10 @@ impl<'a> Client<'a> {
     /// Tells the client why, and waits until it has gone: closing at once could overtake what it is told.
     fn refuse(&mut self, failure: &Failure) {
         let mismatch = failure.kind() == Kind::Mismatch;
-        let (reason, remedy) = (failure.to_string(), failure.how().map(str::to_owned));
+        let (reason, remedy) = match failure.kind() {
+            Kind::Interrupted => ("it is being stopped".to_owned(), None),
+            _ => (failure.to_string(), failure.how().map(str::to_owned)),
+        };
         let refused = ToClient::Refused { reason, remedy, mismatch };
         let deadline = Instant::now() + LAST_WORDS;
         if self.talk.say(&refused).is_ok() {
