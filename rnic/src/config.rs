@@ -106,6 +106,9 @@ pub struct ConnectOptions {
     pub port_mapper: PortMapper,
     /// Immediate Data and atomics (RFC 7306) are accepted from the peer.
     pub extensions: bool,
+    /// Active side: while nothing has come from the peer, up to five Writes of no octets follow the first FPDU. A passive
+    /// siw may leave that one unread until more arrives, and would wait for ever; to others they mean nothing.
+    pub nudge: bool,
 }
 
 impl Default for ConnectOptions {
@@ -125,6 +128,7 @@ impl Default for ConnectOptions {
             mss: None,
             port_mapper: PortMapper::Auto,
             extensions: true,
+            nudge: true,
         }
     }
 }

@@ -346,3 +346,24 @@ fn messages_are_not_interleaved() {
         }
     });
 }
+
+/// A passive siw may leave the first FPDU unread until more arrives.
+#[test]
+fn a_silent_peer_is_nudged_a_few_times() {
+    // A Read RTR would be answered.
+    let options = ConnectOptions { rtr: RtrSet::only(Rtr::Write), ..Default::default() };
+    let (active, passive) = connected(&options);
+    let received = || passive.qp.counters().fpdus_received;
+    let deadline = std::time::Instant::now() + common::PATIENCE;
+    // The RTR and five nudges; nothing of them shows to either program.
+    while received() < 6 && std::time::Instant::now() < deadline {
+        assert!(!passive.cq.wait(Some(std::time::Duration::from_millis(50))).unwrap());
+    }
+    assert_eq!(received(), 6);
+    assert!(active.cq.poll_one().is_none());
+    let (active, passive) = connected(&ConnectOptions { nudge: false, ..options });
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    passive.cq.poll_one();
+    assert_eq!(passive.qp.counters().fpdus_received, 1);
+    drop(active);
+}

@@ -44,14 +44,15 @@ impl QpInner {
         }
         let here = &stage[begin..];
         let mut grants = Vec::new();
-        if self.targets(core, place, 0, here.len(), &mut grants).is_err() {
+        // RFC 5041 §7.1: a segment that is not all inside is not placed at all, so all of it is checked now.
+        if self.targets(core, place, 0, payload_len, &mut grants).is_err() {
             return false;
         }
         let Some(link) = &mut core.link else { return false };
         let mut crc = if link.negotiated.crc { crc32c(&stage[..begin]) } else { 0 };
         let mut rest = here;
         for grant in &grants {
-            let (now, later) = rest.split_at(grant.len());
+            let (now, later) = rest.split_at(grant.len().min(rest.len()));
             if link.negotiated.crc {
                 crc = grant.place_with_crc(0, now, crc);
             } else {

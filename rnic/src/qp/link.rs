@@ -18,6 +18,12 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;
 
+/// When the first nudge goes out; each later one after twice the time.
+const FIRST_NUDGE: Duration = Duration::from_millis(100);
+
+/// How many there are.
+const NUDGES: u32 = 5;
+
 /// The id of the Read that a Read RTR is; no work request has it.
 pub(super) const RTR_ID: u64 = u64::MAX;
 
@@ -79,6 +85,24 @@ impl Direct {
     }
 }
 
+/// Writes of no octets for a peer that may have left our first FPDU unread: see [`ConnectOptions::nudge`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nudge {
+    sent: u32,
+    pub(super) due: Instant,
+}
+
+impl Nudge {
+    fn first() -> Self {
+        Nudge { sent: 0, due: Instant::now() + FIRST_NUDGE }
+    }
+
+    fn next(self) -> Option<Self> {
+        let sent = self.sent + 1;
+        (sent < NUDGES).then(|| Nudge { sent, due: self.due + FIRST_NUDGE * (1 << sent) })
+    }
+}
+
 /// What a connection is doing about its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
@@ -114,6 +138,7 @@ pub(super) struct Link {
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
     pub(super) ending: Ending,
+    pub(super) nudge: Option<Nudge>,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -144,6 +169,7 @@ impl Link {
             blocked: false,
             wants_room: false,
             ending: Ending::default(),
+            nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
             socket,
             negotiated,
@@ -182,6 +208,12 @@ impl Link {
     pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
         let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
         self.framer.emit(header.octets().as_ref(), payload.len(), fill, self.out.tail());
+    }
+
+    /// Queues the nudge that is due, and notes the next.
+    pub(super) fn push_nudge(&mut self) {
+        self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]);
+        self.nudge = self.nudge.and_then(Nudge::next);
     }
 
     /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.

@@ -288,6 +288,9 @@ impl QpInner {
             self.recv_cq.ready.add(link.fd(), self.token)?;
         }
         self.device.driver.watch(link.fd(), self.token)?;
+        if let Some(nudge) = link.nudge {
+            self.device.driver.at(nudge.due, self.token);
+        }
         core.connect(link);
         self.pump(&mut core);
         Ok(())
@@ -325,6 +328,27 @@ impl QpInner {
     /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
     fn must_rest(&self, core: &Core) -> bool {
         self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(|link| link.partial.is_empty())
+    }
+
+    /// Sends a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
+    fn nudge(&self, core: &mut Core, now: Instant) {
+        let quiet = core.state == QpState::ReadyToSend
+            && core.counters.fpdus_received == 0
+            && core.sq.cursor.offset == 0
+            && !core.sq.has_unsent();
+        let sent = core.counters.fpdus_sent > 0;
+        let Some(link) = &mut core.link else { return };
+        let Some(nudge) = link.nudge.filter(|nudge| nudge.due <= now) else { return };
+        if !quiet || !(sent || link.negotiated.rtr.is_some()) {
+            link.nudge = None;
+            return;
+        }
+        tracing::debug!(qp = self.num.0, ?nudge, "nothing heard yet: a Write of no octets");
+        link.push_nudge();
+        if let Some(next) = link.nudge {
+            self.device.driver.at(next.due, self.token);
+        }
+        self.pump(core);
     }
 
     /// The program has let go of the QP.
@@ -370,6 +394,7 @@ impl Source for QpInner {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         let mut core = self.core.lock();
+        self.nudge(&mut core, now);
         let due = core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
         if due {
             tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");

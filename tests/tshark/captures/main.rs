@@ -48,7 +48,8 @@ fn all(folder: &Path) -> Outcome<usize> {
 }
 
 fn cases() -> Vec<Case> {
-    let base = ConnectOptions { mss: Some(1448), ..Default::default() };
+    // On a slow machine nothing may come in between.
+    let base = ConnectOptions { mss: Some(1448), nudge: false, ..Default::default() };
     let mut cases = Vec::new();
     for crc in [true, false] {
         for (i2r, r2i) in [(false, false), (true, true), (true, false), (false, true)] {
