@@ -1,7 +1,7 @@
 # How the matrix runs a case. Read by ./matrix with ".", not run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-passed=0 failed=0 number=0 port=7200
+passed=0 failed=0 again=0 number=0 port=7200
 work=$(mktemp -d)
 
 take_down() {
@@ -78,7 +78,7 @@ verdict() {
     printf 'FAIL  %s (%s s)\n' "$line" "$(elapsed)"
     for file; do
         echo "      ${file##*/}:"
-        tail -n 25 "$file" | sed 's/^/          /'
+        tail -n 25 "$file" | cut -c1-400 | sed 's/^/          /'
     done
 }
 
@@ -122,8 +122,23 @@ until_listening() {
     done
 }
 
-# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output.
+# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output. A case that fails
+# is played once more, which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
 both() {
+    if play "$@"; then
+        verdict 0
+        return
+    fi
+    printf 'again %s (%s s)\n' "$line" "$(elapsed)"
+    for file in passive active; do
+        tail -n 8 "$work/$file" | cut -c1-300 | sed 's/^/          /'
+    done
+    again=$((again + 1))
+    play "$@"
+    verdict $? "$work/passive" "$work/active"
+}
+
+play() {
     local passive passive_status=0 active_status=0
     start_clock
     start_capture
@@ -136,7 +151,7 @@ both() {
     wait "$passive" || passive_status=$?
     end_capture
     [ -z "${leave_passive:-}" ] || passive_status=0
-    verdict $((active_status + passive_status)) "$work/passive" "$work/active"
+    [ $((active_status + passive_status)) = 0 ]
 }
 
 # pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and address= may be set before.
@@ -208,6 +223,7 @@ mtu() {
 }
 
 summary() {
+    echo "cases that passed or failed only when played again: $again"
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ] || exit 1
 }
