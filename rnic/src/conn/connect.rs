@@ -1,6 +1,6 @@
 //! The active side (RFC 5044 §7.1, RFC 6581): port mapper, TCP, Request, Reply, and revision 1 for a peer that wants it.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rddp_rdmap::{Fault, Opcode, terminate_for, untagged_header};
 use socket2::{SockAddr, Socket};
 
 use super::port_mapper;
-use super::socket::{no_delay, tcp_socket};
+use super::socket::{no_delay, tcp_socket, write_all};
 use crate::config::{ConnectOptions, PortMapper};
 use crate::error::ConnectError;
 use crate::qp::{QpState, QueuePair};
@@ -110,7 +110,7 @@ impl Attempt {
 
     fn startup(&self, socket: &Socket, mut initiator: Initiator) -> Result<Connected, ConnectError> {
         socket.set_write_timeout(Some(self.left()?))?;
-        (&*socket).write_all(initiator.request()).map_err(|error| self.failed(error))?;
+        write_all(socket, initiator.request()).map_err(|error| self.failed(error))?;
         let mut reply = Vec::new();
         loop {
             match initiator.handle(&reply) {
@@ -166,7 +166,7 @@ fn terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
     Framer::new(framing).emit(header.octets().as_ref(), payload.len(), fill, &mut fpdu);
     let mut rest = [0; 512];
     // All of this is a courtesy: the connection is over whatever becomes of it.
-    let _ = (&*socket).write_all(&fpdu);
+    let _ = write_all(socket, &fpdu);
     let _ = socket.shutdown(Shutdown::Write);
     let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
     let _ = (&*socket).read(&mut rest);

@@ -1,7 +1,7 @@
 //! The passive side: listeners, and the connection requests that come out of them.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use rddp_mpa::{Negotiated, Request};
 use socket2::{SockAddr, Socket};
 
 use super::half_open::HalfOpen;
-use super::socket::{no_delay, tcp_socket};
+use super::socket::{no_delay, tcp_socket, write_all};
 use crate::config::ConnectOptions;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
@@ -238,7 +238,7 @@ impl ConnectRequest {
             return Err(ConnectError::NotIdle(state));
         }
         let (reply, negotiated) = self.request.accept(&options.startup(), &options.private_data)?;
-        (&self.socket).write_all(&reply)?;
+        write_all(&self.socket, &reply)?;
         qp.attach(self.socket, negotiated.clone(), options, false)?;
         drop(self.slot);
         Ok(negotiated)
@@ -250,7 +250,7 @@ impl ConnectRequest {
     /// some peers (siw) overlook it. So a process should not end at once.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         let reply = self.request.reject(&self.options.startup(), private_data)?;
-        (&self.socket).write_all(&reply)?;
+        write_all(&self.socket, &reply)?;
         // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
         HalfOpen::linger(&self.device, self.socket, self.slot, Instant::now() + REJECT_LINGER)?;
         Ok(())
