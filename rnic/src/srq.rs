@@ -92,13 +92,14 @@ impl SrqInner {
         let mut queue = self.queue.lock();
         if let Some(quota) = self.config.quota {
             // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if none were posted.
-            let taken = queue.taken.entry(qp).or_default();
-            if *taken >= quota {
+            if queue.taken.get(&qp).is_some_and(|taken| *taken >= quota) {
                 return None;
             }
-            *taken += 1;
         }
         let wr = queue.posted.pop_front()?;
+        if self.config.quota.is_some() {
+            *queue.taken.entry(qp).or_default() += 1;
+        }
         let limit_reached = queue.posted.len() < queue.limit;
         if limit_reached {
             queue.limit = 0;
@@ -119,5 +120,38 @@ impl SrqInner {
 
     pub(crate) fn forget(&self, qp: QpNum) {
         self.queue.lock().taken.remove(&qp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(quota: usize) -> SrqInner {
+        SrqInner::new(PdId(1), SrqConfig { quota: Some(quota), ..SrqConfig::default() })
+    }
+
+    fn takes(queue: &SrqInner, qp: QpNum) -> Option<u64> {
+        queue.take(qp).map(|taken| taken.wr.wr_id)
+    }
+
+    /// RFC 5042 §6.4.3.1
+    #[test]
+    fn no_qp_takes_more_than_its_quota() {
+        let queue = queue(1);
+        (1..=3).for_each(|id| queue.post(RecvWr::new(id, [])).unwrap());
+        assert_eq!([takes(&queue, QpNum(1)), takes(&queue, QpNum(1))], [Some(1), None]);
+        assert_eq!(takes(&queue, QpNum(2)), Some(2));
+        queue.release(QpNum(1));
+        assert_eq!(takes(&queue, QpNum(1)), Some(3));
+    }
+
+    /// A segment that is looked at before all of it has come asks more than once.
+    #[test]
+    fn asking_an_empty_queue_costs_no_quota() {
+        let queue = queue(1);
+        (0..5).for_each(|_| assert_eq!(takes(&queue, QpNum(1)), None));
+        queue.post(RecvWr::new(1, [])).unwrap();
+        assert_eq!(takes(&queue, QpNum(1)), Some(1));
     }
 }
