@@ -21,8 +21,9 @@ fn a_segment_that_leaves_its_region_is_not_placed_in_part() {
         end.cq.poll_one();
     }
     assert_eq!(end.qp.state(), QpState::ReadyToSend, "nothing is concluded before all of it is there");
-    assert_eq!(region.read(0, 12_000).unwrap(), [0; 12_000]);
+    let untouched = || region.read(0, 12_000).unwrap().iter().all(|octet| *octet == 0);
+    assert!(untouched());
     raw.octets(&frame[10_000..]);
     assert_eq!(raw.terminate_code(), TerminateCode::TAGGED_BOUNDS);
-    assert_eq!(region.read(0, 12_000).unwrap(), [0; 12_000]);
+    assert!(untouched());
 }
