@@ -138,6 +138,7 @@ impl Active {
     /// Goes on until `done`.
     fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
         let mut deadline = None;
+        self.lanes.spin.reset();
         while !done(self) {
             if self.reap()? > 0 {
                 deadline = None;

@@ -119,6 +119,9 @@ impl Lanes {
     fn poll(&mut self) -> Result<usize, Failure> {
         self.polled.clear();
         let count = self.cq.poll(POLLED, &mut self.polled);
+        if count > 0 {
+            self.spin.reset();
+        }
         match self.polled.iter().find(|completion| completion.status != Status::Success) {
             None => Ok(count),
             Some(failed) => {

@@ -114,6 +114,7 @@ impl Passive {
 
     /// Answers a message with one of the same size.
     fn answer(&mut self, number: usize) -> Result<(), Failure> {
+        self.lanes.spin.reset();
         let setup = &self.lanes.setup;
         let lane = &self.lanes.list[number];
         let list = match setup.op {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{LAST, MORE, Sockets, lost, receive, send, send_vectored};
+use super::{LAST, MORE, Sockets, lost};
 use crate::failure::Failure;
 use crate::perf::control::{Channel, Request, Setup};
 use crate::perf::measure::Latencies;
@@ -44,11 +44,11 @@ impl Active {
         let mut octets = 0;
         while Instant::now() < end {
             let mut progress = 0;
-            for (socket, position) in self.sockets.list.iter().zip(&mut self.positions) {
+            for at in 0..self.positions.len() {
                 let mut pieces = vec![IoSlice::new(&self.message); batch];
-                pieces[0] = IoSlice::new(&self.message[*position..]);
-                let count = send_vectored(socket, &pieces)?;
-                *position = (*position + count) % size;
+                pieces[0] = IoSlice::new(&self.message[self.positions[at]..]);
+                let count = self.sockets.send_vectored(at, &pieces)?;
+                self.positions[at] = (self.positions[at] + count) % size;
                 progress += count;
             }
             if progress == 0 {
@@ -89,7 +89,7 @@ impl Active {
     fn send_all(&mut self, at: usize, mut position: usize) -> Result<(), Failure> {
         let mut deadline = None;
         while position < self.message.len() {
-            match send(&self.sockets.list[at], &self.message[position..])? {
+            match self.sockets.send(at, &self.message[position..])? {
                 0 => self.wait(PollFlags::POLLOUT, &mut deadline)?,
                 count => (position, deadline) = (position + count, None),
             }
@@ -118,7 +118,7 @@ impl Active {
     fn receive_answer(&mut self) -> Result<(), Failure> {
         let (mut have, mut deadline) = (0, None);
         while have < self.answer.len() {
-            match receive(&self.sockets.list[0], &mut self.answer[have..])? {
+            match self.sockets.receive(0, &mut self.answer[have..])? {
                 0 => self.wait(PollFlags::POLLIN, &mut deadline)?,
                 count => (have, deadline) = (have + count, None),
             }

@@ -9,7 +9,7 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -70,33 +70,35 @@ fn set_up(socket: &TcpStream, blocking: bool) -> io::Result<()> {
     socket.set_write_timeout(patience)
 }
 
-/// Octets moved by a call; 0 when it would have to wait.
-fn moved(result: io::Result<usize>) -> Result<usize, Failure> {
-    match result {
-        Ok(0) => Err(Failure::peer("the other end closed a data connection")),
-        Ok(count) => Ok(count),
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-            ) =>
-        {
-            Ok(0)
-        }
-        Err(error) => Err(lost(&error)),
+impl Sockets {
+    fn receive(&mut self, at: usize, octets: &mut [u8]) -> Result<usize, Failure> {
+        let result = (&self.list[at]).read(octets);
+        self.moved(result)
     }
-}
 
-fn receive(mut socket: &TcpStream, octets: &mut [u8]) -> Result<usize, Failure> {
-    moved(socket.read(octets))
-}
+    fn send(&mut self, at: usize, octets: &[u8]) -> Result<usize, Failure> {
+        let result = (&self.list[at]).write(octets);
+        self.moved(result)
+    }
 
-fn send(mut socket: &TcpStream, octets: &[u8]) -> Result<usize, Failure> {
-    moved(socket.write(octets))
-}
+    fn send_vectored(&mut self, at: usize, list: &[IoSlice<'_>]) -> Result<usize, Failure> {
+        let result = (&self.list[at]).write_vectored(list);
+        self.moved(result)
+    }
 
-fn send_vectored(mut socket: &TcpStream, list: &[io::IoSlice<'_>]) -> Result<usize, Failure> {
-    moved(socket.write_vectored(list))
+    /// Octets that a call moved; 0 when it would have to wait.
+    fn moved(&mut self, result: io::Result<usize>) -> Result<usize, Failure> {
+        use ErrorKind::{Interrupted, TimedOut, WouldBlock};
+        match result {
+            Ok(0) => Err(Failure::peer("the other end closed a data connection")),
+            Ok(count) => {
+                self.spin.reset();
+                Ok(count)
+            }
+            Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => Ok(0),
+            Err(error) => Err(lost(&error)),
+        }
+    }
 }
 
 fn lost(error: &io::Error) -> Failure {

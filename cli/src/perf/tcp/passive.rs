@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use nix::poll::PollFlags;
 
-use super::{CHUNK, LAST, MORE, Sockets, receive, send};
+use super::{CHUNK, LAST, MORE, Sockets};
 use crate::failure::Failure;
 use crate::perf::control::{Phase, Setup, Wait};
 
@@ -66,7 +66,7 @@ impl Passive {
             // Long messages go to their place, short ones many at a time.
             let from = if size >= CHUNK { self.flows[at].position } else { 0 };
             let until = if size >= CHUNK { size } else { CHUNK };
-            let count = receive(&self.sockets.list[at], &mut self.room[from..until])?;
+            let count = self.sockets.receive(at, &mut self.room[from..until])?;
             if count == 0 {
                 continue;
             }
@@ -87,7 +87,7 @@ impl Passive {
     fn reply(&mut self, at: usize, deadline: Instant) -> Result<(), Failure> {
         let mut position = 0;
         while position < self.answer.len() {
-            match send(&self.sockets.list[at], &self.answer[position..])? {
+            match self.sockets.send(at, &self.answer[position..])? {
                 0 => {
                     self.sockets.idle(PollFlags::POLLOUT)?;
                     check(deadline)?;
