@@ -1,0 +1,236 @@
+//! Connections that end and begin again, who makes progress meanwhile, and how a program is woken.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::{ALL, End, PATIENCE, connect_on, connected, pattern};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_rnic::{
+    Access, AsyncEventKind, ConnectError, ConnectOptions, QpConfig, QpState, RecvWr, Rnic, SendWr, Status,
+};
+
+fn wait_for(end: &End, state: QpState) {
+    for _ in 0..2000 {
+        if end.qp.state() == state {
+            return;
+        }
+        end.cq.wait(Some(Duration::from_millis(5))).unwrap();
+    }
+    panic!("{:?} where {state:?} is due", end.qp.state());
+}
+
+fn exchange(active: &End, passive: &End) {
+    let inbox = passive.region(64, Access::LOCAL_WRITE);
+    passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
+    assert_eq!(passive.success().byte_len, 5);
+    active.success();
+}
+
+/// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle, to be used again.
+#[test]
+fn after_a_graceful_close_the_same_qps_connect_again() {
+    let options = ConnectOptions::default();
+    let (active, passive) = connected(&options);
+    for round in 0..3 {
+        exchange(&active, &passive);
+        let unused = passive.region(8, Access::LOCAL_WRITE);
+        passive.qp.post_recv(RecvWr::one(9, unused.whole())).unwrap();
+        let closer = if round % 2 == 0 { &active } else { &passive };
+        closer.qp.disconnect();
+        wait_for(&active, QpState::Idle);
+        wait_for(&passive, QpState::Idle);
+        let flushed = passive.next();
+        assert_eq!((flushed.wr_id, flushed.status), (9, Status::Flushed));
+        connect_on("127.0.0.1:0", &active, &passive, &options, &options);
+    }
+    exchange(&active, &passive);
+}
+
+/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and no Terminate of old.
+#[test]
+fn after_an_error_a_reset_qp_connects_again() {
+    let options = ConnectOptions::default();
+    let (active, passive) = connected(&options);
+    exchange(&active, &passive);
+    active.qp.terminate();
+    wait_for(&active, QpState::Error);
+    wait_for(&passive, QpState::Error);
+    assert_eq!(passive.qp.terminate_received().unwrap().code.0, 0);
+    assert!(matches!(
+        active.qp.connect("127.0.0.1:9".parse().unwrap(), &options),
+        Err(ConnectError::NotIdle(QpState::Error))
+    ));
+    assert!(active.qp.reset() && passive.qp.reset());
+    assert_eq!(passive.qp.terminate_received(), None);
+    connect_on("127.0.0.1:0", &active, &passive, &options, &options);
+    exchange(&active, &passive);
+}
+
+/// draft-hilland-rddp-verbs §6.2.3: a FIN while a Read is on its way is a bad close.
+#[test]
+fn a_disconnect_with_work_outstanding_is_a_bad_close() {
+    let options = ConnectOptions { ord: 1, ird: 1, ..Default::default() };
+    let (active, passive) = connected(&options);
+    let (source, sink) = (passive.region(1 << 20, ALL), active.region(1 << 20, ALL));
+    for i in 0..8 {
+        active.qp.post_send(&SendWr::read(i, sink.whole(), source.remote(0))).unwrap();
+    }
+    active.qp.disconnect();
+    assert_eq!(active.event_like(|event| *event == AsyncEventKind::BadClose), AsyncEventKind::BadClose);
+    wait_for(&active, QpState::Error);
+    for i in 0..8 {
+        let completion = active.next();
+        assert_eq!(completion.wr_id, i);
+        assert!(matches!(completion.status, Status::Flushed | Status::Success), "{completion:?}");
+    }
+    wait_for(&passive, QpState::Error);
+}
+
+/// What is posted to a QP in Error is flushed at once, and completes exactly once.
+#[test]
+fn work_posted_in_error_is_flushed() {
+    let (active, _passive) = connected(&ConnectOptions::default());
+    active.qp.abort();
+    active.qp.post_send(&SendWr::send_inline(1, b"late").unsignaled()).unwrap();
+    active.qp.post_recv(RecvWr::new(2, [])).unwrap();
+    for wr_id in [1, 2] {
+        let completion = active.next();
+        assert_eq!((completion.wr_id, completion.status), (wr_id, Status::Flushed));
+    }
+    assert!(active.cq.poll_one().is_none());
+}
+
+/// RFC 5040 §5.5: one-sided operations need no help of the passive program's.
+#[test]
+fn a_process_that_makes_no_call_is_read_and_written() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let target = passive.region(1 << 20, ALL);
+    let source = active.region(1 << 20, ALL);
+    source.write(0, &pattern(1 << 20, 3)).unwrap();
+    active.qp.post_send(&SendWr::write(1, source.whole(), target.remote(0)).unsignaled()).unwrap();
+    let back = active.region(1 << 20, ALL);
+    active.qp.post_send(&SendWr::read(2, back.whole(), target.remote(0))).unwrap();
+    assert_eq!(active.success().wr_id, 2);
+    assert_eq!(back.read(0, 1 << 20).unwrap(), pattern(1 << 20, 3));
+}
+
+/// A channel's descriptor is readable exactly when an armed queue has something.
+#[test]
+fn a_channel_is_readable_when_an_armed_queue_has_something() {
+    let rnic = Rnic::open().unwrap();
+    let pd = rnic.alloc_pd();
+    let channel = rnic.create_channel().unwrap();
+    let cq = rnic.create_cq_on(&channel, 64).unwrap();
+    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let passive = End { rnic, pd, cq: cq.clone(), qp };
+    let active = End::new();
+    let options = ConnectOptions::default();
+    connect_on("127.0.0.1:0", &active, &passive, &options, &options);
+    let readable = |patience: u16| {
+        let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+        nix::poll::poll(&mut fds, PollTimeout::from(patience)).unwrap() == 1
+    };
+    for i in 0..4 {
+        passive.qp.post_recv(RecvWr::new(i, [])).unwrap();
+    }
+    // Not armed: nothing.
+    active.qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+    assert!(!readable(50));
+    assert!(channel.next_event().is_none());
+    // Armed with something in the queue: at once.
+    passive.success();
+    active.qp.post_send(&SendWr::send_inline(2, b"")).unwrap();
+    assert!(cq.wait(Some(PATIENCE)).unwrap());
+    cq.arm(false);
+    assert!(readable(0) && channel.next_event().is_some() && !readable(0));
+    passive.success();
+    // Solicited only: the plain Send does not wake, the solicited one does, by the background thread.
+    cq.arm(true);
+    active.qp.post_send(&SendWr::send_inline(3, b"")).unwrap();
+    assert!(!readable(50));
+    active.qp.post_send(&SendWr::send_inline(4, b"").solicited()).unwrap();
+    assert!(readable(5000));
+    assert!(channel.wait(Some(PATIENCE)).unwrap().is_some());
+    assert!(!readable(0));
+}
+
+/// Four threads post to one QP and poll one queue; each request completes exactly once.
+#[test]
+fn threads_share_a_qp_and_its_queue() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let target = passive.region(4096, ALL);
+    let source = active.region(4096, ALL);
+    let seen = std::sync::Mutex::new(std::collections::HashSet::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (active, seen, source, target) = (&active, &seen, &source, &target);
+            scope.spawn(move || {
+                for i in 0..500 {
+                    let wr = SendWr::write(thread << 32 | i, source.whole(), target.remote(0));
+                    while active.qp.post_send(&wr).is_err() {
+                        std::thread::yield_now();
+                        take(active, seen);
+                    }
+                    take(active, seen);
+                }
+            });
+        }
+    });
+    while seen.lock().unwrap().len() < 2000 {
+        assert!(active.cq.wait(Some(PATIENCE)).unwrap());
+        take(&active, &seen);
+    }
+
+    fn take(active: &End, seen: &std::sync::Mutex<std::collections::HashSet<u64>>) {
+        if let Some(completion) = active.cq.poll_one() {
+            assert_eq!(completion.status, Status::Success);
+            assert!(seen.lock().unwrap().insert(completion.wr_id), "{completion:?} twice");
+        }
+    }
+}
+
+/// Descriptors and threads are given back.
+#[test]
+fn connections_leave_nothing_behind() {
+    let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+    // In a process of its own: other tests open and close descriptors meanwhile.
+    if std::env::var_os("RDDP_LEAK_TEST").is_none() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "connections_leave_nothing_behind"])
+            .env("RDDP_LEAK_TEST", "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let options = ConnectOptions::default();
+    let settled = |wanted: (usize, usize)| {
+        (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            (count("fd"), count("task")) == wanted
+        })
+    };
+    let before = (count("fd"), count("task"));
+    {
+        let (active, passive) = (End::new(), End::new());
+        for round in 0..200 {
+            connect_on("127.0.0.1:0", &active, &passive, &options, &options);
+            if round % 2 == 0 {
+                active.qp.disconnect()
+            } else {
+                passive.qp.abort()
+            }
+            for end in [&active, &passive] {
+                while !matches!(end.qp.state(), QpState::Idle | QpState::Error) {
+                    end.cq.wait(Some(Duration::from_millis(5))).unwrap();
+                }
+                assert!(end.qp.reset());
+            }
+        }
+    }
+    assert!(settled(before), "{before:?} before, {:?} after", (count("fd"), count("task")));
+}
