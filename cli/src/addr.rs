@@ -4,19 +4,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use rddp_rnic::{ConnectOptions, Listener, Rnic};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
-/// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`, resolved; a bare IPv6 address is one without a port.
-pub(crate) fn resolve(text: &str, default_port: u16) -> Result<SocketAddr, Failure> {
+/// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`, resolved to at least one address; a bare IPv6 address is one without a port.
+pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, Failure> {
     let (host, port) = split(text)?;
+    let port = port.unwrap_or(default_port);
     if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, port.unwrap_or(default_port)));
+        return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    (host, port.unwrap_or(default_port))
-        .to_socket_addrs()
-        .map_err(|error| Failure::peer(format!("looking up {host:?}: {error}")))?
-        .next()
-        .ok_or_else(|| Failure::peer(format!("{host:?} has no address")))
+    let unknown = |why: &str| Failure::peer(format!("looking up {host:?}: {why}"));
+    let found = (host, port).to_socket_addrs().map_err(|error| unknown(&error.to_string()))?;
+    let mut addrs: Vec<SocketAddr> = found.collect();
+    addrs.dedup();
+    if addrs.is_empty() { Err(unknown("it has no address")) } else { Ok(addrs) }
+}
+
+/// The first of several addresses for which `connect` does not say that nothing is there (exit code 3).
+pub(crate) fn first<T>(
+    addrs: &[SocketAddr],
+    mut connect: impl FnMut(SocketAddr) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut result = Err(Failure::peer("no address to connect to"));
+    for &addr in addrs {
+        result = connect(addr);
+        if !result.as_ref().is_err_and(|failure| failure.kind() == Kind::Peer) {
+            break;
+        }
+    }
+    result
 }
 
 /// Host and port, if one is named.
@@ -92,14 +108,26 @@ mod tests {
             ("[fd77::2]", "[fd77::2]:7174"),
             ("[fd77::2]:99", "[fd77::2]:99"),
         ] {
-            assert_eq!(resolve(text, 7174).unwrap(), addr.parse().unwrap(), "{text}");
+            assert_eq!(resolve(text, 7174).unwrap(), [addr.parse().unwrap()], "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_are_tried_until_something_is_there() {
+        let addrs: Vec<SocketAddr> =
+            ["[::1]:1", "127.0.0.1:1", "127.0.0.2:1"].map(|addr| addr.parse().unwrap()).into();
+        let there = |there: usize, kind| {
+            first(&addrs, |addr| if addr == addrs[there] { Ok(addr) } else { Err(Failure::new(kind, "no")) })
+        };
+        assert_eq!(there(1, Kind::Peer).unwrap(), addrs[1]);
+        assert_eq!(there(1, Kind::Refused).unwrap_err().kind(), Kind::Refused);
+        assert!(first::<()>(&addrs, |_| Err(Failure::peer("no"))).is_err());
     }
 
     #[test]
     fn what_is_no_address_is_a_usage_error() {
         for text in ["", ":99", "[::1", "[::1]99", "host:", "host:x", "host:99999"] {
-            assert_eq!(resolve(text, 7174).unwrap_err().kind(), crate::failure::Kind::Usage, "{text}");
+            assert_eq!(resolve(text, 7174).unwrap_err().kind(), Kind::Usage, "{text}");
         }
     }
 }

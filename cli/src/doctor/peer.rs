@@ -1,5 +1,7 @@
 //! Another host: its port mapper, and whether an iWARP listener answers.
 
+use std::net::SocketAddr;
+
 use rddp_rnic::{ConnectError, ConnectOptions, Rnic};
 
 use super::finding::{Finding, Level, Topic};
@@ -11,8 +13,23 @@ use crate::failure::Failure;
 /// Where something listens most likely: rping's port.
 const PORT: u16 = 7174;
 
+/// How the finding of a listener begins.
+const IWARP: &str = "iWARP";
+
 pub(super) fn look(host: &str) -> Result<Vec<Finding>, Failure> {
-    let addr = addr::resolve(host, PORT)?;
+    let addrs = addr::resolve(host, PORT)?;
+    let found: Result<Vec<_>, Failure> = addrs.into_iter().map(look_at).collect();
+    let mut findings: Vec<Finding> = found?.into_iter().flatten().collect();
+    // A name with several addresses is reached by any of them.
+    if findings.iter().any(|finding| finding.value.starts_with(IWARP)) {
+        for finding in findings.iter_mut().filter(|finding| finding.level == Level::Bad) {
+            finding.level = Level::Warn;
+        }
+    }
+    Ok(findings)
+}
+
+fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
     let mapper = match port_mapper::ask(addr) {
         Ok(Answer::Mapped(port)) => format!("port {} is mapped to {port}", addr.port()),
         Ok(Answer::Unknown) => format!("knows of no service at port {}", addr.port()),
@@ -26,7 +43,7 @@ pub(super) fn look(host: &str) -> Result<Vec<Finding>, Failure> {
             Finding::ok(
                 Topic::Peer,
                 addr.to_string(),
-                format!("iWARP: {}", Agreed::from(&connected.negotiated)),
+                format!("{IWARP}: {}", Agreed::from(&connected.negotiated)),
             )
         }
         // A program that does not know us says no: there is one.
@@ -41,5 +58,5 @@ pub(super) fn look(host: &str) -> Result<Vec<Finding>, Failure> {
             Finding::ok(Topic::Peer, addr.to_string(), failure.to_string()).but(Level::Bad, advice)
         }
     };
-    Ok(vec![Finding::ok(Topic::Peer, "port mapper", mapper), listener])
+    Ok([Finding::ok(Topic::Peer, "port mapper", mapper), listener])
 }

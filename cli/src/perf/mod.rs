@@ -73,8 +73,9 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
     match &args.command {
         PerfCommand::Server(args) => server::run(args),
         PerfCommand::Client { host, measure } => {
-            let addr = crate::addr::resolve(host, PORT)?;
-            report::print(measure.json, |tell| measure::measure(addr, &measure.options()?, tell))
+            let options = measure.options()?;
+            let addr = crate::addr::first(&crate::addr::resolve(host, PORT)?, session::find)?;
+            report::print(measure.json, |tell| measure::measure(addr, &options, tell))
         }
         PerfCommand::Local(args) => report::print(args.json, |tell| local::run(&args.options()?, tell)),
     }

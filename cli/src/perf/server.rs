@@ -199,7 +199,9 @@ impl Shared {
 
     fn converse(&self, stream: TcpStream, rdma_port: u16) -> Result<(), Failure> {
         let mut channel = Channel::new(stream)?;
-        match channel.receive(HELLO)? {
+        // Who only looks whether somebody listens says nothing.
+        let Some(hello) = channel.receive_or_end(HELLO)? else { return Ok(()) };
+        match hello {
             Request::Data { session, lane } => {
                 self.deliver(session, Arrival::Tcp(lane, channel.into_stream()));
                 Ok(())

@@ -37,11 +37,20 @@ pub(super) struct Slice {
     pub(super) cpu_s: f64,
 }
 
+/// Whether a server listens at `addr`.
+pub(super) fn find(addr: SocketAddr) -> Result<SocketAddr, Failure> {
+    control(addr).map(|_| addr)
+}
+
+fn control(addr: SocketAddr) -> Result<Channel, Failure> {
+    let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5));
+    Channel::new(stream.map_err(|error| unreachable(addr, &error))?)
+}
+
 impl Session {
     /// Opens a session with the server at `addr`, data connections and all.
     pub(super) fn open(addr: SocketAddr, setup: &Setup) -> Result<Self, Failure> {
-        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5));
-        let mut channel = Channel::new(stream.map_err(|error| unreachable(addr, &error))?)?;
+        let mut channel = control(addr)?;
         let rdma = if setup.op == Op::Tcp { None } else { Some(rdma::Active::new(setup)?) };
         let places = rdma.as_ref().map(rdma::Active::places).unwrap_or_default();
         channel.send(&Request::Begin { version: VERSION, setup: setup.clone(), places })?;

@@ -26,8 +26,8 @@ const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 
 pub(super) fn run(host: &str, args: &PingArgs) -> Result<(), Failure> {
-    let addr = addr::resolve(host, args.port)?;
-    let client = Client::connect(addr, args.size)?;
+    let client = addr::first(&addr::resolve(host, args.port)?, |addr| Client::connect(addr, args.size))?;
+    let addr = client.addr;
     if !args.json {
         say!("PING {addr} by RDMA: {} octets each way, {}", args.size, client.agreed);
     }
@@ -43,6 +43,7 @@ pub(super) fn run(host: &str, args: &PingArgs) -> Result<(), Failure> {
 }
 
 struct Client {
+    addr: SocketAddr,
     end: Endpoint,
     agreed: Agreed,
     source: MemoryRegion,
@@ -63,7 +64,7 @@ impl Client {
             "an iWARP listener (rddp ping --server, or rping -s)",
         )?;
         signals::sleep(SETTLE)?;
-        Ok(Client { agreed: Agreed::from(&connected.negotiated), end, source, sink, inbox })
+        Ok(Client { addr, agreed: Agreed::from(&connected.negotiated), end, source, sink, inbox })
     }
 
     fn rounds(&self, args: &PingArgs, times: &mut Times) -> Result<(), Failure> {

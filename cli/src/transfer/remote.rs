@@ -47,11 +47,12 @@ impl<'a> RemoteFile<'a> {
     }
 
     pub(super) fn connect(&self) -> Result<(Talk, SocketAddr), Failure> {
-        let addr = addr::resolve(self.host, super::PORT)?;
-        let talk = Talk::new(&Rnic::open()?)?;
-        let options = ConnectOptions { private_data: GREETING.to_vec(), ..ConnectOptions::default() };
-        talk.end.connect(addr, &options, "rddp serve")?;
-        Ok((talk, addr))
+        addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
+            let talk = Talk::new(&Rnic::open()?)?;
+            let options = ConnectOptions { private_data: GREETING.to_vec(), ..ConnectOptions::default() };
+            talk.end.connect(addr, &options, "rddp serve")?;
+            Ok((talk, addr))
+        })
     }
 }
 
