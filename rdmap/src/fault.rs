@@ -126,6 +126,9 @@ pub enum Fault {
     /// The peer closed the stream while work was outstanding (draft-hilland-rddp-verbs §6.2).
     #[error("closed by the peer with work outstanding")]
     BadClose,
+    /// A completion queue of this side has overflowed (draft-hilland-rddp-verbs §8.3.3).
+    #[error("completion queue overflow")]
+    CqOverflow,
 }
 
 /// What is wrong with a Terminate.
@@ -165,6 +168,7 @@ impl Fault {
             Fault::NotLast { .. }
             | Fault::MisalignedAtomic
             | Fault::BadClose
+            | Fault::CqOverflow
             | Fault::Terminate(TerminateFlaw::NotLast) => TerminateCode::CATASTROPHIC_STREAM,
             // draft-hilland-rddp-verbs §8.3.3: there is no buffer for it, so its MSN is not a valid one.
             Fault::IrdExceeded { .. } => TerminateCode::UNTAGGED_MSN_RANGE,
@@ -185,7 +189,10 @@ impl Fault {
     /// Whether the peer is to blame; else it was this side.
     #[must_use]
     pub const fn is_remote(&self) -> bool {
-        !matches!(self, Fault::LocalCatastrophic | Fault::Ddp(DdpError::LocalCatastrophic))
+        !matches!(
+            self,
+            Fault::LocalCatastrophic | Fault::CqOverflow | Fault::Ddp(DdpError::LocalCatastrophic)
+        )
     }
 
     /// An inbound Write that memory refused.

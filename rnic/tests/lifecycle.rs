@@ -234,3 +234,24 @@ fn connections_leave_nothing_behind() {
     }
     assert!(settled(before), "{before:?} before, {:?} after", (count("fd"), count("task")));
 }
+
+/// RFC 5042 §6.4.6: a queue that overflows takes its own QPs along and no others.
+#[test]
+fn an_overflowing_queue_hurts_only_its_own_qps() {
+    let (active, passive) = (End::new(), End::new());
+    let small = passive.rnic.create_cq(2).unwrap();
+    let victim = passive.pd.create_qp(&QpConfig::new(&small)).unwrap();
+    let victim = End { rnic: passive.rnic.clone(), pd: passive.pd.clone(), cq: small, qp: victim };
+    let options = ConnectOptions::default();
+    let other = End::new();
+    connect_on("127.0.0.1:0", &active, &passive, &options, &options);
+    connect_on("127.0.0.1:0", &other, &victim, &options, &options);
+    for i in 0..4 {
+        victim.qp.post_recv(RecvWr::new(i, [])).unwrap();
+        other.qp.post_send(&SendWr::send_inline(i, b"")).unwrap();
+    }
+    victim.event_like(|event| *event == AsyncEventKind::CqOverflow);
+    other.event_like(|event| matches!(event, AsyncEventKind::TerminateReceived(code) if code.0 == 0x0207));
+    assert!(victim.cq.is_overflowed());
+    exchange(&active, &passive);
+}

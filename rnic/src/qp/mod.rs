@@ -307,22 +307,26 @@ impl QpInner {
         if core.link.is_none() {
             return Pulled::Dry;
         }
-        if (self.send_cq.is_overflowed() || self.recv_cq.is_overflowed())
-            && core.state == QpState::ReadyToSend
-        {
-            self.device.events.push(self.num, AsyncEventKind::CqOverflow);
-            self.terminate(core, Fault::local_catastrophic(), None);
-        }
         let (may_read, may_write) = readiness(core);
         let pulled = match may_read {
             _ if self.must_rest(core) => Pulled::Resting,
             true => self.pull(core),
             false => Pulled::Dry,
         };
+        self.check_queues(core);
         if may_write || pulled == Pulled::More || core.state != QpState::ReadyToSend {
             self.pump(core);
         }
         pulled
+    }
+
+    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it.
+    fn check_queues(&self, core: &mut Core) {
+        let overflowed = self.send_cq.is_overflowed() || self.recv_cq.is_overflowed();
+        if overflowed && core.state == QpState::ReadyToSend {
+            self.device.events.push(self.num, AsyncEventKind::CqOverflow);
+            self.terminate(core, Fault::CqOverflow, None);
+        }
     }
 
     /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
