@@ -1,5 +1,5 @@
 //! Helpers: two queue pairs, connected over loopback.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
 pub mod guarded;
 pub mod raw;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rnic::{
     Access, AsyncEventKind, Completion, CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain,
-    QpConfig, QueuePair, Rnic, Status,
+    QpConfig, QpState, QueuePair, Rnic, Status,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,6 +51,37 @@ impl End {
         let completion = self.next();
         assert_eq!(completion.status, Status::Success, "{completion:?}");
         completion
+    }
+
+    /// The completions of these requests, each of which completes exactly once, and at most one of which ends neither
+    /// well nor flushed (draft-hilland-rddp-verbs §8.3.2).
+    pub fn completions_of(&self, ids: impl IntoIterator<Item = u64>) -> Vec<Completion> {
+        let mut wanted: Vec<u64> = ids.into_iter().collect();
+        let mut completions: Vec<Completion> = wanted.iter().map(|_| self.next()).collect();
+        assert!(self.cq.poll_one().is_none(), "more completions than requests: {completions:?}");
+        wanted.sort_unstable();
+        let mut got: Vec<u64> = completions.iter().map(|completion| completion.wr_id).collect();
+        got.sort_unstable();
+        assert_eq!(got, wanted);
+        let bad = |completion: &&Completion| !matches!(completion.status, Status::Success | Status::Flushed);
+        assert!(completions.iter().filter(bad).count() <= 1, "{completions:?}");
+        completions.sort_by_key(|completion| completion.wr_id);
+        completions
+    }
+
+    /// Waits for a state, while the background thread makes progress.
+    pub fn await_state(&self, state: QpState) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.qp.state() != state {
+            assert!(Instant::now() < deadline, "still {}", self.qp.state());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Another QP of the same device, PD and CQ.
+    pub fn sibling(&self) -> End {
+        let qp = self.pd.create_qp(&QpConfig::new(&self.cq)).unwrap();
+        End { rnic: self.rnic.clone(), pd: self.pd.clone(), cq: self.cq.clone(), qp }
     }
 
     /// The next asynchronous event, while progress is made.
@@ -98,6 +129,15 @@ pub fn connected(options: &ConnectOptions) -> (End, End) {
     let (active, passive) = (End::new(), End::new());
     connect_on("127.0.0.1:0", &active, &passive, options, options);
     (active, passive)
+}
+
+/// Does what a call may not sleep in.
+pub fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = call();
+    // Generous: what is meant is that it waits for no peer.
+    assert!(begin.elapsed() < Duration::from_secs(2), "{what} took {:?}", begin.elapsed());
+    result
 }
 
 /// Octets that show where they belong.

@@ -51,9 +51,9 @@ pub fn plain() -> StartupConfig {
     }
 }
 
-/// The engine's settings towards a raw peer: no RTR, so that the raw peer sees nothing that it did not ask for.
+/// The engine's settings towards a raw peer: no RTR and no nudge, so that it sees nothing that it did not ask for.
 pub fn client_server() -> ConnectOptions {
-    ConnectOptions { peer_to_peer: false, ..Default::default() }
+    ConnectOptions { peer_to_peer: false, nudge: false, ..Default::default() }
 }
 
 /// The engine's end and a raw peer, connected.
@@ -66,7 +66,7 @@ pub fn with_raw(role: Role, options: &ConnectOptions, startup: &StartupConfig) -
 /// The same with the plainest settings, ready to send from either side.
 pub fn with_plain_raw(role: Role) -> (End, Raw) {
     let (end, mut raw) = with_raw(role, &client_server(), &plain());
-    raw.open();
+    raw.open_for(&end);
     (end, raw)
 }
 
@@ -175,6 +175,16 @@ impl Raw {
     /// The first FPDU, which lets a responder send: a Write of no octets (RFC 5044 §7.1.2).
     pub fn open(&mut self) {
         self.send(&write(Stag(1), 0, true, b""));
+    }
+
+    /// The same, and waits until the engine has it.
+    pub fn open_for(&mut self, end: &End) {
+        self.open();
+        let deadline = Instant::now() + PATIENCE;
+        while end.qp.counters().fpdus_received == 0 {
+            assert!(Instant::now() < deadline, "the first FPDU is not taken");
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// The next FPDU's octets.
@@ -330,8 +340,7 @@ pub fn read_from(msn: u32, region: &MemoryRegion, size: u32) -> Vec<u8> {
 
 pub fn fetch_add(msn: u32, region: &MemoryRegion, add: u64) -> Vec<u8> {
     let (op, target) = (AtomicOp::FetchAdd { add, mask: 0 }, region.remote(0));
-    let request = AtomicRequestRepr { op, request_id: msn, stag: target.stag, to: target.to };
-    ulpdu(&untagged_header(Opcode::AtomicRequest, Stag(0), Msn(msn), 0, true), &request.octets())
+    atomic(msn, &AtomicRequestRepr { op, request_id: msn, stag: target.stag, to: target.to })
 }
 
 pub fn atomic_response(msn: u32, request_id: u32, original: u64) -> Vec<u8> {
@@ -346,4 +355,8 @@ pub fn terminate(code: TerminateCode) -> Vec<u8> {
 pub fn terminate_with(terminate: &TerminateRepr) -> Vec<u8> {
     let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
     ulpdu(&header, terminate.octets().as_ref())
+}
+
+pub fn atomic(msn: u32, request: &AtomicRequestRepr) -> Vec<u8> {
+    ulpdu(&untagged_header(Opcode::AtomicRequest, Stag(0), Msn(msn), 0, true), &request.octets())
 }
