@@ -159,15 +159,21 @@ impl SendQueue {
         Some(wqe.completion(status, qp))
     }
 
-    /// Ends everything that has not ended, `with` for the first, `Flushed` for the rest.
+    /// Ends everything that has not ended, `first_awaiting` for the first that is on its way, `Flushed` for the rest.
+    ///
+    /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that everything before it
+    /// is done (draft-hilland-rddp-verbs §8.2).
     pub(super) fn end_all(&mut self, first_awaiting: Option<Status>) {
         let mut special = first_awaiting;
+        let mut broken = false;
         for wqe in &mut self.wqes {
             match wqe.phase {
+                Phase::Done(Status::Success) if broken => wqe.phase = Phase::Done(Status::Flushed),
                 Phase::Done(_) => {}
                 Phase::Awaiting => wqe.phase = Phase::Done(special.take().unwrap_or(Status::Flushed)),
                 Phase::Queued => wqe.phase = Phase::Done(Status::Flushed),
             }
+            broken |= wqe.phase != Phase::Done(Status::Success);
         }
         self.cursor = Cursor { seq: self.end(), offset: 0 };
         self.handed = self.end();
