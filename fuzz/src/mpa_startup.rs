@@ -1,0 +1,242 @@
+//! `mpa_startup`: any octets as a startup frame, and two ends that want anything (RFC 5044 §7.1, RFC 6581).
+
+use arbitrary::{Arbitrary, Unstructured};
+use rddp_mpa::{
+    Frame, FrameKind, Initiator, InitiatorStep, MAX_PRIVATE_DATA, Negotiated, Parsed, Request, Responder,
+    ResponderStep, Revision, RtrSet, StartupConfig, StartupError, ULP_NEGOTIATES,
+};
+
+use crate::input::{Octets, inputs};
+
+inputs! {
+    /// Everything at once.
+    pub struct Input {
+        /// Of the end that connects.
+        initiator: Wish,
+        /// Of the end that is asked.
+        responder: Wish,
+        /// What the stream begins with: a key, or nothing.
+        key: u8,
+        /// The stream.
+        stream: Octets,
+    }
+
+    /// What one end wants.
+    pub struct Wish {
+        /// Revision 2 rather than 1.
+        two: bool,
+        /// C, M, A, and kinds of RTR.
+        flags: u8,
+        /// Inbound Read queue depth.
+        ird: u16,
+        /// Outbound Read queue depth.
+        ord: u16,
+        /// Up to where IRD may be raised.
+        max_ird: u16,
+        /// Octets of private data.
+        private_data: u16,
+    }
+}
+
+impl Wish {
+    pub(crate) fn config(&self) -> StartupConfig {
+        let flag = |bit: u8| self.flags & bit != 0;
+        StartupConfig {
+            revision: if self.two { Revision::Two } else { Revision::One },
+            crc: flag(1),
+            markers: flag(2),
+            ird: self.ird,
+            ord: self.ord,
+            max_ird: self.max_ird,
+            peer_to_peer: flag(4),
+            rtr: RtrSet { send: flag(8), write: flag(16), read: flag(32) },
+        }
+    }
+
+    pub(crate) fn private_data(&self, limit: usize) -> Vec<u8> {
+        (0..usize::from(self.private_data) % limit).map(|at| at as u8).collect()
+    }
+}
+
+/// See the module.
+pub fn run(octets: &[u8]) {
+    let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
+    let stream = input.octets_of_the_stream();
+    for kind in [FrameKind::Request, FrameKind::Reply] {
+        frame(kind, &stream);
+    }
+    asked(&stream, &input);
+    answered(&stream, &input);
+    two_ends(&input);
+}
+
+/// What a stream may begin with.
+const KEYS: [&[u8]; 3] = [b"MPA ID Req Frame", b"MPA ID Rep Frame", b""];
+
+impl Input {
+    pub(crate) fn octets_of_the_stream(&self) -> Vec<u8> {
+        [KEYS[usize::from(self.key) % KEYS.len()], &self.stream.0].concat()
+    }
+}
+
+/// The answer does not depend on how much is there, and every answer can be written and read again.
+fn frame(kind: FrameKind, stream: &[u8]) {
+    let whole = Frame::parse(kind, stream);
+    for len in 0..stream.len().min(20 + MAX_PRIVATE_DATA) {
+        match Frame::parse(kind, &stream[..len]) {
+            Ok(Parsed::Need { total }) => {
+                assert!(total > len && total <= 20 + MAX_PRIVATE_DATA);
+                if let Ok(Parsed::Frame { used, .. }) = whole {
+                    assert!(total <= used);
+                }
+            }
+            early => assert_eq!(early, whole, "{len} octets"),
+        }
+    }
+    let Ok(Parsed::Frame { frame, used }) = whole else { return };
+    let written = frame.emit().unwrap();
+    assert_eq!(Frame::parse(kind, &written), Ok(Parsed::Frame { frame, used: written.len() }));
+    assert_eq!(written.len(), used);
+    // All is as it came but reserved bits, and S and R where they mean nothing.
+    assert_eq!(written[..16], stream[..16]);
+    assert_eq!(written[17..20], stream[17..20]);
+    assert_eq!(written[16] & !stream[16], 0);
+    let prefix = if frame.enhanced.is_some() { 4 } else { 0 };
+    assert_eq!(written[20 + prefix..], stream[20 + prefix..used]);
+}
+
+fn asked(stream: &[u8], input: &Input) {
+    match Responder::new().handle(stream) {
+        Ok(ResponderStep::Request { request, used }) => {
+            assert!(used <= stream.len());
+            accept(&request, input);
+        }
+        Ok(ResponderStep::Need { total }) => {
+            assert!(total > stream.len());
+            assert_eq!(
+                Responder::new().closed(stream),
+                StartupError::Closed { have: stream.len(), total, enhanced: false }
+            );
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            assert_eq!(error.terminate(), None);
+            assert_eq!(Responder::new().closed(stream), error);
+        }
+    }
+}
+
+/// RFC 6581 §9.1, §10: the Reply is in kind, and no depth in it goes beyond what this end has.
+fn accept(request: &Request, input: &Input) {
+    let own = input.responder.config();
+    let private_data = input.responder.private_data(600);
+    match request.accept(&own, &private_data) {
+        Ok((reply, negotiated)) => {
+            let Ok(Parsed::Frame { frame, used }) = Frame::parse(FrameKind::Reply, &reply) else {
+                panic!("a Reply of our own is no Reply");
+            };
+            assert_eq!((used, frame.private_data, frame.rejected), (reply.len(), &private_data[..], false));
+            assert_eq!((frame.revision, frame.enhanced.is_some()), (request.revision, request.enhanced));
+            assert_eq!(negotiated.crc, request.crc || own.crc);
+            assert_eq!(frame.crc, negotiated.crc);
+            assert_eq!((negotiated.markers_tx, negotiated.markers_rx), (request.markers, own.markers));
+            assert!(negotiated.ird <= own.max_ird.max(own.ird) && negotiated.ord <= own.ord);
+            if let Some(peer_ird) = request.peer_ird.filter(|ird| *ird != ULP_NEGOTIATES) {
+                assert!(negotiated.ord <= peer_ird);
+            }
+            assert_eq!(negotiated.rtr.is_some(), request.peer_to_peer);
+        }
+        Err(misuse) => assert!(!misuse.to_string().is_empty()),
+    }
+    if let Ok(reply) = request.reject(&own, &private_data) {
+        let mut initiator = Initiator::new(&StartupConfig::default(), b"").unwrap();
+        let Ok(InitiatorStep::Rejected { private_data: told, used, .. }) = initiator.handle(&reply) else {
+            panic!("a reject of our own is none");
+        };
+        assert_eq!((told, used), (private_data, reply.len()));
+    }
+}
+
+fn answered(stream: &[u8], input: &Input) {
+    let own = input.initiator.config();
+    let Ok(mut initiator) = Initiator::new(&own, &input.initiator.private_data(600)) else { return };
+    match initiator.handle(stream) {
+        Ok(InitiatorStep::Accepted { negotiated, used, .. }) => {
+            assert!(used <= stream.len());
+            assert!(
+                negotiated.enhanced == own.peer_to_peer
+                    || !negotiated.enhanced
+                    || own.revision == Revision::Two
+            );
+            sound(&negotiated, &own);
+        }
+        Ok(InitiatorStep::Rejected { used, .. }) => assert!(used <= stream.len()),
+        Ok(InitiatorStep::Need { total }) => {
+            assert!(total > stream.len());
+            assert!(!initiator.closed(stream).to_string().is_empty());
+        }
+        Err(error) => {
+            // RFC 6581 §8: a Terminate needs a framing.
+            assert!(error.terminate().is_none() || initiator.tx().is_some());
+        }
+    }
+}
+
+/// What an initiator ends with is within its own limits.
+fn sound(negotiated: &Negotiated, own: &StartupConfig) {
+    assert!(negotiated.ird <= own.max_ird.max(own.ird));
+    assert!(negotiated.ord <= own.ord.max(1));
+    assert_eq!(negotiated.markers_rx, own.markers);
+    assert!(negotiated.crc || !own.crc);
+    match negotiated.rtr {
+        Some(rtr) => assert!(own.peer_to_peer && own.rtr.contains(rtr)),
+        None => assert!(!own.peer_to_peer || !negotiated.enhanced),
+    }
+    // A Read that goes first needs a place.
+    assert!(negotiated.rtr != Some(rddp_mpa::Rtr::Read) || negotiated.ord > 0);
+}
+
+/// Two ends of ours: they agree, or the initiator says why not.
+fn two_ends(input: &Input) {
+    let (wish, own) = (input.initiator.config(), input.responder.config());
+    let sent = input.initiator.private_data(509);
+    let Ok(mut initiator) = Initiator::new(&wish, &sent) else { return };
+    let Ok(ResponderStep::Request { request, used }) = Responder::new().handle(initiator.request()) else {
+        panic!("a Request of our own is none");
+    };
+    assert_eq!((used, &request.private_data), (initiator.request().len(), &sent));
+    let told = input.responder.private_data(509);
+    let Ok((reply, passive)) = request.accept(&own, &told) else { return };
+    match initiator.handle(&reply) {
+        Ok(InitiatorStep::Accepted { negotiated: active, private_data, used }) => {
+            assert_eq!((used, private_data), (reply.len(), told));
+            agree(&active, &passive, &request);
+            sound(&active, &wish);
+        }
+        Err(StartupError::NoCommonRtr { named, offered }) => {
+            let common = named.and(offered);
+            assert!(common.is_empty() || common == RtrSet { read: true, ..RtrSet::NONE });
+        }
+        Err(StartupError::InsufficientIrd { ord, max_ird }) => assert!(ord > max_ird),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn agree(active: &Negotiated, passive: &Negotiated, request: &Request) {
+    assert_eq!(
+        (active.revision, active.enhanced, active.crc),
+        (passive.revision, passive.enhanced, passive.crc)
+    );
+    assert_eq!((active.tx(), active.rx()), (passive.rx(), passive.tx()));
+    assert_eq!(active.rtr.is_some(), passive.rtr.is_some());
+    assert_eq!(active.rtr, passive.rtr);
+    if active.enhanced {
+        // RFC 6581 §9.1: nobody has more Reads outstanding than the other takes, unless the ULPs see to it.
+        if request.peer_ord != Some(ULP_NEGOTIATES) {
+            assert!(active.ord <= passive.ird);
+        }
+        if request.peer_ird != Some(ULP_NEGOTIATES) && active.peer_ord != Some(ULP_NEGOTIATES) {
+            assert!(passive.ord <= active.ird);
+        }
+    }
+}

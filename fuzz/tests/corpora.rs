@@ -1,0 +1,31 @@
+//! Every input that is kept goes through its target without a fuzzer.
+//!
+//! Not `port_mapper`'s: it needs a UDP port of its own, which a test cannot count on.
+
+use std::path::Path;
+
+fn replay(target: &str, run: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let mut count = 0;
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let path = file.unwrap().path();
+        println!("{}", path.display());
+        run(&std::fs::read(&path).unwrap());
+        count += 1;
+    }
+    assert!(count > 1, "{} holds hardly anything", folder.display());
+}
+
+macro_rules! corpora {
+    ($($target:ident)*) => {$(
+        #[test]
+        fn $target() {
+            replay(stringify!($target), rddp_fuzz::$target::run);
+        }
+    )*};
+}
+
+corpora! {
+    ddp_any_order ddp_segment mem_check mpa_deframe mpa_startup rdmap_pair rdmap_stream rdmap_terminate
+    rnic_stack rnic_startup
+}
