@@ -12,6 +12,7 @@
 //! | `failure` | causes, remedies, exit codes |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod addr;
 mod child;

@@ -65,6 +65,7 @@
 //! assert_eq!(terminate.octets()[..6], [0x12, 0x03, 0xc0, 0x00, 0, 22]);
 //! ```
 #![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod access;
 mod atomic;

@@ -37,6 +37,7 @@
 //! Who moves the octets: posting writes to the socket, polling and waiting read it, each in the calling thread; one
 //! background thread does so for whoever is not there. See `docs/architecture.md`.
 #![deny(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod channel;
 mod completion;

@@ -1,5 +1,5 @@
 //! Connections that end and begin again, who makes progress meanwhile, and how a program is woken.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! A thousand connections at a time in one process, and what an idle one costs.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Helpers: two queue pairs, connected over loopback.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod guarded;
 pub mod raw;
