@@ -3,8 +3,10 @@
 use std::time::Instant;
 
 use nix::sys::epoll::EpollFlags;
-use rddp_ddp::{Qn, Stag};
-use rddp_rdmap::{Fault, Offending, Opcode, TerminateRepr, terminate_for, untagged_header};
+use rddp_ddp::{Header, Qn, Stag};
+use rddp_rdmap::{
+    Fault, Offending, Opcode, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for, untagged_header,
+};
 
 use super::QpInner;
 use super::link::{CLOSE_TIMEOUT, Link};
@@ -89,8 +91,7 @@ impl QpInner {
         }
         self.device.events.push(self.num, AsyncEventKind::TerminateReceived(terminate.code));
         // A Read that the peer refused is the oldest one out: its owner learns it from the completion.
-        let refused =
-            (terminate.code.layer() == 0 && terminate.code.etype() == 1).then_some(Status::RemoteAccess);
+        let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
         core.terminate_received = Some(terminate);
         self.flush(core, refused);
         self.begin_close(core);
@@ -223,6 +224,20 @@ impl QpInner {
             self.device.driver.arm(link.fd(), self.token, interest(link));
         }
     }
+}
+
+/// Whether it is about the memory that a Read or atomic of ours named. Peers use these codes for Writes and invalidations,
+/// too, which the header tells apart if there is one.
+fn refuses_request(terminate: &TerminateRepr) -> bool {
+    let code = terminate.code;
+    let of_request = match terminate.header {
+        None => true,
+        Some(Header::Untagged(header)) => header.qn == REQUEST_QUEUE,
+        Some(Header::Tagged(_)) => false,
+    };
+    (code.layer(), code.etype()) == (0, 1)
+        && code != TerminateCode::CANNOT_INVALIDATE_PROTECTION
+        && of_request
 }
 
 fn interest(link: &Link) -> EpollFlags {
