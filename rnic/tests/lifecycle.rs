@@ -220,9 +220,9 @@ fn connections_leave_nothing_behind() {
         for round in 0..200 {
             connect_on("127.0.0.1:0", &active, &passive, &options, &options);
             if round % 2 == 0 {
-                active.qp.disconnect()
+                active.qp.disconnect();
             } else {
-                passive.qp.abort()
+                passive.qp.abort();
             }
             for end in [&active, &passive] {
                 while !matches!(end.qp.state(), QpState::Idle | QpState::Error) {
