@@ -337,7 +337,11 @@ fn messages_are_not_interleaved() {
         }
         std::thread::scope(|scope| {
             for end in ends {
-                scope.spawn(move || (0..32).for_each(|_| drop(end.success())));
+                scope.spawn(move || {
+                    for _ in 0..32 {
+                        end.success();
+                    }
+                });
             }
         });
         for [_, target, sink] in &regions {
