@@ -113,11 +113,13 @@ impl QpInner {
             link.reset_on_close();
             self.drop_link(&link);
         }
-        if core.state != QpState::Error {
-            core.state = QpState::Error;
-            if let Some(kind) = event {
-                self.device.events.push(self.num, kind);
-            }
+        let before = std::mem::replace(&mut core.state, QpState::Error);
+        if before != QpState::Error
+            && let Some(kind) = event
+        {
+            // draft-hilland-rddp-verbs §6.2: a Terminate whose connection does not end in order is a bad close.
+            let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
+            self.device.events.push(self.num, if lost { AsyncEventKind::BadClose } else { kind });
         }
         self.flush(core, None);
     }

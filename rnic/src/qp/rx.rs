@@ -196,7 +196,7 @@ impl QpInner {
                 if let Some(link) = &mut core.link {
                     link.ending.discarded += rest;
                     if link.ending.discarded > MAX_DISCARDED {
-                        self.lose(core, None);
+                        self.lose(core, Some(AsyncEventKind::ConnectionLost));
                     }
                 }
                 Some(rest)
