@@ -21,6 +21,9 @@ const MAX_MESSAGE: usize = 256 * 1024;
 /// Octets of registered memory that one session may have at one end.
 const MAX_MEMORY: u64 = 1 << 30;
 
+/// Octets that are on their way on one connection: a slice of long messages has to end some time.
+const IN_FLIGHT: usize = 64 << 20;
+
 /// Octets that are posted, or written, at once.
 const BATCH_OCTETS: usize = 256 * 1024;
 
@@ -98,7 +101,7 @@ impl Setup {
         if self.size == 0 || self.qps == 0 || self.qps > 256 || self.depth == 0 || self.depth > 4096 {
             return Err("size, qps or depth is out of range".into());
         }
-        let memory = 2 * u64::from(self.size) * u64::from(self.qps);
+        let memory = self.memory();
         if memory > MAX_MEMORY {
             let (need, most) = (crate::units::about(memory), crate::units::about(MAX_MEMORY));
             return Err(format!("size times qps needs {need} of memory at each end, at most {most}"));
@@ -106,12 +109,18 @@ impl Setup {
         Ok(())
     }
 
+    /// Octets that it takes at each end.
+    pub(super) fn memory(&self) -> u64 {
+        2 * u64::from(self.size) * u64::from(self.qps)
+    }
+
     pub(super) fn size(&self) -> usize {
         self.size as usize
     }
 
+    /// Messages on their way on one connection; of very long ones fewer than was asked for.
     pub(super) fn depth(&self) -> usize {
-        usize::from(self.depth)
+        usize::from(self.depth).min((IN_FLIGHT / self.size()).max(2))
     }
 
     /// Messages that are posted, or written, at once: a part of the depth, so that there is always more.
@@ -322,6 +331,15 @@ mod tests {
         assert_eq!(batch(65_536, 64), 4);
         assert_eq!(batch(1 << 20, 64), 1);
         assert_eq!(batch(64, 1), 1);
+    }
+
+    #[test]
+    fn long_messages_do_not_queue_up_for_ever() {
+        let depth = |size, depth| Setup { size, depth, ..Setup::default() }.depth();
+        assert_eq!(depth(1 << 20, 64), 64);
+        assert_eq!(depth(16 << 20, 64), 4);
+        assert_eq!(depth(1 << 30, 64), 2);
+        assert_eq!(depth(1 << 30, 1), 1);
     }
 
     #[test]

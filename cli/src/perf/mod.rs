@@ -45,6 +45,14 @@ What the numbers are:
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
   cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep";
 
+const SERVER: &str = "\
+Examples:
+  rddp perf server                       for clients on any host
+  rddp perf server --bind 10.0.0.1       on one network only; a firewall has to let both ports through
+  rddp perf server --port 0 --json       any two ports; says which
+
+A client may make it use processor time and up to 4 GiB of memory: not for networks that are not trusted.";
+
 /// Measure RDMA operations beside a plain TCP socket
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
@@ -56,8 +64,10 @@ pub(crate) struct PerfArgs {
 #[derive(Debug, Subcommand)]
 enum PerfCommand {
     /// Wait for clients
+    #[command(after_long_help = format!("{SERVER}\n\n{EXIT_CODES}"))]
     Server(ServerArgs),
     /// Measure against a server
+    #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Client {
         /// Where rddp perf server runs
         #[arg(value_name = "HOST[:PORT]")]
@@ -66,6 +76,7 @@ enum PerfCommand {
         measure: MeasureArgs,
     },
     /// Measure with both ends here, as two processes
+    #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Local(MeasureArgs),
 }
 

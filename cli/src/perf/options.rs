@@ -48,7 +48,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     qps: u16,
 
-    /// Messages on their way on each connection
+    /// Messages on their way on each connection (of very long ones fewer: 64 MiB)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     depth: u16,
 
@@ -72,7 +72,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
-    /// How both ends wait: spinning, or asleep in the kernel
+    /// How both ends wait: spinning (which gives way when others want to run), or asleep in the kernel
     #[arg(long, default_value = "poll", value_enum)]
     wait: Wait,
 

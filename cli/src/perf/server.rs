@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -27,6 +27,9 @@ use crate::{addr, child, signals};
 
 /// Connections that are served at a time, sessions and others.
 const MAX_CONNECTIONS: usize = 256;
+
+/// Octets of memory of all sessions together.
+const MAX_MEMORY: u64 = 4 << 30;
 
 /// How long a new connection may take to say what it is.
 const HELLO: Duration = Duration::from_secs(5);
@@ -77,6 +80,16 @@ struct Shared {
     /// Sessions that wait for data connections.
     waiting: Mutex<HashMap<u64, SyncSender<Arrival>>>,
     connections: AtomicUsize,
+    memory: AtomicU64,
+}
+
+/// Memory that a session may use, until it is dropped.
+struct Memory<'a>(&'a Shared, u64);
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.0.memory.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 /// A data connection, and its number.
@@ -231,6 +244,7 @@ impl Shared {
         }
         setup.check().map_err(Failure::peer)?;
         tracing::info!(?setup, "session");
+        let _memory = self.reserve(setup.memory())?;
         let (session, mailbox) = self.announce(usize::from(setup.qps))?;
         let ready = channel.send(&Reply::Ready { session, rdma_port });
         let engine = ready.and_then(|()| Engine::connect(setup, theirs, &mailbox));
@@ -248,6 +262,14 @@ impl Shared {
         }
         engine.close();
         Ok(())
+    }
+
+    fn reserve(&self, octets: u64) -> Result<Memory<'_>, Failure> {
+        let memory = Memory(self, octets);
+        if self.memory.fetch_add(octets, Ordering::Relaxed) + octets > MAX_MEMORY {
+            return Err(Failure::failed("other sessions have all the memory that there is for sessions"));
+        }
+        Ok(memory)
     }
 
     /// A session that waits for data connections.

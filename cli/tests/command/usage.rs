@@ -44,6 +44,10 @@ fn help_teaches() {
         }
         assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
     }
+    for command in ["server", "client", "local"] {
+        let help = run(&["perf", command, "--help"]).ok().stdout;
+        assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{command}: {help}");
+    }
     let help = run(&["--help"]).ok().stdout;
     assert!(help.contains("rddp demo") && !help.contains("demo-passive"), "{help}");
 }
