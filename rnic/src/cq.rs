@@ -196,11 +196,15 @@ impl CqInner {
     }
 
     /// Adds a completion, unless the queue is full: then the queue is in error for good, and its QPs learn it from
-    /// [`is_overflowed`](Self::is_overflowed) when they next do anything (RFC 5042 §6.4.6: others are not hurt).
+    /// [`is_overflowed`](Self::is_overflowed) when they next do anything, which for idle ones is at once (RFC 5042 §6.4.6:
+    /// others are not hurt).
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
         let mut queue = self.queue.lock();
         if queue.entries.len() == self.capacity {
-            self.overflowed.store(true, Ordering::Release);
+            drop(queue);
+            if !self.overflowed.swap(true, Ordering::AcqRel) {
+                self.rouse_members();
+            }
             return;
         }
         queue.entries.push_back(Entry { completion, srq: srq.cloned() });
@@ -219,6 +223,12 @@ impl CqInner {
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.ready.wake();
         }
+    }
+
+    /// Makes the background thread call each QP's `on_timer`.
+    fn rouse_members(&self) {
+        let now = Instant::now();
+        self.members.lock().by_token.keys().for_each(|token| self.driver.at(now, *token));
     }
 
     fn fire(self: &Arc<Self>) {

@@ -320,13 +320,15 @@ impl QpInner {
         pulled
     }
 
-    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it.
-    fn check_queues(&self, core: &mut Core) {
+    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether this one ends now.
+    fn check_queues(&self, core: &mut Core) -> bool {
         let overflowed = self.send_cq.is_overflowed() || self.recv_cq.is_overflowed();
-        if overflowed && core.state == QpState::ReadyToSend {
+        let ends = overflowed && core.state == QpState::ReadyToSend;
+        if ends {
             self.device.events.push(self.num, AsyncEventKind::CqOverflow);
             self.terminate(core, Fault::CqOverflow, None);
         }
+        ends
     }
 
     /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
@@ -403,6 +405,9 @@ impl Source for QpInner {
         if due {
             tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
             self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        }
+        if self.check_queues(&mut core) {
+            self.pump(&mut core);
         }
         // It may have been a rest: whatever is there now makes the socket ready again.
         self.rearm(&core);
