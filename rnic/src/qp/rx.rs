@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
-use rddp_rdmap::{AccessError, Event, Fault, Offending, Place, parse_header};
+use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, parse_header};
 
 use super::QpInner;
 use super::core::Core;
@@ -360,6 +360,14 @@ impl QpInner {
         self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
     }
 
+    /// Invalidation by the peer, for which the QP must allow it something (draft-hilland-rddp-verbs §7.8).
+    fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
+        if !self.inbound_read && !self.inbound_write {
+            return Err(InvalidateError::Rights);
+        }
+        self.device.mem.invalidate_remote(stag, self.pd, self.num)
+    }
+
     /// The memory of a scatter list (to be written, in the PD given) or gather list, `len` octets from `skip` on.
     pub(super) fn grants_of(
         &self,
@@ -404,7 +412,7 @@ impl QpInner {
             Event::Received { length, invalidate, solicited } => {
                 if let Some(stag) = invalidate {
                     // RFC 5040 §5.3: invalidated when the Send is delivered, before the program learns of it.
-                    self.device.mem.invalidate_remote(stag, self.pd, self.num).map_err(|error| {
+                    self.invalidate_remote(stag).map_err(|error| {
                         let outcome = Outcome { byte_len: length, ..Outcome::default() };
                         self.end_receive(core, Status::RemoteInvalidate, &outcome);
                         faulty(Fault::invalidate(error))
