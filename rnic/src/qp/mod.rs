@@ -230,7 +230,8 @@ impl QpInner {
         }
         match core.state {
             // While TCP is full, whoever makes progress next sends it along with the rest.
-            QpState::ReadyToSend if core.link.as_ref().is_some_and(|link| link.blocked) => {}
+            QpState::ReadyToSend
+                if core.link.as_ref().is_some_and(|link| link.blocked) && !core.sq.is_at_local() => {}
             QpState::ReadyToSend => self.pump(&mut core),
             QpState::Idle => {}
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is flushed.

@@ -91,6 +91,11 @@ impl SendQueue {
         self.cursor.seq < self.end()
     }
 
+    /// Whether what comes next needs no socket.
+    pub(super) fn is_at_local(&self) -> bool {
+        self.get(self.cursor.seq).is_some_and(Wqe::is_local)
+    }
+
     fn end(&self) -> u64 {
         self.first + self.wqes.len() as u64
     }

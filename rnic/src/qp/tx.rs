@@ -218,9 +218,11 @@ impl QpInner {
         end_of_record: &mut bool,
     ) -> Stop {
         let Some(link) = &mut core.link else { return Stop::Wait };
-        if !link.may_send || !core.sq.has_unsent() || is_answering(&mut link.stream) {
+        if !link.may_send || !core.sq.has_unsent() {
             return Stop::Wait;
         }
+        // Binds and invalidations send nothing: they wait for no Response that the peer may never take.
+        let answering = is_answering(&mut link.stream);
         let mut framer = link.framer.clone();
         // Asked for only when a message may not fit into the smallest MULPDU.
         let mut emss = None;
@@ -233,6 +235,9 @@ impl QpInner {
             let at_front = core.sq.is_oldest(cursor.seq);
             let Some(wqe) = core.sq.get_mut(cursor.seq) else { break Stop::Wait };
             if cursor.offset == 0 && wqe.is_fenced(at_front, &link.stream) {
+                break Stop::Wait;
+            }
+            if answering && !wqe.is_local() {
                 break Stop::Wait;
             }
             if wqe.is_local() {
@@ -471,7 +476,7 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
 }
 
 impl Wqe {
-    fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
     }
 
