@@ -100,7 +100,7 @@ impl Endpoint {
 
     /// Closes gracefully and waits until that is done.
     pub(crate) fn close(&self) {
-        close(&self.qp, &self.cq);
+        close(&[&self.qp], &self.cq);
     }
 }
 
@@ -109,11 +109,11 @@ pub(crate) fn wait(cq: &CompletionQueue, time: Duration) -> Result<bool, Failure
     cq.wait(Some(time)).map_err(|error| Failure::failed(format!("waiting for completions: {error}")))
 }
 
-/// Closes a QP gracefully and waits until that is done, or the peer takes too long.
-pub(crate) fn close(qp: &QueuePair, cq: &CompletionQueue) {
-    qp.disconnect();
+/// Closes QPs gracefully and waits until that is done, or the peers take too long.
+pub(crate) fn close(qps: &[&QueuePair], cq: &CompletionQueue) {
+    qps.iter().for_each(|qp| qp.disconnect());
     let deadline = Instant::now() + CLOSE;
-    while qp.state() == QpState::Closing && Instant::now() < deadline {
+    while qps.iter().any(|qp| qp.state() == QpState::Closing) && Instant::now() < deadline {
         while cq.poll_one().is_some() {}
         // What cannot be waited for is closed when the QP is dropped.
         let _ = cq.wait(Some(Duration::from_millis(10)));

@@ -70,7 +70,7 @@ fn settings_reach_both_ends() {
 /// The smallest messages, one at a time; and one that is longer than everything that is buffered.
 #[test]
 fn extremes_work() {
-    for args in [["--size", "1", "--depth", "1"], ["--size", "16M", "--depth", "2"]] {
+    for args in [["--size", "1", "--depth", "1"], ["--size", "4M", "--depth", "2"]] {
         for wait in ["poll", "event"] {
             let results = local(&[&args[..], &["--wait", wait]].concat());
             assert_eq!(results.len(), 4);

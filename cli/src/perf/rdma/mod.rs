@@ -17,7 +17,7 @@ use rddp_rnic::{
 
 use super::control::{Places, Setup, Wait};
 use super::spin::Spin;
-use crate::endpoint::{ended, wait};
+use crate::endpoint::{close, ended, wait};
 use crate::failure::Failure;
 use crate::signals;
 
@@ -145,7 +145,8 @@ impl Lanes {
     }
 
     fn close(&self) {
-        self.list.iter().for_each(|lane| crate::endpoint::close(&lane.qp, &self.cq));
+        let qps: Vec<&QueuePair> = self.list.iter().map(|lane| &lane.qp).collect();
+        close(&qps, &self.cq);
     }
 }
 
