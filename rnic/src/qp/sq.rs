@@ -138,7 +138,10 @@ impl SendQueue {
             wqe.phase = Phase::Done(status);
         }
         self.cursor = Cursor { seq: seq + 1, offset: 0 };
-        self.handed = self.handed.max(seq + 1);
+        // One before it may have its last FPDU only begun: that is handed over when TCP has the rest.
+        if self.handed == seq {
+            self.handed = seq + 1;
+        }
     }
 
     /// Takes the next request that is done and has none unfinished before it, and its completion if it makes one
