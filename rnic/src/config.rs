@@ -17,7 +17,8 @@ pub struct RnicConfig {
     pub max_half_open: usize,
     /// The same, from one address.
     pub max_half_open_per_peer: usize,
-    /// Octets of partly received FPDUs of all QPs together; a QP beyond it is not read until others have finished.
+    /// Octets of partly received FPDUs of all QPs together; a QP beyond it is not read until others have finished, and
+    /// one that keeps others waiting for seconds is reset.
     pub max_partial: usize,
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -122,9 +122,8 @@ impl Rnic {
 
     /// The counters of all QPs there are, added up.
     pub fn counters(&self) -> Counters {
-        let qps: Vec<_> = self.0.qps.lock().values().filter_map(Weak::upgrade).collect();
         let mut sum = Counters::default();
-        qps.iter().for_each(|qp| sum += qp.counters());
+        self.0.live_qps().iter().for_each(|qp| sum += qp.counters());
         sum
     }
 
@@ -151,6 +150,18 @@ impl DeviceInner {
         QpNum(self.next_qp.fetch_add(1, Ordering::Relaxed))
     }
 
+    fn live_qps(&self) -> Vec<Arc<QpInner>> {
+        self.qps.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Memory for partial FPDUs is short: gives up connections that hold some of it for too long.
+    pub(crate) fn relieve_partial(&self) {
+        let now = Instant::now();
+        if self.partial.may_relieve(now) {
+            self.live_qps().iter().for_each(|qp| qp.lose_if_stalled(now));
+        }
+    }
+
     pub(crate) fn next_pd(&self) -> PdId {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
@@ -173,11 +184,13 @@ impl Drop for DeviceInner {
 pub(crate) struct PartialOctets {
     held: AtomicUsize,
     max: usize,
+    /// When somebody last looked for connections that hold some of it for too long.
+    relieved: Mutex<Option<Instant>>,
 }
 
 impl PartialOctets {
     fn new(max: usize) -> Self {
-        PartialOctets { held: AtomicUsize::new(0), max }
+        PartialOctets { held: AtomicUsize::new(0), max, relieved: Mutex::new(None) }
     }
 
     pub(crate) fn charge(&self, octets: usize) {
@@ -186,6 +199,17 @@ impl PartialOctets {
 
     pub(crate) fn release(&self, octets: usize) {
         self.held.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Whether to look for who holds some for too long: every now and then, by whoever has to wait for it.
+    fn may_relieve(&self, now: Instant) -> bool {
+        const PAUSE: Duration = Duration::from_millis(50);
+        let mut relieved = self.relieved.lock();
+        let due = relieved.is_none_or(|last| now.duration_since(last) >= PAUSE);
+        if due {
+            *relieved = Some(now);
+        }
+        due
     }
 
     /// Whether no QP should begin to keep another partial FPDU.

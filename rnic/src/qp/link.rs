@@ -130,6 +130,8 @@ pub(super) struct Link {
     pub(super) out: OutBuffer,
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
+    /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
+    pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
     /// Large payloads arrive that may be placed directly: little is staged, so that they are.
     pub(super) bulk: bool,
@@ -164,6 +166,7 @@ impl Link {
             place_before_crc: options.place_before_crc,
             out: OutBuffer::default(),
             partial: Vec::new(),
+            partial_begun: None,
             direct: None,
             bulk: false,
             blocked: false,

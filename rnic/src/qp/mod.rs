@@ -310,7 +310,10 @@ impl QpInner {
         }
         let (may_read, may_write) = readiness(core);
         let pulled = match may_read {
-            _ if self.must_rest(core) => Pulled::Resting,
+            _ if self.must_rest(core) => {
+                self.device.relieve_partial();
+                Pulled::Resting
+            }
             true => self.pull(core),
             false => Pulled::Dry,
         };
@@ -334,7 +337,19 @@ impl QpInner {
 
     /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
     fn must_rest(&self, core: &Core) -> bool {
-        self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(|link| link.partial.is_empty())
+        let begins = |link: &Link| link.partial.is_empty() && link.direct.is_none();
+        self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
+    }
+
+    /// RFC 5042 §6.4.2: that memory is short, and the FPDU that this QP keeps a part of has been arriving for too long:
+    /// others wait for the place.
+    pub(crate) fn lose_if_stalled(&self, now: Instant) {
+        let Some(mut core) = self.core.try_lock() else { return };
+        let Some(link) = core.link.as_ref().filter(|link| !link.partial.is_empty()) else { return };
+        if link.partial_begun.is_some_and(|(_, begun)| now.duration_since(begun) >= STALLED) {
+            tracing::info!(qp = self.num.0, "reset: it stopped in an FPDU while memory for such is short");
+            self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        }
     }
 
     /// Sends a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
@@ -432,6 +447,9 @@ fn readiness(core: &Core) -> (bool, bool) {
 
 /// How long a QP rests that must not begin a partial FPDU.
 const REST: Duration = Duration::from_millis(10);
+
+/// How long an FPDU may take to arrive while memory for partial ones is short.
+const STALLED: Duration = Duration::from_secs(2);
 
 /// Anything a socket or a host call can fail with while a connection is made.
 impl From<nix::errno::Errno> for ConnectError {

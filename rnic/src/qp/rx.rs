@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
+use std::time::Instant;
 
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
@@ -143,6 +144,10 @@ impl QpInner {
         {
             self.device.partial.charge(rest.len());
             link.partial = rest.to_vec();
+            let before = core.counters.fpdus_received;
+            if link.partial_begun.is_none_or(|(of, _)| of != before) {
+                link.partial_begun = Some((before, Instant::now()));
+            }
         }
     }
 
