@@ -235,7 +235,7 @@ fn the_named_rtr_is_the_first_fpdu() {
         let end = End::new();
         let mut startup = plain();
         (startup.peer_to_peer, startup.rtr) = (true, RtrSet::only(rtr));
-        let options = ConnectOptions { rtr: RtrSet::only(rtr), ..Default::default() };
+        let options = ConnectOptions { rtr: RtrSet::only(rtr), nudge: false, ..Default::default() };
         let (mut raw, connected) = listen_for(&end, &options, &startup);
         assert_eq!(connected.negotiated.rtr, Some(rtr));
         let opcode = match rtr {

@@ -1,0 +1,241 @@
+//! What our own program gets wrong: one completion says so, everything else is flushed, the peer gets a Terminate without
+//! headers (draft-hilland-rddp-verbs §8.3.2), and what was posted before is done.
+
+use rddp_rdmap::{Opcode, TerminateCode};
+use rddp_rnic::{
+    Access, AsyncEventKind, Completed, Fault, MAX_INLINE, MAX_SGE, MemoryRegion, Operation, PostError,
+    QpConfig, QpState, RecvWr, Remote, SendWr, Sge, Stag, Status,
+};
+
+use crate::common::raw::{self, BOTH, Raw, Role, client_server, connect_raw, plain, with_plain_raw};
+use crate::common::{ALL, End};
+
+const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
+
+/// Ways in which 16 octets of memory are no good; the regions are kept, so that the fault is the one meant.
+fn bad_sges(end: &End, writable: bool) -> Vec<(&'static str, Sge, Vec<MemoryRegion>)> {
+    let good = end.region(16, ALL);
+    let foreign = end.rnic.alloc_pd().allocate(16, ALL).unwrap();
+    let gone = end.region(16, ALL);
+    let gone_sge = gone.whole();
+    gone.deregister().unwrap();
+    let other_key = Sge { stag: Stag(good.stag().0 ^ 1), ..good.whole() };
+    let wrapping = Sge { addr: u64::MAX - 7, ..good.whole() };
+    let read_only = end.region(16, Access::REMOTE_READ);
+    let mut list = vec![
+        ("unknown", Sge { stag: Stag(0x1234_5678), ..good.whole() }, vec![]),
+        ("zero", Sge { stag: Stag(0), ..good.whole() }, vec![]),
+        ("another key", other_key, vec![]),
+        ("deregistered", gone_sge, vec![gone]),
+        ("past its end", good.sge(1..17), vec![]),
+        ("before its start", Sge { addr: good.base() - 1, ..good.whole() }, vec![]),
+        ("wrapping", wrapping, vec![good]),
+        ("another PD's", foreign.whole(), vec![foreign]),
+    ];
+    if writable {
+        list.push(("not writable", read_only.whole(), vec![read_only]));
+    }
+    list
+}
+
+/// The peer sees `before`, then a Terminate that names nothing.
+fn sees_the_end(raw: &mut Raw, before: &[Opcode]) {
+    for opcode in before {
+        raw.expect(*opcode);
+    }
+    let terminate = raw.terminate();
+    assert_eq!((terminate.code, terminate.header), (TerminateCode::LOCAL_CATASTROPHIC, None));
+}
+
+/// The ids 0 and 1 succeed, 2 fails, all others are flushed.
+fn fails_at_two(end: &End, count: u64, failure: Status) {
+    for completion in end.completions_of(0..count) {
+        let expected = match completion.wr_id {
+            0 | 1 => Status::Success,
+            2 => failure,
+            _ => Status::Flushed,
+        };
+        assert_eq!(completion.status, expected, "{completion:?}");
+    }
+    end.event_like(|event| *event == AsyncEventKind::Fault(Fault::LocalCatastrophic));
+}
+
+#[test]
+fn bad_memory_in_a_request_ends_it_alone() {
+    type Make = fn(Sge, Sge) -> SendWr;
+    let operations: [(bool, Make); 5] = [
+        (false, |bad, _| SendWr::send(2, bad)),
+        (false, |bad, good| SendWr::write(2, vec![good, bad], REMOTE)),
+        (true, |bad, _| SendWr::read(2, bad, REMOTE)),
+        (true, |bad, _| SendWr::fetch_add(2, Sge { len: bad.len.min(8), ..bad }, REMOTE, 1)),
+        (false, |bad, good| SendWr::write_immediate(2, vec![good, bad], REMOTE, [0; 8])),
+    ];
+    for (i, (writable, make)) in operations.iter().enumerate() {
+        let names: Vec<_> = bad_sges(&End::new(), *writable).iter().map(|(name, ..)| *name).collect();
+        for (which, name) in names.iter().enumerate() {
+            if *name == "past its end" && i == 3 {
+                continue; // eight octets of it are inside
+            }
+            let (end, mut raw) = with_plain_raw(BOTH[which % 2]);
+            let (inbox, good) = (end.region(8, Access::LOCAL_WRITE), end.region(8, ALL));
+            end.qp.post_recv(RecvWr::one(5, inbox.whole())).unwrap();
+            let (_, bad, _kept) = &bad_sges(&end, *writable)[which];
+            let list = [
+                SendWr::send_inline(0, b"first"),
+                SendWr::write_inline(1, b"second", REMOTE),
+                // Failures make a completion whether they are signaled or not.
+                if i % 2 == 0 { make(*bad, good.whole()).unsignaled() } else { make(*bad, good.whole()) },
+                SendWr::send_inline(3, b"never").unsignaled(),
+                SendWr::read(4, good.whole(), REMOTE),
+            ];
+            end.qp.post_sends(&list).unwrap();
+            sees_the_end(&mut raw, &[Opcode::Send, Opcode::Write]);
+            fails_at_two(&end, 6, Status::LocalProtection);
+        }
+    }
+}
+
+#[test]
+fn bad_memory_in_a_receive_ends_it_alone() {
+    let names: Vec<_> = bad_sges(&End::new(), true).iter().map(|(name, ..)| *name).collect();
+    for (which, name) in names.iter().enumerate() {
+        for large in [false, true] {
+            let (end, mut raw) = with_plain_raw(BOTH[which % 2]);
+            let good = end.region(60_000, ALL);
+            let (_, bad, _kept) = &bad_sges(&end, true)[which];
+            let list = if large { vec![*bad, good.whole()] } else { vec![good.sge(0..1), *bad] };
+            for (id, scatter) in [(0, vec![]), (1, vec![]), (2, list), (3, vec![])] {
+                end.qp.post_recv(RecvWr::new(id, scatter)).unwrap();
+            }
+            end.qp.post_send(&SendWr::read(4, good.sge(0..8), REMOTE)).unwrap();
+            raw.send(&raw::send(1, 0, true, b""));
+            raw.send(&raw::send(2, 0, true, b""));
+            raw.send(&raw::send(3, 0, true, &vec![1; if large { 60_000 } else { 17 }]));
+            sees_the_end(&mut raw, &[Opcode::ReadRequest]);
+            fails_at_two(&end, 5, Status::LocalProtection);
+            assert_eq!(end.qp.state(), QpState::Terminate, "{name}");
+        }
+    }
+}
+
+/// draft-hilland-rddp-verbs §8.2: elements that a message does not reach are not looked at, empty ones neither.
+#[test]
+fn memory_that_is_not_used_is_not_checked() {
+    let (end, mut raw) = with_plain_raw(Role::Active);
+    let good = end.region(8, ALL);
+    let bad = Sge { stag: Stag(0x1234_5678), addr: 0, len: 8 };
+    let empty = Sge { len: 0, ..bad };
+    end.qp.post_recv(RecvWr::new(1, [empty, good.whole(), bad])).unwrap();
+    raw.send(&raw::send(1, 0, true, b"12345678"));
+    assert_eq!(end.success().byte_len, 8);
+    end.qp.post_send(&SendWr::send(2, vec![empty, good.whole(), empty])).unwrap();
+    assert_eq!(raw.expect(Opcode::Send).1, b"12345678");
+    end.qp.post_send(&SendWr::read(3, empty, REMOTE)).unwrap();
+    assert_eq!(raw.read_request().size, 0);
+}
+
+/// draft-hilland-rddp-verbs §6.5: a Read where none may be out.
+#[test]
+fn a_read_without_ord_ends_the_connection() {
+    for make in [
+        |sge| SendWr::read(2, sge, REMOTE),
+        |sge| SendWr::fetch_add(2, sge, REMOTE, 1),
+        |sge| SendWr::cmp_swap(2, sge, REMOTE, 1, 2),
+    ] {
+        let end = End::new();
+        let options = rddp_rnic::ConnectOptions { ord: 0, ..client_server() };
+        let mut startup = plain();
+        startup.ird = 0;
+        let mut raw = connect_raw(Role::Active, &end, &options, &startup);
+        let sink = end.region(8, ALL);
+        let list = [
+            SendWr::send_inline(0, b"first"),
+            SendWr::send_inline(1, b"second"),
+            make(sink.whole()),
+            SendWr::send_inline(3, b"never"),
+        ];
+        end.qp.post_sends(&list).unwrap();
+        sees_the_end(&mut raw, &[Opcode::Send, Opcode::Send]);
+        fails_at_two(&end, 4, Status::LocalOperation);
+    }
+}
+
+/// draft-hilland-rddp-verbs §7.8, §7.10: binds and invalidations that are refused.
+#[test]
+fn refused_binds_and_invalidations_end_the_connection() {
+    type Make = fn(&End, &MemoryRegion) -> SendWr;
+    let cases: [Make; 6] = [
+        |_, _| SendWr::invalidate(2, Stag(0x1234_5678)),
+        |_, region| SendWr::invalidate(2, Stag(region.stag().0 ^ 1)),
+        |end, _| {
+            let foreign = Box::leak(Box::new(end.rnic.alloc_pd().allocate(8, ALL).unwrap()));
+            SendWr::invalidate(2, foreign.stag())
+        },
+        |_, region| SendWr::bind(2, Stag(0x1234_5678), region.whole(), Access::REMOTE_WRITE),
+        |end, _| {
+            let window = Box::leak(Box::new(end.pd.allocate_window().unwrap()));
+            let unbindable = Box::leak(Box::new(end.region(8, Access::LOCAL_WRITE)));
+            SendWr::bind(2, window.stag(), unbindable.whole(), Access::REMOTE_WRITE)
+        },
+        |end, region| {
+            let window = Box::leak(Box::new(end.pd.allocate_window().unwrap()));
+            SendWr::bind(2, window.stag(), region.sge(1..9), Access::REMOTE_WRITE)
+        },
+    ];
+    for make in cases {
+        let (end, mut raw) = with_plain_raw(Role::Passive);
+        let region = end.region(8, ALL);
+        let kept = end.region(8, ALL);
+        let list = [
+            SendWr::send_inline(0, b"first"),
+            SendWr::invalidate(1, kept.stag()),
+            make(&end, &region),
+            SendWr::send_inline(3, b"never"),
+        ];
+        end.qp.post_sends(&list).unwrap();
+        sees_the_end(&mut raw, &[Opcode::Send]);
+        fails_at_two(&end, 4, Status::MemoryBind);
+        assert!(!kept.is_valid() && region.is_valid());
+    }
+}
+
+/// draft-hilland-rddp-verbs §8.1: refused at once, the queue as before, nothing of the list from there on.
+#[test]
+fn requests_that_cannot_be_posted_leave_the_queue_alone() {
+    let end = End::with(|config: &mut QpConfig| (config.max_send, config.max_recv) = (4, 2));
+    let sge = end.region(8, ALL).whole();
+    let long = Sge { len: u32::MAX, ..sge };
+    let cases = [
+        (
+            SendWr::send(9, vec![sge; MAX_SGE + 1]),
+            PostError::TooManySges { count: MAX_SGE + 1, max: MAX_SGE },
+        ),
+        (
+            SendWr::send_inline(9, &[0; MAX_INLINE + 1]),
+            PostError::InlineTooLong { len: MAX_INLINE + 1, max: MAX_INLINE },
+        ),
+        (SendWr::write(9, vec![long, sge], REMOTE), PostError::MessageTooLong { len: (1 << 32) + 7 }),
+    ];
+    for (bad, expected) in cases {
+        let list = [SendWr::send_inline(0, b"a"), bad.clone(), SendWr::send_inline(1, b"b")];
+        assert_eq!(end.qp.post_send(&bad), Err(expected));
+        assert_eq!(end.qp.post_sends(&list), Err((expected, 1)));
+        end.qp.abort();
+        assert_eq!(end.completions_of([0])[0].completed, Completed::Send);
+        assert!(end.qp.reset());
+    }
+    let full = PostError::QueueFull { capacity: 4 };
+    let list = vec![SendWr::send_inline(7, b"x"); 6];
+    assert_eq!(end.qp.post_sends(&list), Err((full, 4)));
+    let halves = Operation::WriteImmediate { gather: sge.into(), remote: REMOTE, data: [0; 8] };
+    assert_eq!(end.qp.post_send(&SendWr::new(8, halves)), Err(full));
+    for id in 0..2 {
+        end.qp.post_recv(RecvWr::one(id, sge)).unwrap();
+    }
+    assert_eq!(end.qp.post_recv(RecvWr::one(2, sge)), Err(PostError::QueueFull { capacity: 2 }));
+    let scatter = vec![sge; MAX_SGE + 1];
+    let refused = end.qp.post_recv(RecvWr::new(3, scatter));
+    assert_eq!(refused, Err(PostError::TooManySges { count: MAX_SGE + 1, max: MAX_SGE }));
+    end.qp.abort();
+    assert_eq!(end.completions_of([7, 7, 7, 7, 0, 1]).len(), 6);
+}

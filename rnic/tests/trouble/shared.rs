@@ -1,0 +1,225 @@
+//! What several streams share: completion queues, receive queues, the memory for partial FPDUs (RFC 5042 §6.4.3, §6.4.6).
+
+use std::time::{Duration, Instant};
+
+use rddp_rdmap::{Opcode, TerminateCode};
+use rddp_rnic::{
+    Access, AsyncEventKind, CompletionQueue, MemoryRegion, PostError, ProtectionDomain, QpConfig, QpState,
+    RecvWr, Rnic, RnicConfig, SharedReceiveQueue, SrqConfig, Status,
+};
+
+use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
+use crate::common::{ALL, End, PATIENCE};
+use crate::slow::goes_on;
+
+/// A QP of the device towards a raw peer.
+fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) -> (End, Raw) {
+    let mut config = QpConfig::new(cq);
+    config.srq = srq.cloned();
+    let qp = device.pd.create_qp(&config).unwrap();
+    let end = End { rnic: device.rnic.clone(), pd: device.pd.clone(), cq: cq.clone(), qp };
+    let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+    raw.open_for(&end);
+    (end, raw)
+}
+
+/// RFC 5042 §6.4.6: a queue that overflows ends the connections that use it, idle ones too, and no other.
+#[test]
+fn an_overflowing_queue_hurts_its_own_streams_only() {
+    let device = End::new();
+    let small = device.rnic.create_cq(2).unwrap();
+    let (guilty, mut raw) = stream(&device, &small, None);
+    let (idle, mut idle_raw) = stream(&device, &small, None);
+    let (other, mut other_raw) = stream(&device, &device.cq, None);
+    let inbox = device.region(64, Access::LOCAL_WRITE);
+    for id in 0..4 {
+        guilty.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
+        raw.send(&raw::send(id as u32 + 1, 0, true, b"more"));
+    }
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        let event = device.rnic.wait_async_event(Some(PATIENCE)).unwrap().expect("a QP of the queue goes on");
+        if event.kind == AsyncEventKind::CqOverflow {
+            ended.push(event.qp);
+        }
+    }
+    assert!(small.is_overflowed());
+    assert!(ended.contains(&guilty.qp.num()) && ended.contains(&idle.qp.num()), "{ended:?}");
+    assert_eq!(raw.terminate_code(), TerminateCode::CATASTROPHIC_STREAM);
+    assert_eq!(idle_raw.terminate_code(), TerminateCode::CATASTROPHIC_STREAM);
+    // What was in the queue is still there, in order.
+    assert_eq!([small.poll_one().unwrap().wr_id, small.poll_one().unwrap().wr_id], [0, 1]);
+    assert!(small.poll_one().is_none());
+    other.qp.post_recv(RecvWr::one(9, inbox.whole())).unwrap();
+    other_raw.send(&raw::send(1, 0, true, b"fine"));
+    assert_eq!(other.success().wr_id, 9);
+    goes_on(&device);
+}
+
+fn shared(device: &End, quota: Option<usize>) -> (SharedReceiveQueue, MemoryRegion) {
+    let srq = device.pd.create_srq(SrqConfig { max_recv: 64, quota });
+    (srq, device.region(64 * 64, Access::LOCAL_WRITE))
+}
+
+/// draft-hilland-rddp-verbs §6.3: one receive for each message, whoever sends it; completions name the QP.
+#[test]
+fn messages_of_several_streams_take_from_one_queue() {
+    let device = End::new();
+    let (srq, inbox) = shared(&device, None);
+    let (a, mut raw_a) = stream(&device, &device.cq, Some(&srq));
+    let (b, mut raw_b) = stream(&device, &device.cq, Some(&srq));
+    let refused = a.qp.post_recv(RecvWr::new(0, []));
+    assert_eq!(refused, Err(PostError::UsesSharedQueue));
+    for id in 0..8 {
+        srq.post_recv(RecvWr::one(id, inbox.sge(id as usize * 8..id as usize * 8 + 8))).unwrap();
+    }
+    for msn in 1..=4 {
+        for (end, raw, text) in [(&a, &mut raw_a, b"from a"), (&b, &mut raw_b, b"from b")] {
+            raw.send(&raw::send(msn, 0, true, text));
+            let done = device.success();
+            assert_eq!(done.qp, end.qp.num());
+            assert_eq!(inbox.read(done.wr_id as usize * 8, 6).unwrap(), text);
+        }
+    }
+    assert!(srq.is_empty());
+    // None is left: the stream that wants one ends, the other does not.
+    raw_a.send(&raw::send(5, 0, true, b"one more"));
+    assert_eq!(raw_a.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
+    assert_eq!(b.qp.state(), QpState::ReadyToSend);
+    srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    raw_b.send(&raw::send(5, 0, true, b"fine"));
+    assert_eq!(device.success().qp, b.qp.num());
+}
+
+/// RFC 5042 §6.4.3.1: no stream takes more than its share; what was polled counts no longer.
+#[test]
+fn a_quota_keeps_one_stream_from_taking_all() {
+    let device = End::new();
+    let (srq, inbox) = shared(&device, Some(3));
+    let (greedy, mut raw) = stream(&device, &device.cq, Some(&srq));
+    let (modest, mut modest_raw) = stream(&device, &device.cq, Some(&srq));
+    for id in 0..20 {
+        srq.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
+    }
+    for msn in 1..=9 {
+        raw.send(&raw::send(msn, 0, true, b"polled"));
+        assert_eq!(device.success().qp, greedy.qp.num());
+    }
+    for msn in 10..=13 {
+        raw.send(&raw::send(msn, 0, true, b"not polled"));
+    }
+    assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
+    assert_eq!(srq.len(), 20 - 12);
+    modest_raw.send(&raw::send(1, 0, true, b"mine"));
+    let taken: Vec<_> = (0..4).map(|_| device.success().qp).collect();
+    assert_eq!(taken[3], modest.qp.num());
+}
+
+/// The share is whole again after the connection has ended and another is made.
+#[test]
+fn a_quota_is_given_back_when_the_connection_ends() {
+    let device = End::new();
+    let (srq, inbox) = shared(&device, Some(1));
+    let cq = device.rnic.create_cq(16).unwrap();
+    let (end, mut raw) = stream(&device, &cq, Some(&srq));
+    for round in 0..3 {
+        // Once no receive is there, once the connection ends in the middle of a message.
+        if round % 2 == 0 {
+            raw.send(&raw::send(1, 0, true, b"no receive"));
+            assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
+        } else {
+            srq.post_recv(RecvWr::one(5, inbox.whole())).unwrap();
+            raw.send(&raw::send(1, 0, false, b"half"));
+            raw.send(&raw::write(rddp_rnic::Stag(7), 0, true, b"bad"));
+            raw.terminate();
+            assert_eq!(end.next().status, Status::Flushed);
+        }
+        drop(raw);
+        end.await_state(QpState::Error);
+        assert!(end.qp.reset());
+        raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+        raw.open_for(&end);
+        srq.post_recv(RecvWr::one(6, inbox.whole())).unwrap();
+        raw.send(&raw::send(1, 0, true, b"fine"));
+        assert_eq!(end.success().wr_id, 6);
+        end.qp.abort();
+        assert!(end.qp.reset());
+        raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+        raw.open_for(&end);
+    }
+}
+
+/// draft-hilland-rddp-verbs §6.3: the limit is told once for each time it is asked for.
+#[test]
+fn the_limit_is_told_once() {
+    let device = End::new();
+    let (srq, inbox) = shared(&device, None);
+    let (end, mut raw) = stream(&device, &device.cq, Some(&srq));
+    for id in 0..6 {
+        srq.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
+    }
+    srq.arm_limit(4);
+    let mut limits = Vec::new();
+    for msn in 1..=5 {
+        raw.send(&raw::send(msn, 0, true, b"x"));
+        device.success();
+        while let Some(event) = device.rnic.async_event() {
+            if event.kind == AsyncEventKind::SrqLimit {
+                assert_eq!(event.qp, end.qp.num());
+                limits.push(msn);
+            }
+        }
+        if msn == 4 {
+            srq.arm_limit(2);
+        }
+    }
+    // Three left, which is fewer than four; one left, which is fewer than two.
+    assert_eq!(limits, [3, 5]);
+}
+
+/// draft-hilland-rddp-verbs §6.3: the PD of the shared queue counts for its memory.
+#[test]
+fn a_shared_queue_uses_its_own_protection_domain() {
+    let device = End::new();
+    let other: ProtectionDomain = device.rnic.alloc_pd();
+    let srq = other.create_srq(SrqConfig::default());
+    let (end, mut raw) = stream(&device, &device.cq, Some(&srq));
+    let (own, foreign) =
+        (other.allocate(8, Access::LOCAL_WRITE).unwrap(), device.region(8, Access::LOCAL_WRITE));
+    srq.post_recv(RecvWr::one(1, own.whole())).unwrap();
+    srq.post_recv(RecvWr::one(2, foreign.whole())).unwrap();
+    raw.send(&raw::send(1, 0, true, b"own"));
+    assert_eq!(end.success().wr_id, 1);
+    raw.send(&raw::send(2, 0, true, b"foreign"));
+    assert_eq!(end.next().status, Status::LocalProtection);
+}
+
+/// RFC 5042 §6.4.1, §6.4.2: peers that stop half-way through their FPDUs use up the memory for partial FPDUs. Others wait
+/// for no longer than those are given, which one that is merely slow does not notice.
+#[test]
+fn stalled_peers_do_not_stop_the_others() {
+    let rnic = Rnic::with_config(&RnicConfig { max_partial: 100_000, ..Default::default() }).unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(1024).unwrap());
+    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let device = End { rnic, pd, cq, qp };
+    let target = device.region(60_000, ALL);
+    let [mut slow, mut first, mut second] = [0, 1, 2].map(|_| stream(&device, &device.cq, None));
+    for (_, raw) in [&mut first, &mut second] {
+        let octets = raw.frame(&raw::write_to(&target, 0, &[1; 60_000]));
+        raw.octets(&octets[..59_000]);
+    }
+    let begin = Instant::now();
+    goes_on(&device);
+    assert!(begin.elapsed() < PATIENCE / 2);
+    for (end, _) in [&first, &second] {
+        end.await_state(QpState::Error);
+    }
+    assert_eq!(target.read(0, 1).unwrap(), [0]);
+    let octets = slow.1.frame(&raw::write_to(&target, 0, &[2; 60_000]));
+    for part in octets.chunks(10_000) {
+        slow.1.octets(part);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    slow.1.send(&raw::read_from(1, &target, 1));
+    assert_eq!(slow.1.expect(Opcode::ReadResponse).1, [2]);
+}
