@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::raw::{Role, client_server, plain, with_raw, write_to};
+use common::raw::{Role, client_server, plain, send, with_plain_raw, with_raw, write_to};
 use common::{ALL, pattern};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::TerminateCode;
-use rddp_rnic::{ConnectOptions, QpState};
+use rddp_rnic::{AsyncEventKind, ConnectOptions, QpState, RecvWr, Status};
 
 /// RFC 5041 §7.1: a segment is checked as a whole before any of it is placed, also when only some of it has come.
 #[test]
@@ -26,4 +26,30 @@ fn a_segment_that_leaves_its_region_is_not_placed_in_part() {
     raw.octets(&frame[10_000..]);
     assert_eq!(raw.terminate_code(), TerminateCode::TAGGED_BOUNDS);
     assert!(untouched());
+}
+
+/// draft-hilland-rddp-verbs §6.2: what arrives in Closing makes it a bad close, the rest of a large message too.
+#[test]
+fn a_message_half_received_makes_a_bad_close_of_a_disconnect() {
+    let (end, mut raw) = with_plain_raw(Role::Active);
+    let inbox = end.region(9000, ALL);
+    end.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    let before = end.qp.counters().octets_received;
+    let frame = raw.frame(&send(1, 0, true, &pattern(8000, 7)));
+    // The second read is long enough to go straight into its place.
+    for (from, to) in [(0, 300), (300, 5000)] {
+        raw.octets(&frame[from..to]);
+        while end.qp.counters().octets_received < before + to as u64 {
+            end.cq.poll_one();
+        }
+    }
+    end.qp.disconnect();
+    end.qp.post_recv(RecvWr::one(2, inbox.whole())).unwrap();
+    raw.octets(&frame[5000..]);
+    end.event_like(|event| *event == AsyncEventKind::BadClose);
+    assert_eq!(end.qp.state(), QpState::Error);
+    assert_eq!(
+        [end.next(), end.next()].map(|done| (done.wr_id, done.status)),
+        [(1, Status::Flushed), (2, Status::Flushed)]
+    );
 }

@@ -62,7 +62,6 @@ impl QpInner {
         core.state = QpState::Terminate;
         if let Some(link) = &mut core.link {
             link.stream.fail();
-            link.direct = None;
             // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it just closes.
             if link.may_send && fault.is_answerable() {
                 let terminate = terminate_for(&fault, offending);
@@ -101,6 +100,8 @@ impl QpInner {
     pub(super) fn begin_close(&self, core: &mut Core) {
         if let Some(link) = &mut core.link {
             link.ending.fin_due = true;
+            // What is still to come of a message is no longer placed: see `after_end`.
+            link.direct = None;
             let deadline = Instant::now() + CLOSE_TIMEOUT;
             link.deadline = Some(deadline);
             self.device.driver.at(deadline, self.token);
