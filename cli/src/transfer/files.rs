@@ -14,6 +14,10 @@ use nix::sys::stat::Mode;
 
 use crate::failure::{Failure, Kind};
 
+/// What is added to the name of a file that is not complete. No other file is put or got under such a name: it could be
+/// taken for the beginning of one.
+pub(super) const PART: &str = ".rddp.part";
+
 /// How a file was not opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
@@ -27,6 +31,10 @@ pub(super) enum FileError {
     NotRegular(String),
     #[error("{0}: permission denied")]
     Permission(String),
+    #[error("{0}: names that end in {PART} are those of files that are not complete")]
+    Reserved(String),
+    #[error("{0}: somebody else has replaced or removed its {PART}")]
+    Replaced(String),
     #[error("{0}: another transfer is writing it")]
     Busy(String),
     #[error("{name}: no space left on the device ({free} free, {need} needed)")]
@@ -52,6 +60,7 @@ impl FileError {
             }
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),
+            FileError::Reserved(_) => failure(&self).remedy("choose another name"),
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),
         }
@@ -92,6 +101,7 @@ impl Root {
     /// Opens a regular file to be read.
     pub(super) fn file(&self, path: &str) -> Result<File, FileError> {
         inside(path)?;
+        not_reserved(path)?;
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
         let file = File::from(self.beneath(path, flags).map_err(|error| FileError::new(path, error))?);
         regular(&file, path)?;
@@ -136,6 +146,10 @@ fn inside(path: &str) -> Result<(), FileError> {
         return Err(FileError::NoFile(path.to_owned()));
     }
     Ok(())
+}
+
+pub(super) fn not_reserved(path: &str) -> Result<(), FileError> {
+    if path.ends_with(PART) { Err(FileError::Reserved(path.to_owned())) } else { Ok(()) }
 }
 
 /// Where a file of our own is, or will be.

@@ -13,12 +13,9 @@ use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::checksum::Checksum;
-use super::files::{FileError, Spot, regular};
+use super::files::{FileError, PART, Spot, not_reserved, regular};
 use crate::failure::Failure;
 use crate::units::about;
-
-/// What is added to the name of a file that is not complete.
-const SUFFIX: &str = ".rddp.part";
 
 /// Until it has its name, nobody else reads it.
 const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
@@ -44,7 +41,8 @@ pub(super) struct Partial {
 impl Partial {
     /// Opens what is there of the file, or makes it.
     pub(super) fn open(spot: Spot) -> Result<Self, FileError> {
-        let part = format!("{}{SUFFIX}", spot.name);
+        not_reserved(&spot.name)?;
+        let part = format!("{}{PART}", spot.name);
         if let Ok(there) = fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
             && SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
         {
@@ -111,6 +109,9 @@ impl Partial {
         let mode = Mode::from_bits_truncate(mode & 0o777 & !umask());
         fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
         self.file.sync_all().map_err(|error| self.wrong(error))?;
+        if !is_still(&self.file, &self.spot, &self.part) {
+            return Err(FileError::Replaced(self.spot.name.clone()));
+        }
         let Spot { dir, name } = &self.spot;
         let renamed = renameat(dir, self.part.as_str(), dir, name.as_str());
         renamed.map_err(|error| self.wrong(error.into()))?;
@@ -130,8 +131,10 @@ impl Partial {
     }
 
     fn remove(&mut self) {
-        // What cannot be removed is overwritten the next time.
-        let _ = unlinkat(&self.spot.dir, self.part.as_str(), UnlinkatFlags::NoRemoveDir);
+        // What cannot be removed is overwritten the next time; what somebody else has put there is not ours to remove.
+        if is_still(&self.file, &self.spot, &self.part) {
+            let _ = unlinkat(&self.spot.dir, self.part.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
         self.over = true;
     }
 
@@ -255,6 +258,20 @@ mod tests {
         second.append(b"octets").unwrap();
         second.discard();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_partial_file_is_neither_named_nor_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for octets in [&b""[..], b"ours"] {
+            let mut file = partial(&dir, "file").unwrap();
+            file.append(octets).unwrap();
+            std::fs::write(dir.path().join("other"), "theirs").unwrap();
+            std::fs::rename(dir.path().join("other"), dir.path().join("file.rddp.part")).unwrap();
+            assert!(matches!(file.finish(0o644), Err(FileError::Replaced(_))));
+            assert!(!dir.path().join("file").exists());
+            assert_eq!(std::fs::read(dir.path().join("file.rddp.part")).unwrap(), b"theirs");
+        }
     }
 
     #[test]

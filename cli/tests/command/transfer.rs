@@ -189,6 +189,21 @@ fn what_cannot_be_done_is_named_and_leaves_nothing() {
 }
 
 #[test]
+fn names_of_files_that_are_not_complete_are_reserved() {
+    let site = Site::new(&[]);
+    fs::write(site.here("file"), "octets").unwrap();
+    fs::write(site.served("file"), "octets").unwrap();
+    fs::write(site.served("there.rddp.part"), "octets").unwrap();
+    let says = ["that end in .rddp.part", "try: choose another name"];
+    site.put("file", "new.rddp.part").failed(5, &says);
+    site.put("file", "there.rddp.part").failed(5, &says);
+    site.get("there.rddp.part", "got").failed(5, &says);
+    site.get("file", "got.rddp.part").failed(1, &says);
+    assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 3);
+}
+
+#[test]
 fn a_read_only_server_takes_nothing() {
     let site = Site::new(&["--read-only"]);
     fs::write(site.served("file"), "octets").unwrap();
