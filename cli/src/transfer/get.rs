@@ -1,6 +1,6 @@
 //! `rddp get`: the client Reads from the server's memory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
@@ -17,7 +17,7 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     let remote = RemoteFile::parse(&args.remote)?;
     let name = remote.name()?;
     let path = remote.path_with(name)?;
-    let local = destination(args, name);
+    let local = destination(&args.local, name)?;
     let spot = local_spot(&local).map_err(|error| error.failure(Kind::Failed))?;
     let (mut talk, addr) = remote.connect()?;
     let partial = Partial::open(spot).map_err(|error| error.failure(Kind::Failed))?;
@@ -28,8 +28,16 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn destination(args: &GetArgs, name: &str) -> PathBuf {
-    if args.local.is_dir() { args.local.join(name) } else { args.local.clone() }
+fn destination(local: &Path, name: &str) -> Result<PathBuf, Failure> {
+    if local.is_dir() {
+        return Ok(local.join(name));
+    }
+    let text = local.as_os_str().as_encoded_bytes();
+    if text.ends_with(b"/") || text.ends_with(b"/.") {
+        return Err(Failure::failed(format!("{}: no such directory", local.display()))
+            .remedy("make the directory first, or name a file, without a slash at the end"));
+    }
+    Ok(local.to_owned())
 }
 
 struct Get<'a> {

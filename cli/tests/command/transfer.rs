@@ -184,6 +184,11 @@ fn what_cannot_be_done_is_named_and_leaves_nothing() {
     site.put("none", "file").failed(1, &["no such file"]);
     site.put("", "file").failed(1, &["not a regular file"]);
     site.get("file", "none/file").failed(1, &["directory does not exist"]);
+    fs::write(site.served("stored"), "octets").unwrap();
+    for none in ["none/", "none/.", "file/"] {
+        site.get("stored", none).failed(1, &["no such directory", "try: make the directory first"]);
+    }
+    fs::remove_file(site.served("stored")).unwrap();
     assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 1);
     assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 1);
 }
