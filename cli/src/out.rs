@@ -1,6 +1,7 @@
 //! Standard output: lines for people, and JSON for programs.
 //!
-//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without complaint.
+//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without complaint, unless it is a
+//! server with clients: it goes on.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -14,10 +15,30 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-pub(crate) fn line(text: fmt::Arguments<'_>) {
+/// Prints a line of a server's about a client; where nobody reads it, the line is dropped.
+pub(crate) fn event(text: fmt::Arguments<'_>) {
+    if let Err(error) = try_line(text) {
+        tracing::info!("writing to standard output: {error}: {text}");
+    }
+}
+
+/// The same, of JSON.
+pub(crate) fn json_event(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => event(format_args!("{text}")),
+        Err(error) => tracing::error!("{error}"),
+    }
+}
+
+fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let written = out.write_fmt(text).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-    if let Err(error) = written {
+    out.write_fmt(text)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    if let Err(error) = try_line(text) {
         if error.kind() != ErrorKind::BrokenPipe {
             eprintln!("rddp: writing to standard output: {error}");
         }

@@ -100,6 +100,15 @@ impl Server {
         line
     }
 
+    /// Stops reading what it prints.
+    pub(crate) fn read_no_more(&mut self) {
+        let nothing = Command::new("true").stdout(Stdio::piped()).spawn().map(|mut child| {
+            let _ = child.wait();
+            child.stdout.take().unwrap()
+        });
+        self.stdout = BufReader::new(nothing.unwrap());
+    }
+
     /// Asks it to end, in good order.
     pub(crate) fn stop(mut self) -> i32 {
         interrupt(&mut self.child)

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Server;
 use crate::failure::{Failure, Kind};
-use crate::out::{self, say};
+use crate::out;
 use crate::transfer::checksum::Checksum;
 use crate::transfer::files::FileError;
 use crate::transfer::partial::Partial;
@@ -235,7 +235,7 @@ impl Source {
 impl Served {
     fn print(&self, json: bool) {
         if json {
-            out::json(self);
+            out::json_event(self);
             return;
         }
         let resumed = match self.resumed_from {
@@ -244,6 +244,7 @@ impl Served {
         };
         // A peer chose the name: what would move the cursor is shown, not done.
         let name = self.file.escape_debug();
-        say!("{}: {} {name}, {} in {:.2} s{resumed}", self.peer, self.op, about(self.octets), self.seconds);
+        let (octets, seconds) = (about(self.octets), self.seconds);
+        out::event(format_args!("{}: {} {name}, {octets} in {seconds:.2} s{resumed}", self.peer, self.op));
     }
 }
