@@ -59,6 +59,7 @@ fn what_this_host_refuses_is_named() {
     let says = ["Address already in use", "try: name an address"];
     run(&["ping", "--server", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
     run(&["serve", ".", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
+    run(&["serve", "/etc/passwd"]).failed(1, &["/etc/passwd: not a directory", "try: "]);
     run(&["serve", "/nonexistent"]).failed(1, &["does not exist"]);
     run(&["ping", "--server", "--bind", "192.0.2.1", "--port", "0"]).failed(1, &["192.0.2.1"]);
 }

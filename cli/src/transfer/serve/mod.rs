@@ -80,6 +80,10 @@ struct Server {
 
 pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let rnic = Rnic::open()?;
+    if args.dir.exists() && !args.dir.is_dir() {
+        return Err(Failure::failed(format!("{}: not a directory", args.dir.display()))
+            .remedy("name the directory that it is in"));
+    }
     let root = Root::open(&args.dir).map_err(|error| error.failure(Kind::Failed))?;
     let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
     if args.json {
