@@ -113,9 +113,10 @@ impl Failure {
             ConnectError::TimedOut(_) => failure.remedy(format!(
                 "is {what} running there? A firewall on the way, or a plain TCP service, answers nothing"
             )),
-            ConnectError::Closed | ConnectError::Startup(_) => {
-                failure.remedy(format!("is it {what}? A plain TCP service does not speak MPA"))
-            }
+            // A server that has no place left for one more closes before it has read anything.
+            ConnectError::Closed | ConnectError::Startup(_) => failure.remedy(format!(
+                "is it {what}? A plain TCP service does not speak MPA, or the server has too many connections at the moment"
+            )),
             ConnectError::Rejected { private_data } => match readable(private_data) {
                 Some(reason) => Self::refused(format!("{addr} refused: {reason}")),
                 None => Self::refused(format!("{addr} refused the connection")),
