@@ -38,7 +38,8 @@ Examples:
   rddp put notes '[fd77::2]:9000/a/b'    another port, a subdirectory that exists
 
 A transfer that was interrupted goes on where it ended: repeat the command. The file has its name at the server once
-all of it is there and its SHA-256 is the same at both ends; until then it is NAME.rddp.part.";
+all of it is there and its SHA-256 is the same at both ends; until then it is NAME.rddp.part. A file that changes
+meanwhile does not get there. What is no regular file, or has octets but no size as those of /proc, is not sent.";
 
 const GET_EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::SystemTime;
 
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
@@ -35,6 +36,7 @@ struct Source {
     file: File,
     name: String,
     size: u64,
+    modified: Option<SystemTime>,
     mode: u32,
     checksum: Checksum,
 }
@@ -46,13 +48,34 @@ impl Source {
             name.ok_or_else(|| Failure::usage(format!("{:?} has no name in UTF-8", args.local)))?.to_owned();
         let file = local_file(&args.local).map_err(|error| error.failure(Kind::Failed))?;
         let metadata = file.metadata().map_err(|error| FileError::new(&name, error).failure(Kind::Failed))?;
-        Ok(Source {
+        let source = Source {
             size: metadata.len(),
+            modified: metadata.modified().ok(),
             mode: metadata.mode() & 0o777,
             checksum: Checksum::new(),
             file,
             name,
-        })
+        };
+        if source.size == 0 && source.has_more()? {
+            return Err(Failure::failed(format!("{}: it has octets, but no size", source.name))
+                .remedy("files such as those of /proc have to be copied first, and the copy put"));
+        }
+        Ok(source)
+    }
+
+    /// Whether there is anything behind its size.
+    fn has_more(&self) -> Result<bool, Failure> {
+        let read = self.file.read_at(&mut [0], self.size).map_err(|error| self.wrong(error))?;
+        Ok(read > 0)
+    }
+
+    /// What was sent is the file, and not parts of two.
+    fn is_unchanged(&self) -> Result<(), Failure> {
+        let now = self.file.metadata().map_err(|error| self.wrong(error))?;
+        if now.len() == self.size && now.modified().ok() == self.modified && !self.has_more()? {
+            return Ok(());
+        }
+        Err(FileError::Changed(self.name.clone()).failure(Kind::Failed))
     }
 
     fn wrong(&self, error: std::io::Error) -> Failure {
@@ -109,6 +132,7 @@ impl Put<'_> {
         self.talk.say(&ToServer::From { offset: from })?;
         let progress = Progress::new(&self.args.common, &self.source.name, from, size);
         self.send(from, window, &progress)?;
+        self.source.is_unchanged()?;
         let sha256 = self.source.checksum.so_far();
         self.talk.say(&ToServer::End { sha256: sha256.clone() })?;
         match self.hear()? {

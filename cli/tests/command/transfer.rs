@@ -137,6 +137,36 @@ fn an_interrupted_put_says_how_to_go_on() {
     assert!(said.contains("repeat the command"), "{said}");
 }
 
+#[test]
+fn a_file_that_changes_while_it_is_put_does_not_get_its_name() {
+    use std::io::Write;
+    let site = Site::new(&[]);
+    let rewrite: fn(&Path) = |path| fs::write(path, vec![7; 3 << 20]).unwrap();
+    let grow: fn(&Path) = |path| {
+        fs::File::options().append(true).open(path).unwrap().write_all(b"more").unwrap();
+    };
+    for change in [rewrite, grow] {
+        fs::write(site.here("file"), octets(3 << 20)).unwrap();
+        let (local, remote) = (site.here("file"), site.remote("file"));
+        let mut put = command(&["put", local.to_str().unwrap(), &remote, "--limit", "4M"]);
+        let put = put.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        until("part of it is there", || len(&site.served("file.rddp.part")) > 0);
+        change(&local);
+        let ended = Ended::from(put.wait_with_output().unwrap());
+        ended.failed(1, &["it changed while it was being read"]);
+        assert!(!site.served("file").exists());
+        until("the server lets go", || fs::remove_file(site.served("file.rddp.part")).is_ok());
+    }
+}
+
+#[test]
+fn a_file_with_octets_and_no_size_is_not_put() {
+    let site = Site::new(&[]);
+    let ended = run(&["put", "/proc/self/status", &site.remote("status")]);
+    ended.failed(1, &["it has octets, but no size", "try: "]);
+    assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 1);
+}
+
 /// What is there must be the beginning of the same file.
 #[test]
 fn the_rest_of_another_file_is_not_resumed() {
@@ -247,6 +277,16 @@ fn more_clients_than_allowed_are_told_so() {
 }
 
 #[test]
+fn a_server_whose_lines_nobody_reads_goes_on() {
+    let mut site = Site::new(&[]);
+    site.server.as_mut().unwrap().read_no_more();
+    fs::write(site.here("file"), "octets").unwrap();
+    for name in ["one", "two", "three"] {
+        site.put("file", name).ok();
+    }
+}
+
+#[test]
 fn a_client_that_says_nothing_is_let_go() {
     let mut site = Site::new(&["--max-clients", "1", "--idle", "0.2"]);
     fs::write(site.here("file"), octets(1000)).unwrap();
@@ -269,6 +309,7 @@ fn a_server_that_is_none_is_named_as_such() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let file = file.path().to_str().unwrap();
     run(&["put", file, &format!("{}/x", free_port())]).failed(3, &["nothing listens on", "rddp serve"]);
+    run(&["put", file, &format!("{}/x", plain_service(b""))]).failed(3, &["too many connections"]);
     run(&["put", file, &format!("{}/x", plain_service(b"hello"))]).failed(3, &["rddp serve"]);
     let ping = Server::start(&["ping", "--server", "--bind", "127.0.0.1", "--port", "0", "--json"]);
     run(&["put", file, &format!("{}/x", ping.host())]).failed(3, &[]);
