@@ -83,7 +83,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Do not show progress
+    /// Do not show progress; the result is printed all the same
     #[arg(short, long)]
     quiet: bool,
 
