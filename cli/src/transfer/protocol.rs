@@ -79,6 +79,9 @@ impl Window {
 
 /// What can be on the line besides what it is about.
 pub(super) trait Message: Serialize + serde::de::DeserializeOwned {
+    /// How many times as long as it may be silent a peer may be busy before the next step, if there is a limit.
+    const BUSY: Option<u32>;
+
     /// Whether it only says that the peer is alive.
     fn is_busy(&self) -> bool;
 
@@ -87,6 +90,8 @@ pub(super) trait Message: Serialize + serde::de::DeserializeOwned {
 }
 
 impl Message for ToServer {
+    const BUSY: Option<u32> = Some(30);
+
     fn is_busy(&self) -> bool {
         matches!(self, ToServer::Busy)
     }
@@ -96,7 +101,10 @@ impl Message for ToServer {
     }
 }
 
+/// A client waits for as long as its user likes.
 impl Message for ToClient {
+    const BUSY: Option<u32> = None;
+
     fn is_busy(&self) -> bool {
         matches!(self, ToClient::Busy)
     }
@@ -117,7 +125,7 @@ impl Chunk {
     /// A chunk as the peer says it must fit its slot and be the next of `size` octets, `offset` being here.
     pub(super) fn check(&self, offset: u64, size: u64) -> Result<(), Failure> {
         let fits = self.slot < SLOTS
-            && self.len <= SLOT
+            && (1..=SLOT).contains(&self.len)
             && self.offset == offset
             && self.len as u64 <= size - offset;
         if fits { Ok(()) } else { Err(out_of_step()) }
@@ -145,6 +153,7 @@ mod tests {
             Chunk { slot: SLOTS, ..good },
             Chunk { offset: 99, ..good },
             Chunk { offset: u64::MAX, ..good },
+            Chunk { len: 0, ..good },
             Chunk { len: SLOT + 1, ..good },
             Chunk { len: usize::MAX, ..good },
         ] {

@@ -92,6 +92,7 @@ impl Talk {
     }
 
     pub(super) fn next<T: Message>(&mut self, patience: Duration) -> Result<Next<T>, Failure> {
+        let (begun, most) = (Instant::now(), T::BUSY.map(|times| patience.saturating_mul(times)));
         loop {
             let completion = self.end.next(patience)?;
             match completion.completed {
@@ -102,6 +103,10 @@ impl Talk {
                     let message: T = serde_json::from_slice(&octets).map_err(|_| out_of_step())?;
                     match message.failure() {
                         Some(failure) => return Err(failure),
+                        None if message.is_busy() && most.is_some_and(|most| begun.elapsed() > most) => {
+                            let waited = begun.elapsed().as_secs();
+                            return Err(Failure::peer(format!("the peer has been busy for {waited} s")));
+                        }
                         None if message.is_busy() => {}
                         None => return Ok(Next::Message(message)),
                     }

@@ -179,6 +179,19 @@ fn more_than_there_is_room_for_is_refused_before_it_comes() {
 }
 
 #[test]
+fn a_client_that_is_busy_for_ever_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--bind", "127.0.0.1", "--port", "0", "--json", "--idle", "0.1"];
+    let server = Server::start(&[&["serve", dir.path().to_str().unwrap()][..], &args].concat());
+    let peer = Peer::connect(server.addr, GREETING);
+    until("the server has had enough", || {
+        peer.say_json(&json!("Busy"));
+        peer.qp.state() != QpState::ReadyToSend || peer.qp.terminate_received().is_some()
+    });
+    still_works(&server);
+}
+
+#[test]
 fn memory_beyond_the_window_is_out_of_reach() {
     let (_dir, server) = serve();
     let (_, take) = begin_put(&server, 1000);

@@ -1,11 +1,11 @@
 //! `rddp serve`: a directory for put and get, one thread a client.
 
 mod client;
+mod places;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
+use self::places::Places;
 use super::files::Root;
 use super::protocol::GREETING;
 use crate::failure::{EXIT_CODES, Failure, Kind};
@@ -50,11 +51,11 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     read_only: bool,
 
-    /// Clients at a time
+    /// Clients at a time; half of them (rounded up) from one address
     #[arg(long, default_value_t = 64, value_name = "COUNT")]
     max_clients: usize,
 
-    /// Let go of a client that says nothing for so many seconds
+    /// Let go of a client that says nothing for so many seconds, or that is busy for 30 times as long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     idle: Duration,
 
@@ -75,7 +76,7 @@ struct Server {
     read_only: bool,
     idle: Duration,
     json: bool,
-    clients: AtomicUsize,
+    places: Arc<Places>,
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -93,11 +94,12 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
         say!("serving {} on {addr}: {what}", args.dir.display());
     }
     let (read_only, idle, json) = (args.read_only, args.idle, args.json);
-    let server = Arc::new(Server { rnic, root, read_only, idle, json, clients: AtomicUsize::new(0) });
+    let places = Arc::new(Places::new(args.max_clients));
+    let server = Arc::new(Server { rnic, root, read_only, idle, json, places });
     while !signals::stopped() {
         let request = listener.accept(Some(signals::LOOK));
         if let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? {
-            take_in(&server, request, args.max_clients);
+            take_in(&server, request);
         }
     }
     drop(listener);
@@ -106,21 +108,21 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 /// Starts a thread for a client, if it is one and there is room.
-fn take_in(server: &Arc<Server>, request: ConnectRequest, max: usize) {
+fn take_in(server: &Arc<Server>, request: ConnectRequest) {
     // Whether a refusal reaches the peer is the peer's business.
     if request.private_data() != GREETING {
         let _ = request.reject(b"this is rddp serve: use rddp put or rddp get of the same version");
         return;
     }
-    if server.clients.fetch_add(1, Ordering::Relaxed) >= max {
-        server.clients.fetch_sub(1, Ordering::Relaxed);
+    let peer = request.peer_addr().map(|peer| addr::plain(peer).ip());
+    let Some(place) = server.places.take(peer) else {
         let _ = request.reject(b"too many clients at the moment");
         return;
-    }
+    };
     let server = server.clone();
     thread::spawn(move || {
         server.serve(request);
-        server.clients.fetch_sub(1, Ordering::Relaxed);
+        drop(place);
     });
 }
 
@@ -137,7 +139,7 @@ impl Server {
     /// Gives the clients' threads, which see the stop themselves, a moment to end.
     fn drain(&self) {
         for _ in 0..20 {
-            if self.clients.load(Ordering::Relaxed) == 0 {
+            if self.places.are_free() {
                 return;
             }
             thread::sleep(signals::LOOK);
