@@ -137,6 +137,9 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
         let cause = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
         return Failure::peer(format!("the connection was ended with Terminate {}{cause}", terminate.code));
     }
+    if let Some(fault) = fault {
+        return Failure::peer(format!("the connection was ended: {fault}"));
+    }
     match status {
         Status::Flushed => Failure::peer("the peer closed the connection, or it was lost"),
         Status::LocalOperation => Failure::peer("this connection cannot carry out the request")
