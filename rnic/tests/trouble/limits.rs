@@ -1,13 +1,14 @@
 //! Peers that ask for more than was agreed, or than there is.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{Access, ConnectOptions, QpState, RecvWr, SendWr, Stag, Status};
 
 use crate::common::guarded::Guarded;
 use crate::common::raw::{self, BOTH, Role, client_server, plain, with_plain_raw, with_raw};
-use crate::common::{ALL, End, connect_on, pattern};
+use crate::common::{ALL, End, PATIENCE, connect_on, pattern};
 use crate::slow::goes_on;
 
 /// An end that takes so many Reads at a time.
@@ -118,11 +119,13 @@ fn a_flood_of_empty_writes_starves_nobody() {
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let burst: Vec<u8> = (0..2000).flat_map(|_| raw.frame(&raw::write(Stag(0), 0, true, b""))).collect();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
+        let flood = scope.spawn(|| {
+            let begin = Instant::now();
+            while !stop.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
                 raw.octets(&burst);
                 sent.fetch_add(2000, Ordering::Relaxed);
             }
+            begin.elapsed() < PATIENCE
         });
         while sent.load(Ordering::Relaxed) < 100_000 {
             std::thread::yield_now();
@@ -133,6 +136,7 @@ fn a_flood_of_empty_writes_starves_nobody() {
             assert_eq!((passive.success().wr_id, active.success().wr_id), (id, id));
         }
         stop.store(true, Ordering::Relaxed);
+        assert!(flood.join().unwrap(), "the others had to wait for the end of the flood");
     });
     assert_eq!(flooded.qp.state(), QpState::ReadyToSend);
 }
