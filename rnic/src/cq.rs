@@ -244,10 +244,11 @@ impl CqInner {
         } else {
             !queue.entries.is_empty()
         };
-        queue.armed = match (has_one, solicited_only) {
-            (true, _) => None,
-            (false, true) => Some(Armed::Solicited),
-            (false, false) => Some(Armed::Any),
+        queue.armed = match (has_one, solicited_only, queue.armed) {
+            (true, ..) => None,
+            // Who asked for any is not to be put off with less.
+            (false, false, _) | (false, true, Some(Armed::Any)) => Some(Armed::Any),
+            (false, true, _) => Some(Armed::Solicited),
         };
         drop(queue);
         if has_one {
