@@ -22,8 +22,14 @@ pub(crate) struct HalfOpenSet(Mutex<HashMap<u64, Arc<HalfOpen>>>);
 
 impl HalfOpenSet {
     /// Drops the connections of a listener that is gone.
-    pub(crate) fn forget(&self, listener: &Weak<ListenerInner>) {
-        self.0.lock().retain(|_, half_open| !half_open.belongs_to(listener));
+    pub(crate) fn forget(&self, listener: &Weak<ListenerInner>, driver: &Driver) {
+        self.0.lock().retain(|token, half_open| {
+            let stays = !half_open.belongs_to(listener);
+            if !stays {
+                driver.remove(*token);
+            }
+            stays
+        });
     }
 }
 
@@ -216,4 +222,32 @@ fn drain(socket: &Socket) -> io::Result<()> {
         }
     }
     Err(io::Error::other("it goes on sending"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::time::{Duration, Instant};
+
+    use crate::{ConnectOptions, Rnic};
+
+    /// RFC 5042 §6.4.2: half-open connections go with their listener, and the background thread forgets them.
+    #[test]
+    fn a_listener_that_goes_leaves_no_source_behind() {
+        let rnic = Rnic::open().unwrap();
+        let before = rnic.0.driver.sources();
+        for _ in 0..3 {
+            let options = ConnectOptions::default();
+            let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+            let addr = listener.local_addr().unwrap();
+            let _silent = [0; 10].map(|_| TcpStream::connect(addr).unwrap());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while rnic.0.half_opens.0.lock().len() < 10 {
+                assert!(Instant::now() < deadline);
+                std::thread::yield_now();
+            }
+            drop(listener);
+            assert_eq!((rnic.0.half_opens.0.lock().len(), rnic.0.driver.sources()), (0, before));
+        }
+    }
 }

@@ -107,7 +107,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.0.device.driver.unwatch(self.0.socket.as_fd());
         self.0.device.driver.remove(self.0.token);
-        self.0.device.half_opens.forget(&self.0.this);
+        self.0.device.half_opens.forget(&self.0.this, &self.0.device.driver);
         self.0.requests.lock().clear();
     }
 }

@@ -137,6 +137,11 @@ impl Driver {
         self.wake.give();
     }
 
+    #[cfg(test)]
+    pub(crate) fn sources(&self) -> usize {
+        self.shared.lock().sources.len()
+    }
+
     pub(crate) fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
         self.shared.lock().sources.get(&token)?.upgrade()
     }
