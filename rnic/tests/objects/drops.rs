@@ -1,0 +1,134 @@
+//! Objects that go in odd orders, and what is left of them: nothing.
+
+use std::any::Any;
+use std::time::Duration;
+
+use rddp_rnic::{QpConfig, RecvWr, Remote, SendWr, SrqConfig, Stag};
+
+use crate::alone;
+use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, plain};
+use crate::common::{ALL, End, PATIENCE};
+
+/// All kinds of objects of one device, the QP connected and busy; they go in the order of `order`.
+fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
+    let rnic = rddp_rnic::Rnic::open().unwrap();
+    let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
+    let (cq, other_cq) = (rnic.create_cq_on(&channel, 64).unwrap(), rnic.create_cq(64).unwrap());
+    let srq = pd.create_srq(SrqConfig { quota: Some(8), ..Default::default() });
+    let config = QpConfig { recv_cq: other_cq.clone(), srq: Some(srq.clone()), ..QpConfig::new(&cq) };
+    let qp = pd.create_qp(&config).unwrap();
+    let end = End { rnic: rnic.clone(), pd: pd.clone(), cq: cq.clone(), qp };
+    let mut raw = connect_raw(role, &end, &client_server(), &plain());
+    raw.open_for(&end);
+    let End { qp, .. } = end;
+    let (region, window) = (pd.allocate(8 << 20, ALL).unwrap(), pd.allocate_window().unwrap());
+    let rights = rddp_rnic::Access::REMOTE_READ;
+    qp.post_send(&SendWr::bind(1, window.stag(), region.sge(0..64), rights)).unwrap();
+    srq.post_recv(RecvWr::one(1, region.sge(0..64))).unwrap();
+    let remote = Remote { stag: Stag(1), to: 0 };
+    qp.post_send(&SendWr::write(2, region.whole(), remote)).unwrap();
+    qp.post_send(&SendWr::read(3, region.sge(0..64), remote)).unwrap();
+    raw.send(&raw::send(1, 0, false, b"half a message"));
+    raw.send(&raw::read_from(1, &region, 8 << 20));
+    let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &client_server()).unwrap();
+    let silent = raw::tcp(listener.local_addr().unwrap());
+    let mut asking = raw::tcp(listener.local_addr().unwrap());
+    let initiator = rddp_mpa::Initiator::new(&plain(), b"").unwrap();
+    std::io::Write::write_all(&mut asking, initiator.request()).unwrap();
+    let request = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    cq.arm(false);
+    let mut objects: Vec<Option<Box<dyn Any>>> = vec![
+        Some(Box::new(rnic)),
+        Some(Box::new(pd)),
+        Some(Box::new(channel)),
+        Some(Box::new(cq)),
+        Some(Box::new(other_cq)),
+        Some(Box::new(srq)),
+        Some(Box::new(qp)),
+        Some(Box::new(region)),
+        Some(Box::new(window)),
+        Some(Box::new(listener)),
+        Some(Box::new(request)),
+    ];
+    for which in order {
+        drop(objects[which].take());
+    }
+    assert!(objects.iter().all(Option::is_none), "not all were in the order");
+    // Every peer learns that it is over.
+    for socket in [&raw.socket, &silent, &asking] {
+        raw::read_to_end(socket);
+    }
+}
+
+const OBJECTS: usize = 11;
+
+fn every_order(rounds: u32) {
+    drop_in_order(0..OBJECTS, Role::Active);
+    drop_in_order((0..OBJECTS).rev(), Role::Passive);
+    let mut seed: u32 = 1;
+    for round in 0..rounds {
+        let mut order: Vec<usize> = (0..OBJECTS).collect();
+        for i in (1..OBJECTS).rev() {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            order.swap(i, (seed >> 8) as usize % (i + 1));
+        }
+        drop_in_order(order.into_iter(), BOTH[round as usize % 2]);
+    }
+}
+
+/// In whatever order objects go: no descriptor, no thread is left of them.
+#[test]
+fn objects_may_go_in_any_order() {
+    if !alone("drops::objects_may_go_in_any_order") {
+        return;
+    }
+    let before = crate::in_use();
+    every_order(100);
+    crate::assert_in_use(before);
+}
+
+/// A QP that goes while another thread waits on its queue: the thread gets what was flushed, and goes on waiting.
+#[test]
+fn a_qp_may_go_while_its_queue_is_waited_on() {
+    for role in BOTH {
+        let end = End::new();
+        let mut raw = connect_raw(role, &end, &client_server(), &plain());
+        raw.open_for(&end);
+        for id in 0..5 {
+            end.qp.post_recv(RecvWr::new(id, [])).unwrap();
+        }
+        let End { qp, cq, .. } = end;
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                (0..5)
+                    .map(|_| {
+                        assert!(cq.wait(Some(PATIENCE)).unwrap(), "asleep");
+                        cq.poll_one().unwrap().wr_id
+                    })
+                    .collect::<Vec<_>>()
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            drop(qp);
+            assert_eq!(waiting.join().unwrap(), [0, 1, 2, 3, 4]);
+        });
+        assert!(!cq.wait(Some(Duration::from_millis(5))).unwrap());
+        assert_eq!(raw.recv(), None);
+    }
+}
+
+/// A queue pair of one device cannot report to another.
+#[test]
+fn objects_of_different_devices_do_not_mix() {
+    let (a, b) = (End::new(), End::new());
+    for config in [
+        QpConfig::new(&b.cq),
+        QpConfig { send_cq: b.cq.clone(), ..QpConfig::new(&a.cq) },
+        QpConfig { recv_cq: b.cq.clone(), ..QpConfig::new(&a.cq) },
+    ] {
+        let refused = a.pd.create_qp(&config).map(drop).unwrap_err();
+        assert!(matches!(refused, rddp_rnic::Error::Foreign(_)), "{refused}");
+    }
+    assert_eq!((a.rnic.qp_count(), b.rnic.qp_count()), (1, 1));
+    let zero = a.rnic.create_cq(0).map(drop).unwrap_err();
+    assert!(matches!(zero, rddp_rnic::Error::OutOfRange { .. }), "{zero}");
+}

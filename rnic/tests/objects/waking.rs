@@ -1,0 +1,225 @@
+//! How a program is woken: `wait`, channels in poll and epoll, armed queues (draft-hilland-rddp-verbs §8.2).
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rddp_rnic::{CompletionChannel, QpConfig, RecvWr, Rnic, SendWr, Status};
+
+use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
+use crate::common::{End, PATIENCE};
+
+/// An end whose queue reports to a channel, with receives posted, and its peer, whose next message number is counted.
+struct Armed {
+    channel: CompletionChannel,
+    end: End,
+    raw: Raw,
+    msn: u32,
+}
+
+impl Armed {
+    fn new() -> Self {
+        let rnic = Rnic::open().unwrap();
+        let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
+        let cq = rnic.create_cq_on(&channel, 256).unwrap();
+        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+        let end = End { rnic, pd, cq, qp };
+        let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+        raw.open_for(&end);
+        for id in 0..100 {
+            end.qp.post_recv(RecvWr::new(id, [])).unwrap();
+        }
+        Armed { channel, end, raw, msn: 0 }
+    }
+
+    /// A message of the peer's, which nobody polls for yet.
+    fn message(&mut self, solicited: bool) {
+        self.msn += 1;
+        let mut ulpdu = raw::send(self.msn, 0, true, b"");
+        ulpdu[1] = if solicited { 0x45 } else { 0x43 };
+        self.raw.send(&ulpdu);
+    }
+
+    fn is_readable(&self, patience: Duration) -> bool {
+        let mut fds = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+        nix::poll::poll(&mut fds, patience.as_millis() as u16).unwrap() == 1
+    }
+
+    /// Takes the event that is due, the only one.
+    fn fires(&self) {
+        assert!(self.is_readable(PATIENCE), "no event came");
+        assert!(self.channel.next_event().is_some());
+        assert!(!self.is_readable(Duration::ZERO) && self.channel.next_event().is_none());
+    }
+
+    fn is_silent(&self) {
+        assert!(!self.is_readable(Duration::from_millis(60)), "an event that is not due");
+    }
+
+    fn drain(&self) -> usize {
+        std::iter::from_fn(|| self.end.cq.poll_one()).count()
+    }
+}
+
+/// One event for each arming, whoever received the message.
+#[test]
+fn an_armed_queue_fires_once() {
+    let mut armed = Armed::new();
+    armed.message(false);
+    armed.is_silent();
+    armed.drain();
+    armed.end.cq.arm(false);
+    armed.is_silent();
+    armed.message(false);
+    armed.fires();
+    armed.message(false);
+    armed.is_silent();
+    assert_eq!(armed.drain(), 2);
+}
+
+/// What is there already counts: between a poll and the arming nothing is lost.
+#[test]
+fn arming_a_queue_that_has_something_fires_at_once() {
+    let mut armed = Armed::new();
+    armed.message(false);
+    assert!(armed.end.cq.wait(Some(PATIENCE)).unwrap());
+    armed.end.cq.arm(true);
+    armed.is_silent();
+    armed.end.cq.arm(false);
+    armed.fires();
+}
+
+/// Solicited messages and errors only.
+#[test]
+fn a_queue_armed_for_solicited_ones_fires_for_those_and_for_errors() {
+    let mut armed = Armed::new();
+    armed.end.cq.arm(true);
+    armed.message(false);
+    armed.is_silent();
+    armed.message(true);
+    armed.fires();
+    armed.drain();
+    armed.end.cq.arm(true);
+    armed.message(false);
+    armed.is_silent();
+    armed.end.qp.abort();
+    armed.fires();
+}
+
+/// Asking for solicited ones does not take back that any was asked for.
+#[test]
+fn arming_for_less_takes_nothing_back() {
+    let mut armed = Armed::new();
+    armed.end.cq.arm(false);
+    armed.end.cq.arm(true);
+    armed.message(false);
+    armed.fires();
+    armed.drain();
+    armed.end.cq.arm(true);
+    armed.end.cq.arm(false);
+    armed.message(false);
+    armed.fires();
+}
+
+/// The descriptor in an epoll set, edge-triggered as mio has it.
+#[test]
+fn a_channel_works_in_epoll() {
+    let mut armed = Armed::new();
+    let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+    let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+    epoll.add(armed.channel.as_fd(), EpollEvent::new(flags, 7)).unwrap();
+    let mut events = [EpollEvent::empty(); 4];
+    for round in 0..20 {
+        armed.end.cq.arm(round % 2 == 0);
+        armed.message(true);
+        assert_eq!(epoll.wait(&mut events, EpollTimeout::from(20_000u16)).unwrap(), 1);
+        assert_eq!(events[0].data(), 7);
+        assert!(armed.channel.next_event().is_some());
+        assert_eq!(armed.drain(), 1);
+    }
+}
+
+/// `CompletionChannel::wait` reads the sockets itself, and gives up when the time is over.
+#[test]
+fn a_channel_can_be_waited_on() {
+    let mut armed = Armed::new();
+    assert!(armed.channel.wait(Some(Duration::from_millis(20))).unwrap().is_none());
+    armed.end.cq.arm(false);
+    armed.message(false);
+    let cq = armed.channel.wait(Some(PATIENCE)).unwrap().unwrap();
+    assert_eq!(cq.poll_one().unwrap().status, Status::Success);
+}
+
+/// Several queues on one channel: the event says which.
+#[test]
+fn a_channel_tells_which_queue() {
+    let rnic = Rnic::open().unwrap();
+    let channel = rnic.create_channel().unwrap();
+    let ends = [0, 1, 2].map(|_| {
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq_on(&channel, 16).unwrap());
+        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+        End { rnic: rnic.clone(), pd, cq, qp }
+    });
+    ends.iter().for_each(|end| end.cq.arm(false));
+    for which in [2, 0, 1] {
+        ends[which].qp.abort();
+        ends[which].qp.post_send(&SendWr::send_inline(which as u64, b"")).unwrap();
+        let cq = channel.wait(Some(PATIENCE)).unwrap().unwrap();
+        assert_eq!(cq.poll_one().unwrap().wr_id, which as u64);
+    }
+    // A queue that is gone leaves no event.
+    ends[0].cq.arm(false);
+    ends[0].qp.post_send(&SendWr::send_inline(9, b"")).unwrap();
+    drop(ends);
+    assert!(channel.next_event().is_none());
+}
+
+/// Threads asleep in `wait` are woken by what another thread completes, and by what the peer sends.
+#[test]
+fn waiting_threads_are_woken_by_others() {
+    for by_message in [false, true] {
+        let mut armed = Armed::new();
+        let Armed { end, raw, .. } = &mut armed;
+        let end = &*end;
+        let got = AtomicUsize::new(0);
+        let last = || end.qp.post_send(&SendWr::send_inline(LAST, b"")).unwrap();
+        std::thread::scope(|scope| {
+            let sleepers = [0, 1, 2].map(|_| {
+                scope.spawn(|| {
+                    while end.cq.wait(Some(PATIENCE)).unwrap() {
+                        match end.cq.poll_one() {
+                            Some(done) if done.wr_id == LAST => {
+                                // The others shall end, too.
+                                return last();
+                            }
+                            done => drop(got.fetch_add(usize::from(done.is_some()), Ordering::Relaxed)),
+                        }
+                    }
+                    panic!("a completion woke nobody");
+                })
+            });
+            std::thread::sleep(Duration::from_millis(30));
+            for msn in 1..=10 {
+                match by_message {
+                    true => raw.send(&raw::send(msn, 0, true, b"")),
+                    false => end.qp.post_send(&SendWr::send_inline(1, b"")).unwrap(),
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while got.load(Ordering::Relaxed) < 10 {
+                assert!(Instant::now() < deadline, "a completion woke nobody");
+                std::thread::yield_now();
+            }
+            last();
+            for sleeper in sleepers {
+                sleeper.join().unwrap();
+            }
+        });
+    }
+}
+
+/// The id of the request that ends the threads.
+const LAST: u64 = 999;
