@@ -106,6 +106,12 @@ impl HalfOpen {
         matches!(&*self.stage.lock(), Stage::Request { listener: mine, .. } if Weak::ptr_eq(mine, listener))
     }
 
+    fn log(&self, reason: &dyn std::fmt::Display) {
+        if let Some(left_out) = self.device.upgrade().and_then(|device| device.startup_log.admit()) {
+            tracing::info!(%reason, left_out, "connection closed during startup");
+        }
+    }
+
     fn end(&self) {
         *self.stage.lock() = Stage::Over;
         if let Some(device) = self.device.upgrade() {
@@ -139,7 +145,7 @@ impl HalfOpen {
                 None
             }
             Err(reason) => {
-                tracing::info!(%reason, "connection closed during startup");
+                self.log(&reason);
                 Some(Done::Closed)
             }
         }
@@ -172,7 +178,7 @@ impl Source for HalfOpen {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         if now >= self.deadline {
-            tracing::info!("connection closed: the startup took too long");
+            self.log(&"it took too long");
             self.end();
         }
     }
