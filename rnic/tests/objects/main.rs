@@ -5,6 +5,7 @@
 mod common;
 mod drops;
 mod progress;
+mod requests;
 mod reuse;
 mod states;
 mod waking;
