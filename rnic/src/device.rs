@@ -13,7 +13,6 @@ use crate::channel::CompletionChannel;
 use crate::config::{ConnectOptions, RnicConfig};
 use crate::conn::half_open::HalfOpenSet;
 use crate::conn::listen::{HalfOpenCount, Listener};
-use crate::conn::log_limit::LogLimit;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
@@ -51,7 +50,6 @@ impl Rnic {
             partial: PartialOctets::new(config.max_partial),
             half_open: HalfOpenCount::new(config.max_half_open, config.max_half_open_per_peer),
             half_opens: HalfOpenSet::default(),
-            startup_log: LogLimit::default(),
             driver,
             mem: MemTable::new(MemLimits::default()),
             events: EventQueue::new().map_err(Error::host("making the event descriptor"))?,
@@ -143,7 +141,6 @@ pub(crate) struct DeviceInner {
     pub(crate) partial: PartialOctets,
     pub(crate) half_open: HalfOpenCount,
     pub(crate) half_opens: HalfOpenSet,
-    pub(crate) startup_log: LogLimit,
     next_qp: AtomicU32,
     next_pd: AtomicU32,
 }

@@ -106,12 +106,6 @@ impl HalfOpen {
         matches!(&*self.stage.lock(), Stage::Request { listener: mine, .. } if Weak::ptr_eq(mine, listener))
     }
 
-    fn log(&self, reason: &dyn std::fmt::Display) {
-        if let Some(left_out) = self.device.upgrade().and_then(|device| device.startup_log.admit()) {
-            tracing::info!(%reason, left_out, "connection closed during startup");
-        }
-    }
-
     fn end(&self) {
         *self.stage.lock() = Stage::Over;
         if let Some(device) = self.device.upgrade() {
@@ -145,7 +139,7 @@ impl HalfOpen {
                 None
             }
             Err(reason) => {
-                self.log(&reason);
+                tracing::info!(%reason, "connection closed during startup");
                 Some(Done::Closed)
             }
         }
@@ -178,7 +172,7 @@ impl Source for HalfOpen {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         if now >= self.deadline {
-            self.log(&"it took too long");
+            tracing::info!("connection closed: the startup took too long");
             self.end();
         }
     }

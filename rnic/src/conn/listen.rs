@@ -161,13 +161,7 @@ impl ListenerInner {
 
     fn admit(&self, socket: Socket, peer: Option<SocketAddr>) {
         let Some(slot) = HalfOpenCount::take(&self.device, peer.map(|peer| peer.ip())) else {
-            if let Some(left_out) = self.device.startup_log.admit() {
-                tracing::warn!(
-                    ?peer,
-                    left_out,
-                    "refused: too many connections have not finished their startup"
-                );
-            }
+            tracing::warn!(?peer, "refused: too many connections have not finished their startup");
             return;
         };
         let deadline = Instant::now() + self.options.timeout;
@@ -175,10 +169,8 @@ impl ListenerInner {
             .set_nonblocking(true)
             .and_then(|()| no_delay(&socket))
             .and_then(|()| HalfOpen::await_request(&self.device, self.this.clone(), socket, slot, deadline));
-        if let Err(error) = admitted
-            && let Some(left_out) = self.device.startup_log.admit()
-        {
-            tracing::warn!(?peer, %error, left_out, "refused");
+        if let Err(error) = admitted {
+            tracing::warn!(?peer, %error, "refused");
         }
     }
 }

@@ -3,6 +3,5 @@
 pub(crate) mod connect;
 pub(crate) mod half_open;
 pub(crate) mod listen;
-pub(crate) mod log_limit;
 mod port_mapper;
 mod socket;

@@ -5,7 +5,6 @@
 mod common;
 mod drops;
 mod progress;
-mod requests;
 mod reuse;
 mod states;
 mod waking;
