@@ -1,0 +1,73 @@
+"""How long slices are, and the pairing of them, for all rows alike."""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from .instrument import Instrument
+
+KIB, MIB = 1 << 10, 1 << 20
+# Sizes of the charts and of the comparisons with other stacks.
+SIZES = [64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+
+
+@dataclass
+class Plan:
+    """Given to every row."""
+
+    root: Path
+    target: Path
+    rounds: int
+    # Of bandwidth and of latency.
+    ms: int
+    latency_ms: int
+    quick: bool
+
+    @property
+    def binary(self):
+        return str(self.target / "release" / "rddp-compare")
+
+    def instrument(self, **options):
+        return Instrument(self.binary, **options)
+
+    def compare(self, base, ours):
+        """Slices of both in turn, the order changing each round: [(base, ours)]. The first slice of each is not counted:
+        TCP finds its window, memory its pages."""
+        base(), ours()
+        pairs = []
+        for number in range(self.rounds):
+            if number % 2 == 0:
+                first, second = base(), ours()
+            else:
+                second, first = ours(), base()
+            pairs.append((first, second))
+        return pairs
+
+
+def ratios(pairs):
+    return [ours / base for base, ours in pairs]
+
+
+def medians(pairs):
+    return statistics.median(base for base, _ in pairs), statistics.median(ours for _, ours in pairs)
+
+
+def size_name(size):
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} octets"
+
+
+def rate_name(octets_per_s):
+    """Of a bandwidth."""
+    return f"{octets_per_s / 1e9:.2f} GB/s" if octets_per_s >= 1e8 else f"{octets_per_s / 1e6:.1f} MB/s"
+
+
+def time_name(seconds):
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.2f} µs"
+
+
+def batch_of(size):
+    """How many messages of that size a program posts at once: up to 256 KiB."""
+    return max(1, min(16, 256 * KIB // size))

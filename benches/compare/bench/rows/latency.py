@@ -1,0 +1,67 @@
+"""Short messages: one at a time, and many."""
+
+from ..plan import medians, ratios, time_name
+from ..result import Item
+from .kind import RowKind
+
+SIZE = 64
+
+
+def ping(plan, row, wait, reach, what, **where):
+    with plan.instrument(**where) as ends:
+        base = ends.open(op="tcp", size=SIZE, wait=wait)
+        ours = ends.open(op="send", size=SIZE, wait=wait)
+        pairs = plan.compare(lambda: base.latency(plan.latency_ms), lambda: ours.latency(plan.latency_ms))
+        row.items.append(of_times(what, pairs, reach))
+
+
+def of_times(what, pairs, reach, names=("TCP", "rddp"), **more):
+    sides = dict(zip(names, map(time_name, medians(pairs))))
+    return Item(what, ratios(pairs), at_most=reach, sides=sides, **more)
+
+
+def measure_polling(plan, row):
+    ping(plan, row, "poll", 1.15, "Send of 64 octets there and back, both ends polling")
+
+
+def measure_asleep(plan, row):
+    ping(plan, row, "channel", 1.3, "Send of 64 octets there and back, both ends asleep")
+    apart = {"server_in": ("taskset", "-c", "0"), "client_in": ("taskset", "-c", "1")}
+    ping(plan, row, "channel", 1.3, "the same, each end kept on a processor of its own", **apart)
+
+
+def measure_silent(plan, row):
+    with plan.instrument() as ends:
+        base = ends.open(op="tcp", size=SIZE, wait="sleep")
+        ours = ends.open(op="write", size=SIZE)
+        pairs = plan.compare(lambda: base.notice(plan.latency_ms), lambda: ours.notice(plan.latency_ms))
+        row.items.append(of_times("Write of 64 octets, one way", pairs, 1.5))
+
+
+def measure_small(plan, row):
+    for wait in ("poll", "sleep"):
+        with plan.instrument() as ends:
+            base = ends.open(op="tcp", size=SIZE, wait=wait)
+            for batch, reach in ((64, 5.0), (16, None), (1, None)):
+                ours = ends.open(op="send", size=SIZE, wait=wait, depth=64, batch=batch, window=1024)
+                pairs = plan.compare(lambda: base.rate(plan.ms), lambda: ours.rate(plan.ms))
+                what = f"64 outstanding, posted {batch} at a time, both ends {'polling' if wait == 'poll' else 'asleep'}"
+                sides = [f"{rate / 1e6:.2f} M/s" for rate in medians(pairs)]
+                row.items.append(Item(what, ratios(pairs), at_least=reach, sides=dict(zip(("TCP", "rddp"), sides))))
+
+
+PING = """Half of there and back, the median of a slice. TCP: one `write`, then `read` until all is there, `TCP_NODELAY`."""
+
+ROWS = [
+    RowKind("small", "Sends of 64 octets, depth 64, against one `write` each", """Messages a second on one connection. rddp posts
+lists of Sends, and 1024 receives; TCP calls `write` for each message and receives up to 64 KiB at once.""", measure_small),
+    RowKind("ping-poll", "Ping-pong of 64 octets, polling", PING + " Both on non-blocking sockets that spin.", measure_polling),
+    RowKind("ping-asleep", "Ping-pong of 64 octets, asleep", PING + """ TCP in blocking calls; rddp arms its completion queue
+and sleeps on the completion channel. Where the scheduler puts two processes that wake each other decides most of this, so it
+is measured once more with each process kept on its own processor.""", measure_asleep),
+    RowKind("silent", "A Write noticed in memory by a process that makes no rddp call", """All processes of a host share a
+clock. The sender puts the time into the message (64 octets), sends it and sleeps in a read of an ordinary TCP socket until the
+receiver nods. TCP: the receiver sleeps in a blocking `read`. rddp: the receiving process looks at the message's place in its
+memory and calls nothing but `sched_yield` in between; rddp's background thread places the Write. The figure is the receiver's
+time of seeing it less the time in it.""", measure_silent),
+]

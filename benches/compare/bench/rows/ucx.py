@@ -1,0 +1,52 @@
+"""Against UCX's tcp transport, at every size."""
+
+from ..peers import ucx_bandwidth, ucx_latency
+from ..plan import SIZES, medians, size_name
+from .kind import RowKind
+from .latency import of_times
+from .libfabric import bandwidth_item
+
+# What ucx_perftest allows itself unless told otherwise.
+OUTSTANDING = 32
+
+
+def lane(ends, op, size, crc):
+    return ends.open(op=op, size=size, depth=OUTSTANDING, batch=1, window=4 * OUTSTANDING, crc=crc, wait="poll")
+
+
+def count_of(size, ms):
+    """Messages that take about that long."""
+    return max(20, int(ms / 1e3 / (5e-6 + size / 2e9)))
+
+
+def measure(plan, row):
+    lines = {"bandwidth": [], "latency": []}
+    for crc in (False, True):
+        for size in SIZES:
+            measure_size(plan, row, size, crc, lines)
+    row.series = [{"chart": chart, "line": "UCX tcp", "points": points} for chart, points in lines.items()]
+
+
+def measure_size(plan, row, size, crc, lines):
+    with_crc = "our CRC on" if crc else "CRC off"
+    count, pings = count_of(size, plan.ms), count_of(size, plan.latency_ms)
+    with plan.instrument() as ends:
+        send, write = (lane(ends, op, size, crc) for op in ("send", "write"))
+        tag = plan.compare(lambda: ucx_bandwidth("tag_bw", size, count), lambda: send.bandwidth(plan.ms))
+        put = plan.compare(lambda: ucx_bandwidth("ucp_put_bw", size, count), lambda: write.bandwidth(plan.ms))
+        times = plan.compare(lambda: ucx_latency(size, pings), lambda: send.latency(plan.latency_ms))
+    for name, pairs in (("tag_bw", tag), ("ucp_put_bw", put)):
+        what, group = f"{name}, {size_name(size)}, {with_crc}", f"{name}, {with_crc}"
+        row.items.append(bandwidth_item("UCX", what, pairs, group))
+    what, group = f"tag_lat, {size_name(size)}, {with_crc}", f"tag_lat, {with_crc}"
+    row.items.append(of_times(what, times, 1.0, ("UCX", "rddp"), group=group, unit="x UCX"))
+    if not crc:
+        lines["bandwidth"].append([size, max(medians(tag)[0], medians(put)[0])])
+        lines["latency"].append([size, medians(times)[0]])
+
+
+ROWS = [RowKind("ucx", "Ahead of UCX tcp at every size from 64 octets to 4 MiB, CRC off, and with our CRC on",
+                """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`), started anew for each
+slice: `tag_bw` against our Sends, `ucp_put_bw` against our Writes (the `put_bw` below UCP knows no ordinary Writes over tcp),
+`tag_lat` against our ping-pong. rddp: depth 32, posted one at a time, both ends polling, as `ucx_perftest` does.""", measure,
+                packages=("ucx-utils",))]
