@@ -48,6 +48,12 @@ class Instrument:
     def usage(self):
         return self.ask({"usage": {}})
 
+    def finish(self):
+        """Lets both end by themselves."""
+        self.client.stdin.close()
+        for process in (self.client, self.server):
+            process.wait(PATIENCE)
+
     def close(self):
         for process in (self.client, self.server):
             if process.poll() is None:

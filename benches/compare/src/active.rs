@@ -49,7 +49,7 @@ fn answer(answer: &impl Serialize) -> Outcome<()> {
 impl Session {
     fn open(&mut self, spec: &Spec) -> Outcome<Opened> {
         spec.check()?;
-        allow_connections(2 * spec.connections)?;
+        allow_connections(spec.connections)?;
         let mut addr = self.server;
         match self.control.ask(&Message::Open(spec.clone()))? {
             Message::Listening { port } => addr.set_port(port),

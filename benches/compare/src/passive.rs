@@ -37,7 +37,7 @@ pub(crate) fn serve(address: &str) -> Outcome<()> {
 
 fn open(spec: &Spec, address: IpAddr, control: &mut Control) -> Outcome<Lane> {
     spec.check()?;
-    allow_connections(2 * spec.connections)?;
+    allow_connections(spec.connections)?;
     if spec.op == Op::Tcp {
         let listener = TcpListener::bind((address, 0))?;
         control.tell(&Message::Listening { port: listener.local_addr()?.port() })?;

@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How many fruitless turns a spinning end makes before it offers the processor to others (another end that shares it
 /// could otherwise not run at all), and before it looks at the clock.
-const YIELD_EVERY: u32 = 256;
+const YIELD_EVERY: u32 = 64;
 const LOOK_EVERY: u32 = 4096;
 
 /// Counts them.

@@ -1,5 +1,6 @@
 """All rows, in the order of the table."""
 
-from . import bandwidth, curves, latency, libfabric, ucx
+from . import bandwidth, curves, latency, libfabric, many, parallel, register, syscalls, ucx, veth
 
-ROWS = [*bandwidth.ROWS, *latency.ROWS, *libfabric.ROWS, *ucx.ROWS, *curves.ROWS]
+ROWS = [*bandwidth.ROWS, *parallel.ROWS, *veth.ROWS, *latency.ROWS, *libfabric.ROWS, *ucx.ROWS, *many.ROWS, *register.ROWS,
+        *curves.ROWS, *syscalls.ROWS]

@@ -25,9 +25,27 @@ def measure_polling(plan, row):
 
 
 def measure_asleep(plan, row):
-    ping(plan, row, "channel", 1.3, "Send of 64 octets there and back, both ends asleep")
+    ping(plan, row, "channel", 1.3, "Send of 64 octets there and back, both ends asleep on the completion channel")
     apart = {"server_in": ("taskset", "-c", "0"), "client_in": ("taskset", "-c", "1")}
     ping(plan, row, "channel", 1.3, "the same, each end kept on a processor of its own", **apart)
+    ping(plan, row, "sleep", 1.3, "both ends asleep in `CompletionQueue::wait`")
+    measure_sleep(plan, row)
+
+
+def measure_sleep(plan, row):
+    """Whether ends that say so do sleep: a message that has to wake somebody leaves the processor idle meanwhile."""
+    for wait, name in (("channel", "on the completion channel"), ("sleep", "in `CompletionQueue::wait`")):
+        with plan.instrument() as ends:
+            base, ours = ends.open(op="tcp", size=SIZE, wait=wait), ends.open(op="send", size=SIZE, wait=wait)
+            pairs = plan.compare(lambda: busy_share(base, plan), lambda: busy_share(ours, plan))
+        sides = {name: f"{share:.0%}" for name, share in zip(("TCP", "rddp"), medians(pairs))}
+        what = f"processor time of an end asleep {name}, share of the time that goes by"
+        row.items.append(Item(what, [share for _, share in pairs], unit="", at_most=0.9, sides=sides))
+
+
+def busy_share(lane, plan):
+    report = lane.slice("latency", plan.latency_ms)
+    return (report["active"]["cpu_s"] + report["passive"]["cpu_s"]) / 2 / report["seconds"]
 
 
 def measure_silent(plan, row):
@@ -57,8 +75,9 @@ ROWS = [
 lists of Sends, and 1024 receives; TCP calls `write` for each message and receives up to 64 KiB at once.""", measure_small),
     RowKind("ping-poll", "Ping-pong of 64 octets, polling", PING + " Both on non-blocking sockets that spin.", measure_polling),
     RowKind("ping-asleep", "Ping-pong of 64 octets, asleep", PING + """ TCP in blocking calls; rddp arms its completion queue
-and sleeps on the completion channel. Where the scheduler puts two processes that wake each other decides most of this, so it
-is measured once more with each process kept on its own processor.""", measure_asleep),
+and sleeps on the completion channel, or sleeps in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this, so the first
+is measured once more with each process kept on its own processor. That they do sleep is measured too: an end that spins would be
+busy all the time.""", measure_asleep),
     RowKind("silent", "A Write noticed in memory by a process that makes no rddp call", """All processes of a host share a
 clock. The sender puts the time into the message (64 octets), sends it and sleeps in a read of an ordinary TCP socket until the
 receiver nods. TCP: the receiver sleeps in a blocking `read`. rddp: the receiving process looks at the message's place in its
