@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import machine, report, setup
+from . import docs, machine, report, setup
 from .instrument import Fault
 from .plan import Plan
 from .result import CannotMeasure, Row
@@ -21,14 +21,23 @@ def main():
         for kind in ROWS:
             print(f"{kind.name:<12} {kind.title}")
         return 0
-    result = measure(options)
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
+    result = json.loads(Path(options.report).read_text()) if options.report else measure(options)
     rows = [Row.from_dict(stored) for stored in result["rows"]]
+    if options.docs or options.report:
+        docs.write(result, rows, ROOT)
+        print("docs/performance.md and docs/performance/ are written")
+    if not options.report:
+        store(result, rows, Path(options.out))
+    return 1 if any(row.faulty for row in rows) else 0
+
+
+def store(result, rows, out):
+    out.mkdir(parents=True, exist_ok=True)
     (out / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     (out / "table.md").write_text(report.markdown(rows))
-    print(f"\ntable.md and result.json are in {out}")
-    return 1 if any(row.faulty for row in rows) else 0
+    for name, chart in docs.charts(rows).items():
+        (out / f"{name}.svg").write_text(chart.draw())
+    print(f"table.md, result.json and charts are in {out}")
 
 
 def arguments():
@@ -41,14 +50,18 @@ def arguments():
     parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
                         help="measure this row; may be given again")
     parser.add_argument("--quick", action="store_true", help="short slices: to see that everything runs")
+    parser.add_argument("--pin", action="store_true",
+                        help="keep each end on a processor of its own, TCP's, ours and the others' alike")
     parser.add_argument("--out", metavar="DIR", default=str(ROOT / "target/compare"), help="where results go (%(default)s)")
+    parser.add_argument("--docs", action="store_true", help="write docs/performance.md and docs/performance/ from this run")
+    parser.add_argument("--report", metavar="FILE", help="write those from a stored result.json, and measure nothing")
     return parser.parse_args()
 
 
 def measure(options):
     target = setup.build(ROOT)
-    rounds, ms, latency_ms = (3, 30, 20) if options.quick else (7, 120, 60)
-    plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick)
+    rounds, ms, latency_ms = (3, 30, 20) if options.quick else (11, 80, 40)
+    plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick, options.pin)
     described = machine.describe(ROOT)
     begun = time.monotonic()
     rows = []
@@ -56,7 +69,7 @@ def measure(options):
         if not options.only or kind.name in options.only:
             rows.append(measure_row(plan, kind))
             print(report.terminal(rows[-1]), flush=True)
-    return {"machine": described, "quick": options.quick, "rounds": rounds, "ms": ms, "latency_ms": latency_ms,
+    return {"machine": described, "quick": options.quick, "pin": options.pin, "rounds": rounds, "ms": ms, "latency_ms": latency_ms,
             "seconds": time.monotonic() - begun, "rows": [row.as_dict() for row in rows]}
 
 

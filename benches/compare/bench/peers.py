@@ -26,10 +26,10 @@ class FiMsg:
 
     def __init__(self, plan):
         binary = str(plan.target / "fi_msg")
-        self.server = subprocess.Popen([binary, "server", "127.0.0.1", "tcp"], stdout=subprocess.PIPE, text=True)
+        self.server = subprocess.Popen([*plan.server_in, binary, "server", "127.0.0.1", "tcp"], stdout=subprocess.PIPE, text=True)
         ports = self.server.stdout.readline().split()
-        self.client = subprocess.Popen([binary, "client", "127.0.0.1", *ports, "tcp"], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.client = subprocess.Popen([*plan.client_in, binary, "client", "127.0.0.1", *ports, "tcp"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
     def _slice(self, what, size, ms):
         self.client.stdin.write(f"{what} {size} {ms}\n")
@@ -55,33 +55,33 @@ class FiMsg:
             process.communicate()
 
 
-def fi_pingpong(size, count):
+def fi_pingpong(plan, size, count):
     """Seconds one way, the mean of `count` times there and back."""
     port = str(free_port())
     words = ["fi_pingpong", "-p", "tcp", "-e", "msg", "-I", str(count), "-S", str(size)]
-    with _Server([*words, "-B", port], port):
-        out = _run([*words, "-P", port, "127.0.0.1"])
+    with _Server([*plan.server_in, *words, "-B", port], port):
+        out = _run([*plan.client_in, *words, "-P", port, "127.0.0.1"])
     # bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec
     return float(out.splitlines()[-1].split()[6]) / 1e6
 
 
-def ucx(test, size, count):
+def ucx(plan, test, size, count):
     """The fields of ucx_perftest's last line: latency in µs, bandwidth in MiB/s, messages a second."""
     port = str(free_port())
     environment = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "error"}
-    with _Server(["ucx_perftest", "-p", port], port, environment):
+    with _Server([*plan.server_in, "ucx_perftest", "-p", port], port, environment):
         words = ["ucx_perftest", "127.0.0.1", "-p", port, "-t", test, "-s", str(size), "-n", str(count)]
-        out = _run([*words, "-w", str(max(10, count // 20)), "-v"], environment)
+        out = _run([*plan.client_in, *words, "-w", str(max(10, count // 20)), "-v"], environment)
     names, *values = csv.reader(line for line in out.splitlines() if "," in line)
     return {name: float(value) for name, value in zip(names, values[-1])}
 
 
-def ucx_bandwidth(test, size, count):
-    return ucx(test, size, count)["overall_bw"] * (1 << 20)
+def ucx_bandwidth(plan, test, size, count):
+    return ucx(plan, test, size, count)["overall_bw"] * (1 << 20)
 
 
-def ucx_latency(size, count):
-    return ucx("tag_lat", size, count)["50.0_percentile_lat"] / 1e6
+def ucx_latency(plan, size, count):
+    return ucx(plan, "tag_lat", size, count)["50.0_percentile_lat"] / 1e6
 
 
 class _Server:

@@ -22,20 +22,42 @@ class Plan:
     ms: int
     latency_ms: int
     quick: bool
+    # Each end kept on a processor of its own, all peers alike.
+    pin: bool
+
+    @property
+    def sizes(self):
+        return SIZES[::4] if self.quick else SIZES
+
+    @property
+    def slow_rounds(self):
+        """Of a peer that starts anew for each slice."""
+        return min(self.rounds, 7)
+
+    @property
+    def server_in(self):
+        """Words before the command of a passive end."""
+        return ("taskset", "-c", "0") if self.pin else ()
+
+    @property
+    def client_in(self):
+        return ("taskset", "-c", "1") if self.pin else ()
 
     @property
     def binary(self):
         return str(self.target / "release" / "rddp-compare")
 
-    def instrument(self, **options):
-        return Instrument(self.binary, **options)
+    def instrument(self, server_in=(), client_in=(), **options):
+        """A pair of processes of ours; words before their commands."""
+        return Instrument(self.binary, server_in=(*server_in, *self.server_in), client_in=(*client_in, *self.client_in),
+                          **options)
 
-    def compare(self, base, ours):
+    def compare(self, base, ours, rounds=None):
         """Slices of both in turn, the order changing each round: [(base, ours)]. The first slice of each is not counted:
         TCP finds its window, memory its pages."""
         base(), ours()
         pairs = []
-        for number in range(self.rounds):
+        for number in range(rounds or self.rounds):
             if number % 2 == 0:
                 first, second = base(), ours()
             else:

@@ -30,7 +30,8 @@ pub(crate) fn cpu_s() -> Outcome<f64> {
 pub(crate) fn resident() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")).ok_or("/proc/self/status has no VmRSS")?;
+    let kib =
+        line.and_then(|rest| rest.trim().strip_suffix(" kB")).ok_or("/proc/self/status has no VmRSS")?;
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn allow_connections(count: usize) -> Outcome<()> {
     if soft >= need {
         return Ok(());
     }
-    setrlimit(Resource::RLIMIT_NOFILE, need, hard.max(need))
-        .map_err(|error| format!("{count} connections need {need} descriptors ({hard} allowed): {error}").into())
+    setrlimit(Resource::RLIMIT_NOFILE, need, hard.max(need)).map_err(|error| {
+        format!("{count} connections need {need} descriptors ({hard} allowed): {error}").into()
+    })
 }

@@ -57,6 +57,9 @@ fn open(spec: &Spec, address: IpAddr, control: &mut Control) -> Outcome<Lane> {
 fn run(lane: &mut Lane, slice: Slice, control: &mut Control) -> Outcome<Tally> {
     let (mut tally, before) = (Tally::default(), lane.counters());
     let cpu_before = cpu_s()?;
+    if let Lane::Rdma(lane) = lane {
+        lane.prepare(slice.kind)?;
+    }
     control.tell(&Message::Ready)?;
     tally.latency_ns = lane.serve(slice, control)?;
     tally.cpu_s = cpu_s()? - cpu_before;

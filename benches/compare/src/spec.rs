@@ -23,9 +23,14 @@ pub(crate) enum Command {
 pub(crate) enum Message {
     /// Active: prepare a lane. The passive end answers with where to connect to.
     Open(Spec),
-    Listening { port: u16 },
+    Listening {
+        port: u16,
+    },
     /// Both ways, once all connections of the lane are there: the memory that the other end may use.
-    Memory { stag: u32, to: u64 },
+    Memory {
+        stag: u32,
+        to: u64,
+    },
     /// Active: a slice comes. The passive end answers once it is ready, and again when it has seen the end of it.
     Slice(Slice),
     Ready,

@@ -28,12 +28,12 @@ impl Turns {
     /// Nothing did, and this end spins.
     pub(crate) fn spin(&mut self) -> Outcome<()> {
         self.fruitless = self.fruitless.wrapping_add(1);
-        if self.fruitless % YIELD_EVERY != 0 {
+        if !self.fruitless.is_multiple_of(YIELD_EVERY) {
             std::hint::spin_loop();
             return Ok(());
         }
         std::thread::yield_now();
-        if self.fruitless % LOOK_EVERY == 0 { self.look() } else { Ok(()) }
+        if self.fruitless.is_multiple_of(LOOK_EVERY) { self.look() } else { Ok(()) }
     }
 
     /// Nothing did, and this end has slept or will.

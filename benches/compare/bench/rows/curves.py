@@ -1,6 +1,6 @@
 """What the charts show beside other stacks: TCP and rddp over message size."""
 
-from ..plan import SIZES, medians, size_name
+from ..plan import medians, size_name
 from ..result import Item
 from .bandwidth import DEPTH
 from .kind import RowKind
@@ -12,7 +12,7 @@ CRC = {"rddp Write": True, "rddp Write, CRC off": False}
 
 def measure(plan, row):
     lines = {}
-    for size in SIZES:
+    for size in plan.sizes:
         measure_bandwidth(plan, row, size, lines)
         measure_latency(plan, row, size, lines)
     row.series = [{"chart": chart, "line": line, "points": points} for (chart, line), points in lines.items()]

@@ -1,7 +1,7 @@
 """Against libfabric's tcp provider, at every size."""
 
 from ..peers import FiMsg, fi_pingpong
-from ..plan import SIZES, medians, rate_name, ratios, size_name
+from ..plan import medians, rate_name, ratios, size_name
 from ..result import Item
 from ..setup import build_fi_msg
 from .kind import RowKind
@@ -20,7 +20,7 @@ def measure(plan, row):
     lines = {name: [] for name in (("bandwidth", "libfabric tcp"), ("latency", "libfabric tcp"))}
     build_fi_msg(plan.root, plan.target)
     with FiMsg(plan) as theirs:
-        for size in SIZES:
+        for size in plan.sizes:
             with plan.instrument() as ends:
                 ours = sends(ends, size)
                 rates = plan.compare(lambda: theirs.bandwidth(size, plan.ms), lambda: ours.bandwidth(plan.ms))
@@ -35,11 +35,12 @@ def measure(plan, row):
 
 
 def measure_pingpong(plan, row):
-    for size in SIZES:
+    for size in plan.sizes:
         count = max(20, int(plan.latency_ms / 1e3 / (12e-6 + size / 1e9)))
         with plan.instrument() as ends:
             ours = sends(ends, size)
-            pairs = plan.compare(lambda: fi_pingpong(size, count), lambda: ours.latency(plan.latency_ms, "mean"))
+            pairs = plan.compare(lambda: fi_pingpong(plan, size, count), lambda: ours.latency(plan.latency_ms, "mean"),
+                                 plan.slow_rounds)
         row.items.append(of_times(f"fi_pingpong, {size_name(size)}", pairs, 1.0, ("fi_pingpong", "rddp"),
                                   group="fi_pingpong", unit="x libfabric"))
 

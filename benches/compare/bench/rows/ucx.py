@@ -1,7 +1,7 @@
 """Against UCX's tcp transport, at every size."""
 
 from ..peers import ucx_bandwidth, ucx_latency
-from ..plan import SIZES, medians, size_name
+from ..plan import medians, size_name
 from .kind import RowKind
 from .latency import of_times
 from .libfabric import bandwidth_item
@@ -22,7 +22,7 @@ def count_of(size, ms):
 def measure(plan, row):
     lines = {"bandwidth": [], "latency": []}
     for crc in (False, True):
-        for size in SIZES:
+        for size in plan.sizes:
             measure_size(plan, row, size, crc, lines)
     row.series = [{"chart": chart, "line": "UCX tcp", "points": points} for chart, points in lines.items()]
 
@@ -30,11 +30,12 @@ def measure(plan, row):
 def measure_size(plan, row, size, crc, lines):
     with_crc = "our CRC on" if crc else "CRC off"
     count, pings = count_of(size, plan.ms), count_of(size, plan.latency_ms)
+    rounds = plan.slow_rounds
     with plan.instrument() as ends:
         send, write = (lane(ends, op, size, crc) for op in ("send", "write"))
-        tag = plan.compare(lambda: ucx_bandwidth("tag_bw", size, count), lambda: send.bandwidth(plan.ms))
-        put = plan.compare(lambda: ucx_bandwidth("ucp_put_bw", size, count), lambda: write.bandwidth(plan.ms))
-        times = plan.compare(lambda: ucx_latency(size, pings), lambda: send.latency(plan.latency_ms))
+        tag = plan.compare(lambda: ucx_bandwidth(plan, "tag_bw", size, count), lambda: send.bandwidth(plan.ms), rounds)
+        put = plan.compare(lambda: ucx_bandwidth(plan, "ucp_put_bw", size, count), lambda: write.bandwidth(plan.ms), rounds)
+        times = plan.compare(lambda: ucx_latency(plan, size, pings), lambda: send.latency(plan.latency_ms), rounds)
     for name, pairs in (("tag_bw", tag), ("ucp_put_bw", put)):
         what, group = f"{name}, {size_name(size)}, {with_crc}", f"{name}, {with_crc}"
         row.items.append(bandwidth_item("UCX", what, pairs, group))

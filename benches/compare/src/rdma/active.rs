@@ -72,10 +72,9 @@ impl Active {
         let side = &self.side;
         Ok(match side.spec.op {
             Op::Send => Operation::Send { gather: side.message(at), invalidate: None },
-            Op::Write => Operation::Write {
-                gather: side.message(at),
-                remote: remote(&self.theirs, side.target(at))?,
-            },
+            Op::Write => {
+                Operation::Write { gather: side.message(at), remote: remote(&self.theirs, side.target(at))? }
+            }
             Op::Read => Operation::Read {
                 sink: side.region.sge(side.target(at)..side.target(at) + side.spec.size),
                 remote: remote(&self.theirs, side.source(at))?,

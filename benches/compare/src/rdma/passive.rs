@@ -11,6 +11,9 @@ use crate::spec::{Kind, Latency, Message, Spec};
 /// Requests that it has on its way on a connection: answers and credits.
 const SENDS: usize = 32;
 
+/// In place of a time, before there is one.
+const NO_TIME: [u8; 8] = [0; 8];
+
 pub(crate) struct Passive {
     side: Side,
     listener: Listener,
@@ -62,6 +65,19 @@ impl Passive {
 
     pub(crate) fn counters(&self) -> Counters {
         self.side.counters()
+    }
+
+    /// Before the active end begins a slice.
+    pub(crate) fn prepare(&self, kind: Kind) -> Outcome<()> {
+        if kind == Kind::Notice {
+            self.side.region.write(self.stamp(), &NO_TIME)?;
+        }
+        Ok(())
+    }
+
+    /// Where a message says when it was posted.
+    fn stamp(&self) -> usize {
+        2 * self.side.spec.size - NO_TIME.len()
     }
 
     /// Does its part until the active end has ended the slice on every connection.
@@ -120,16 +136,15 @@ impl Passive {
     /// Looks at memory and makes no other call of rddp's. Gives way at every look, as the background thread may have no
     /// other processor.
     fn notice(&mut self, control: &mut Control) -> Outcome<Option<Latency>> {
-        let stamp = 2 * self.side.spec.size - 8;
-        let (mut times, mut octets) = (Vec::new(), [0; 8]);
-        self.side.region.read_into(stamp, &mut octets)?;
-        let mut seen = octets;
+        let (mut times, mut seen, mut octets) = (Vec::new(), NO_TIME, NO_TIME);
         loop {
-            self.side.region.read_into(stamp, &mut octets)?;
+            self.side.region.read_into(self.stamp(), &mut octets)?;
             if octets == seen {
                 std::thread::yield_now();
+                self.side.turns.look()?;
                 continue;
             }
+            self.side.turns.reset();
             let (now, sent) = (now_ns()?, u64::from_be_bytes(octets));
             if sent == u64::MAX {
                 return Ok(Latency::of(times));

@@ -1,0 +1,115 @@
+"""docs/performance.md and its charts, from a result."""
+
+import json
+import tomllib
+from pathlib import Path
+
+from . import report
+from .plan import size_name
+from .svg import Chart
+
+NOTES = Path(__file__).resolve().parents[1] / "notes.toml"
+
+
+def write(result, rows, root):
+    folder = root / "docs/performance"
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = charts(rows)
+    for name, chart in drawn.items():
+        (folder / f"{name}.svg").write_text(chart.draw())
+    (folder / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    (root / "docs/performance.md").write_text(page(result, rows, drawn))
+
+
+def charts(rows):
+    """name -> chart, for those that something was measured of."""
+    lines = {"bandwidth": {}, "latency": {}}
+    # TCP and rddp come first in the legend.
+    for row in sorted(rows, key=lambda row: row.name != "curves"):
+        for series in row.series:
+            lines[series["chart"]][series["line"]] = series["points"]
+    drawn = {}
+    if lines["bandwidth"]:
+        drawn["bandwidth"] = Chart("Bandwidth over message size", "one connection, loopback; TCP: one write a message; rddp: up to 16 requests posted at once; others: as their own programs do",
+                                   "bandwidth", lines["bandwidth"], short_size, rate_tick)
+    if lines["latency"]:
+        drawn["latency"] = Chart("Latency over message size", "half of there and back, both ends polling, loopback", "one way",
+                                 lines["latency"], short_size, time_tick)
+    relative = against_tcp(lines["bandwidth"])
+    if relative:
+        drawn["relative"] = Chart("Bandwidth against TCP", "bandwidth of each, divided by that of TCP at the same size",
+                                  "times TCP", relative, short_size, lambda value: f"{value:g} x")
+    return drawn
+
+
+def against_tcp(lines):
+    tcp = dict(map(tuple, lines.get("TCP", [])))
+    return {name: [(size, value / tcp[size]) for size, value in points if size in tcp] for name, points in lines.items() if tcp}
+
+
+def short_size(size):
+    return size_name(size).replace(" octets", " B")
+
+
+def rate_tick(value):
+    return f"{value / 1e9:g} GB/s" if value >= 1e9 else f"{value / 1e6:g} MB/s"
+
+
+def time_tick(value):
+    return f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"
+
+
+def page(result, rows, drawn):
+    parts = [HEAD, machine(result), "## Reached and not\n", report.markdown(rows), unreached(rows)]
+    if drawn:
+        parts.append("## Over message size\n")
+        parts.extend(f"![{chart.title}](performance/{name}.svg)\n" for name, chart in drawn.items())
+    parts += [METHOD.format(**result), *map(method, rows)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def machine(result):
+    of = result["machine"]
+    pinned = " Each end was kept on a processor of its own." if result["pin"] else ""
+    short = " This was a quick run, with slices too short to rely on." if result["quick"] else ""
+    return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes: {of['processor']}, "
+            f"{of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, Linux {of['kernel']}, "
+            f"{of['rust']}.{pinned}{short}\n")
+
+
+def unreached(rows):
+    """Every row that misses something, and why as far as that is known."""
+    notes = tomllib.loads(NOTES.read_text())
+    parts = ["## What was not reached, and why\n"]
+    for row in rows:
+        missed = sum(count - reached for _, count, reached in row.lines())
+        if missed == 0 and not row.problem:
+            continue
+        parts.append(f"### {row.name}: {row.title}\n")
+        if missed:
+            parts.append(f"{missed} of {len(row.items)} figures miss their reach.\n")
+        if row.problem:
+            parts.append(f"Not measured: {row.problem}\n")
+        parts.append(notes.get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
+    return "\n".join(parts) if len(parts) > 1 else parts[0] + "\nNothing.\n"
+
+
+def method(row):
+    return f"**{row.name}**: {row.title}. {row.method}\n"
+
+
+HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->
+# Performance
+
+rddp against the plain TCP socket underneath it, and against the other stacks in user space that do RDMA over TCP: libfabric's
+`tcp` provider and UCX's `tcp` transport. `benches/compare/run` measures all of it and writes this page.
+"""
+
+METHOD = """## Method
+
+Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in one run, in
+the same pair of processes where both sides are ours; which comes first alternates. The table has the median of {rounds} ratios
+(7 where a peer's program starts anew for each slice), with the least and the most. Both ends are on this machine, on loopback unless said otherwise, and are not tied to processors
+unless said otherwise. A slice ends when the receiving end has said that it has everything. Messages leave from, and arrive in,
+the same memory again and again, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+"""
