@@ -39,6 +39,7 @@
 #![deny(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
+mod budget;
 mod channel;
 mod completion;
 mod config;

@@ -142,6 +142,7 @@ impl QpInner {
 
     fn drop_link(&self, link: &Link) {
         self.device.partial.release(link.partial.len());
+        self.device.promised.release(link.kept);
         self.device.driver.unwatch(link.fd());
         self.send_cq.ready.remove(link.fd());
         self.recv_cq.ready.remove(link.fd());

@@ -1,5 +1,6 @@
 //! A QP's connection: the TCP socket and the three protocols' state on it.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use rddp_rdmap::{
 };
 use socket2::{SockRef, Socket};
 
+use super::arena::Arena;
 use crate::config::ConnectOptions;
 
 /// How long closing or terminating may take before TCP is reset.
@@ -28,41 +30,56 @@ const NUDGES: u32 = 5;
 pub(super) const RTR_ID: u64 = u64::MAX;
 
 /// Octets that TCP has been promised: whole FPDUs, or the rest of one it has begun.
+///
+/// The memory is the thread's while nothing waits: an idle connection has none.
 #[derive(Debug, Default)]
 pub(super) struct OutBuffer {
-    octets: Vec<u8>,
+    octets: Arena,
     taken: usize,
 }
 
-impl OutBuffer {
-    /// Memory kept for the next use; more is given back.
-    const KEPT: usize = 4096;
+thread_local! {
+    /// What the last buffer that ran empty in this thread leaves to the next that needs one.
+    static SPARE: Cell<Arena> = const { Cell::new(Arena::new()) };
+}
 
+impl OutBuffer {
     pub(super) fn rest(&self) -> &[u8] {
-        &self.octets[self.taken..]
+        self.octets.get(self.taken..self.octets.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rest().is_empty()
+        self.taken == self.octets.len()
     }
 
-    /// Where whole FPDUs are appended.
-    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
-        &mut self.octets
+    /// Appends one FPDU: see [`Framer::emit_into`].
+    pub(super) fn emit(
+        &mut self,
+        framer: &mut Framer,
+        header: &[u8],
+        payload_len: usize,
+        fill: impl FnMut(usize, &mut [u8]),
+    ) {
+        let room = self.room(framer.fpdu_len(header.len() + payload_len));
+        framer.emit_into(header, payload_len, fill, room);
+    }
+
+    /// Room for octets that are promised now.
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.octets.capacity() == 0 {
+            self.octets = SPARE.take();
+        }
+        self.octets.room(len)
     }
 
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count;
-        if self.taken == self.octets.len() {
+        if self.is_empty() {
             self.taken = 0;
             self.octets.clear();
-        }
-    }
-
-    /// An idle connection keeps no large buffer.
-    pub(super) fn trim(&mut self) {
-        if self.octets.is_empty() && self.octets.capacity() > Self::KEPT {
-            self.octets = Vec::new();
+            if self.octets.capacity() > 0 {
+                SPARE.set(std::mem::take(&mut self.octets));
+            }
         }
     }
 }
@@ -128,6 +145,8 @@ pub(super) struct Link {
     pub(super) may_send: bool,
     pub(super) place_before_crc: bool,
     pub(super) out: OutBuffer,
+    /// Octets of `out` that the device's budget counts.
+    pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
     /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
@@ -165,6 +184,7 @@ impl Link {
             may_send: active,
             place_before_crc: options.place_before_crc,
             out: OutBuffer::default(),
+            kept: 0,
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
@@ -210,7 +230,7 @@ impl Link {
     /// Queues one FPDU of octets of our own.
     pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
         let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
-        self.framer.emit(header.octets().as_ref(), payload.len(), fill, self.out.tail());
+        self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
     }
 
     /// Queues the nudge that is due, and notes the next.

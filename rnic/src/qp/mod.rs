@@ -6,9 +6,10 @@
 //! | `sq`, `rq` | the two queues |
 //! | `link` | the connection: socket and protocol state |
 //! | `core` | all of it behind one lock, and how the state changes |
-//! | `train`, `tx` | sending |
+//! | `arena`, `train`, `tx` | sending |
 //! | `rx`, `direct` | receiving |
 
+mod arena;
 mod core;
 mod direct;
 mod link;

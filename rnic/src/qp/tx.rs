@@ -24,8 +24,11 @@ use crate::event::AsyncEventKind;
 use crate::mem::{Access, Grant};
 use crate::wr::{Gather, Operation, Remote};
 
-/// Octets of Responses that are prepared ahead of TCP.
-const RESPONSES_AHEAD: usize = 128 * 1024;
+/// Octets of Responses that are prepared ahead of TCP: as many as a train has.
+const RESPONSES_AHEAD: usize = 1024 * 1024;
+
+/// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
+const FEW_RESPONSES: usize = 64 * 1024;
 
 /// Below this EMSS a train ends its last segment, so that the next one starts with an FPDU header.
 const ALIGNED_EMSS: usize = 16 * 1024;
@@ -98,7 +101,6 @@ impl QpInner {
         let total = promised + train.len();
         if total == 0 {
             link.blocked = false;
-            link.out.trim();
             self.finish_sending(core);
             return false;
         }
@@ -120,6 +122,9 @@ impl QpInner {
         }
         let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
         core.counters.fpdus_sent += fpdus as u64;
+        let left = link.out.rest().len();
+        self.device.promised.release(std::mem::replace(&mut link.kept, left));
+        self.device.promised.charge(left);
         link.blocked = taken < total;
         if link.blocked {
             return false;
@@ -151,7 +156,8 @@ impl QpInner {
             return Ok(());
         }
         let mulpdu = link.mulpdu(link.emss());
-        while link.out.rest().len() < RESPONSES_AHEAD {
+        let ahead = if self.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
+        while link.out.rest().len() < ahead {
             let done = match link.stream.next_response() {
                 None => return Ok(()),
                 Some(Response::Read(_)) => self.read_response(link, mulpdu)?,
@@ -186,7 +192,7 @@ impl QpInner {
                 source.copy_to(offset, out);
             }
         };
-        link.framer.emit(segment.header.octets().as_ref(), segment.len, fill, link.out.tail());
+        link.out.emit(&mut link.framer, segment.header.octets().as_ref(), segment.len, fill);
         Ok(segment.last)
     }
 
@@ -470,7 +476,7 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
     if let Some((cursor, framer, rest)) = outcome.started {
         sq.cursor = cursor;
         link.framer = framer;
-        link.out.tail().extend_from_slice(&rest);
+        link.out.room(rest.len()).copy_from_slice(&rest);
     }
     outcome.fpdus
 }
