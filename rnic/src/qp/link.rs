@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rddp_ddp::{Header, Qn, Stag};
@@ -9,7 +10,7 @@ use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Rtr};
 use rddp_rdmap::{
     Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, tagged_header, untagged_header,
 };
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 
 use super::arena::Arena;
 use crate::config::ConnectOptions;
@@ -135,7 +136,10 @@ pub(super) struct Ending {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) socket: Socket,
+    /// Shared with threads that are asleep on it.
+    pub(super) socket: Arc<Socket>,
+    /// It is in the background thread's set.
+    pub(super) watched: bool,
     pub(super) negotiated: Negotiated,
     pub(super) stream: Stream,
     pub(super) msns: SendCounters,
@@ -194,7 +198,8 @@ impl Link {
             ending: Ending::default(),
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
-            socket,
+            socket: Arc::new(socket),
+            watched: false,
             negotiated,
         };
         if active && let Some(rtr) = link.negotiated.rtr {
@@ -209,7 +214,7 @@ impl Link {
 
     /// The effective MSS now. It may change during a connection, so it is asked anew for each train.
     pub(super) fn emss(&self) -> usize {
-        SockRef::from(&self.socket).tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
+        self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
     }
 
     /// The largest ULPDU at this EMSS.
@@ -261,6 +266,6 @@ impl Link {
 
     /// Makes TCP reset the connection when the socket is closed.
     pub(super) fn reset_on_close(&self) {
-        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+        let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
 }
