@@ -46,6 +46,12 @@ impl Core {
         self.state = QpState::ReadyToSend;
     }
 
+    /// Whether there is anything to send, or to try again.
+    pub(super) fn has_output(&self) -> bool {
+        self.sq.has_unsent()
+            || self.link.as_ref().is_some_and(|link| !link.out.is_empty() || link.stream.inbound() > 0)
+    }
+
     /// To Idle: nothing of the last connection is left but what was posted meanwhile.
     pub(super) fn reset(&mut self) {
         self.state = QpState::Idle;

@@ -323,7 +323,7 @@ impl QpInner {
             false => Pulled::Dry,
         };
         self.check_queues(core);
-        if may_write || pulled == Pulled::More || core.state != QpState::ReadyToSend {
+        if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
             self.pump(core);
         }
         pulled

@@ -11,6 +11,7 @@ use std::time::Instant;
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
 use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, parse_header};
+use smallvec::SmallVec;
 
 use super::QpInner;
 use super::core::Core;
@@ -52,6 +53,9 @@ pub(super) enum Pulled {
     /// Not now: see [`QpInner::must_rest`].
     Resting,
 }
+
+/// The memory of one segment: mostly a single piece.
+pub(super) type Grants = SmallVec<[Grant; 1]>;
 
 /// What is wrong with a segment, and the segment for the Terminate.
 pub(super) type Faulty = (Fault, Option<Offending>);
@@ -267,16 +271,7 @@ impl QpInner {
         if payload.is_empty() || matches!(place, Place::Nothing | Place::Control | Place::Dropped) {
             return Ok(());
         }
-        if let Place::Write { stag, to } = place {
-            // The common case, without a list.
-            let grant =
-                self.check_remote(stag, to, payload.len() as u64, Access::REMOTE_WRITE).map_err(|error| {
-                    (Fault::write_access(error), Some(Offending::new(*header, payload.len())))
-                })?;
-            grant.place(0, payload);
-            return Ok(());
-        }
-        let mut grants = Vec::new();
+        let mut grants = Grants::new();
         if let Err(unplaceable) = self.targets(core, place, 0, payload.len(), &mut grants) {
             return Err(self.refuse(core, unplaceable, header, payload.len()));
         }
@@ -296,7 +291,7 @@ impl QpInner {
         place: Place,
         skip: usize,
         len: usize,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<(), Unplaceable> {
         match place {
             Place::Write { stag, to } => {
@@ -380,7 +375,7 @@ impl QpInner {
         mut skip: u64,
         len: usize,
         scatter: Option<PdId>,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<(), AccessError> {
         let mut left = len as u64;
         for sge in list {

@@ -12,6 +12,7 @@ use rddp_ddp::Header;
 use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
 
 use super::arena::Arena;
+use super::rx::Grants;
 use super::sq::Cursor;
 use crate::mem::{Grant, Piece, SendFlags, send_vectored};
 
@@ -27,7 +28,7 @@ const MAX_PIECES: usize = 1000;
 
 /// Octets of registered memory, or of an inline request.
 pub(super) enum Source<'a> {
-    Granted(&'a mut Vec<Grant>),
+    Granted(&'a mut Grants),
     Inline(&'a [u8]),
 }
 
@@ -134,7 +135,7 @@ impl Train {
         &mut self,
         framer: &mut Framer,
         header: &Header,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
         payload_len: usize,
     ) {
         let ulpdu_len = header.len() + payload_len;

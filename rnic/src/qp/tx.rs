@@ -16,12 +16,13 @@ use rddp_rdmap::{
 use super::QpInner;
 use super::core::Core;
 use super::link::Link;
+use super::rx::Grants;
 use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
-use crate::mem::{Access, Grant};
+use crate::mem::Access;
 use crate::wr::{Gather, Operation, Remote};
 
 /// Octets of Responses that are prepared ahead of TCP: as many as a train has.
@@ -37,7 +38,7 @@ const ALIGNED_EMSS: usize = 16 * 1024;
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
 thread_local! {
-    static TRAIN: RefCell<(Train, Vec<Grant>)> = RefCell::default();
+    static TRAIN: RefCell<(Train, Grants)> = RefCell::default();
 }
 
 /// Why a train stopped growing.
@@ -66,7 +67,7 @@ impl QpInner {
     }
 
     /// One write; whether another may follow.
-    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Vec<Grant>) -> bool {
+    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> bool {
         train.clear();
         let mut end_of_record = false;
         if core.state == QpState::ReadyToSend
@@ -91,7 +92,7 @@ impl QpInner {
         // deregisters.
         train.clear();
         grants.clear();
-        sent
+        sent && core.has_output()
     }
 
     /// Hands `out` and the train to TCP; true if it took all and there was something.
@@ -220,7 +221,7 @@ impl QpInner {
         &self,
         core: &mut Core,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
         end_of_record: &mut bool,
     ) -> Stop {
         let Some(link) = &mut core.link else { return Stop::Wait };
@@ -286,7 +287,7 @@ impl QpInner {
         at: Cursor,
         mulpdu: usize,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<Option<Cursor>, Status> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
         match &wqe.wr.operation {
@@ -332,7 +333,7 @@ impl QpInner {
         segment: rddp_ddp::Cut,
         at: Cursor,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<Cursor, Status> {
         let after = if segment.last {
             Cursor { seq: at.seq + 1, offset: 0 }
