@@ -33,8 +33,8 @@ const BULK_ROOM: usize = 2048;
 /// A ULPDU from which on its payload is better received straight into its place.
 const BULK_ULPDU: usize = 16 * 1024;
 
-/// Reads of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
-const READS_PER_TURN: usize = 16;
+/// Octets of one turn, at most one read more: other connections get theirs in between (RFC 5042 §6.4.4).
+const TURN: u64 = 1024 * 1024;
 
 /// Octets that are thrown away behind a Terminate before TCP is reset.
 const MAX_DISCARDED: usize = 64 << 20;
@@ -79,19 +79,17 @@ impl QpInner {
                 stage.resize(STAGING, 0);
             }
             let mut have = self.unstash(core, stage);
-            let mut pulled = Pulled::More;
-            for _ in 0..READS_PER_TURN {
+            let end = core.counters.octets_received + TURN;
+            loop {
                 match self.read(core, stage, &mut have) {
-                    Some(Pulled::More) => {}
-                    Some(end) => {
-                        pulled = end;
-                        break;
+                    Some(Pulled::More) if core.counters.octets_received < end => {}
+                    Some(pulled) => {
+                        self.stash(core, &stage[..have]);
+                        return pulled;
                     }
                     None => return Pulled::Dry,
                 }
             }
-            self.stash(core, &stage[..have]);
-            pulled
         })
     }
 
@@ -114,6 +112,7 @@ impl QpInner {
             }
             Ok(counts) => counts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(Pulled::Dry),
+            // The memory of a direct placement went away: the connection ends.
             Err(error) if error.kind() == ErrorKind::Interrupted => return Some(Pulled::More),
             Err(error) => {
                 tracing::debug!(qp = self.num.0, %error, "TCP no longer receives");
