@@ -121,6 +121,7 @@ impl QpInner {
         link.deframer
             .accept_external(direct.ulpdu_len, crc32c_append(direct.crc, pad), octets)
             .map_err(|error| (Fault::mpa(error.code().code()), None))?;
+        link.note_size(true);
         core.counters.fpdus_received += 1;
         self.commit(core, &direct.header, payload_len, &[])
     }

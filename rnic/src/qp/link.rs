@@ -27,6 +27,9 @@ const FIRST_NUDGE: Duration = Duration::from_millis(100);
 /// How many there are.
 const NUDGES: u32 = 5;
 
+/// Short FPDUs in a row that end a stream of large ones.
+const BULK_GAP: u8 = 4;
+
 /// The id of the Read that a Read RTR is; no work request has it.
 pub(super) const RTR_ID: u64 = u64::MAX;
 
@@ -156,8 +159,8 @@ pub(super) struct Link {
     /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
-    /// Large payloads arrive that may be placed directly: little is staged, so that they are.
-    pub(super) bulk: bool,
+    /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they are.
+    bulk: u8,
     /// TCP did not take all of the last write.
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
@@ -192,7 +195,7 @@ impl Link {
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
-            bulk: false,
+            bulk: 0,
             blocked: false,
             wants_room: false,
             ending: Ending::default(),
@@ -230,6 +233,17 @@ impl Link {
             Place::Receive { .. } | Place::Sink { .. } => true,
             Place::Nothing | Place::Control | Place::Dropped => false,
         }
+    }
+
+    /// Notes whether an FPDU has come that is better placed directly. A short one now and then, as at the end of a message,
+    /// changes nothing.
+    pub(super) fn note_size(&mut self, large: bool) {
+        self.bulk = if large { BULK_GAP } else { self.bulk.saturating_sub(1) };
+    }
+
+    /// Whether more such FPDUs are likely to come.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.bulk > 0
     }
 
     /// Queues one FPDU of octets of our own.

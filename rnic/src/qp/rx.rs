@@ -31,7 +31,7 @@ const STAGING: usize = 256 * 1024;
 const BULK_ROOM: usize = 2048;
 
 /// A ULPDU from which on its payload is better received straight into its place.
-const BULK_ULPDU: usize = 16 * 1024;
+const BULK_ULPDU: usize = 32 * 1024;
 
 /// Octets of one turn, at most one read more: other connections get theirs in between (RFC 5042 §6.4.4).
 const TURN: u64 = 1024 * 1024;
@@ -97,7 +97,7 @@ impl QpInner {
     fn read(&self, core: &mut Core, stage: &mut [u8], have: &mut usize) -> Option<Pulled> {
         let link = core.link.as_ref()?;
         core.counters.receive_calls += 1;
-        let room = if link.bulk { BULK_ROOM } else { stage.len() - *have };
+        let room = if link.is_bulk() { BULK_ROOM } else { stage.len() - *have };
         let free = &mut stage[*have..*have + room];
         let received = if link.direct.is_some() {
             self.receive_direct(core, free)
@@ -221,7 +221,7 @@ impl QpInner {
         let payload = &ulpdu[header.len()..];
         let place = self.accept(core, &header, payload.len())?;
         if let Some(link) = &mut core.link {
-            link.bulk = ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place);
+            link.note_size(ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place));
         }
         self.place(core, &header, place, payload)?;
         self.commit(core, &header, payload.len(), if place == Place::Control { payload } else { &[] })
