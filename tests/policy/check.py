@@ -21,7 +21,7 @@ PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap"}
 IMPURE = re.compile(
     r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
 # What a pure crate may depend on, outside the workspace.
-PURE_NEEDS = {"crc32c", "thiserror"}
+PURE_NEEDS = {"crc-fast", "thiserror"}
 LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp"]
 
 root = pathlib.Path(__file__).resolve().parents[2]

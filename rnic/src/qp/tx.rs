@@ -16,16 +16,20 @@ use rddp_rdmap::{
 use super::QpInner;
 use super::core::Core;
 use super::link::Link;
+use super::rx::Grants;
 use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
-use crate::mem::{Access, Grant};
+use crate::mem::Access;
 use crate::wr::{Gather, Operation, Remote};
 
-/// Octets of Responses that are prepared ahead of TCP.
-const RESPONSES_AHEAD: usize = 128 * 1024;
+/// Octets of Responses that are prepared ahead of TCP: as many as a train has.
+const RESPONSES_AHEAD: usize = 1024 * 1024;
+
+/// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
+const FEW_RESPONSES: usize = 64 * 1024;
 
 /// Below this EMSS a train ends its last segment, so that the next one starts with an FPDU header.
 const ALIGNED_EMSS: usize = 16 * 1024;
@@ -34,7 +38,7 @@ const ALIGNED_EMSS: usize = 16 * 1024;
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
 thread_local! {
-    static TRAIN: RefCell<(Train, Vec<Grant>)> = RefCell::default();
+    static TRAIN: RefCell<(Train, Grants)> = RefCell::default();
 }
 
 /// Why a train stopped growing.
@@ -63,7 +67,7 @@ impl QpInner {
     }
 
     /// One write; whether another may follow.
-    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Vec<Grant>) -> bool {
+    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> bool {
         train.clear();
         let mut end_of_record = false;
         if core.state == QpState::ReadyToSend
@@ -88,7 +92,7 @@ impl QpInner {
         // deregisters.
         train.clear();
         grants.clear();
-        sent
+        sent && core.has_output()
     }
 
     /// Hands `out` and the train to TCP; true if it took all and there was something.
@@ -98,7 +102,6 @@ impl QpInner {
         let total = promised + train.len();
         if total == 0 {
             link.blocked = false;
-            link.out.trim();
             self.finish_sending(core);
             return false;
         }
@@ -120,6 +123,9 @@ impl QpInner {
         }
         let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
         core.counters.fpdus_sent += fpdus as u64;
+        let left = link.out.rest().len();
+        self.device.promised.release(std::mem::replace(&mut link.kept, left));
+        self.device.promised.charge(left);
         link.blocked = taken < total;
         if link.blocked {
             return false;
@@ -151,7 +157,8 @@ impl QpInner {
             return Ok(());
         }
         let mulpdu = link.mulpdu(link.emss());
-        while link.out.rest().len() < RESPONSES_AHEAD {
+        let ahead = if self.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
+        while link.out.rest().len() < ahead {
             let done = match link.stream.next_response() {
                 None => return Ok(()),
                 Some(Response::Read(_)) => self.read_response(link, mulpdu)?,
@@ -186,7 +193,7 @@ impl QpInner {
                 source.copy_to(offset, out);
             }
         };
-        link.framer.emit(segment.header.octets().as_ref(), segment.len, fill, link.out.tail());
+        link.out.emit(&mut link.framer, segment.header.octets().as_ref(), segment.len, fill);
         Ok(segment.last)
     }
 
@@ -214,7 +221,7 @@ impl QpInner {
         &self,
         core: &mut Core,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
         end_of_record: &mut bool,
     ) -> Stop {
         let Some(link) = &mut core.link else { return Stop::Wait };
@@ -280,7 +287,7 @@ impl QpInner {
         at: Cursor,
         mulpdu: usize,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<Option<Cursor>, Status> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
         match &wqe.wr.operation {
@@ -326,7 +333,7 @@ impl QpInner {
         segment: rddp_ddp::Cut,
         at: Cursor,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<Cursor, Status> {
         let after = if segment.last {
             Cursor { seq: at.seq + 1, offset: 0 }
@@ -470,7 +477,7 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
     if let Some((cursor, framer, rest)) = outcome.started {
         sq.cursor = cursor;
         link.framer = framer;
-        link.out.tail().extend_from_slice(&rest);
+        link.out.room(rest.len()).copy_from_slice(&rest);
     }
     outcome.fpdus
 }
