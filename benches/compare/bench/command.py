@@ -69,8 +69,8 @@ def measure(options):
         if not options.only or kind.name in options.only:
             rows.append(measure_row(plan, kind))
             print(report.terminal(rows[-1]), flush=True)
-    return {"machine": described, "quick": options.quick, "pin": options.pin, "rounds": rounds, "ms": ms, "latency_ms": latency_ms,
-            "seconds": time.monotonic() - begun, "rows": [row.as_dict() for row in rows]}
+    return {"machine": described, "quick": options.quick, "pin": options.pin, "rounds": rounds, "ms": ms,
+            "latency_ms": latency_ms, "seconds": time.monotonic() - begun, "rows": [row.as_dict() for row in rows]}
 
 
 def measure_row(plan, kind):

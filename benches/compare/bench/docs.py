@@ -30,21 +30,24 @@ def charts(rows):
             lines[series["chart"]][series["line"]] = series["points"]
     drawn = {}
     if lines["bandwidth"]:
-        drawn["bandwidth"] = Chart("Bandwidth over message size", "one connection, loopback; TCP: one write a message; rddp: up to 16 requests posted at once; others: as their own programs do",
-                                   "bandwidth", lines["bandwidth"], short_size, rate_tick)
+        how = ("one connection, loopback; TCP: one write a message; rddp: up to 16 requests posted at once; "
+               "others: one at a time")
+        drawn["bandwidth"] = Chart("Bandwidth over message size", how, "bandwidth", lines["bandwidth"], short_size, rate_tick)
     if lines["latency"]:
-        drawn["latency"] = Chart("Latency over message size", "half of there and back, both ends polling, loopback", "one way",
-                                 lines["latency"], short_size, time_tick)
+        how = "half of there and back, both ends polling, loopback"
+        drawn["latency"] = Chart("Latency over message size", how, "one way", lines["latency"], short_size, time_tick)
     relative = against_tcp(lines["bandwidth"])
     if relative:
-        drawn["relative"] = Chart("Bandwidth against TCP", "bandwidth of each, divided by that of TCP at the same size",
-                                  "times TCP", relative, short_size, lambda value: f"{value:g} x")
+        how = "bandwidth of each, divided by that of TCP at the same size"
+        drawn["relative"] = Chart("Bandwidth against TCP", how, "times TCP", relative, short_size, "{:g} x".format)
     return drawn
 
 
 def against_tcp(lines):
     tcp = dict(map(tuple, lines.get("TCP", [])))
-    return {name: [(size, value / tcp[size]) for size, value in points if size in tcp] for name, points in lines.items() if tcp}
+    if not tcp:
+        return {}
+    return {name: [(size, value / tcp[size]) for size, value in points if size in tcp] for name, points in lines.items()}
 
 
 def short_size(size):
@@ -60,11 +63,17 @@ def time_tick(value):
 
 
 def page(result, rows, drawn):
-    parts = [HEAD, machine(result), "## Reached and not\n", report.markdown(rows), unreached(rows)]
+    parts = [HEAD, machine(result), "## Reached and not\n", report.summary(rows)]
     if drawn:
         parts.append("## Over message size\n")
         parts.extend(f"![{chart.title}](performance/{name}.svg)\n" for name, chart in drawn.items())
-    parts += [METHOD.format(**result), *map(method, rows)]
+    parts += [unreached(rows), METHOD.format(**result), "## All figures\n"]
+    told = {}
+    for row in rows:
+        # Rows that are measured alike say so.
+        same = told.setdefault(row.method, row.name)
+        how = row.method if same == row.name else f"As {same}."
+        parts += [f"### {row.name}: {row.title}\n", how + "\n", report.figures(row)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -72,30 +81,26 @@ def machine(result):
     of = result["machine"]
     pinned = " Each end was kept on a processor of its own." if result["pin"] else ""
     short = " This was a quick run, with slices too short to rely on." if result["quick"] else ""
-    return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes: {of['processor']}, "
-            f"{of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, Linux {of['kernel']}, "
-            f"{of['rust']}.{pinned}{short}\n")
+    return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes: "
+            f"{of['processor']}, {of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, "
+            f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{pinned}{short}\n")
 
 
 def unreached(rows):
     """Every row that misses something, and why as far as that is known."""
     notes = tomllib.loads(NOTES.read_text())
-    parts = ["## What was not reached, and why\n"]
+    parts = []
     for row in rows:
-        missed = sum(count - reached for _, count, reached in row.lines())
-        if missed == 0 and not row.problem:
+        missed = [item for item in row.items if item.reached is False]
+        if not missed and not row.problem:
             continue
-        parts.append(f"### {row.name}: {row.title}\n")
+        parts.append(f"**{row.name}**: {row.title}.")
         if missed:
-            parts.append(f"{missed} of {len(row.items)} figures miss their reach.\n")
+            parts.append(f"Missed: {'; '.join(f'{item.what} ({report.value_name(item)})' for item in missed)}.")
         if row.problem:
-            parts.append(f"Not measured: {row.problem}\n")
+            parts.append(f"Not measured: {row.problem}.")
         parts.append(notes.get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
-    return "\n".join(parts) if len(parts) > 1 else parts[0] + "\nNothing.\n"
-
-
-def method(row):
-    return f"**{row.name}**: {row.title}. {row.method}\n"
+    return "\n".join(["## What was not reached, and why\n", *(parts or ["Nothing.\n"])])
 
 
 HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->
@@ -107,9 +112,10 @@ rddp against the plain TCP socket underneath it, and against the other stacks in
 
 METHOD = """## Method
 
-Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in one run, in
-the same pair of processes where both sides are ours; which comes first alternates. The table has the median of {rounds} ratios
-(7 where a peer's program starts anew for each slice), with the least and the most. Both ends are on this machine, on loopback unless said otherwise, and are not tied to processors
-unless said otherwise. A slice ends when the receiving end has said that it has everything. Messages leave from, and arrive in,
-the same memory again and again, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in
+one run, in the same pair of processes where both sides are ours; which comes first alternates. The table has the
+median of {rounds} ratios (at most 7 where a peer's program starts anew for each slice), with the least and the most.
+Both ends are on this machine, on loopback and not tied to processors unless said otherwise. A slice ends when the
+receiving end has said that it has everything. Messages leave from, and arrive in, the same memory again and again, at
+all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
 """

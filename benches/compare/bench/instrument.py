@@ -4,6 +4,7 @@ import contextlib
 import json
 import select
 import subprocess
+import tempfile
 
 # How long one answer may take beyond the slice itself.
 PATIENCE = 60
@@ -18,10 +19,13 @@ class Instrument:
 
     def __init__(self, binary, address="127.0.0.1", server_in=(), client_in=()):
         self.asked = []
-        self.server = subprocess.Popen([*server_in, binary, "server", address], stdout=subprocess.PIPE, text=True)
+        # What both say when they stop.
+        self.words = tempfile.TemporaryFile(mode="w+")
+        self.server = subprocess.Popen([*server_in, binary, "server", address], stdout=subprocess.PIPE, stderr=self.words,
+                                       text=True)
         port = self._line(self.server, PATIENCE).strip()
         self.client = subprocess.Popen([*client_in, binary, "client", f"{address}:{port}"], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True, bufsize=1)
+                                       stdout=subprocess.PIPE, stderr=self.words, text=True, bufsize=1)
 
     def ask(self, command, patience=PATIENCE):
         line = json.dumps(command)
@@ -39,7 +43,9 @@ class Instrument:
         if line:
             return line
         what = "no answer" if not ready else "an end has stopped"
-        raise Fault(f"{what}; the client's commands were: {' '.join(self.asked)}")
+        self.words.seek(0)
+        said = "; ".join(self.words.read().split("\n")[:4])
+        raise Fault(f"{what}: {said} (the client's commands were: {' '.join(self.asked)})")
 
     def open(self, **spec):
         """A lane; see Spec in src/spec.rs."""
@@ -63,6 +69,7 @@ class Instrument:
                 if pipe:
                     with contextlib.suppress(OSError):
                         pipe.close()
+        self.words.close()
 
     def __enter__(self):
         return self

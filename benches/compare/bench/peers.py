@@ -26,7 +26,8 @@ class FiMsg:
 
     def __init__(self, plan):
         binary = str(plan.target / "fi_msg")
-        self.server = subprocess.Popen([*plan.server_in, binary, "server", "127.0.0.1", "tcp"], stdout=subprocess.PIPE, text=True)
+        self.server = subprocess.Popen([*plan.server_in, binary, "server", "127.0.0.1", "tcp"], stdout=subprocess.PIPE,
+                                       text=True)
         ports = self.server.stdout.readline().split()
         self.client = subprocess.Popen([*plan.client_in, binary, "client", "127.0.0.1", *ports, "tcp"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)

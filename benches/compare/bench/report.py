@@ -4,6 +4,7 @@ import os
 import textwrap
 
 MARKS = {True: "yes", False: "NO", None: "–"}
+HEADS = "| what | reach | measured (median) | least … most | both sides | reached |\n|---|---|---|---|---|---|"
 
 
 def value_name(item):
@@ -20,39 +21,56 @@ def sides_name(item):
     return ", ".join(f"{name} {value}" for name, value in item.sides.items())
 
 
-def cells(row):
-    """(what, reach, measured, spread, sides, reached) for each line of a row."""
-    for item, count, reached in row.lines():
-        what = item.what
-        if count > 1:
-            what = f"{item.group}, worst of {count}: {item.what}" if item.group not in item.what else f"worst of {count}: {item.what}"
-            what += "" if reached == count or item.reached is None else f" ({reached} of {count} reach)"
-        yield what, item.reach, value_name(item), spread_name(item), sides_name(item), item.reached
-
-
 def terminal(row):
-    """A row as lines of text."""
-    colour = {True: "\033[32m", False: "\033[31m", None: ""} if _coloured() else dict.fromkeys(MARKS, "")
+    """A row as lines of text; groups by their worst."""
     out = [f"{row.name}: {row.title}"]
-    for what, reach, measured, spread, sides, reached in cells(row):
-        mark = f"{colour[reached]}{MARKS[reached]:>3}{colour[reached] and chr(27) + '[0m'}"
-        out.append(f"  {mark}  {what}")
-        out.append(f"         {measured:>18}  {reach:<8} ({spread})  {sides}")
+    for item, count, reached in row.lines():
+        what = item.what if count == 1 else f"{reached} of {count} reach, worst: {item.what}"
+        out.append(f"  {coloured(item.reached)}  {what}")
+        spread = f"({spread_name(item)})" if len(item.values) > 1 else ""
+        out.append(f"         {value_name(item):>18}  {item.reach:<8} {spread}  {sides_name(item)}")
     if row.problem:
-        out.extend(textwrap.wrap(f"not measured: {row.problem}", 116, initial_indent="    !  ", subsequent_indent="       "))
+        problem = f"not measured: {row.problem}"
+        out.extend(textwrap.wrap(problem, 116, initial_indent="    !  ", subsequent_indent="       "))
     return "\n".join(out)
 
 
-def _coloured():
-    return os.isatty(1) and "NO_COLOR" not in os.environ
+def coloured(reached):
+    mark = f"{MARKS[reached]:>3}"
+    if reached is None or not os.isatty(1) or "NO_COLOR" in os.environ:
+        return mark
+    return f"\033[{32 if reached else 31}m{mark}\033[0m"
+
+
+def figures(row):
+    """All items of a row as a table in Markdown."""
+    lines = [HEADS]
+    for item in row.items:
+        cells = (item.what, item.reach, value_name(item), spread_name(item), sides_name(item), MARKS[item.reached])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(rows):
+    """A line for each row that has something to reach."""
+    lines = ["| row | what | figures that reach | the tightest of them |", "|---|---|---|---|"]
+    for row in rows:
+        demands = [item for item in row.items if item.reached is not None]
+        if row.problem and not demands:
+            lines.append(f"| {row.name} | {row.title} | not measured | {row.problem} |")
+        if demands:
+            reached = sum(item.reached for item in demands)
+            tightest = min(demands, key=lambda item: item.margin)
+            measured = f"{tightest.what}: {value_name(tightest)} ({tightest.reach})"
+            lines.append(f"| {row.name} | {row.title} | {mark_of(reached, len(demands))} | {measured} |")
+    return "\n".join(lines) + "\n"
+
+
+def mark_of(reached, count):
+    return f"all {count}" if reached == count else f"**{reached} of {count}**"
 
 
 def markdown(rows):
-    """One table of all rows."""
-    out = ["| row | what | reach | measured (median) | least … most | both sides | reached |", "|---|---|---|---|---|---|---|"]
-    for row in rows:
-        for what, reach, measured, spread, sides, reached in cells(row):
-            out.append(f"| {row.name} | {what} | {reach} | {measured} | {spread} | {sides} | {MARKS[reached]} |")
-        if row.problem:
-            out.append(f"| {row.name} | {row.title} | | not measured | | {row.problem} | |")
-    return "\n".join(out) + "\n"
+    """Everything, without words around it."""
+    tables = [f"## {row.name}: {row.title}\n\n{figures(row)}" for row in rows if row.items]
+    return "\n".join([summary(rows), *tables])

@@ -152,8 +152,8 @@ def nice_top(value):
 
 
 def text(x, y, words, size=12, anchor="start", fill=INK, weight=400, more=""):
-    return (f"<text x='{x:.1f}' y='{y:.1f}' font-size='{size}' text-anchor='{anchor}' fill='{fill}' font-weight='{weight}' {more}>"
-            f"{escape(words)}</text>")
+    look = f"font-size='{size}' text-anchor='{anchor}' fill='{fill}' font-weight='{weight}' {more}"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {look}>{escape(words)}</text>"
 
 
 MARKERS = {

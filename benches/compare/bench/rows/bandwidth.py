@@ -8,10 +8,10 @@ SIZES = (64 * KIB, MIB)
 WAITS = {"sleep": "both ends asleep while they wait", "poll": "both ends polling"}
 DEPTH = 16
 
-METHOD = """One connection. rddp: 16 requests outstanding, posted 256 KiB at a time; Sends go to 64 posted receives. TCP: one
-`write` a message, reads of up to the message's size (at least 64 KiB, at most 1 MiB), `TCP_NODELAY`. A slice ends when the
-receiving end has everything. Twice: with ends that sleep (blocking sockets; `CompletionQueue::wait`), and with ends that poll
-(non-blocking sockets; `CompletionQueue::poll`)."""
+METHOD = """One connection. rddp: 16 requests outstanding, posted 256 KiB at a time; Sends go to 64 posted receives.
+TCP: one `write` a message, reads of up to the message's size (at least 64 KiB, at most 1 MiB), `TCP_NODELAY`. A slice
+ends when the receiving end has everything. Twice: with ends that sleep (blocking sockets; `CompletionQueue::wait`),
+and with ends that poll (non-blocking sockets; `CompletionQueue::poll`)."""
 
 
 def spec(op, size, wait, **more):

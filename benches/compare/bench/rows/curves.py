@@ -47,5 +47,7 @@ def measure_latency(plan, row, size, lines):
         lines.setdefault(("latency", line), []).append([size, seconds])
 
 
-ROWS = [RowKind("curves", "Over message size (the charts)", """For each size the better of sleeping and polling ends, for TCP and for
-rddp each; rddp posts up to 16 Writes or 256 KiB at a time. Latency: half of there and back, both ends polling.""", measure)]
+METHOD = """For each size the better of sleeping and polling ends, for TCP and for rddp each; rddp posts up to 16
+Writes or 256 KiB at a time. Latency: half of there and back, both ends polling."""
+
+ROWS = [RowKind("curves", "Over message size (the charts)", METHOD, measure)]

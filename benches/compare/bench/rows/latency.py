@@ -68,19 +68,27 @@ def measure_small(plan, row):
                 row.items.append(Item(what, ratios(pairs), at_least=reach, sides=dict(zip(("TCP", "rddp"), sides))))
 
 
-PING = """Half of there and back, the median of a slice. TCP: one `write`, then `read` until all is there, `TCP_NODELAY`."""
+PING = """Half of there and back, the median of a slice. TCP: one `write`, then `read` until all is there,
+`TCP_NODELAY`."""
+
+SMALL = """Messages a second on one connection. rddp posts lists of Sends, and 1024 receives; TCP calls `write` for
+each message and receives up to 64 KiB at once."""
+
+PING_POLL = "TCP on non-blocking sockets that spin; rddp polls its completion queue."
+
+PING_ASLEEP = """TCP in blocking calls; rddp arms its completion queue and sleeps on the completion channel, or sleeps
+in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this, so the
+first is measured once more with each process kept on its own processor. That they do sleep is measured too: an end
+that spins would be busy all the time."""
+
+SILENT = """All processes of a host share a clock. The sender puts the time into the message (64 octets), sends it and
+sleeps in a read of an ordinary TCP socket until the receiver nods. TCP: the receiver sleeps in a blocking `read`.
+rddp: the receiving process looks at the message's place in its memory and calls nothing but `sched_yield` in between;
+rddp's background thread places the Write. The figure is the receiver's time of seeing it less the time in it."""
 
 ROWS = [
-    RowKind("small", "Sends of 64 octets, depth 64, against one `write` each", """Messages a second on one connection. rddp posts
-lists of Sends, and 1024 receives; TCP calls `write` for each message and receives up to 64 KiB at once.""", measure_small),
-    RowKind("ping-poll", "Ping-pong of 64 octets, polling", PING + " Both on non-blocking sockets that spin.", measure_polling),
-    RowKind("ping-asleep", "Ping-pong of 64 octets, asleep", PING + """ TCP in blocking calls; rddp arms its completion queue
-and sleeps on the completion channel, or sleeps in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this, so the first
-is measured once more with each process kept on its own processor. That they do sleep is measured too: an end that spins would be
-busy all the time.""", measure_asleep),
-    RowKind("silent", "A Write noticed in memory by a process that makes no rddp call", """All processes of a host share a
-clock. The sender puts the time into the message (64 octets), sends it and sleeps in a read of an ordinary TCP socket until the
-receiver nods. TCP: the receiver sleeps in a blocking `read`. rddp: the receiving process looks at the message's place in its
-memory and calls nothing but `sched_yield` in between; rddp's background thread places the Write. The figure is the receiver's
-time of seeing it less the time in it.""", measure_silent),
+    RowKind("small", "Sends of 64 octets, depth 64, against one `write` each", SMALL, measure_small),
+    RowKind("ping-poll", "Ping-pong of 64 octets, polling", f"{PING} {PING_POLL}", measure_polling),
+    RowKind("ping-asleep", "Ping-pong of 64 octets, asleep", f"{PING} {PING_ASLEEP}", measure_asleep),
+    RowKind("silent", "A Write noticed in memory by a process that makes no rddp call", SILENT, measure_silent),
 ]

@@ -51,8 +51,11 @@ def bandwidth_item(peer, what, pairs, group):
                 unit=f"x {peer}")
 
 
-ROWS = [RowKind("libfabric", "Ahead of libfabric tcp at every size from 64 octets to 4 MiB, CRC off", """Our own program on
-libfabric's `FI_EP_MSG` endpoints over its `tcp` provider (`benches/compare/peers/fi_msg.c`, after the manner of `fi_msg_bw` and
-`fi_msg_pingpong`): up to 64 sends outstanding, posted one at a time, short ones injected, both ends polling. rddp does the same:
-Sends, depth 64, posted one at a time, both ends polling. Latency is the median of half of there and back; against
-`fi_pingpong`, which starts anew for each slice, the mean.""", measure, packages=("libfabric-bin", "libfabric-dev", "gcc"))]
+METHOD = """Our own program on libfabric's `FI_EP_MSG` endpoints over its `tcp` provider
+(`benches/compare/peers/fi_msg.c`, after the manner of `fi_msg_bw` and `fi_msg_pingpong`): up to 64 sends outstanding,
+posted one at a time, short ones injected, both ends polling. rddp does the same: Sends, depth 64, posted one at a
+time, both ends polling. Latency is the median of half of there and back; against `fi_pingpong`, which starts anew for
+each slice, the mean."""
+
+ROWS = [RowKind("libfabric", "Ahead of libfabric tcp at every size from 64 octets to 4 MiB, CRC off", METHOD, measure,
+                packages=("libfabric-bin", "libfabric-dev", "gcc"))]

@@ -1,17 +1,22 @@
 """Ten thousand connections in one process."""
 
+import resource
 import time
 
+from .. import setup
 from ..plan import medians, ratios
-from ..result import Item
+from ..result import CannotMeasure, Item
 from .kind import RowKind
 
 CONNECTIONS, ACTIVE = 10_000, 100
+DESCRIPTORS = CONNECTIONS + 200
 IDLE_S = 2
 LANE = {"op": "send", "size": 64, "depth": 4, "window": 16}
 
 
 def measure(plan, row):
+    if not setup.is_root() and resource.getrlimit(resource.RLIMIT_NOFILE)[1] < DESCRIPTORS:
+        raise CannotMeasure(f"needs {DESCRIPTORS} descriptors in a process, or root (ulimit -Hn)")
     with plan.instrument() as crowd, plan.instrument() as alone:
         before = crowd.usage()
         ours = crowd.open(**LANE, connections=CONNECTIONS, active=ACTIVE, wait="poll")
@@ -33,8 +38,8 @@ def measure(plan, row):
 def memory(end, grown):
     """An upper limit of what is ours: all memory that became present meanwhile."""
     receives = LANE["window"] if end == "passive" else 8
-    return Item(f"memory of the process for each idle QP, {end} end, {receives} receives posted", [grown / CONNECTIONS / 1024],
-                unit="KiB", at_most=8, sides={"all": f"{grown / (1 << 20):.1f} MiB"})
+    what = f"memory of the process for each idle QP, {end} end, {receives} receives posted"
+    return Item(what, [grown / CONNECTIONS / 1024], unit="KiB", at_most=8, sides={"all": f"{grown / (1 << 20):.1f} MiB"})
 
 
 def idle(ends):
@@ -53,7 +58,9 @@ def rates(how, plan, few, ours):
                 sides=sides)
 
 
-ROWS = [RowKind("many", "10,000 connected QPs in one process", """Ten thousand QPs in each of the two processes. Memory is the growth
-of the resident set (which the kernel's sockets are no part of) while they are made and connected, with their receives and the 128
-octets of buffer that each has here. The rate is of Sends posted one at a time, four outstanding on each active QP; 100 alone are
-another pair of processes.""", measure)]
+METHOD = """Ten thousand QPs in each of the two processes. Memory is the growth of the resident set (which the
+kernel's sockets are no part of) while they are made and connected, with their receives and the 128 octets of buffer
+that each has here. The rate is of Sends posted one at a time, four outstanding on each active QP; 100 alone are
+another pair of processes."""
+
+ROWS = [RowKind("many", "10,000 connected QPs in one process", METHOD, measure)]

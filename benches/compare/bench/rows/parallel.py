@@ -20,7 +20,9 @@ def measure(plan, row):
         sides = dict(zip(("TCP", "rddp"), map(rate_name, medians(rates))))
         row.items.append(Item(f"8 x Write 64 KiB, both ends {how}", ratios(rates), at_least=0.85, sides=sides))
         sides = {name: f"{cost * 1e9:.2f} s/GB" for name, cost in zip(("TCP", "rddp"), medians(costs))}
-        row.items.append(Item(f"processor time of both ends for a GB, both {how}", ratios(costs), at_most=1.25, sides=sides))
+        # Ends that poll are busy whatever they carry.
+        reach = 1.25 if wait == "sleep" else None
+        row.items.append(Item(f"processor time of both ends for a GB, both {how}", ratios(costs), at_most=reach, sides=sides))
 
 
 def both(lane, plan):
@@ -30,5 +32,7 @@ def both(lane, plan):
     return report["octets"] / report["seconds"], cpu_s / report["octets"]
 
 
-ROWS = [RowKind("parallel", "8 QPs in parallel, 64 KiB Writes, CRC on, against 8 TCP streams", """One thread of the program at each
-end, for TCP too (non-blocking sockets and `poll`). Processor time is user and system time of both processes.""", measure)]
+METHOD = """One thread of the program at each end, for TCP too (non-blocking sockets and `poll`). Processor time is
+user and system time of both processes."""
+
+ROWS = [RowKind("parallel", "8 QPs in parallel, 64 KiB Writes, CRC on, against 8 TCP streams", METHOD, measure)]

@@ -39,5 +39,7 @@ def registrations(plan):
     return {(line["how"], line["octets"]): line for line in lines}
 
 
-ROWS = [RowKind("register", "Registering 1 GiB", """A fresh process each time. Memory touched is the growth of the resident set
-while it is registered; a few pages are the process's own.""", measure)]
+METHOD = """A fresh process each time. Memory touched is the growth of the resident set while it is registered; a few
+pages are the process's own."""
+
+ROWS = [RowKind("register", "Registering 1 GiB", METHOD, measure)]

@@ -27,7 +27,8 @@ def measure(plan, row):
             calls, messages = counted(plan, lane, end)
             most = sorted(calls.items(), key=lambda call: -call[1])[:4]
             sides = {call: f"{count / messages:.3f}" for call, count in most}
-            row.items.append(Item(f"{name}, {end} end", [sum(calls.values()) / messages], unit="calls a message", sides=sides))
+            total = sum(calls.values()) / messages
+            row.items.append(Item(f"{name}, {end} end", [total], unit="calls a message", sides=sides))
 
 
 def counted(plan, lane, end):
@@ -58,6 +59,7 @@ def parse(table):
     return {name: int(count) for count, name in lines if name != "total"}
 
 
-ROWS = [RowKind("syscalls", "System calls for a message (information)", """`strace -f -c` on one end at a time, less what the same
-connection costs without traffic. Traced programs are slow, so the other end often sleeps: compare the counts, not their
-times.""", measure, packages=("strace",))]
+METHOD = """`strace -f -c` on one end at a time, less what the same connection costs without traffic. Traced programs
+are slow, so the other end often sleeps: compare the counts, not their times."""
+
+ROWS = [RowKind("syscalls", "System calls for a message (information)", METHOD, measure, packages=("strace",))]

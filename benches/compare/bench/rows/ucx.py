@@ -46,8 +46,10 @@ def measure_size(plan, row, size, crc, lines):
         lines["latency"].append([size, medians(times)[0]])
 
 
+METHOD = """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`), started anew for each
+slice: `tag_bw` against our Sends, `ucp_put_bw` against our Writes (the `put_bw` below UCP knows no ordinary Writes
+over tcp), `tag_lat` against our ping-pong. rddp: depth 32, posted one at a time, both ends polling, as `ucx_perftest`
+does."""
+
 ROWS = [RowKind("ucx", "Ahead of UCX tcp at every size from 64 octets to 4 MiB, CRC off, and with our CRC on",
-                """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`), started anew for each
-slice: `tag_bw` against our Sends, `ucp_put_bw` against our Writes (the `put_bw` below UCP knows no ordinary Writes over tcp),
-`tag_lat` against our ping-pong. rddp: depth 32, posted one at a time, both ends polling, as `ucx_perftest` does.""", measure,
-                packages=("ucx-utils",))]
+                METHOD, measure, packages=("ucx-utils",))]

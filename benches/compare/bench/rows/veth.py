@@ -75,7 +75,9 @@ class _Capture:
             self.process.communicate()
 
 
-ROWS = [RowKind("veth", "Between two network namespaces over veth, MTU 1500, CRC on", """The script makes the namespaces. Both ends
-asleep while they wait. Segments are counted in a capture on the receiving device, with segmentation and receive offload off so
-that it carries what a wire would; the script walks the FPDUs itself.""", measure,
+METHOD = """The script makes the namespaces. Both ends asleep while they wait. Segments are counted in a capture on
+the receiving device, with segmentation and receive offload off so that it carries what a wire would; the script walks
+the FPDUs itself."""
+
+ROWS = [RowKind("veth", "Between two network namespaces over veth, MTU 1500, CRC on", METHOD, measure,
                 packages=("tshark", "ethtool"), needs_root=True)]
