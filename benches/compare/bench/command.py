@@ -77,7 +77,7 @@ def measure_row(plan, kind):
     row = Row(kind.name, kind.title, " ".join(kind.method.split()))
     begun = time.monotonic()
     try:
-        setup.install((*setup.USUAL, *kind.packages))
+        setup.install(kind.packages)
         if kind.needs_root and not setup.is_root():
             raise CannotMeasure("needs root")
         kind.measure(plan, row)

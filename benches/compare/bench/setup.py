@@ -7,8 +7,6 @@ from pathlib import Path
 
 from .result import CannotMeasure
 
-USUAL = ("iproute2", "util-linux", "strace")
-
 
 def is_root():
     return os.geteuid() == 0

@@ -12,6 +12,6 @@ class RowKind:
     method: str
     # Fills a `Row`, of which it is given an empty one.
     measure: Callable
-    # Debian packages beyond the usual ones.
+    # Debian packages that it needs.
     packages: tuple = ()
     needs_root: bool = False

@@ -80,4 +80,4 @@ the receiving device, with segmentation and receive offload off so that it carri
 the FPDUs itself."""
 
 ROWS = [RowKind("veth", "Between two network namespaces over veth, MTU 1500, CRC on", METHOD, measure,
-                packages=("tshark", "ethtool"), needs_root=True)]
+                packages=("iproute2", "ethtool", "tshark"), needs_root=True)]
