@@ -53,8 +53,9 @@ fn check_local(bencher: Bencher<'_, '_>) {
 fn copy<T>(bencher: Bencher<'_, '_>, len: usize, copy: impl Fn(&Grant, &mut [u8]) -> T) {
     let ((table, region), mut octets) = (table(), pattern(len));
     let grant = grant(&table, &region, len);
-    // The pages are there then.
+    // The first ones fault pages in and make tables.
     grant.place(0, &octets);
+    black_box(copy(&grant, &mut octets));
     bencher.counter(BytesCount::new(len)).bench_local(|| copy(&grant, black_box(&mut octets)));
 }
 
