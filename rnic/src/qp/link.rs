@@ -227,6 +227,10 @@ impl Link {
 
     /// Whether a payload may be received into its place before its CRC was checked.
     pub(super) fn may_place_directly(&self, place: Place) -> bool {
+        // Markers stand in the payload.
+        if self.negotiated.markers_rx {
+            return false;
+        }
         match place {
             Place::Write { .. } => !self.negotiated.crc || self.place_before_crc,
             // Nobody may look there before delivery.

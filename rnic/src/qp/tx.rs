@@ -25,8 +25,8 @@ use crate::event::AsyncEventKind;
 use crate::mem::Access;
 use crate::wr::{Gather, Operation, Remote};
 
-/// Octets of Responses that are prepared ahead of TCP: as many as a train has.
-const RESPONSES_AHEAD: usize = 1024 * 1024;
+/// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
+const RESPONSES_AHEAD: usize = 256 * 1024;
 
 /// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
 const FEW_RESPONSES: usize = 64 * 1024;
