@@ -34,8 +34,15 @@ pub struct Sge {
 /// assert_eq!(SgeList::from(sge)[..], [sge]);
 /// assert_eq!(SgeList::from(vec![sge, sge]).len(), 2);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct SgeList(SmallVec<[Sge; 1]>);
+
+impl Clone for SgeList {
+    fn clone(&self) -> Self {
+        // As octets: the derived way clones one by one.
+        SgeList(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl SgeList {
     /// How many octets they are.

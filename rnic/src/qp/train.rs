@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 
 use rddp_ddp::Header;
 use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
+use smallvec::SmallVec;
 
 use super::arena::Arena;
 use super::rx::Grants;
@@ -177,7 +178,8 @@ impl Train {
         first: &[u8],
         end_of_record: bool,
     ) -> io::Result<usize> {
-        let mut pieces = Vec::with_capacity(self.parts.len() + 1);
+        // Short messages are one piece.
+        let mut pieces: SmallVec<[Piece<'_>; 2]> = SmallVec::with_capacity(self.parts.len() + 1);
         if !first.is_empty() {
             pieces.push(Piece::Own(first));
         }
