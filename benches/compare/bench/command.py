@@ -60,7 +60,7 @@ def arguments():
 
 def measure(options):
     target = setup.build(ROOT)
-    rounds, ms, latency_ms = (3, 30, 20) if options.quick else (11, 80, 40)
+    rounds, ms, latency_ms = (3, 30, 20) if options.quick else (15, 60, 40)
     plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick, options.pin)
     described = machine.describe(ROOT)
     begun = time.monotonic()

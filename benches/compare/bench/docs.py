@@ -114,7 +114,7 @@ METHOD = """## Method
 
 Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in
 one run, in the same pair of processes where both sides are ours; which comes first alternates. The table has the
-median of {rounds} ratios (at most 7 where a peer's program starts anew for each slice), with the least and the most.
+median of {rounds} ratios (at most 9 where a peer's program starts anew for each slice), with the least and the most.
 Both ends are on this machine, on loopback and not tied to processors unless said otherwise. A slice ends when the
 receiving end has said that it has everything. Messages leave from, and arrive in, the same memory again and again, at
 all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.

@@ -32,7 +32,7 @@ class Plan:
     @property
     def slow_rounds(self):
         """Of a peer that starts anew for each slice."""
-        return min(self.rounds, 7)
+        return min(self.rounds, 9)
 
     @property
     def server_in(self):
@@ -88,6 +88,12 @@ def rate_name(octets_per_s):
 
 def time_name(seconds):
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.2f} µs"
+
+
+def receives_of(size, depth):
+    """How many receives a program posts for a flow of Sends. Its peers wait when they have used them up, so of short messages
+    there are as many as TCP would hold."""
+    return 2048 if size <= 16 * KIB else 4 * depth
 
 
 def batch_of(size):

@@ -1,6 +1,6 @@
 """Short messages: one at a time, and many."""
 
-from ..plan import medians, ratios, time_name
+from ..plan import medians, ratios, receives_of, time_name
 from ..result import Item
 from .kind import RowKind
 
@@ -61,7 +61,7 @@ def measure_small(plan, row):
         with plan.instrument() as ends:
             base = ends.open(op="tcp", size=SIZE, wait=wait)
             for batch, reach in ((64, 5.0), (16, None), (1, None)):
-                ours = ends.open(op="send", size=SIZE, wait=wait, depth=64, batch=batch, window=1024)
+                ours = ends.open(op="send", size=SIZE, wait=wait, depth=64, batch=batch, window=receives_of(SIZE, 64))
                 pairs = plan.compare(lambda: base.rate(plan.ms), lambda: ours.rate(plan.ms))
                 what = f"64 outstanding, posted {batch} at a time, both ends {'polling' if wait == 'poll' else 'asleep'}"
                 sides = [f"{rate / 1e6:.2f} M/s" for rate in medians(pairs)]
@@ -71,7 +71,7 @@ def measure_small(plan, row):
 PING = """Half of there and back, the median of a slice. TCP: one `write`, then `read` until all is there,
 `TCP_NODELAY`."""
 
-SMALL = """Messages a second on one connection. rddp posts lists of Sends, and 1024 receives; TCP calls `write` for
+SMALL = """Messages a second on one connection. rddp posts lists of Sends, and 2048 receives; TCP calls `write` for
 each message and receives up to 64 KiB at once."""
 
 PING_POLL = "TCP on non-blocking sockets that spin; rddp polls its completion queue."

@@ -1,7 +1,7 @@
 """Against libfabric's tcp provider, at every size."""
 
 from ..peers import FiMsg, fi_pingpong
-from ..plan import medians, rate_name, ratios, size_name
+from ..plan import medians, rate_name, ratios, receives_of, size_name
 from ..result import Item
 from ..setup import build_fi_msg
 from .kind import RowKind
@@ -13,7 +13,8 @@ OUTSTANDING = 64
 
 def sends(ends, size, crc=False):
     """Sends posted one at a time, by ends that poll."""
-    return ends.open(op="send", size=size, depth=OUTSTANDING, batch=1, window=2 * OUTSTANDING, crc=crc, wait="poll")
+    window = receives_of(size, OUTSTANDING)
+    return ends.open(op="send", size=size, depth=OUTSTANDING, batch=1, window=window, crc=crc, wait="poll")
 
 
 def measure(plan, row):

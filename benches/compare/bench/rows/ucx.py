@@ -1,7 +1,7 @@
 """Against UCX's tcp transport, at every size."""
 
 from ..peers import ucx_bandwidth, ucx_latency
-from ..plan import medians, size_name
+from ..plan import medians, receives_of, size_name
 from .kind import RowKind
 from .latency import of_times
 from .libfabric import bandwidth_item
@@ -11,7 +11,8 @@ OUTSTANDING = 32
 
 
 def lane(ends, op, size, crc):
-    return ends.open(op=op, size=size, depth=OUTSTANDING, batch=1, window=4 * OUTSTANDING, crc=crc, wait="poll")
+    window = receives_of(size, OUTSTANDING)
+    return ends.open(op=op, size=size, depth=OUTSTANDING, batch=1, window=window, crc=crc, wait="poll")
 
 
 def count_of(size, ms):
