@@ -11,7 +11,7 @@ MIB = 1024
 
 
 def measure(plan, row):
-    runs = [registrations(plan) for _ in range(max(5, plan.rounds))]
+    runs = [registrations(plan) for _ in range(plan.slow_rounds)]
     whole = [run["register", MIB << 20] for run in runs]
     small = [run["register", 1 << 20] for run in runs]
     row.items.append(Item("register 1 GiB of the program's own", micros(whole), unit="µs", at_most=100))
