@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def main():
+    # So that what was started ends, and namespaces go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = arguments()
     if options.list:
         for kind in ROWS:

@@ -1,10 +1,12 @@
 """How long slices are, and the pairing of them, for all rows alike."""
 
+import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
 from .instrument import Instrument
+from .result import CannotMeasure
 
 KIB, MIB = 1 << 10, 1 << 20
 # Sizes of the charts and of the comparisons with other stacks.
@@ -37,11 +39,11 @@ class Plan:
     @property
     def server_in(self):
         """Words before the command of a passive end."""
-        return ("taskset", "-c", "0") if self.pin else ()
+        return apart()["server_in"] if self.pin else ()
 
     @property
     def client_in(self):
-        return ("taskset", "-c", "1") if self.pin else ()
+        return apart()["client_in"] if self.pin else ()
 
     @property
     def binary(self):
@@ -64,6 +66,15 @@ class Plan:
                 second, first = ours(), base()
             pairs.append((first, second))
         return pairs
+
+
+def apart():
+    """Words that keep each end on a processor of its own."""
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2:
+        raise CannotMeasure("one processor: ends cannot be kept apart")
+    passive, active = (("taskset", "-c", str(number)) for number in processors[:2])
+    return {"server_in": passive, "client_in": active}
 
 
 def ratios(pairs):

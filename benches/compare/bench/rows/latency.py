@@ -1,6 +1,6 @@
 """Short messages: one at a time, and many."""
 
-from ..plan import medians, ratios, receives_of, time_name
+from ..plan import apart, medians, ratios, receives_of, time_name
 from ..result import Item
 from .kind import RowKind
 
@@ -26,10 +26,9 @@ def measure_polling(plan, row):
 
 def measure_asleep(plan, row):
     ping(plan, row, "channel", 1.3, "Send of 64 octets there and back, both ends asleep on the completion channel")
-    apart = {"server_in": ("taskset", "-c", "0"), "client_in": ("taskset", "-c", "1")}
-    ping(plan, row, "channel", 1.3, "the same, each end kept on a processor of its own", **apart)
     ping(plan, row, "sleep", 1.3, "both ends asleep in `CompletionQueue::wait`")
     measure_sleep(plan, row)
+    ping(plan, row, "channel", 1.3, "asleep on the completion channel, each end kept on a processor of its own", **apart())
 
 
 def measure_sleep(plan, row):
@@ -77,8 +76,8 @@ each message and receives up to 64 KiB at once."""
 PING_POLL = "TCP on non-blocking sockets that spin; rddp polls its completion queue."
 
 PING_ASLEEP = """TCP in blocking calls; rddp arms its completion queue and sleeps on the completion channel, or sleeps
-in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this, so the
-first is measured once more with each process kept on its own processor. That they do sleep is measured too: an end
+in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this, so it
+is measured once more with each process kept on its own processor. That they do sleep is measured too: an end
 that spins would be busy all the time."""
 
 SILENT = """All processes of a host share a clock. The sender puts the time into the message (64 octets), sends it and
