@@ -77,6 +77,12 @@ def apart():
     return {"server_in": passive, "client_in": active}
 
 
+def together():
+    """Words that keep both ends on one processor."""
+    words = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+    return {"server_in": words, "client_in": words}
+
+
 def ratios(pairs):
     return [ours / base for base, ours in pairs]
 

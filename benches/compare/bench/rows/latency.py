@@ -1,6 +1,6 @@
 """Short messages: one at a time, and many."""
 
-from ..plan import apart, medians, ratios, receives_of, time_name
+from ..plan import apart, medians, ratios, receives_of, time_name, together
 from ..result import Item
 from .kind import RowKind
 
@@ -28,6 +28,7 @@ def measure_asleep(plan, row):
     ping(plan, row, "channel", 1.3, "Send of 64 octets there and back, both ends asleep on the completion channel")
     ping(plan, row, "sleep", 1.3, "both ends asleep in `CompletionQueue::wait`")
     measure_sleep(plan, row)
+    ping(plan, row, "channel", 1.3, "asleep on the completion channel, both ends kept on one processor", **together())
     ping(plan, row, "channel", 1.3, "asleep on the completion channel, each end kept on a processor of its own", **apart())
 
 
@@ -76,9 +77,9 @@ each message and receives up to 64 KiB at once."""
 PING_POLL = "TCP on non-blocking sockets that spin; rddp polls its completion queue."
 
 PING_ASLEEP = """TCP in blocking calls; rddp arms its completion queue and sleeps on the completion channel, or sleeps
-in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this, so it
-is measured once more with each process kept on its own processor. That they do sleep is measured too: an end
-that spins would be busy all the time."""
+in `CompletionQueue::wait`. Where the scheduler puts two processes that wake each other decides most of this (to wake
+another processor takes several times as long as the messages do), so it is measured once more with both kept on one
+processor, and with each on its own. That they do sleep is measured too: an end that spins would be busy all the time."""
 
 SILENT = """All processes of a host share a clock. The sender puts the time into the message (64 octets), sends it and
 sleeps in a read of an ordinary TCP socket until the receiver nods. TCP: the receiver sleeps in a blocking `read`.
