@@ -13,6 +13,7 @@ use rddp_rdmap::{
 use socket2::Socket;
 
 use super::arena::Arena;
+use super::segments::Segments;
 use crate::config::ConnectOptions;
 
 /// How long closing or terminating may take before TCP is reset.
@@ -152,6 +153,8 @@ pub(super) struct Link {
     pub(super) may_send: bool,
     pub(super) place_before_crc: bool,
     pub(super) out: OutBuffer,
+    /// Octets from where a TCP segment began to the end of `out`.
+    pub(super) unaligned: usize,
     /// Octets of `out` that the device's budget counts.
     pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
@@ -191,6 +194,7 @@ impl Link {
             may_send: active,
             place_before_crc: options.place_before_crc,
             out: OutBuffer::default(),
+            unaligned: 0,
             kept: 0,
             partial: Vec::new(),
             partial_begun: None,
@@ -225,6 +229,14 @@ impl Link {
         rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
     }
 
+    /// How FPDUs come to lie in the segments of the next write. With markers they vary in length: no attempt is made.
+    pub(super) fn segments(&self, emss: usize) -> Segments {
+        if self.negotiated.markers_tx {
+            return Segments::default();
+        }
+        Segments::new(emss, if self.out.is_empty() { 0 } else { self.unaligned })
+    }
+
     /// Whether a payload may be received into its place before its CRC was checked.
     pub(super) fn may_place_directly(&self, place: Place) -> bool {
         // Markers stand in the payload.
@@ -253,6 +265,7 @@ impl Link {
     /// Queues one FPDU of octets of our own.
     pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
         let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
+        self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
         self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
     }
 

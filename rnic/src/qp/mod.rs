@@ -6,7 +6,7 @@
 //! | `sq`, `rq` | the two queues |
 //! | `link` | the connection: socket and protocol state |
 //! | `core` | all of it behind one lock, and how the state changes |
-//! | `arena`, `train`, `tx` | sending |
+//! | `arena`, `segments`, `train`, `tx` | sending |
 //! | `rx`, `direct` | receiving |
 
 mod arena;
@@ -15,6 +15,7 @@ mod direct;
 mod link;
 mod rq;
 mod rx;
+mod segments;
 mod sq;
 mod state;
 mod train;

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::arena::Arena;
 use super::rx::Grants;
+use super::segments::Segments;
 use super::sq::Cursor;
 use crate::mem::{Grant, Piece, SendFlags, send_vectored};
 
@@ -64,6 +65,8 @@ pub(super) struct Outcome {
     pub(super) started: Option<(Cursor, Framer, Vec<u8>)>,
     /// FPDUs taken or begun.
     pub(super) fpdus: usize,
+    /// Octets of the train up to the end of the last of these.
+    pub(super) end: usize,
 }
 
 #[derive(Default)]
@@ -72,6 +75,7 @@ pub(super) struct Train {
     parts: Vec<Part>,
     records: Vec<Record>,
     len: usize,
+    pub(super) segments: Segments,
 }
 
 impl Train {
@@ -80,6 +84,7 @@ impl Train {
         self.parts.clear();
         self.records.clear();
         self.len = 0;
+        self.segments = Segments::default();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -94,7 +99,15 @@ impl Train {
         self.len
     }
 
-    /// Adds one FPDU. `after` is the place in the send queue behind it.
+    /// From here on no FPDU shall reach over the end of a segment; of what is in the train already none does.
+    pub(super) fn align(&mut self, mut segments: Segments) {
+        if !self.segments.is_set() {
+            segments.admit(self.len);
+            self.segments = segments;
+        }
+    }
+
+    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind it.
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -102,7 +115,10 @@ impl Train {
         payload: Source<'_>,
         payload_len: usize,
         after: Cursor,
-    ) {
+    ) -> bool {
+        if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
+            return false;
+        }
         match payload {
             Source::Inline(octets) => {
                 let fill =
@@ -117,6 +133,7 @@ impl Train {
             Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
         }
         self.records.push(Record { end: self.len, cursor: after, framer: framer.clone() });
+        true
     }
 
     fn push_copied(
@@ -195,6 +212,7 @@ impl Train {
         let whole = self.records.partition_point(|record| record.end <= taken);
         let begun = whole.checked_sub(1).map_or(0, |last| self.records[last].end);
         let started = self.records.get(whole).filter(|_| taken > begun);
+        let end = started.map_or(begun, |record| record.end);
         Outcome {
             whole: whole
                 .checked_sub(1)
@@ -202,6 +220,7 @@ impl Train {
             started: started
                 .map(|record| (record.cursor, record.framer.clone(), self.copy_out(taken..record.end))),
             fpdus: whole + usize::from(started.is_some()),
+            end,
         }
     }
 
