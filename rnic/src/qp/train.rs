@@ -25,6 +25,10 @@ const COPY_UP_TO: usize = 2048;
 /// bandwidth on loopback.
 const MAX_OCTETS: usize = 1024 * 1024;
 
+/// The same for octets in the arena: what TCP does not take is copied for nothing, and what a cache does not hold is copied
+/// slowly. With a TCP segment of 1500 octets, all of a train is.
+const MAX_COPIED: usize = 256 * 1024;
+
 /// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go first.
 const MAX_PIECES: usize = 1000;
 
@@ -92,7 +96,7 @@ impl Train {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len >= MAX_OCTETS || self.parts.len() >= MAX_PIECES
+        self.len >= MAX_OCTETS || self.arena.len() >= MAX_COPIED || self.parts.len() >= MAX_PIECES
     }
 
     pub(super) fn len(&self) -> usize {
