@@ -1,7 +1,7 @@
 """Against libfabric's tcp provider, at every size."""
 
 from ..peers import FiMsg, fi_pingpong
-from ..plan import medians, rate_name, ratios, receives_of, size_name
+from ..plan import batch_of, medians, rate_name, ratios, receives_of, size_name
 from ..result import Item
 from ..setup import build_fi_msg
 from .kind import RowKind
@@ -11,10 +11,15 @@ from .latency import of_times
 OUTSTANDING = 64
 
 
-def sends(ends, size, crc=False):
-    """Sends posted one at a time, by ends that poll."""
+# Up to this size it is also told what posting one at a time gives.
+SHORT = 1024
+
+
+def sends(ends, size, batch=None):
+    """Sends posted by lists, by ends that poll."""
     window = receives_of(size, OUTSTANDING)
-    return ends.open(op="send", size=size, depth=OUTSTANDING, batch=1, window=window, crc=crc, wait="poll")
+    batch = batch or min(batch_of(size), OUTSTANDING // 2)
+    return ends.open(op="send", size=size, depth=OUTSTANDING, batch=batch, window=window, crc=False, wait="poll")
 
 
 def measure(plan, row):
@@ -25,8 +30,14 @@ def measure(plan, row):
             with plan.instrument() as ends:
                 ours = sends(ends, size)
                 rates = plan.compare(lambda: theirs.bandwidth(size, plan.ms), lambda: ours.bandwidth(plan.ms))
+                single = sends(ends, size, 1)
+                singly = size <= SHORT and plan.compare(lambda: theirs.bandwidth(size, plan.ms),
+                                                        lambda: single.bandwidth(plan.ms), plan.slow_rounds)
                 times = plan.compare(lambda: theirs.latency(size, plan.latency_ms), lambda: ours.latency(plan.latency_ms))
             row.items.append(bandwidth_item("libfabric", f"bandwidth, {size_name(size)}", rates, "bandwidth"))
+            if singly:
+                what = f"bandwidth, {size_name(size)}, ours posted one at a time"
+                row.items.append(bandwidth_item("libfabric", what, singly, None, reach=None))
             row.items.append(of_times(f"latency, {size_name(size)}", times, 1.0, ("libfabric", "rddp"),
                                       group="latency", unit="x libfabric"))
             lines["bandwidth", "libfabric tcp"].append([size, medians(rates)[0]])
@@ -46,16 +57,16 @@ def measure_pingpong(plan, row):
                                   group="fi_pingpong", unit="x libfabric"))
 
 
-def bandwidth_item(peer, what, pairs, group):
+def bandwidth_item(peer, what, pairs, group, reach=1.0):
     base, ours = medians(pairs)
-    return Item(what, ratios(pairs), at_least=1.0, sides={peer: rate_name(base), "rddp": rate_name(ours)}, group=group,
+    return Item(what, ratios(pairs), at_least=reach, sides={peer: rate_name(base), "rddp": rate_name(ours)}, group=group,
                 unit=f"x {peer}")
 
 
 METHOD = """Our own program on libfabric's `FI_EP_MSG` endpoints over its `tcp` provider
 (`benches/compare/peers/fi_msg.c`, after the manner of `fi_msg_bw` and `fi_msg_pingpong`): up to 64 sends outstanding,
-posted one at a time, short ones injected, both ends polling. rddp does the same: Sends, depth 64, posted one at a
-time, both ends polling. Latency is the median of half of there and back; against `fi_pingpong`, which starts anew for
+one `fi_send` each (there is no list of them), short ones injected, both ends polling. rddp: Sends, depth 64, posted by
+`post_sends` up to 32 or 256 KiB at a time, both ends polling. Latency is the median of half of there and back; against `fi_pingpong`, which starts anew for
 each slice, the mean."""
 
 ROWS = [RowKind("libfabric", "Ahead of libfabric tcp at every size from 64 octets to 4 MiB, CRC off", METHOD, measure,

@@ -1,7 +1,7 @@
 """Against UCX's tcp transport, at every size."""
 
 from ..peers import ucx_bandwidth, ucx_latency
-from ..plan import medians, receives_of, size_name
+from ..plan import batch_of, medians, receives_of, size_name
 from .kind import RowKind
 from .latency import of_times
 from .libfabric import bandwidth_item
@@ -11,8 +11,8 @@ OUTSTANDING = 32
 
 
 def lane(ends, op, size, crc):
-    window = receives_of(size, OUTSTANDING)
-    return ends.open(op=op, size=size, depth=OUTSTANDING, batch=1, window=window, crc=crc, wait="poll")
+    window, batch = receives_of(size, OUTSTANDING), min(batch_of(size), OUTSTANDING // 2)
+    return ends.open(op=op, size=size, depth=OUTSTANDING, batch=batch, window=window, crc=crc, wait="poll")
 
 
 def count_of(size, ms):
@@ -49,8 +49,8 @@ def measure_size(plan, row, size, crc, lines):
 
 METHOD = """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`), started anew for each
 slice: `tag_bw` against our Sends, `ucp_put_bw` against our Writes (the `put_bw` below UCP knows no ordinary Writes
-over tcp), `tag_lat` against our ping-pong. rddp: depth 32, posted one at a time, both ends polling, as `ucx_perftest`
-does."""
+over tcp), `tag_lat` against our ping-pong. Both: depth 32, both ends polling; rddp's requests are posted by
+`post_sends` up to 16 or 256 KiB at a time."""
 
 ROWS = [RowKind("ucx", "Ahead of UCX tcp at every size from 64 octets to 4 MiB, CRC off, and with our CRC on",
                 METHOD, measure, packages=("ucx-utils",))]
