@@ -158,10 +158,10 @@ impl ChannelInner {
         if !self.events.lock().queues.is_empty() {
             return Ok(());
         }
-        if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
+        let woken = if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
             queues.iter().try_for_each(|cq| cq.use_epoll())?;
             match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(_) | Err(nix::errno::Errno::EINTR) => true,
                 Err(error) => return Err(error.into()),
             }
         } else {
@@ -169,9 +169,11 @@ impl ChannelInner {
             queues.iter().for_each(|cq| cq.watch(&mut sleep));
             let wakes = queues.iter().map(|cq| cq.ready.wake_fd());
             let wakes: Vec<_> = std::iter::once(self.notify.as_fd()).chain(wakes).collect();
-            sleep.wait(&wakes, timeout)?;
+            sleep.wait(&wakes, timeout)?
+        };
+        if woken {
+            queues.iter().for_each(|cq| cq.woken());
         }
-        queues.iter().for_each(|cq| cq.woken());
         Ok(())
     }
 }

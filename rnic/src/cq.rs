@@ -385,8 +385,9 @@ impl CqInner {
         }
         let mut sleep = Sleep::default();
         self.watch(&mut sleep);
-        sleep.wait(&[self.ready.wake_fd()], timeout)?;
-        self.woken();
+        if sleep.wait(&[self.ready.wake_fd()], timeout)? {
+            self.woken();
+        }
         self.progress();
         Ok(())
     }

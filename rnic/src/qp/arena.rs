@@ -14,6 +14,11 @@ impl Arena {
         Arena { octets: Vec::new(), used: 0 }
     }
 
+    /// One that holds these octets.
+    pub(super) fn of(octets: Vec<u8>) -> Self {
+        Arena { used: octets.len(), octets }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.used
     }

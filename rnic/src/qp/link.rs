@@ -77,16 +77,39 @@ impl OutBuffer {
         self.octets.room(len)
     }
 
+    /// Appends the rest of an FPDU that TCP has begun to take.
+    pub(super) fn keep(&mut self, rest: Vec<u8>) {
+        if self.octets.capacity() == 0 {
+            self.octets = Arena::of(rest);
+        } else {
+            self.octets.append(&rest);
+        }
+    }
+
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count;
         if self.is_empty() {
             self.taken = 0;
-            self.octets.clear();
-            if self.octets.capacity() > 0 {
-                SPARE.set(std::mem::take(&mut self.octets));
-            }
+            leave(std::mem::take(&mut self.octets));
         }
     }
+
+    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much that is.
+    pub(super) fn settle(&mut self) -> usize {
+        if self.octets.capacity() > 2 * self.rest().len() {
+            let rest = Arena::of(self.rest().to_vec());
+            self.taken = 0;
+            leave(std::mem::replace(&mut self.octets, rest));
+        }
+        self.octets.capacity()
+    }
+}
+
+/// Leaves memory to the next that needs some, if it is more than what is there.
+fn leave(mut arena: Arena) {
+    arena.clear();
+    let spare = SPARE.take();
+    SPARE.set(if arena.capacity() > spare.capacity() { arena } else { spare });
 }
 
 /// An FPDU whose payload is being received straight into registered memory.
@@ -155,7 +178,7 @@ pub(super) struct Link {
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
-    /// Octets of `out` that the device's budget counts.
+    /// Memory of `out` that the device's budget counts.
     pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
@@ -298,5 +321,27 @@ impl Link {
     /// Makes TCP reset the connection when the socket is closed.
     pub(super) fn reset_on_close(&self) {
         let _ = self.socket.set_linger(Some(Duration::ZERO));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 5042 §6.4.1: what a peer that does not read makes us keep is what it has been promised.
+    #[test]
+    fn what_is_kept_is_as_large_as_its_octets() {
+        let mut out = OutBuffer::default();
+        out.room(1 << 20).fill(7);
+        out.take((1 << 20) - 10);
+        assert_eq!((out.settle(), out.rest()), (10, &[7; 10][..]));
+        out.keep(vec![8; 3]);
+        assert_eq!(out.rest(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 8, 8]);
+        assert!(out.settle() < 100);
+        out.take(13);
+        assert_eq!((out.is_empty(), out.settle()), (true, 0));
+        // The large one was left for the next.
+        out.room(1);
+        assert_eq!(out.octets.capacity(), 1 << 20);
     }
 }

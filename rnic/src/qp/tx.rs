@@ -121,9 +121,9 @@ impl QpInner {
         }
         let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
         core.counters.fpdus_sent += fpdus as u64;
-        let left = link.out.rest().len();
-        self.device.promised.release(std::mem::replace(&mut link.kept, left));
-        self.device.promised.charge(left);
+        let kept = link.out.settle();
+        self.device.promised.release(std::mem::replace(&mut link.kept, kept));
+        self.device.promised.charge(kept);
         link.blocked = taken < total;
         if link.out.is_empty() {
             link.unaligned = 0;
@@ -492,7 +492,7 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
     if let Some((cursor, framer, rest)) = outcome.started {
         sq.cursor = cursor;
         link.framer = framer;
-        link.out.room(rest.len()).copy_from_slice(&rest);
+        link.out.keep(rest);
     }
     outcome.fpdus
 }
