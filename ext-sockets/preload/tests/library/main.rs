@@ -4,4 +4,5 @@
 
 mod differential;
 mod exports;
+mod modes;
 mod support;
