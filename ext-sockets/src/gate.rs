@@ -4,11 +4,13 @@
 //! framed stream plugs in at [`Way`]: as long as this build has none, a socket that asks for one is refused with [`NO_STREAM`].
 
 use std::ffi::{c_int, c_uint};
+use std::net::SocketAddr;
 
 use libc::{EBUSY, EINVAL, ENOTCONN, EOPNOTSUPP};
 
+use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Mode, Settings, Value};
-use crate::{next, table};
+use crate::{next, switch, table};
 
 /// What a DDPMODE connection gets from a build without the framed stream.
 pub const NO_STREAM: c_int = libc::EPROTONOSUPPORT;
@@ -59,12 +61,30 @@ pub fn within_kernel(fd: c_int) -> Way {
     }
 }
 
-/// `connect`.
-pub fn connect(fd: c_int) -> Way {
+/// `connect` to what `to` finds out, if that has to be known.
+#[inline]
+pub fn connect(fd: c_int, to: impl FnOnce() -> Option<SocketAddr>) -> Way {
+    if switch::is_on()
+        && let Some(addr) = to()
+        && let Way::Refused(errno) = switch::apply(fd, Side::Client, addr)
+    {
+        return Way::Refused(errno);
+    }
     match socket::hold_checked(fd) {
         Some(held) if held.settings().mode == Mode::Asked => Way::Refused(NO_STREAM),
         _ => Way::Plain,
     }
+}
+
+/// `listen`.
+#[inline]
+pub fn listen(fd: c_int) -> Way {
+    if switch::is_on()
+        && let Some(addr) = next::local_address(fd)
+    {
+        return switch::apply(fd, Side::Server, addr);
+    }
+    Way::Plain
 }
 
 /// `accept` has made `fd` of a connection to `listener`.
@@ -206,7 +226,7 @@ fn adopt(fd: c_int) -> Result<Held, c_int> {
 }
 
 /// Whether DDPMODE makes any sense here; the errno otherwise.
-fn is_tcp(fd: c_int) -> Result<(), c_int> {
+pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
     let of_socket = |name| next::int_option(fd, libc::SOL_SOCKET, name);
     // The kernel's own errno for no descriptor, or one that is no socket.
     let kind = of_socket(libc::SO_TYPE).ok_or_else(|| next::why_no_socket(fd))?;
@@ -233,7 +253,7 @@ fn set_mode(fd: c_int, settings: &mut Settings, octets: &[u8]) -> Result<(), c_i
 /// What DDPMODE means to a socket in the state that it is in.
 fn begin(fd: c_int, settings: &Settings) -> Result<Mode, c_int> {
     match next::tcp_state(fd).ok_or(EINVAL)? {
-        TCP_CLOSE | TCP_LISTEN => Ok(Mode::Asked),
+        next::TCP_CLOSE | TCP_LISTEN => Ok(Mode::Asked),
         // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to say.
         TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
         // What the peer has sent so far is no startup frame.
@@ -247,7 +267,6 @@ fn begin(fd: c_int, settings: &Settings) -> Result<Mode, c_int> {
 const TCP_ESTABLISHED: u8 = 1;
 const TCP_SYN_SENT: u8 = 2;
 const TCP_SYN_RECV: u8 = 3;
-const TCP_CLOSE: u8 = 7;
 const TCP_LISTEN: u8 = 10;
 
 // linux/fcntl.h and linux/sockios.h; not in `libc`.

@@ -9,6 +9,8 @@
 //! | [`table`] | which descriptors are ours: an array read without a lock |
 //! | [`socket`] | what is known of one of ours: mode, role, options |
 //! | [`process`] | whether the table is this process's own: `fork` and `vfork` |
+//! | [`policy`] | libsdp.conf: which connections travel in which way |
+//! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
 #![deny(unsafe_code)]
 
@@ -22,7 +24,10 @@ compile_error!(
 );
 
 pub mod gate;
+mod journal;
 pub mod next;
+pub mod policy;
 pub mod process;
 pub mod socket;
+pub mod switch;
 pub mod table;

@@ -10,9 +10,22 @@ use crate::hook::fail;
 
 hooks! {
     plain fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
-    plain fn listen(fd: c_int, backlog: c_int) -> c_int;
-    through[connect(fd)] fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    through[listen(fd)] fn listen(fd: c_int, backlog: c_int) -> c_int;
     through[data(fd)] fn shutdown(fd: c_int, how: c_int) -> c_int;
+}
+
+/// See `connect` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Way::Refused(errno) = gate::connect(fd, || next::address_of(addr, len)) {
+        return fail(errno);
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::connect(fd, addr, len) }
 }
 
 /// See `setsockopt` in the C library's manual, and rddp/ddp.h.

@@ -22,7 +22,7 @@ mod print;
 mod variadic;
 mod wait;
 
-use rddp_switch::{next, process};
+use rddp_switch::{next, process, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -32,4 +32,5 @@ static ON_LOAD: extern "C" fn() = on_load;
 extern "C" fn on_load() {
     next::resolve();
     next::after_fork(process::after_fork);
+    switch::load();
 }

@@ -7,10 +7,11 @@
 //! arguments they go on to the C library's function, which is called as what it is: variadic.
 
 use std::ffi::{c_char, c_int, c_long, c_ulong};
+use std::ptr::with_exposed_provenance;
 
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::{next, table};
+use rddp_switch::{next, switch, table};
 
 use crate::hook::fail;
 
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if table::any()
+    if (table::any() || switch::is_on())
         && let Some(errno) = before_syscall(number, a, b, c)
     {
         next::set_errno(errno);
@@ -114,7 +115,8 @@ fn before_syscall(number: c_long, a: usize, b: usize, c: usize) -> Option<c_int>
             Way::Plain => gate::within_kernel(c as c_int),
             refused => refused,
         },
-        libc::SYS_connect => gate::connect(fd),
+        libc::SYS_connect => gate::connect(fd, || next::address_of(with_exposed_provenance(b), c as u32)),
+        libc::SYS_listen => gate::listen(fd),
         libc::SYS_fcntl => gate::descriptor_command(fd, b as c_int, c),
         libc::SYS_ioctl => gate::device_command(fd, b as c_ulong),
         libc::SYS_close => {

@@ -5,12 +5,16 @@
 //! call costs one load and an indirect jump, touches no errno and is as safe in a signal handler as the function behind it.
 #![allow(unsafe_code)] // function pointers by name are what this module is for
 
+mod address;
 mod list;
+mod process;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+pub use address::{address_of, local_address};
 pub use list::*;
+pub use process::{after_fork, program_name, secure_variable, to_syslog, user_id};
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
@@ -121,6 +125,9 @@ pub fn time_option(fd: c_int, level: c_int, name: c_int) -> Option<(i64, i64)> {
     (got == 0).then_some((value.tv_sec, value.tv_usec))
 }
 
+/// A TCP socket that is neither connected nor listening, as `tcp_info` numbers its state.
+pub const TCP_CLOSE: u8 = 7;
+
 /// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
 pub fn tcp_state(fd: c_int) -> Option<u8> {
     let mut state = 0u8;
@@ -147,10 +154,4 @@ pub fn unread(fd: c_int) -> Option<usize> {
 pub fn why_no_socket(fd: c_int) -> c_int {
     // SAFETY: F_GETFD takes no pointer.
     if unsafe { fcntl(fd, libc::F_GETFD, 0) } < 0 { libc::EBADF } else { libc::ENOTSOCK }
-}
-
-/// Has `child` called in the child of every `fork`.
-pub fn after_fork(child: extern "C" fn()) {
-    // SAFETY: `child` takes nothing and returns nothing.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
