@@ -157,7 +157,8 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+    // With any other flag it closes nothing, or fails.
+    if flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
         gate::closing_range(first, last);
     }
     // SAFETY: our caller's promise.

@@ -123,7 +123,7 @@ fn before_syscall(number: c_long, a: usize, b: usize, c: usize) -> Option<c_int>
             gate::closing(fd);
             Way::Plain
         }
-        libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
+        libc::SYS_close_range if c & !(libc::CLOSE_RANGE_UNSHARE as usize) == 0 => {
             gate::closing_range(a as u32, b as u32);
             Way::Plain
         }

@@ -47,3 +47,37 @@ fn children_of_a_listener_in_ddpmode_are_responders() {
     assert_eq!((child.mode, child.role, child.crc), (Mode::Starting, Some(Role::Responder), false));
     assert_eq!(Settings::default().of_child(), Settings::default());
 }
+
+#[test]
+fn threads_that_close_duplicate_and_look_leave_nothing_behind() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    let first = adopt(fd, Settings { ird: 9, ..Settings::default() }).unwrap();
+    // Numbers that are no descriptors of this process.
+    let numbers = 900_000..900_004;
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (numbers, first) = (numbers.clone(), &first);
+            scope.spawn(move || {
+                for turn in 0..5_000 {
+                    let number = numbers.start + (thread * 7 + turn) % 4;
+                    match turn % 3 {
+                        0 => share(first, number),
+                        1 => forget(number),
+                        _ => {
+                            if let Some(held) = hold(number) {
+                                assert_eq!(held.settings().ird, 9);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    numbers.for_each(forget);
+    forget(fd);
+    let socket = first.socket;
+    assert_eq!(socket.uses.load(Ordering::Relaxed), 1, "but for the one that this test holds");
+    drop(first);
+    assert_eq!(socket.uses.load(Ordering::Relaxed), 0);
+}

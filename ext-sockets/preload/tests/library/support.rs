@@ -19,8 +19,8 @@ pub(crate) fn compile(sources: &[&str], into: &Path, options: &[&str]) -> PathBu
     let output = Command::new("cc")
         .args(["-std=gnu11", "-w", "-I"])
         .arg(include)
-        .args(options)
         .args(sources.iter().map(|source| programs().join(source)))
+        .args(options) // behind the files: libraries are among them
         .arg("-o")
         .arg(&program)
         .output()

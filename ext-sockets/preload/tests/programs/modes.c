@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,10 +190,13 @@ static void numbers(void) {
     IS(dup2(copies[1], copies[1]), copies[1]);
     IS(get(copies[1], DDP_IRD), 8);
     /* A number that changes hands where nobody sees it. */
-    FILE *stream = fdopen(copies[3], "r+");
-    IS(fclose(stream), 0);
-    IS(fcntl(plain, F_DUPFD, copies[3]), copies[3]);
-    IS(get(copies[3], DDP_IRD), 32);
+    int hidden = tcp();
+    IS(set(hidden, DDP_IRD, 7), 0);
+    IS(fclose(fdopen(hidden, "r+")), 0);
+    FILE *other = fopen("/dev/null", "r");
+    IS(fileno(other), hidden);
+    FAILS(get(hidden, DDP_IRD), ENOTSOCK);
+    IS(fclose(other), 0);
 
     pid_t child = vfork();
     if (child == 0) {
@@ -212,7 +216,39 @@ static void numbers(void) {
     FAILS(get(copies[1], DDP_IRD), EBADF);
 }
 
+/* As long as there is no framed stream: asked for and refused, and nothing goes out as plain octets. */
+static void without_stream(void) {
+    struct sockaddr_in addr;
+    int listener = listening(&addr), client = tcp(), plain = tcp();
+    IS(set(client, DDPMODE, 1), 0);
+    FAILS(connect(client, (void *)&addr, sizeof addr), EPROTONOSUPPORT);
+    FAILS(write(client, "x", 1), EPIPE); /* as any socket that was never connected */
+    IS(set(listener, DDPMODE, 1), 0);
+    IS(set(listener, DDP_ORD, 5), 0);
+    IS(connect(plain, (void *)&addr, sizeof addr), 0);
+    int child = accept(listener, NULL, NULL), tube[2];
+    IS(get(child, DDPMODE), DDP_MODE_STARTING);
+    IS(get(child, DDP_ROLE), DDP_ROLE_RESPONDER);
+    IS(get(child, DDP_ORD), 5);
+    IS(pipe(tube), 0);
+    FAILS(splice(child, NULL, tube[1], NULL, 1, 0), EINVAL);
+    FAILS(write(child, "x", 1), EPROTONOSUPPORT);
+    FAILS(syscall(SYS_write, child, "x", 1L), EPROTONOSUPPORT);
+    FAILS(dprintf(child, "%d %g", 1, 2.5), EPROTONOSUPPORT);
+    IS(get(child, DDPMODE), DDP_MODE_FAILED);
+    struct ddp_mode_info info;
+    socklen_t len = sizeof info;
+    IS(getsockopt(child, SOL_DDP, DDP_MODE_INFO, &info, &len), 0);
+    IS(info.failure, EPROTONOSUPPORT);
+    char octet;
+    FAILS(recv(plain, &octet, 1, MSG_DONTWAIT), EAGAIN);
+    FAILS(close_range(3, ~0U, 8), EINVAL);
+    IS(get(child, DDPMODE), DDP_MODE_FAILED); /* nothing was closed */
+    IS(close_range(3, ~0U, 0), 0);
+}
+
 int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
     (void)argv;
     if (argc > 1) { /* the program finds out that the library is not there */
         FAILS(set(tcp(), DDPMODE, 1), ENOPROTOOPT);
@@ -223,6 +259,7 @@ int main(int argc, char **argv) {
     established();
     kernel_options();
     numbers();
+    without_stream();
     puts("all is so");
     return 0;
 }

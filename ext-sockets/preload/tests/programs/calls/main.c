@@ -47,10 +47,28 @@ void arrived(int fd) {
         abort();
 }
 
+/* What calls answered that came before the constructors of any library had run. */
+static long early_results[6];
+
+static void early(int argc, char **argv, char **envp) {
+    (void)argc, (void)argv, (void)envp;
+    int ends[2];
+    early_results[0] = pipe(ends);
+    early_results[1] = write(ends[1], "early", 5);
+    early_results[2] = read(ends[0], buf, 9);
+    early_results[3] = fcntl(ends[0], F_GETFL);
+    early_results[4] = close(ends[0]) + close(ends[1]);
+    early_results[5] = close(ends[0]) == -1 ? errno : 0;
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const run_early)(int, char **, char **) = early;
+
 int main(void) {
     if (write(1, "", 0) != 0)
         return 1;
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    for (unsigned i = 0; i < sizeof early_results / sizeof *early_results; i++)
+        printf("early %u: %ld\n", i, early_results[i]);
     umask(0);
     making();
     connecting();
