@@ -29,18 +29,18 @@ pub enum Way {
 #[inline]
 pub fn data(fd: c_int) -> Way {
     match socket::hold(fd) {
-        None => Way::Plain,
-        Some(held) => data_of(fd, held),
+        // The kernel knows what a socket answers that was never connected.
+        Some(held) if !held.is_still_tcp() => framed(fd, held),
+        _ => Way::Plain,
     }
 }
 
 #[cold]
-fn data_of(fd: c_int, held: Held) -> Way {
+fn framed(fd: c_int, held: Held) -> Way {
     drop(held);
     let Some(held) = socket::hold_checked(fd) else { return Way::Plain };
     let mut settings = held.settings();
     match settings.mode {
-        // The kernel knows what a socket answers that was never connected.
         Mode::Off | Mode::Asked => Way::Plain,
         Mode::Failed => Way::Refused(settings.failure),
         Mode::Starting | Mode::On => {
@@ -152,7 +152,7 @@ pub fn device_command(fd: c_int, request: u64) -> Way {
 /// A signal for each FPDU that arrives would be one for nothing.
 fn refused_in_ddpmode(fd: c_int) -> Way {
     match socket::hold(fd) {
-        Some(held) if held.settings().mode != Mode::Off => Way::Refused(EINVAL),
+        Some(held) if held.is_in_ddpmode() => Way::Refused(EINVAL),
         _ => Way::Plain,
     }
 }

@@ -98,7 +98,7 @@ impl Switch {
 
 /// Not one of ours by the program's own wish, and not connected or listening already: that is the kernel's to refuse.
 fn is_fresh_tcp(fd: c_int) -> bool {
-    let ours = socket::hold_checked(fd).is_some_and(|held| held.settings().mode != Mode::Off);
+    let ours = socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode());
     !ours && is_tcp(fd).is_ok() && next::tcp_state(fd) == Some(next::TCP_CLOSE)
 }
 

@@ -10,7 +10,8 @@ mod settings;
 
 use std::ffi::c_int;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
@@ -39,18 +40,38 @@ pub struct Socket {
     /// The numbers it is open under and the calls that look at it; 0 when it is free.
     uses: AtomicU32,
     cookie: AtomicU64,
+    /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
+    mode: AtomicI32,
     settings: Mutex<Settings>,
 }
 
 impl Socket {
     const fn free() -> Self {
-        Socket { uses: AtomicU32::new(0), cookie: AtomicU64::new(0), settings: Mutex::new(Settings::DEFAULT) }
+        Socket {
+            uses: AtomicU32::new(0),
+            cookie: AtomicU64::new(0),
+            mode: AtomicI32::new(Mode::Off as i32),
+            settings: Mutex::new(Settings::DEFAULT),
+        }
+    }
+
+    /// Whether its octets go where any socket's go, or will when it is connected. Locks nothing.
+    #[inline]
+    pub fn is_still_tcp(&self) -> bool {
+        self.mode.load(Ordering::Acquire) <= Mode::Asked as i32
+    }
+
+    /// Whether DDPMODE was asked for. Locks nothing.
+    #[inline]
+    pub fn is_in_ddpmode(&self) -> bool {
+        self.mode.load(Ordering::Acquire) != Mode::Off as i32
     }
 
     /// What is known of it.
-    pub fn settings(&self) -> MutexGuard<'_, Settings> {
+    pub fn settings(&self) -> Locked<'_> {
         // Whatever panicked, each field makes sense by itself.
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { mode: &self.mode, settings }
     }
 
     /// Whether it is this socket that is open under `fd`, and not another since.
@@ -73,6 +94,33 @@ impl Socket {
     }
 }
 
+/// The settings of a socket, for one to look at and change at a time.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    mode: &'a AtomicI32,
+    settings: MutexGuard<'a, Settings>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.mode.store(self.settings.mode as i32, Ordering::Release);
+    }
+}
+
 /// A socket of ours, not used for another while this lives.
 #[derive(Debug)]
 pub struct Held {
@@ -80,7 +128,7 @@ pub struct Held {
     index: NonZeroU32,
 }
 
-impl std::ops::Deref for Held {
+impl Deref for Held {
     type Target = Socket;
 
     fn deref(&self) -> &Socket {
