@@ -3,6 +3,8 @@
 //! The value is what every CRC-32C library gives; on the wire its least significant octet goes first, which is
 //! `to_le_bytes()`.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 /// CRC-32C of `data`.
 ///
 /// ```
@@ -12,12 +14,15 @@
 #[inline]
 #[must_use]
 pub fn crc32c(data: &[u8]) -> u32 {
-    ::crc32c::crc32c(data)
+    crc_fast::crc32_iscsi(data)
 }
 
 /// CRC-32C of what `crc` was computed over, followed by `data`. The CRC of nothing is 0.
 #[inline]
 #[must_use]
 pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
-    ::crc32c::crc32c_append(crc, data)
+    // The library counts on from the register before the final inversion.
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+    digest.update(data);
+    digest.finalize() as u32
 }

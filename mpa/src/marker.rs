@@ -58,7 +58,7 @@ impl Layout {
     }
 }
 
-/// Writes an FPDU from front to back into octets that are all zero, setting the markers as they fall due.
+/// Writes an FPDU from front to back, setting the markers as they fall due.
 pub(crate) struct Writer<'a> {
     fpdu: &'a mut [u8],
     layout: Layout,
@@ -97,8 +97,9 @@ impl<'a> Writer<'a> {
 
     fn mark_if_due(&mut self) {
         if self.at == self.due {
-            let pointer = self.layout.pointer(self.at).to_be_bytes();
-            self.fpdu[self.at + 2..self.at + MARKER_LEN].copy_from_slice(&pointer);
+            // RFC 5044 §4.2: sixteen reserved bits, sent as zero, then FPDUPTR.
+            let marker = u32::from(self.layout.pointer(self.at)).to_be_bytes();
+            self.fpdu[self.at..self.at + MARKER_LEN].copy_from_slice(&marker);
             self.at += MARKER_LEN;
             self.due += MARKER_SPACING;
         }

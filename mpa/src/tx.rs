@@ -1,14 +1,14 @@
 //! ULPDUs to FPDUs, one direction of a connection (RFC 5044 §4).
 //!
 //! [`Framer`] holds nothing but how the direction is framed and how far it has come, which is what the markers are
-//! counted from. [`Framer::emit`] writes whole FPDUs into a buffer; a sender that gathers its FPDUs from pieces
+//! counted from. [`Framer::emit_into`] writes a whole FPDU into a buffer; a sender that gathers its FPDUs from pieces
 //! (length, header, payload where it lies) takes only what comes behind the ULPDU from [`Framer::trailer`].
 //! FPDUs that were emitted must be sent, in that order; a caller that may have to take one back keeps a clone.
 
 use crate::crc::{crc32c, crc32c_append};
 use crate::framing::Framing;
 use crate::marker::{Layout, Writer};
-use crate::sizes::{CRC_LEN, fpdu_len, pad_len};
+use crate::sizes::{CRC_LEN, LENGTH_LEN, fpdu_len, pad_len};
 
 /// Makes the FPDUs of one direction.
 ///
@@ -65,11 +65,7 @@ impl Framer {
         if self.framing.markers { Layout::new(self.position, plain).wire_len } else { plain }
     }
 
-    /// Appends one FPDU to `out`. Its ULPDU is `header` and then `payload_len` octets that `fill(offset, dst)`
-    /// writes: pieces of the payload in order, cut where markers stand, none of them empty.
-    ///
-    /// The limit of 64768 octets for a ULPDU (RFC 5044 §3) is the caller's to keep, through
-    /// [`mulpdu`](crate::mulpdu).
+    /// Appends one FPDU to `out`: see [`emit_into`](Self::emit_into).
     ///
     /// # Panics
     /// If the ULPDU has more than 65535 octets, which its length field cannot say.
@@ -81,15 +77,37 @@ impl Framer {
         fill: impl FnMut(usize, &mut [u8]),
         out: &mut Vec<u8>,
     ) {
+        let start = out.len();
+        out.resize(start + self.fpdu_len(header.len() + payload_len), 0);
+        self.emit_into(header, payload_len, fill, &mut out[start..]);
+    }
+
+    /// Writes one FPDU over all of `out`, whatever that held. The ULPDU is `header` and then `payload_len` octets that
+    /// `fill(offset, dst)` writes: pieces of the payload in order, cut where markers stand, none of them empty.
+    ///
+    /// The limit of 64768 octets for a ULPDU (RFC 5044 §3) is the caller's to keep, through
+    /// [`mulpdu`](crate::mulpdu).
+    ///
+    /// # Panics
+    /// If the ULPDU has more than 65535 octets, which its length field cannot say, or if `out` has not the length that
+    /// [`fpdu_len`](Self::fpdu_len) tells.
+    #[inline]
+    pub fn emit_into(
+        &mut self,
+        header: &[u8],
+        payload_len: usize,
+        fill: impl FnMut(usize, &mut [u8]),
+        out: &mut [u8],
+    ) {
         let ulpdu_len = header.len() + payload_len;
         let length = u16::try_from(ulpdu_len).expect("a ULPDU has at most 65535 octets").to_be_bytes();
-        let start = out.len();
+        assert_eq!(out.len(), self.fpdu_len(ulpdu_len), "the room for an FPDU is just its length");
         if self.framing.markers {
             self.emit_marked(length, header, payload_len, fill, out);
         } else {
             self.emit_plain(length, header, payload_len, fill, out);
         }
-        self.position = self.position.wrapping_add((out.len() - start) as u64);
+        self.position = self.position.wrapping_add(out.len() as u64);
     }
 
     #[inline]
@@ -99,20 +117,17 @@ impl Framer {
         header: &[u8],
         payload_len: usize,
         mut fill: impl FnMut(usize, &mut [u8]),
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) {
-        let ulpdu_len = header.len() + payload_len;
-        let start = out.len();
-        out.reserve(fpdu_len(ulpdu_len));
-        out.extend_from_slice(&length);
-        out.extend_from_slice(header);
+        let payload = LENGTH_LEN + header.len();
+        let end = payload + payload_len;
+        out[..LENGTH_LEN].copy_from_slice(&length);
+        out[LENGTH_LEN..payload].copy_from_slice(header);
         if payload_len > 0 {
-            let payload = out.len();
-            out.resize(payload + payload_len, 0);
-            fill(0, &mut out[payload..]);
+            fill(0, &mut out[payload..end]);
         }
-        let crc = if self.framing.crc { crc32c(&out[start..]) } else { 0 };
-        out.extend_from_slice(self.tail(ulpdu_len, crc).as_ref());
+        let crc = if self.framing.crc { crc32c(&out[..end]) } else { 0 };
+        out[end..].copy_from_slice(self.tail(header.len() + payload_len, crc).as_ref());
     }
 
     fn emit_marked(
@@ -121,13 +136,11 @@ impl Framer {
         header: &[u8],
         payload_len: usize,
         mut fill: impl FnMut(usize, &mut [u8]),
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) {
         let ulpdu_len = header.len() + payload_len;
         let layout = Layout::new(self.position, fpdu_len(ulpdu_len));
-        let start = out.len();
-        out.resize(start + layout.wire_len, 0);
-        let mut writer = Writer::new(&mut out[start..], layout);
+        let mut writer = Writer::new(out, layout);
         writer.put(&length);
         writer.put(header);
         let mut offset = 0;
@@ -139,9 +152,8 @@ impl Framer {
         writer.put(&[0; 3][..pad_len(ulpdu_len)]);
         // RFC 5044 §4.4: the CRC covers every octet before it, the FPDU's markers included.
         let (covered, field) = writer.split_at_crc();
-        if self.framing.crc {
-            field.copy_from_slice(&crc32c(covered).to_le_bytes());
-        }
+        let crc = if self.framing.crc { crc32c(covered) } else { 0 };
+        field.copy_from_slice(&crc.to_le_bytes());
     }
 
     /// What follows the ULPDU of an FPDU that is sent as a gather list: pad and CRC. Without markers only.

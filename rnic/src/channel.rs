@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use parking_lot::Mutex;
 
-use crate::cq::{CompletionQueue, CqInner, Waiter};
+use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
+use crate::io::sleep::Sleep;
 
 /// Where armed completion queues report. Its descriptor works in poll, select, epoll and mio; each event that
 /// [`next_event`](Self::next_event) takes makes it readable once less.
@@ -38,7 +39,7 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.watched_elsewhere.store(true, Ordering::Relaxed);
+        self.0.watch_elsewhere();
         self.0.notify.as_fd()
     }
 }
@@ -46,29 +47,52 @@ impl AsFd for CompletionChannel {
 #[derive(Debug)]
 pub(crate) struct ChannelInner {
     notify: Notify,
-    /// `notify` and the epoll sets of all queues.
+    /// `notify` and the epoll sets of all queues, for more than a few.
     epoll: Epoll,
-    events: Mutex<VecDeque<Weak<CqInner>>>,
+    events: Mutex<Events>,
     queues: Mutex<Vec<Weak<CqInner>>>,
+    /// Threads asleep in [`ChannelInner::wait`].
+    asleep: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    queues: VecDeque<Weak<CqInner>>,
+    /// How many of them `notify` has been told of. A thread that makes progress itself needs not be told.
+    told: usize,
     /// The program has taken the descriptor, to sleep on it by means of its own.
-    watched_elsewhere: AtomicBool,
+    watched_elsewhere: bool,
 }
 
 impl ChannelInner {
     fn new() -> io::Result<Self> {
-        let (notify, epoll) = (Notify::new()?, Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+        let (notify, epoll) = (Notify::counter()?, Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         epoll.add(&notify, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         Ok(ChannelInner {
             notify,
             epoll,
             events: Mutex::default(),
             queues: Mutex::default(),
-            watched_elsewhere: AtomicBool::new(false),
+            asleep: AtomicUsize::new(0),
         })
     }
 
     pub(crate) fn is_watched_elsewhere(&self) -> bool {
-        self.watched_elsewhere.load(Ordering::Relaxed)
+        self.events.lock().watched_elsewhere
+    }
+
+    fn watch_elsewhere(&self) {
+        let mut events = self.events.lock();
+        events.watched_elsewhere = true;
+        self.tell(&mut events);
+    }
+
+    /// Makes `notify` readable as often as there are events.
+    fn tell(&self, events: &mut Events) {
+        while events.told < events.queues.len() {
+            self.notify.give();
+            events.told += 1;
+        }
     }
 
     pub(crate) fn add(&self, cq: &Arc<CqInner>) -> io::Result<()> {
@@ -83,14 +107,23 @@ impl ChannelInner {
     }
 
     pub(crate) fn push(&self, cq: &Arc<CqInner>) {
-        self.events.lock().push_back(Arc::downgrade(cq));
-        self.notify.give();
+        let mut events = self.events.lock();
+        events.queues.push_back(Arc::downgrade(cq));
+        // Who falls asleep counts itself, then looks for events once more: one of the two sees the other.
+        if events.watched_elsewhere || self.asleep.load(Ordering::SeqCst) > 0 {
+            self.tell(&mut events);
+        }
     }
 
     fn next_event(&self) -> Option<CompletionQueue> {
         loop {
-            let cq = self.events.lock().pop_front()?;
-            self.notify.take();
+            let mut events = self.events.lock();
+            let cq = events.queues.pop_front()?;
+            if events.told > events.queues.len() {
+                self.notify.take();
+                events.told -= 1;
+            }
+            drop(events);
             if let Some(cq) = cq.upgrade() {
                 return Some(CompletionQueue(cq));
             }
@@ -101,7 +134,6 @@ impl ChannelInner {
         let queues: Vec<Arc<CqInner>> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
         let _waiters: Vec<Waiter<'_>> = queues.iter().map(|cq| Waiter::new(cq)).collect();
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut events = [EpollEvent::empty(); 16];
         loop {
             if let Some(cq) = self.next_event() {
                 return Ok(Some(cq));
@@ -114,10 +146,31 @@ impl ChannelInner {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            match self.epoll.wait(&mut events, epoll_timeout(left)) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            let slept = self.sleep(&queues, left);
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+            slept?;
         }
+    }
+
+    /// Sleeps until there is an event, or progress to be made.
+    fn sleep(&self, queues: &[Arc<CqInner>], timeout: Option<Duration>) -> io::Result<()> {
+        if !self.events.lock().queues.is_empty() {
+            return Ok(());
+        }
+        if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
+            queues.iter().try_for_each(|cq| cq.use_epoll())?;
+            return match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let mut sleep = Sleep::default();
+        queues.iter().for_each(|cq| cq.watch(&mut sleep));
+        let wakes: Vec<_> =
+            std::iter::once(self.notify.as_fd()).chain(queues.iter().map(|cq| cq.ready.wake_fd())).collect();
+        sleep.wait(&wakes, timeout)?;
+        queues.iter().for_each(|cq| cq.woken());
+        Ok(())
     }
 }

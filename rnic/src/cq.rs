@@ -3,23 +3,26 @@
 //! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so no other thread has to be woken
 //! on the way of a message. While it does, the background thread leaves those sockets alone: see [`CqInner::lease`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
-use crate::io::driver::{Driver, Lease};
+use crate::io::driver::{Driver, Holder, Lease};
 use crate::io::ready_set::ReadySet;
+use crate::io::sleep::Sleep;
 use crate::qp::QpInner;
 use crate::srq::SrqInner;
 
-/// Up to so many QPs a poll reads them all; above, the ready ones out of the epoll set.
-const FEW: usize = 8;
+/// Up to so many QPs a poll reads them all and a thread asleep names them all; above, they are in an epoll set.
+pub(crate) const FEW: usize = 8;
 
 /// A queue of completions. Cloning gives another handle to the same queue.
 ///
@@ -119,9 +122,9 @@ enum Armed {
 
 #[derive(Debug, Default)]
 struct Members {
-    by_token: HashMap<u64, Weak<QpInner>>,
+    by_token: HashMap<u64, Arc<QpInner>>,
     /// All of them while they are a [`FEW`].
-    few: Option<Arc<[Weak<QpInner>]>>,
+    few: Option<Arc<[Arc<QpInner>]>>,
 }
 
 impl Members {
@@ -134,8 +137,13 @@ impl Members {
 pub(crate) struct CqInner {
     capacity: usize,
     queue: Mutex<Queue>,
+    /// How many entries there are: polling an empty queue takes no lock.
+    len: AtomicUsize,
     overflowed: AtomicBool,
+    /// Its QPs. Each leaves when the program lets go of it.
     members: Mutex<Members>,
+    /// Once they have been more than a [`FEW`]: their sockets are in `ready`.
+    by_epoll: AtomicBool,
     pub(crate) ready: ReadySet,
     channel: Option<Arc<ChannelInner>>,
     driver: Arc<Driver>,
@@ -145,7 +153,9 @@ pub(crate) struct CqInner {
     waiters: AtomicUsize,
     /// The background thread left sockets disarmed with no timer, because of a waiter.
     parked: AtomicBool,
-    /// Of the background thread: the tick of its last look, what `polls` was then, and what it concluded.
+    /// Of the background thread: what it has left to this queue's program; the tick of its last look, what `polls` was
+    /// then, and what it concluded.
+    left: Mutex<HashSet<u64>>,
     seen_tick: AtomicU64,
     seen_polls: AtomicU64,
     seen_active: AtomicBool,
@@ -160,14 +170,17 @@ impl CqInner {
         let cq = Arc::new(CqInner {
             capacity,
             queue: Mutex::default(),
+            len: AtomicUsize::new(0),
             overflowed: AtomicBool::new(false),
             members: Mutex::default(),
+            by_epoll: AtomicBool::new(false),
             ready: ReadySet::new()?,
             channel,
             driver,
             polls: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             parked: AtomicBool::new(false),
+            left: Mutex::default(),
             seen_tick: AtomicU64::new(0),
             seen_polls: AtomicU64::new(0),
             seen_active: AtomicBool::new(false),
@@ -178,16 +191,76 @@ impl CqInner {
         Ok(cq)
     }
 
-    pub(crate) fn add_member(&self, token: u64, qp: &Weak<QpInner>) {
+    pub(crate) fn add_member(&self, token: u64, qp: &Arc<QpInner>) -> io::Result<()> {
         let mut members = self.members.lock();
         members.by_token.insert(token, qp.clone());
         members.changed();
+        let many = members.few.is_none();
+        drop(members);
+        if many { self.use_epoll() } else { Ok(()) }
     }
 
     pub(crate) fn remove_member(&self, token: u64) {
         let mut members = self.members.lock();
         members.by_token.remove(&token);
-        members.changed();
+        if members.by_token.len() <= FEW {
+            members.changed();
+        }
+    }
+
+    /// Whether the sockets of its QPs are in its epoll set.
+    pub(crate) fn is_by_epoll(&self) -> bool {
+        self.by_epoll.load(Ordering::Acquire)
+    }
+
+    /// Puts the sockets of all its QPs into the epoll set, now and from now on.
+    pub(crate) fn use_epoll(&self) -> io::Result<()> {
+        if self.by_epoll.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // One that connects meanwhile has seen the flag, or is found connected here.
+        let members: Vec<_> = self.members.lock().by_token.values().cloned().collect();
+        members.iter().try_for_each(|qp| qp.enter(self))?;
+        self.wake_sleepers();
+        Ok(())
+    }
+
+    /// One of its QPs has been connected.
+    pub(crate) fn admit(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        if self.is_by_epoll() {
+            self.ready.add(socket, token)?;
+        }
+        self.wake_sleepers();
+        Ok(())
+    }
+
+    /// What one of its connections waits for has changed.
+    pub(crate) fn set_interest(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
+        if self.is_by_epoll() {
+            self.ready.set_interest(socket, token, interest);
+        } else {
+            self.wake_sleepers();
+        }
+    }
+
+    /// A connection of one of its QPs is over.
+    pub(crate) fn dismiss(&self, socket: BorrowedFd<'_>) {
+        if self.is_by_epoll() {
+            self.ready.remove(socket);
+        }
+        self.wake_sleepers();
+    }
+
+    /// Makes threads asleep look again: at the queue, and at what they watch.
+    fn wake_sleepers(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.ready.wake();
+        }
+    }
+
+    /// Whether waking one thread that sleeps on this queue may leave another asleep.
+    pub(crate) fn has_several_sleepers(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 1
     }
 
     /// Whether it belongs to the device with this background thread.
@@ -208,6 +281,7 @@ impl CqInner {
             return;
         }
         queue.entries.push_back(Entry { completion, srq: srq.cloned() });
+        self.len.store(queue.entries.len(), Ordering::Release);
         let fires = match queue.armed {
             None => false,
             Some(Armed::Any) => true,
@@ -220,9 +294,7 @@ impl CqInner {
         if fires {
             self.fire();
         }
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            self.ready.wake();
-        }
+        self.wake_sleepers();
     }
 
     /// Makes the background thread call each QP's `on_timer`.
@@ -267,19 +339,29 @@ impl CqInner {
     }
 
     fn take(&self) -> Option<Completion> {
-        let entry = self.queue.lock().entries.pop_front();
+        if self.is_empty() {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        let entry = queue.entries.pop_front();
+        self.len.store(queue.entries.len(), Ordering::Release);
+        drop(queue);
         entry.map(Entry::take)
     }
 
     fn take_many(&self, max: usize, out: &mut Vec<Completion>) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
         let mut queue = self.queue.lock();
         let count = max.min(queue.entries.len());
         out.extend(queue.entries.drain(..count).map(Entry::take));
+        self.len.store(queue.entries.len(), Ordering::Release);
         count
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.lock().entries.is_empty()
+        self.len.load(Ordering::Acquire) == 0
     }
 
     pub(crate) fn is_overflowed(&self) -> bool {
@@ -290,23 +372,50 @@ impl CqInner {
     pub(crate) fn progress(&self) {
         let few = self.members.lock().few.clone();
         match few {
-            Some(list) => list.iter().filter_map(Weak::upgrade).for_each(|qp| qp.try_progress()),
+            Some(list) => list.iter().for_each(|qp| qp.try_progress()),
             // Nothing ready is no error, and a failing epoll set shows in `wait`.
-            None => drop(self.wait_ready(Some(Duration::ZERO))),
+            None => drop(self.serve_ready(Some(Duration::ZERO))),
         }
     }
 
+    /// Sleeps until a socket has something or there is another reason to look, and makes progress.
     fn wait_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
+        if self.is_by_epoll() {
+            return self.serve_ready(timeout);
+        }
+        let mut sleep = Sleep::default();
+        self.watch(&mut sleep);
+        sleep.wait(&[self.ready.wake_fd()], timeout)?;
+        self.woken();
+        self.progress();
+        Ok(())
+    }
+
+    /// What a thread that sleeps on this queue, of a few QPs, has to watch.
+    pub(crate) fn watch(&self, sleep: &mut Sleep) {
+        let few = self.members.lock().few.clone();
+        for (socket, events) in few.iter().flat_map(|list| list.iter()).filter_map(|qp| qp.watch_for()) {
+            sleep.add(socket, events);
+        }
+    }
+
+    /// A thread that slept on this queue looks again.
+    pub(crate) fn woken(&self) {
+        self.ready.woken();
+    }
+
+    fn serve_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.ready.wait(timeout, |token| {
-            let qp = self.members.lock().by_token.get(&token).and_then(Weak::upgrade);
+            let qp = self.members.lock().by_token.get(&token).cloned();
             if let Some(qp) = qp {
                 qp.try_progress();
             }
         })
     }
+}
 
-    /// Whether a program looks after this queue's sockets, as the background thread sees it at `tick`.
-    pub(crate) fn lease(&self, tick: u64) -> Lease {
+impl Holder for CqInner {
+    fn lease(&self, tick: u64) -> Lease {
         if self.seen_tick.swap(tick, Ordering::Relaxed) != tick {
             let polls = self.polls.load(Ordering::Relaxed);
             let active = self.seen_polls.swap(polls, Ordering::Relaxed) != polls;
@@ -321,6 +430,10 @@ impl CqInner {
         // The waiter looks at `parked` after it has gone from `waiters`: one of the two sees the other.
         self.parked.store(true, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) == 0 { Lease::None } else { Lease::Waited }
+    }
+
+    fn left(&self) -> &Mutex<HashSet<u64>> {
+        &self.left
     }
 }
 
@@ -345,7 +458,10 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.polls.fetch_add(1, Ordering::Relaxed);
-        if self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.parked.swap(false, Ordering::SeqCst) {
+        if self.0.waiters.fetch_sub(1, Ordering::SeqCst) > 1 {
+            // There may be more completions than this thread takes, and sockets that only this one watched.
+            self.0.ready.wake();
+        } else if self.0.parked.swap(false, Ordering::SeqCst) {
             self.0.driver.end_of_wait();
         }
     }

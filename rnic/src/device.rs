@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::budget::Budget;
 use crate::channel::CompletionChannel;
 use crate::config::{ConnectOptions, RnicConfig};
 use crate::conn::half_open::HalfOpenSet;
@@ -24,6 +25,9 @@ use crate::qp::QpInner;
 
 /// Most completions that one queue can hold.
 const MAX_CQ: usize = 1 << 22;
+
+/// Octets of Responses, over all QPs, from which on fewer are prepared ahead.
+const MAX_PROMISED: usize = 64 << 20;
 
 /// A software RNIC. Cloning gives another handle to the same device; it lives as long as anything made of it.
 ///
@@ -47,7 +51,9 @@ impl Rnic {
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         let driver = Driver::start().map_err(Error::host("starting the progress thread"))?;
         Ok(Rnic(Arc::new(DeviceInner {
-            partial: PartialOctets::new(config.max_partial),
+            partial: Budget::new(config.max_partial),
+            relieved: Mutex::new(None),
+            promised: Budget::new(MAX_PROMISED),
             half_open: HalfOpenCount::new(config.max_half_open, config.max_half_open_per_peer),
             half_opens: HalfOpenSet::default(),
             driver,
@@ -138,7 +144,12 @@ pub(crate) struct DeviceInner {
     pub(crate) mem: MemTable,
     pub(crate) events: EventQueue,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
-    pub(crate) partial: PartialOctets,
+    /// Partial FPDUs.
+    pub(crate) partial: Budget,
+    /// When somebody last looked for connections that hold some of that for too long.
+    relieved: Mutex<Option<Instant>>,
+    /// What TCP has been promised and has not taken.
+    pub(crate) promised: Budget,
     pub(crate) half_open: HalfOpenCount,
     pub(crate) half_opens: HalfOpenSet,
     next_qp: AtomicU32,
@@ -156,8 +167,12 @@ impl DeviceInner {
 
     /// Memory for partial FPDUs is short: gives up connections that hold some of it for too long.
     pub(crate) fn relieve_partial(&self) {
+        const PAUSE: Duration = Duration::from_millis(50);
         let now = Instant::now();
-        if self.partial.may_relieve(now) {
+        let mut relieved = self.relieved.lock();
+        if relieved.is_none_or(|last| now.duration_since(last) >= PAUSE) {
+            *relieved = Some(now);
+            drop(relieved);
             self.live_qps().iter().for_each(|qp| qp.lose_if_stalled(now));
         }
     }
@@ -176,44 +191,5 @@ impl std::fmt::Debug for DeviceInner {
 impl Drop for DeviceInner {
     fn drop(&mut self) {
         self.driver.stop();
-    }
-}
-
-/// Octets of partial FPDUs that all QPs together keep (RFC 5042 §6.4.1: bounded whatever peers do).
-#[derive(Debug)]
-pub(crate) struct PartialOctets {
-    held: AtomicUsize,
-    max: usize,
-    /// When somebody last looked for connections that hold some of it for too long.
-    relieved: Mutex<Option<Instant>>,
-}
-
-impl PartialOctets {
-    fn new(max: usize) -> Self {
-        PartialOctets { held: AtomicUsize::new(0), max, relieved: Mutex::new(None) }
-    }
-
-    pub(crate) fn charge(&self, octets: usize) {
-        self.held.fetch_add(octets, Ordering::Relaxed);
-    }
-
-    pub(crate) fn release(&self, octets: usize) {
-        self.held.fetch_sub(octets, Ordering::Relaxed);
-    }
-
-    /// Whether to look for who holds some for too long: every now and then, by whoever has to wait for it.
-    fn may_relieve(&self, now: Instant) -> bool {
-        const PAUSE: Duration = Duration::from_millis(50);
-        let mut relieved = self.relieved.lock();
-        let due = relieved.is_none_or(|last| now.duration_since(last) >= PAUSE);
-        if due {
-            *relieved = Some(now);
-        }
-        due
-    }
-
-    /// Whether no QP should begin to keep another partial FPDU.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.max
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct EventQueue {
 
 impl EventQueue {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(EventQueue { events: Mutex::default(), notify: Notify::new()? })
+        Ok(EventQueue { events: Mutex::default(), notify: Notify::counter()? })
     }
 
     pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {

@@ -39,6 +39,7 @@
 #![deny(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
+mod budget;
 mod channel;
 mod completion;
 mod config;
@@ -72,4 +73,4 @@ pub use rddp_ddp::Stag;
 pub use rddp_mpa::{Negotiated, Revision, Rtr, RtrSet};
 pub use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 pub use srq::{SharedReceiveQueue, SrqConfig};
-pub use wr::{Gather, MAX_INLINE, MAX_SGE, Operation, RecvWr, Remote, SendWr, Sge};
+pub use wr::{Gather, MAX_INLINE, MAX_SGE, Operation, RecvWr, Remote, SendWr, Sge, SgeList};

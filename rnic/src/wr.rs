@@ -4,7 +4,10 @@
 //! [`Sge`]s, whose STag and range are checked when the request is used, not when it is posted. Requests of one queue
 //! start and complete in the order in which they were posted.
 
+use std::ops::Deref;
+
 use rddp_ddp::Stag;
+use smallvec::{SmallVec, smallvec};
 
 /// Most scatter or gather elements that one work request may have.
 pub const MAX_SGE: usize = 32;
@@ -23,11 +26,62 @@ pub struct Sge {
     pub len: u32,
 }
 
+/// Pieces of registered local memory, in order. One alone is kept without an allocation.
+///
+/// ```
+/// use rddp_rnic::{Sge, SgeList, Stag};
+/// let sge = Sge { stag: Stag(0x100), addr: 0, len: 64 };
+/// assert_eq!(SgeList::from(sge)[..], [sge]);
+/// assert_eq!(SgeList::from(vec![sge, sge]).len(), 2);
+/// ```
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SgeList(SmallVec<[Sge; 1]>);
+
+impl Clone for SgeList {
+    fn clone(&self) -> Self {
+        // As octets: the derived way clones one by one.
+        SgeList(SmallVec::from_slice(&self.0))
+    }
+}
+
+impl SgeList {
+    /// How many octets they are.
+    pub fn total(&self) -> u64 {
+        self.iter().map(|sge| u64::from(sge.len)).sum()
+    }
+}
+
+impl Deref for SgeList {
+    type Target = [Sge];
+
+    fn deref(&self) -> &[Sge] {
+        &self.0
+    }
+}
+
+impl From<Sge> for SgeList {
+    fn from(sge: Sge) -> Self {
+        SgeList(smallvec![sge])
+    }
+}
+
+impl From<Vec<Sge>> for SgeList {
+    fn from(list: Vec<Sge>) -> Self {
+        SgeList(list.into())
+    }
+}
+
+impl<const N: usize> From<[Sge; N]> for SgeList {
+    fn from(list: [Sge; N]) -> Self {
+        SgeList(list.into_iter().collect())
+    }
+}
+
 /// Where a Send, Write or Immediate takes its octets from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gather {
     /// Registered memory, in this order; it must not change until the request has completed.
-    List(Vec<Sge>),
+    List(SgeList),
     /// A copy taken when the request was posted, at most [`MAX_INLINE`] octets.
     Inline(Vec<u8>),
 }
@@ -36,7 +90,7 @@ impl Gather {
     /// The message's length in octets.
     pub fn total(&self) -> u64 {
         match self {
-            Gather::List(list) => list.iter().map(|sge| u64::from(sge.len)).sum(),
+            Gather::List(list) => list.total(),
             Gather::Inline(octets) => octets.len() as u64,
         }
     }
@@ -44,13 +98,13 @@ impl Gather {
 
 impl From<Sge> for Gather {
     fn from(sge: Sge) -> Self {
-        Gather::List(vec![sge])
+        Gather::List(sge.into())
     }
 }
 
 impl From<Vec<Sge>> for Gather {
     fn from(list: Vec<Sge>) -> Self {
-        Gather::List(list)
+        Gather::List(list.into())
     }
 }
 
@@ -271,22 +325,22 @@ pub struct RecvWr {
     /// The program's own mark, returned in the completion.
     pub wr_id: u64,
     /// Where the message goes, in this order; may be empty for messages of no octets and Immediate Data.
-    pub scatter: Vec<Sge>,
+    pub scatter: SgeList,
 }
 
 impl RecvWr {
     /// A receive into `scatter`.
-    pub fn new(wr_id: u64, scatter: impl Into<Vec<Sge>>) -> Self {
+    pub fn new(wr_id: u64, scatter: impl Into<SgeList>) -> Self {
         RecvWr { wr_id, scatter: scatter.into() }
     }
 
     /// A receive into one piece of memory.
     pub fn one(wr_id: u64, sge: Sge) -> Self {
-        RecvWr { wr_id, scatter: vec![sge] }
+        RecvWr { wr_id, scatter: sge.into() }
     }
 
     /// The octets that fit.
     pub fn capacity(&self) -> u64 {
-        self.scatter.iter().map(|sge| u64::from(sge.len)).sum()
+        self.scatter.total()
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rddp_rnic::{Gather, Operation, QpState, SendWr, TerminateCode};
+use rddp_rnic::{Operation, QpState, SendWr, TerminateCode};
 
 use super::active::{Active, REQUEST, expect};
 use super::script::{Answer, Ask, GUARD, MAX, READ_SEED, REGION, WORD_AT, Which, pattern};
@@ -72,7 +72,7 @@ fn sends(active: &mut Active) -> Result<(), Failure> {
             let seed = active.fresh(len)?;
             // In two pieces: a gather list.
             let list = vec![active.source.sge(0..len / 3), active.source.sge(len / 3..len)];
-            let mut wr = SendWr::send(REQUEST, Gather::List(list));
+            let mut wr = SendWr::send(REQUEST, list);
             wr.solicited = solicited;
             let arrived = active.deliver(&wr, len, seed)?;
             arrived_as(&arrived, len, solicited, None)?;

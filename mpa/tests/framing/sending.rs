@@ -96,6 +96,28 @@ fn payload_is_asked_for_in_order() {
     }
 }
 
+// RFC 5044 §4.1, §4.2, §4.4: pad, the reserved half of a marker and a CRC that is off are zero whatever was there.
+#[test]
+fn nothing_of_what_was_in_the_room_before_is_sent() {
+    for framing in ALL {
+        for len in [18, 19, 20, 21, 600, 2000] {
+            let ulpdu = octets(len, 0x33);
+            let mut framer = Framer::at(framing, 500);
+            let mut room = vec![0xa5; framer.fpdu_len(len)];
+            let payload = &ulpdu[18..];
+            let fill = |at: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[at..at + dst.len()]);
+            framer.emit_into(&ulpdu[..18], payload.len(), fill, &mut room);
+            assert_eq!(room, emitted(framing, 500, &ulpdu), "{framing:?}, {len}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "just its length")]
+fn room_of_another_length_is_the_callers_mistake() {
+    Framer::new(PLAIN).emit_into(&[0; 14], 6, |_, _| {}, &mut [0; 27]);
+}
+
 #[test]
 fn a_clone_takes_an_fpdu_back() {
     let (mut framer, mut out) = (Framer::new(MARKED), Vec::new());

@@ -14,7 +14,7 @@ use socket2::Socket;
 
 use super::listen::{ListenerInner, Slot};
 use crate::device::DeviceInner;
-use crate::io::driver::{Driver, Lease, Source};
+use crate::io::driver::{Driver, Source};
 
 /// All of a device, by their tokens: what keeps them alive.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl HalfOpen {
         device.driver.at(deadline, half_open.token);
         let watched = match &*half_open.stage.lock() {
             Stage::Request { socket, .. } | Stage::Rejected { socket, .. } => {
-                device.driver.watch(std::os::fd::AsFd::as_fd(socket), half_open.token)
+                device.driver.watch(std::os::fd::AsFd::as_fd(socket), half_open.token, EpollFlags::EPOLLIN)
             }
             Stage::Over => Ok(()),
         };
@@ -152,10 +152,6 @@ enum Done {
 }
 
 impl Source for HalfOpen {
-    fn lease(&self, _tick: u64) -> Lease {
-        Lease::None
-    }
-
     fn on_ready(&self, driver: &Driver) -> bool {
         match self.advance(driver) {
             None => {}

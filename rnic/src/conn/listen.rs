@@ -18,7 +18,7 @@ use super::socket::{no_delay, tcp_socket, write_all};
 use crate::config::ConnectOptions;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
-use crate::io::driver::{Driver, Lease, Source};
+use crate::io::driver::{Driver, Source};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::qp::{QpState, QueuePair};
@@ -46,7 +46,7 @@ impl Listener {
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
         let socket = listen(&addr, options).map_err(Error::host("listening"))?;
-        let ready = Notify::new().map_err(Error::host("making a listener's descriptor"))?;
+        let ready = Notify::counter().map_err(Error::host("making a listener's descriptor"))?;
         let inner = Arc::new_cyclic(|weak: &Weak<ListenerInner>| {
             let source: Weak<dyn Source> = weak.clone();
             ListenerInner {
@@ -61,7 +61,7 @@ impl Listener {
         });
         device
             .driver
-            .watch(inner.socket.as_fd(), inner.token)
+            .watch(inner.socket.as_fd(), inner.token, EpollFlags::EPOLLIN)
             .map_err(Error::host("watching the listener"))?;
         Ok(Listener(inner))
     }
@@ -176,10 +176,6 @@ impl ListenerInner {
 }
 
 impl Source for ListenerInner {
-    fn lease(&self, _tick: u64) -> Lease {
-        Lease::None
-    }
-
     fn on_ready(&self, driver: &Driver) -> bool {
         match self.accept_ready() {
             Ok(true) => return true,

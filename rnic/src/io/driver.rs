@@ -1,11 +1,11 @@
 //! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who makes progress").
 //!
 //! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the socket has been read
-//! dry. When a program polls or waits on the completion queues of that socket (a [`Lease`]), the thread leaves it
-//! disarmed and looks again a millisecond later, so two threads never fight over one socket, and an edge that the
-//! program swallowed cannot stall it.
+//! dry. When a program polls or waits on a completion queue of that socket (a [`Lease`]), the thread leaves it to that
+//! [`Holder`], and looks a millisecond later whether that still holds. So two threads never fight over one socket, and an
+//! edge that the program swallowed cannot stall it.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
@@ -25,20 +25,32 @@ const LEASE: Duration = Duration::from_millis(1);
 const WAKE: u64 = u64::MAX;
 
 /// Whether a program looks after a socket itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lease {
     /// Nobody does.
     None,
-    /// It polled within about a millisecond.
-    Polled,
     /// A thread is asleep on it, and will call [`Driver::end_of_wait`].
     Waited,
+    /// It polled within about a millisecond.
+    Polled,
+}
+
+/// Where a program looks after sockets: a completion queue.
+pub(crate) trait Holder: Send + Sync {
+    /// Whether it does now; `tick` counts milliseconds, roughly.
+    fn lease(&self, tick: u64) -> Lease;
+    /// Sources that are left to it until the lease has lapsed.
+    fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
 /// Something with a socket or a timer.
 pub(crate) trait Source: Send + Sync {
-    /// Whether a program looks after it; `tick` counts milliseconds, roughly.
-    fn lease(&self, tick: u64) -> Lease;
+    /// Whether a program looks after it, and where.
+    fn lease(&self, _tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        None
+    }
+    /// It is left to a program: takes its socket out of the set if that pays.
+    fn rest(&self, _driver: &Driver) {}
     /// Its socket is ready, or may be. Arms it again; true when there is more to do at once.
     fn on_ready(&self, driver: &Driver) -> bool;
     /// A timer set by [`Driver::at`] has run out (or an earlier one that no longer matters).
@@ -75,7 +87,7 @@ impl Driver {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Arc<Self>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = Notify::new()?;
+        let wake = Notify::flag()?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let driver = Arc::new(Driver { epoll, wake, shared: Mutex::default() });
         let background = driver.clone();
@@ -103,10 +115,9 @@ impl Driver {
         self.shared.lock().sources.remove(&token);
     }
 
-    /// Puts a new socket into the set.
-    pub(crate) fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLONESHOT;
-        Ok(self.epoll.add(socket, EpollEvent::new(flags, token))?)
+    /// Puts a socket into the set, armed for one event of `interest`.
+    pub(crate) fn watch(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) -> io::Result<()> {
+        Ok(self.epoll.add(socket, EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, token))?)
     }
 
     /// Arms a socket again for one event of `interest`.
@@ -152,10 +163,10 @@ struct Loop<'a> {
     driver: &'a Driver,
     tick: u64,
     ticked: Instant,
-    /// Disarmed, because a program polls.
-    polled: Vec<u64>,
-    /// Disarmed, because a program is asleep on them.
-    waited: Vec<u64>,
+    /// Sources are left to these, because a program polls.
+    polled: Vec<Arc<dyn Holder>>,
+    /// The same, because a program is asleep on them.
+    waited: Vec<Arc<dyn Holder>>,
     /// Had more to do than one turn allows.
     again: Vec<u64>,
 }
@@ -181,7 +192,7 @@ impl<'a> Loop<'a> {
             for event in &events[..count] {
                 match event.data() {
                     WAKE => {
-                        self.driver.wake.clear();
+                        self.driver.wake.take();
                         self.polled.append(&mut self.waited);
                     }
                     token => self.serve(token),
@@ -191,8 +202,8 @@ impl<'a> Loop<'a> {
                 self.serve(token);
             }
             if ticks {
-                for token in std::mem::take(&mut self.polled) {
-                    self.serve(token);
+                for holder in std::mem::take(&mut self.polled) {
+                    self.review(holder);
                 }
             }
             self.expire(now);
@@ -215,13 +226,40 @@ impl<'a> Loop<'a> {
     fn serve(&mut self, token: u64) {
         let Some(source) = self.driver.source(token) else { return };
         match source.lease(self.tick) {
-            Lease::Polled => self.polled.push(token),
-            Lease::Waited => self.waited.push(token),
-            Lease::None => {
+            Some((lease, holder)) => {
+                source.rest(self.driver);
+                let mut left = holder.left().lock();
+                let first = left.is_empty();
+                left.insert(token);
+                drop(left);
+                // One that had some already is in a list.
+                if first {
+                    self.list(lease, holder);
+                }
+            }
+            None => {
                 if source.on_ready(self.driver) {
                     self.again.push(token);
                 }
             }
+        }
+    }
+
+    fn list(&mut self, lease: Lease, holder: Arc<dyn Holder>) {
+        match lease {
+            Lease::Waited => self.waited.push(holder),
+            Lease::Polled | Lease::None => self.polled.push(holder),
+        }
+    }
+
+    /// Takes back what was left to a holder whose lease has lapsed.
+    fn review(&mut self, holder: Arc<dyn Holder>) {
+        match holder.lease(self.tick) {
+            Lease::None => {
+                let back = std::mem::take(&mut *holder.left().lock());
+                back.into_iter().for_each(|token| self.serve(token));
+            }
+            lease => self.list(lease, holder),
         }
     }
 

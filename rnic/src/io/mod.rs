@@ -3,3 +3,4 @@
 pub(crate) mod driver;
 pub(crate) mod notify;
 pub(crate) mod ready_set;
+pub(crate) mod sleep;

@@ -5,13 +5,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// An eventfd that counts: readable while more has been given than taken.
+/// An eventfd: readable while something has been given that was not taken.
 #[derive(Debug)]
 pub(crate) struct Notify(EventFd);
 
 impl Notify {
-    pub(crate) fn new() -> io::Result<Self> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
+    /// What is given is counted, and taken one by one.
+    pub(crate) fn counter() -> io::Result<Self> {
+        Self::new(EfdFlags::EFD_SEMAPHORE)
+    }
+
+    /// Whatever was given is taken at once.
+    pub(crate) fn flag() -> io::Result<Self> {
+        Self::new(EfdFlags::empty())
+    }
+
+    fn new(flags: EfdFlags) -> io::Result<Self> {
+        let flags = flags | EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Notify(EventFd::from_value_and_flags(0, flags)?))
     }
 
@@ -20,14 +30,9 @@ impl Notify {
         let _ = self.0.write(1);
     }
 
-    /// Takes one, if there is one.
+    /// Takes one, or all if it is a flag; whether there was one.
     pub(crate) fn take(&self) -> bool {
         self.0.read().is_ok()
-    }
-
-    /// Takes all.
-    pub(crate) fn clear(&self) {
-        while self.take() {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! A level-triggered epoll set of the sockets that one completion queue's QPs use, and a wake-up.
+//! A level-triggered epoll set of the sockets that one completion queue's QPs use, if they are many, and a wake-up.
 //!
 //! A program that polls or waits reads its sockets by this set in its own thread (the background thread has a set of
 //! its own, in [`driver`](super::driver)).
@@ -26,13 +26,26 @@ pub(crate) struct ReadySet {
 impl ReadySet {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = Notify::new()?;
+        let wake = Notify::flag()?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         Ok(ReadySet { epoll, wake })
     }
 
     pub(crate) fn add(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        Ok(self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, token))?)
+        match self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, token)) {
+            Ok(()) | Err(nix::errno::Errno::EEXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Readable while somebody is to wake up.
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Whoever had to wake up has.
+    pub(crate) fn woken(&self) {
+        self.wake.take();
     }
 
     /// Also looks for room to send, or no longer does.
@@ -60,7 +73,7 @@ impl ReadySet {
         };
         for event in &events[..count] {
             match event.data() {
-                WAKE => self.wake.clear(),
+                WAKE => drop(self.wake.take()),
                 token => ready(token),
             }
         }

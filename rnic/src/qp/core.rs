@@ -1,12 +1,16 @@
 //! What a QP's lock protects, and how its state changes (draft-hilland-rddp-verbs §6.2, §6.4).
 
+use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
+use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
 use rddp_rdmap::{
     Fault, Offending, Opcode, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for, untagged_header,
 };
+use socket2::Socket;
 
 use super::QpInner;
 use super::link::{CLOSE_TIMEOUT, Link};
@@ -15,6 +19,7 @@ use super::sq::SendQueue;
 use super::state::QpState;
 use crate::completion::Status;
 use crate::counters::Counters;
+use crate::cq::CqInner;
 use crate::event::AsyncEventKind;
 
 #[derive(Debug)]
@@ -39,6 +44,12 @@ impl Core {
         self.reset();
         self.link = Some(link);
         self.state = QpState::ReadyToSend;
+    }
+
+    /// Whether there is anything to send, or to try again.
+    pub(super) fn has_output(&self) -> bool {
+        self.sq.has_unsent()
+            || self.link.as_ref().is_some_and(|link| !link.out.is_empty() || link.stream.inbound() > 0)
     }
 
     /// To Idle: nothing of the last connection is left but what was posted meanwhile.
@@ -142,9 +153,13 @@ impl QpInner {
 
     fn drop_link(&self, link: &Link) {
         self.device.partial.release(link.partial.len());
+        self.device.promised.release(link.kept);
         self.device.driver.unwatch(link.fd());
-        self.send_cq.ready.remove(link.fd());
-        self.recv_cq.ready.remove(link.fd());
+        self.cqs().for_each(|cq| cq.dismiss(link.fd()));
+        if self.cqs().any(|cq| cq.has_several_sleepers()) {
+            // One of them may not be woken, and keeps the socket: this makes it look.
+            let _ = link.socket.shutdown(std::net::Shutdown::Both);
+        }
     }
 
     /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.
@@ -215,17 +230,52 @@ impl QpInner {
         if wants_room != link.wants_room || link.ending.peer_done {
             link.wants_room = wants_room;
             let interest = interest(link);
-            self.send_cq.ready.set_interest(link.fd(), self.token, interest);
-            self.recv_cq.ready.set_interest(link.fd(), self.token, interest);
-            self.device.driver.arm(link.fd(), self.token, interest);
+            self.cqs().for_each(|cq| cq.set_interest(link.fd(), self.token, interest));
+            // Out of the set, it is looked after by a program, which asks anew each time.
+            if link.watched {
+                self.device.driver.arm(link.fd(), self.token, interest);
+            }
         }
     }
 
     /// Arms the background thread's set again after it has read the socket dry.
-    pub(super) fn rearm(&self, core: &Core) {
-        if let Some(link) = &core.link {
-            self.device.driver.arm(link.fd(), self.token, interest(link));
+    pub(super) fn rearm(&self, core: &mut Core) {
+        let Some(link) = &mut core.link else { return };
+        let interest = interest(link);
+        if link.watched {
+            self.device.driver.arm(link.fd(), self.token, interest);
+        } else if let Err(error) = self.device.driver.watch(link.fd(), self.token, interest) {
+            // The kernel is out of memory or of its limit of watches, and without one nobody would ever look.
+            tracing::warn!(qp = self.num.0, %error, "the socket can no longer be watched");
+            self.lose(core, Some(AsyncEventKind::ConnectionLost));
+        } else {
+            link.watched = true;
         }
+    }
+
+    /// What a thread that sleeps on this QP has to watch.
+    pub(crate) fn watch_for(&self) -> Option<(Arc<Socket>, PollFlags)> {
+        let core = self.core.lock();
+        let link = core.link.as_ref()?;
+        let interest = interest(link);
+        let events = [(EpollFlags::EPOLLIN, PollFlags::POLLIN), (EpollFlags::EPOLLOUT, PollFlags::POLLOUT)];
+        let events = events.into_iter().filter(|(flag, _)| interest.contains(*flag)).map(|(_, flag)| flag);
+        Some((link.socket.clone(), events.collect()))
+    }
+
+    /// A completion queue with many QPs begins to use its epoll set.
+    pub(crate) fn enter(&self, cq: &CqInner) -> io::Result<()> {
+        let core = self.core.lock();
+        let Some(link) = &core.link else { return Ok(()) };
+        cq.ready.add(link.fd(), self.token)?;
+        cq.set_interest(link.fd(), self.token, interest(link));
+        Ok(())
+    }
+
+    /// The completion queues that it uses, each once.
+    pub(super) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
+        let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
+        std::iter::once(&self.send_cq).chain(other)
     }
 }
 
@@ -243,7 +293,7 @@ fn refuses_request(terminate: &TerminateRepr) -> bool {
         && of_request
 }
 
-fn interest(link: &Link) -> EpollFlags {
+pub(super) fn interest(link: &Link) -> EpollFlags {
     // After the peer's FIN the socket is readable for good: that is no news.
     let reads = if link.ending.peer_done { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
     if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }

@@ -10,11 +10,12 @@ use std::io;
 use rddp_ddp::Header;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
 use rddp_rdmap::Fault;
+use smallvec::SmallVec;
 
 use super::QpInner;
 use super::core::Core;
 use super::link::Direct;
-use super::rx::Faulty;
+use super::rx::{Faulty, Grants};
 use super::state::QpState;
 use crate::mem::{Grant, PieceMut, recv_vectored};
 
@@ -43,7 +44,7 @@ impl QpInner {
             return false;
         }
         let here = &stage[begin..];
-        let mut grants = Vec::new();
+        let mut grants = Grants::new();
         // RFC 5041 §7.1: a segment that is not all inside is not placed at all, so all of it is checked now.
         if self.targets(core, place, 0, payload_len, &mut grants).is_err() {
             return false;
@@ -71,7 +72,7 @@ impl QpInner {
         };
         let (header, place, payload_len) = (direct.header, direct.place, direct.payload_len());
         let left = payload_len - direct.got;
-        let mut grants = Vec::new();
+        let mut grants = Grants::new();
         if left > 0
             && let Err(why) = self.targets(core, place, payload_len - left, left, &mut grants)
         {
@@ -82,7 +83,7 @@ impl QpInner {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let Some(link) = &mut core.link else { return Ok((0, 0)) };
-        let mut pieces: Vec<PieceMut<'_>> =
+        let mut pieces: SmallVec<[PieceMut<'_>; 2]> =
             grants.iter().map(|grant| PieceMut::Granted(grant, 0..grant.len())).collect();
         pieces.push(PieceMut::Own(stage));
         let total = recv_vectored(link.fd(), &mut pieces)?;
@@ -120,6 +121,7 @@ impl QpInner {
         link.deframer
             .accept_external(direct.ulpdu_len, crc32c_append(direct.crc, pad), octets)
             .map_err(|error| (Fault::mpa(error.code().code()), None))?;
+        link.note_size(true);
         core.counters.fpdus_received += 1;
         self.commit(core, &direct.header, payload_len, &[])
     }

@@ -1,6 +1,8 @@
 //! A QP's connection: the TCP socket and the three protocols' state on it.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rddp_ddp::{Header, Qn, Stag};
@@ -8,8 +10,10 @@ use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Rtr};
 use rddp_rdmap::{
     Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, tagged_header, untagged_header,
 };
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 
+use super::arena::Arena;
+use super::segments::Segments;
 use crate::config::ConnectOptions;
 
 /// How long closing or terminating may take before TCP is reset.
@@ -24,45 +28,63 @@ const FIRST_NUDGE: Duration = Duration::from_millis(100);
 /// How many there are.
 const NUDGES: u32 = 5;
 
+/// Short FPDUs in a row that end a stream of large ones.
+const BULK_GAP: u8 = 4;
+
 /// The id of the Read that a Read RTR is; no work request has it.
 pub(super) const RTR_ID: u64 = u64::MAX;
 
 /// Octets that TCP has been promised: whole FPDUs, or the rest of one it has begun.
+///
+/// The memory is the thread's while nothing waits: an idle connection has none.
 #[derive(Debug, Default)]
 pub(super) struct OutBuffer {
-    octets: Vec<u8>,
+    octets: Arena,
     taken: usize,
 }
 
-impl OutBuffer {
-    /// Memory kept for the next use; more is given back.
-    const KEPT: usize = 4096;
+thread_local! {
+    /// What the last buffer that ran empty in this thread leaves to the next that needs one.
+    static SPARE: Cell<Arena> = const { Cell::new(Arena::new()) };
+}
 
+impl OutBuffer {
     pub(super) fn rest(&self) -> &[u8] {
-        &self.octets[self.taken..]
+        self.octets.get(self.taken..self.octets.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rest().is_empty()
+        self.taken == self.octets.len()
     }
 
-    /// Where whole FPDUs are appended.
-    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
-        &mut self.octets
+    /// Appends one FPDU: see [`Framer::emit_into`].
+    pub(super) fn emit(
+        &mut self,
+        framer: &mut Framer,
+        header: &[u8],
+        payload_len: usize,
+        fill: impl FnMut(usize, &mut [u8]),
+    ) {
+        let room = self.room(framer.fpdu_len(header.len() + payload_len));
+        framer.emit_into(header, payload_len, fill, room);
+    }
+
+    /// Room for octets that are promised now.
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.octets.capacity() == 0 {
+            self.octets = SPARE.take();
+        }
+        self.octets.room(len)
     }
 
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count;
-        if self.taken == self.octets.len() {
+        if self.is_empty() {
             self.taken = 0;
             self.octets.clear();
-        }
-    }
-
-    /// An idle connection keeps no large buffer.
-    pub(super) fn trim(&mut self) {
-        if self.octets.is_empty() && self.octets.capacity() > Self::KEPT {
-            self.octets = Vec::new();
+            if self.octets.capacity() > 0 {
+                SPARE.set(std::mem::take(&mut self.octets));
+            }
         }
     }
 }
@@ -118,7 +140,10 @@ pub(super) struct Ending {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) socket: Socket,
+    /// Shared with threads that are asleep on it.
+    pub(super) socket: Arc<Socket>,
+    /// It is in the background thread's set.
+    pub(super) watched: bool,
     pub(super) negotiated: Negotiated,
     pub(super) stream: Stream,
     pub(super) msns: SendCounters,
@@ -128,13 +153,17 @@ pub(super) struct Link {
     pub(super) may_send: bool,
     pub(super) place_before_crc: bool,
     pub(super) out: OutBuffer,
+    /// Octets from where a TCP segment began to the end of `out`.
+    pub(super) unaligned: usize,
+    /// Octets of `out` that the device's budget counts.
+    pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
     /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
-    /// Large payloads arrive that may be placed directly: little is staged, so that they are.
-    pub(super) bulk: bool,
+    /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they are.
+    bulk: u8,
     /// TCP did not take all of the last write.
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
@@ -165,16 +194,19 @@ impl Link {
             may_send: active,
             place_before_crc: options.place_before_crc,
             out: OutBuffer::default(),
+            unaligned: 0,
+            kept: 0,
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
-            bulk: false,
+            bulk: 0,
             blocked: false,
             wants_room: false,
             ending: Ending::default(),
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
-            socket,
+            socket: Arc::new(socket),
+            watched: false,
             negotiated,
         };
         if active && let Some(rtr) = link.negotiated.rtr {
@@ -189,7 +221,7 @@ impl Link {
 
     /// The effective MSS now. It may change during a connection, so it is asked anew for each train.
     pub(super) fn emss(&self) -> usize {
-        SockRef::from(&self.socket).tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
+        self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
     }
 
     /// The largest ULPDU at this EMSS.
@@ -197,8 +229,20 @@ impl Link {
         rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
     }
 
+    /// How FPDUs come to lie in the segments of the next write. With markers they vary in length: no attempt is made.
+    pub(super) fn segments(&self, emss: usize) -> Segments {
+        if self.negotiated.markers_tx {
+            return Segments::default();
+        }
+        Segments::new(emss, if self.out.is_empty() { 0 } else { self.unaligned })
+    }
+
     /// Whether a payload may be received into its place before its CRC was checked.
     pub(super) fn may_place_directly(&self, place: Place) -> bool {
+        // Markers stand in the payload.
+        if self.negotiated.markers_rx {
+            return false;
+        }
         match place {
             Place::Write { .. } => !self.negotiated.crc || self.place_before_crc,
             // Nobody may look there before delivery.
@@ -207,10 +251,22 @@ impl Link {
         }
     }
 
+    /// Notes whether an FPDU has come that is better placed directly. A short one now and then, as at the end of a message,
+    /// changes nothing.
+    pub(super) fn note_size(&mut self, large: bool) {
+        self.bulk = if large { BULK_GAP } else { self.bulk.saturating_sub(1) };
+    }
+
+    /// Whether more such FPDUs are likely to come.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.bulk > 0
+    }
+
     /// Queues one FPDU of octets of our own.
     pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
         let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
-        self.framer.emit(header.octets().as_ref(), payload.len(), fill, self.out.tail());
+        self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
+        self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
     }
 
     /// Queues the nudge that is due, and notes the next.
@@ -241,6 +297,6 @@ impl Link {
 
     /// Makes TCP reset the connection when the socket is closed.
     pub(super) fn reset_on_close(&self) {
-        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+        let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
 }

@@ -6,14 +6,16 @@
 //! | `sq`, `rq` | the two queues |
 //! | `link` | the connection: socket and protocol state |
 //! | `core` | all of it behind one lock, and how the state changes |
-//! | `train`, `tx` | sending |
+//! | `arena`, `segments`, `train`, `tx` | sending |
 //! | `rx`, `direct` | receiving |
 
+mod arena;
 mod core;
 mod direct;
 mod link;
 mod rq;
 mod rx;
+mod segments;
 mod sq;
 mod state;
 mod train;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::epoll::EpollFlags;
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
 use rddp_rdmap::{Fault, TerminateRepr};
@@ -42,7 +45,7 @@ use crate::cq::CqInner;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::AsyncEventKind;
-use crate::io::driver::{Driver, Lease, Source};
+use crate::io::driver::{Driver, Holder, Lease, Source};
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
@@ -85,11 +88,14 @@ impl QueuePair {
                 device: device.clone(),
             }
         });
-        let weak = Arc::downgrade(&inner);
-        inner.send_cq.add_member(inner.token, &weak);
-        inner.recv_cq.add_member(inner.token, &weak);
-        device.qps.lock().insert(inner.num, weak);
-        Ok(QueuePair { inner })
+        // From here on it is taken apart again if something fails.
+        let qp = QueuePair { inner };
+        let inner = &qp.inner;
+        for cq in inner.cqs() {
+            cq.add_member(inner.token, inner).map_err(Error::host("watching the sockets of many QPs"))?;
+        }
+        device.qps.lock().insert(inner.num, Arc::downgrade(inner));
+        Ok(qp)
     }
 
     /// Its number, as completions and events name it.
@@ -284,11 +290,11 @@ impl QpInner {
             link.deadline = Some(deadline);
             self.device.driver.at(deadline, self.token);
         }
-        self.send_cq.ready.add(link.fd(), self.token)?;
-        if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
-            self.recv_cq.ready.add(link.fd(), self.token)?;
+        for cq in self.cqs() {
+            cq.admit(link.fd(), self.token)?;
         }
-        self.device.driver.watch(link.fd(), self.token)?;
+        self.device.driver.watch(link.fd(), self.token, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)?;
+        link.watched = true;
         if let Some(nudge) = link.nudge {
             self.device.driver.at(nudge.due, self.token);
         }
@@ -318,7 +324,7 @@ impl QpInner {
             false => Pulled::Dry,
         };
         self.check_queues(core);
-        if may_write || pulled == Pulled::More || core.state != QpState::ReadyToSend {
+        if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
             self.pump(core);
         }
         pulled
@@ -376,8 +382,7 @@ impl QpInner {
     /// The program has let go of the QP.
     fn destroy(&self) {
         self.device.driver.remove(self.token);
-        self.send_cq.remove_member(self.token);
-        self.recv_cq.remove_member(self.token);
+        self.cqs().for_each(|cq| cq.remove_member(self.token));
         self.device.qps.lock().remove(&self.num);
         let mut core = self.core.lock();
         if let Some(srq) = core.rq.srq() {
@@ -389,13 +394,22 @@ impl QpInner {
 }
 
 impl Source for QpInner {
-    fn lease(&self, tick: u64) -> Lease {
-        let send = self.send_cq.lease(tick);
-        let recv = if Arc::ptr_eq(&self.send_cq, &self.recv_cq) { send } else { self.recv_cq.lease(tick) };
-        match (send, recv) {
-            (Lease::Polled, _) | (_, Lease::Polled) => Lease::Polled,
-            (Lease::Waited, _) | (_, Lease::Waited) => Lease::Waited,
-            (Lease::None, Lease::None) => Lease::None,
+    fn lease(&self, tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        let (lease, cq) = self.cqs().map(|cq| (cq.lease(tick), cq)).max_by_key(|(lease, _)| *lease)?;
+        (lease != Lease::None).then(|| (lease, cq.clone() as Arc<dyn Holder>))
+    }
+
+    fn rest(&self, driver: &Driver) {
+        // Where the queue has an epoll set, one set less would not be felt.
+        if self.cqs().any(|cq| cq.is_by_epoll()) {
+            return;
+        }
+        // Who holds the core is at work on the socket; it rests the next time.
+        if let Some(mut core) = self.core.try_lock()
+            && let Some(link) = &mut core.link
+            && std::mem::take(&mut link.watched)
+        {
+            driver.unwatch(link.fd());
         }
     }
 
@@ -404,7 +418,7 @@ impl Source for QpInner {
         match self.progress(&mut core) {
             Pulled::More => true,
             Pulled::Dry => {
-                self.rearm(&core);
+                self.rearm(&mut core);
                 false
             }
             Pulled::Resting => {
@@ -426,7 +440,7 @@ impl Source for QpInner {
             self.pump(&mut core);
         }
         // It may have been a rest: whatever is there now makes the socket ready again.
-        self.rearm(&core);
+        self.rearm(&mut core);
     }
 }
 

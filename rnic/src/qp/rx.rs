@@ -11,6 +11,7 @@ use std::time::Instant;
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
 use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, parse_header};
+use smallvec::SmallVec;
 
 use super::QpInner;
 use super::core::Core;
@@ -30,10 +31,10 @@ const STAGING: usize = 256 * 1024;
 const BULK_ROOM: usize = 2048;
 
 /// A ULPDU from which on its payload is better received straight into its place.
-const BULK_ULPDU: usize = 16 * 1024;
+const BULK_ULPDU: usize = 32 * 1024;
 
-/// Reads of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
-const READS_PER_TURN: usize = 16;
+/// Octets of one turn, at most one read more: other connections get theirs in between (RFC 5042 §6.4.4).
+const TURN: u64 = 1024 * 1024;
 
 /// Octets that are thrown away behind a Terminate before TCP is reset.
 const MAX_DISCARDED: usize = 64 << 20;
@@ -52,6 +53,9 @@ pub(super) enum Pulled {
     /// Not now: see [`QpInner::must_rest`].
     Resting,
 }
+
+/// The memory of one segment: mostly a single piece.
+pub(super) type Grants = SmallVec<[Grant; 1]>;
 
 /// What is wrong with a segment, and the segment for the Terminate.
 pub(super) type Faulty = (Fault, Option<Offending>);
@@ -75,19 +79,17 @@ impl QpInner {
                 stage.resize(STAGING, 0);
             }
             let mut have = self.unstash(core, stage);
-            let mut pulled = Pulled::More;
-            for _ in 0..READS_PER_TURN {
+            let end = core.counters.octets_received + TURN;
+            loop {
                 match self.read(core, stage, &mut have) {
-                    Some(Pulled::More) => {}
-                    Some(end) => {
-                        pulled = end;
-                        break;
+                    Some(Pulled::More) if core.counters.octets_received < end => {}
+                    Some(pulled) => {
+                        self.stash(core, &stage[..have]);
+                        return pulled;
                     }
                     None => return Pulled::Dry,
                 }
             }
-            self.stash(core, &stage[..have]);
-            pulled
         })
     }
 
@@ -95,7 +97,7 @@ impl QpInner {
     fn read(&self, core: &mut Core, stage: &mut [u8], have: &mut usize) -> Option<Pulled> {
         let link = core.link.as_ref()?;
         core.counters.receive_calls += 1;
-        let room = if link.bulk { BULK_ROOM } else { stage.len() - *have };
+        let room = if link.is_bulk() { BULK_ROOM } else { stage.len() - *have };
         let free = &mut stage[*have..*have + room];
         let received = if link.direct.is_some() {
             self.receive_direct(core, free)
@@ -110,6 +112,7 @@ impl QpInner {
             }
             Ok(counts) => counts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(Pulled::Dry),
+            // The memory of a direct placement went away: the connection ends.
             Err(error) if error.kind() == ErrorKind::Interrupted => return Some(Pulled::More),
             Err(error) => {
                 tracing::debug!(qp = self.num.0, %error, "TCP no longer receives");
@@ -218,7 +221,7 @@ impl QpInner {
         let payload = &ulpdu[header.len()..];
         let place = self.accept(core, &header, payload.len())?;
         if let Some(link) = &mut core.link {
-            link.bulk = ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place);
+            link.note_size(ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place));
         }
         self.place(core, &header, place, payload)?;
         self.commit(core, &header, payload.len(), if place == Place::Control { payload } else { &[] })
@@ -267,16 +270,7 @@ impl QpInner {
         if payload.is_empty() || matches!(place, Place::Nothing | Place::Control | Place::Dropped) {
             return Ok(());
         }
-        if let Place::Write { stag, to } = place {
-            // The common case, without a list.
-            let grant =
-                self.check_remote(stag, to, payload.len() as u64, Access::REMOTE_WRITE).map_err(|error| {
-                    (Fault::write_access(error), Some(Offending::new(*header, payload.len())))
-                })?;
-            grant.place(0, payload);
-            return Ok(());
-        }
-        let mut grants = Vec::new();
+        let mut grants = Grants::new();
         if let Err(unplaceable) = self.targets(core, place, 0, payload.len(), &mut grants) {
             return Err(self.refuse(core, unplaceable, header, payload.len()));
         }
@@ -296,7 +290,7 @@ impl QpInner {
         place: Place,
         skip: usize,
         len: usize,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<(), Unplaceable> {
         match place {
             Place::Write { stag, to } => {
@@ -380,7 +374,7 @@ impl QpInner {
         mut skip: u64,
         len: usize,
         scatter: Option<PdId>,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<(), AccessError> {
         let mut left = len as u64;
         for sge in list {

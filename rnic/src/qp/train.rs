@@ -10,22 +10,31 @@ use std::os::fd::BorrowedFd;
 
 use rddp_ddp::Header;
 use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
+use smallvec::SmallVec;
 
+use super::arena::Arena;
+use super::rx::Grants;
+use super::segments::Segments;
 use super::sq::Cursor;
 use crate::mem::{Grant, Piece, SendFlags, send_vectored};
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;
 
-/// Where a train is full.
-const MAX_OCTETS: usize = 256 * 1024;
+/// Where a train is full. TCP takes as much as its buffers have room for; a call for each FPDU costs a third of the
+/// bandwidth on loopback.
+const MAX_OCTETS: usize = 1024 * 1024;
+
+/// The same for octets in the arena: what TCP does not take is copied for nothing, and what a cache does not hold is copied
+/// slowly. With a TCP segment of 1500 octets, all of a train is.
+const MAX_COPIED: usize = 256 * 1024;
 
 /// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go first.
 const MAX_PIECES: usize = 1000;
 
 /// Octets of registered memory, or of an inline request.
 pub(super) enum Source<'a> {
-    Granted(&'a mut Vec<Grant>),
+    Granted(&'a mut Grants),
     Inline(&'a [u8]),
 }
 
@@ -60,14 +69,17 @@ pub(super) struct Outcome {
     pub(super) started: Option<(Cursor, Framer, Vec<u8>)>,
     /// FPDUs taken or begun.
     pub(super) fpdus: usize,
+    /// Octets of the train up to the end of the last of these.
+    pub(super) end: usize,
 }
 
 #[derive(Default)]
 pub(super) struct Train {
-    arena: Vec<u8>,
+    arena: Arena,
     parts: Vec<Part>,
     records: Vec<Record>,
     len: usize,
+    pub(super) segments: Segments,
 }
 
 impl Train {
@@ -76,6 +88,7 @@ impl Train {
         self.parts.clear();
         self.records.clear();
         self.len = 0;
+        self.segments = Segments::default();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -83,14 +96,22 @@ impl Train {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len >= MAX_OCTETS || self.parts.len() >= MAX_PIECES
+        self.len >= MAX_OCTETS || self.arena.len() >= MAX_COPIED || self.parts.len() >= MAX_PIECES
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds one FPDU. `after` is the place in the send queue behind it.
+    /// From here on no FPDU shall reach over the end of a segment; of what is in the train already none does.
+    pub(super) fn align(&mut self, mut segments: Segments) {
+        if !self.segments.is_set() {
+            segments.admit(self.len);
+            self.segments = segments;
+        }
+    }
+
+    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind it.
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -98,40 +119,54 @@ impl Train {
         payload: Source<'_>,
         payload_len: usize,
         after: Cursor,
-    ) {
-        let start = self.arena.len();
+    ) -> bool {
+        if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
+            return false;
+        }
         match payload {
             Source::Inline(octets) => {
                 let fill =
                     |offset: usize, out: &mut [u8]| out.copy_from_slice(&octets[offset..offset + out.len()]);
-                framer.emit(header.octets().as_ref(), payload_len, fill, &mut self.arena);
-                self.arena_part(start);
+                self.push_copied(framer, header, payload_len, fill);
             }
             Source::Granted(grants) if payload_len <= COPY_UP_TO || framer.framing().markers => {
                 let fill = |offset: usize, out: &mut [u8]| copy_gathered(grants, offset, out);
-                framer.emit(header.octets().as_ref(), payload_len, fill, &mut self.arena);
+                self.push_copied(framer, header, payload_len, fill);
                 grants.clear();
-                self.arena_part(start);
             }
             Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
         }
         self.records.push(Record { end: self.len, cursor: after, framer: framer.clone() });
+        true
+    }
+
+    fn push_copied(
+        &mut self,
+        framer: &mut Framer,
+        header: &Header,
+        payload_len: usize,
+        fill: impl FnMut(usize, &mut [u8]),
+    ) {
+        let (header, start) = (header.octets(), self.arena.len());
+        let room = self.arena.room(framer.fpdu_len(header.as_ref().len() + payload_len));
+        framer.emit_into(header.as_ref(), payload_len, fill, room);
+        self.arena_part(start);
     }
 
     fn push_gathered(
         &mut self,
         framer: &mut Framer,
         header: &Header,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
         payload_len: usize,
     ) {
         let ulpdu_len = header.len() + payload_len;
         let start = self.arena.len();
         let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
-        self.arena.extend_from_slice(&length);
-        self.arena.extend_from_slice(header.octets().as_ref());
+        self.arena.append(&length);
+        self.arena.append(header.octets().as_ref());
         let crc = if framer.framing().crc {
-            let crc = crc32c(&self.arena[start..]);
+            let crc = crc32c(self.arena.get(start..self.arena.len()));
             grants.iter().fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc))
         } else {
             0
@@ -143,7 +178,7 @@ impl Train {
             self.parts.push(Part::Granted(grant));
         }
         let start = self.arena.len();
-        self.arena.extend_from_slice(framer.trailer(ulpdu_len, crc).as_ref());
+        self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
         self.arena_part(start);
     }
 
@@ -164,12 +199,13 @@ impl Train {
         first: &[u8],
         end_of_record: bool,
     ) -> io::Result<usize> {
-        let mut pieces = Vec::with_capacity(self.parts.len() + 1);
+        // Short messages are one piece.
+        let mut pieces: SmallVec<[Piece<'_>; 2]> = SmallVec::with_capacity(self.parts.len() + 1);
         if !first.is_empty() {
             pieces.push(Piece::Own(first));
         }
         pieces.extend(self.parts.iter().map(|part| match part {
-            Part::Arena(range) => Piece::Own(&self.arena[range.clone()]),
+            Part::Arena(range) => Piece::Own(self.arena.get(range.clone())),
             Part::Granted(grant) => Piece::Granted(grant, 0..grant.len()),
         }));
         send_vectored(socket, &pieces, SendFlags { more: false, eor: end_of_record })
@@ -180,6 +216,7 @@ impl Train {
         let whole = self.records.partition_point(|record| record.end <= taken);
         let begun = whole.checked_sub(1).map_or(0, |last| self.records[last].end);
         let started = self.records.get(whole).filter(|_| taken > begun);
+        let end = started.map_or(begun, |record| record.end);
         Outcome {
             whole: whole
                 .checked_sub(1)
@@ -187,6 +224,7 @@ impl Train {
             started: started
                 .map(|record| (record.cursor, record.framer.clone(), self.copy_out(taken..record.end))),
             fpdus: whole + usize::from(started.is_some()),
+            end,
         }
     }
 
@@ -200,9 +238,8 @@ impl Train {
                 let within = from - at..to - at;
                 match part {
                     Part::Arena(octets) => {
-                        out.extend_from_slice(
-                            &self.arena[octets.start + within.start..octets.start + within.end],
-                        );
+                        let within = octets.start + within.start..octets.start + within.end;
+                        out.extend_from_slice(self.arena.get(within));
                     }
                     Part::Granted(grant) => {
                         let start = out.len();

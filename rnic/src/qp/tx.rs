@@ -16,25 +16,27 @@ use rddp_rdmap::{
 use super::QpInner;
 use super::core::Core;
 use super::link::Link;
+use super::rx::Grants;
+use super::segments::Segments;
 use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
-use crate::mem::{Access, Grant};
+use crate::mem::Access;
 use crate::wr::{Gather, Operation, Remote};
 
-/// Octets of Responses that are prepared ahead of TCP.
-const RESPONSES_AHEAD: usize = 128 * 1024;
+/// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
+const RESPONSES_AHEAD: usize = 256 * 1024;
 
-/// Below this EMSS a train ends its last segment, so that the next one starts with an FPDU header.
-const ALIGNED_EMSS: usize = 16 * 1024;
+/// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
+const FEW_RESPONSES: usize = 64 * 1024;
 
 /// A message of so many octets is one segment whatever the EMSS.
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
 thread_local! {
-    static TRAIN: RefCell<(Train, Vec<Grant>)> = RefCell::default();
+    static TRAIN: RefCell<(Train, Grants)> = RefCell::default();
 }
 
 /// Why a train stopped growing.
@@ -57,23 +59,22 @@ impl QpInner {
     pub(super) fn push_out(&self, core: &mut Core) {
         TRAIN.with_borrow_mut(|(train, _)| {
             train.clear();
-            self.write(core, train, false);
+            self.write(core, train);
         });
         self.update_interest(core);
     }
 
     /// One write; whether another may follow.
-    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Vec<Grant>) -> bool {
+    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> bool {
         train.clear();
-        let mut end_of_record = false;
         if core.state == QpState::ReadyToSend
-            && let Err((fault, offending)) = self.prepare_responses(core)
+            && let Err((fault, offending)) = self.prepare_responses(core, &mut train.segments)
         {
             self.terminate(core, fault, offending.as_ref());
         }
         if core.state == QpState::ReadyToSend {
             // What comes before a bad request goes out first.
-            if let Stop::Failed(status) = self.build(core, train, grants, &mut end_of_record)
+            if let Stop::Failed(status) = self.build(core, train, grants)
                 && train.is_empty()
             {
                 if let Some(status) = status {
@@ -83,26 +84,26 @@ impl QpInner {
                 self.terminate(core, Fault::local_catastrophic(), None);
             }
         }
-        let sent = self.write(core, train, end_of_record);
+        let sent = self.write(core, train);
         // The grants must not outlive the write, those of a request that failed half-way neither: they delay whoever
         // deregisters.
         train.clear();
         grants.clear();
-        sent
+        sent && core.has_output()
     }
 
     /// Hands `out` and the train to TCP; true if it took all and there was something.
-    fn write(&self, core: &mut Core, train: &Train, end_of_record: bool) -> bool {
+    fn write(&self, core: &mut Core, train: &Train) -> bool {
         let Some(link) = &mut core.link else { return false };
         let promised = link.out.rest().len();
         let total = promised + train.len();
         if total == 0 {
             link.blocked = false;
-            link.out.trim();
             self.finish_sending(core);
             return false;
         }
         core.counters.send_calls += 1;
+        let end_of_record = train.segments.end_record(total);
         let taken = match train.write(link.fd(), link.out.rest(), end_of_record) {
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
@@ -120,7 +121,13 @@ impl QpInner {
         }
         let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
         core.counters.fpdus_sent += fpdus as u64;
+        let left = link.out.rest().len();
+        self.device.promised.release(std::mem::replace(&mut link.kept, left));
+        self.device.promised.charge(left);
         link.blocked = taken < total;
+        if link.out.is_empty() {
+            link.unaligned = 0;
+        }
         if link.blocked {
             return false;
         }
@@ -143,18 +150,28 @@ impl QpInner {
 
     /// Turns inbound Reads and atomics into Responses, in order (RFC 5040 §5.2.1, RFC 7306 §5.4), as far as `out` has
     /// room. Sources are copied: a peer's CRC must not depend on what happens to that memory later.
-    fn prepare_responses(&self, core: &mut Core) -> Result<(), (Fault, Option<Offending>)> {
+    fn prepare_responses(
+        &self,
+        core: &mut Core,
+        segments: &mut Segments,
+    ) -> Result<(), (Fault, Option<Offending>)> {
         let Some(link) = &mut core.link else { return Ok(()) };
         // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged message inside another for a
         // fault: each message is sent whole before the next begins.
         if !link.may_send || link.stream.inbound() == 0 || core.sq.cursor.offset > 0 {
             return Ok(());
         }
-        let mulpdu = link.mulpdu(link.emss());
-        while link.out.rest().len() < RESPONSES_AHEAD {
+        let emss = link.emss();
+        let mulpdu = link.mulpdu(emss);
+        *segments = link.segments(emss);
+        let ahead = if self.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
+        while link.out.rest().len() < ahead {
             let done = match link.stream.next_response() {
                 None => return Ok(()),
-                Some(Response::Read(_)) => self.read_response(link, mulpdu)?,
+                Some(Response::Read(_)) => match self.read_response(link, mulpdu, segments)? {
+                    Some(last) => last,
+                    None => return Ok(()),
+                },
                 Some(Response::Atomic(_)) => self.atomic_response(link)?,
             };
             core.counters.fpdus_sent += 1;
@@ -165,9 +182,14 @@ impl QpInner {
         Ok(())
     }
 
-    /// One segment of a Read Response; whether it was the last.
-    fn read_response(&self, link: &mut Link, mulpdu: usize) -> Result<bool, (Fault, Option<Offending>)> {
-        let Some(Response::Read(response)) = link.stream.next_response() else { return Ok(true) };
+    /// One segment of a Read Response; whether it was the last, `None` if it must wait for the next write.
+    fn read_response(
+        &self,
+        link: &mut Link,
+        mulpdu: usize,
+        segments: &mut Segments,
+    ) -> Result<Option<bool>, (Fault, Option<Offending>)> {
+        let Some(Response::Read(response)) = link.stream.next_response() else { return Ok(Some(true)) };
         let request = response.request;
         let offending = response.offending();
         let left = u64::from(response.remaining());
@@ -180,14 +202,19 @@ impl QpInner {
             let grant = self.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
             Some(grant.map_err(|error| (Fault::read_source(error), Some(offending)))?)
         };
+        let octets = link.framer.fpdu_len(segment.header.len() + segment.len);
+        if !segments.admit(octets) {
+            return Ok(None);
+        }
+        link.unaligned += octets;
         response.advance(segment.len);
         let fill = |offset: usize, out: &mut [u8]| {
             if let Some(source) = &source {
                 source.copy_to(offset, out);
             }
         };
-        link.framer.emit(segment.header.octets().as_ref(), segment.len, fill, link.out.tail());
-        Ok(segment.last)
+        link.out.emit(&mut link.framer, segment.header.octets().as_ref(), segment.len, fill);
+        Ok(Some(segment.last))
     }
 
     /// Carries out an atomic and queues its Response (RFC 7306 §5).
@@ -210,13 +237,7 @@ impl QpInner {
     }
 
     /// Fills the train from the send queue's cursor on.
-    fn build(
-        &self,
-        core: &mut Core,
-        train: &mut Train,
-        grants: &mut Vec<Grant>,
-        end_of_record: &mut bool,
-    ) -> Stop {
+    fn build(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> Stop {
         let Some(link) = &mut core.link else { return Stop::Wait };
         if !link.may_send || !core.sq.has_unsent() {
             return Stop::Wait;
@@ -224,10 +245,10 @@ impl QpInner {
         // Binds and invalidations send nothing: they wait for no Response that the peer may never take.
         let answering = is_answering(&mut link.stream);
         let mut framer = link.framer.clone();
-        // Asked for only when a message may not fit into the smallest MULPDU.
+        // Asked for only when the train is more than one message that fits into the smallest MULPDU.
         let mut emss = None;
         let mut cursor = core.sq.cursor;
-        let stop = loop {
+        loop {
             // Between messages Responses get their turn.
             if train.is_full() || (cursor.offset == 0 && !train.is_empty() && link.stream.inbound() > 0) {
                 break Stop::Wait;
@@ -252,10 +273,14 @@ impl QpInner {
                 }
                 break Stop::Failed(None);
             }
-            let mulpdu = if wqe.total <= SMALL {
+            let mulpdu = if wqe.total <= SMALL && train.is_empty() && link.out.is_empty() {
                 MIN_MULPDU
             } else {
-                let emss = *emss.get_or_insert_with(|| link.emss());
+                let emss = *emss.get_or_insert_with(|| {
+                    let emss = link.emss();
+                    train.align(link.segments(emss));
+                    emss
+                });
                 link.mulpdu(emss)
             };
             match self.push_next(link, &mut framer, wqe, cursor, mulpdu, train, grants) {
@@ -263,11 +288,7 @@ impl QpInner {
                 Ok(None) => break Stop::Wait,
                 Err(status) => break Stop::Failed(Some(status)),
             }
-        };
-        *end_of_record = emss.is_some_and(|emss| {
-            emss < ALIGNED_EMSS && train.len() >= emss && !train.len().is_multiple_of(emss)
-        });
-        stop
+        }
     }
 
     /// Adds the FPDU at the cursor; the place behind it, or `None` if it must wait.
@@ -280,7 +301,7 @@ impl QpInner {
         at: Cursor,
         mulpdu: usize,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
+        grants: &mut Grants,
     ) -> Result<Option<Cursor>, Status> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
         match &wqe.wr.operation {
@@ -290,25 +311,25 @@ impl QpInner {
                 let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
                 let mo = u32::try_from(at.offset).unwrap_or(u32::MAX);
                 let header = untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, segment.last);
-                self.push_segment(framer, &header, gather, segment, at, train, grants).map(Some)
+                self.push_segment(framer, &header, gather, segment, at, train, grants)
             }
             Operation::Write { gather, remote } => {
                 let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
                 let to = remote.to.wrapping_add(at.offset);
                 let header = tagged_header(Opcode::Write, remote.stag, to, segment.last);
-                self.push_segment(framer, &header, gather, segment, at, train, grants).map(Some)
+                self.push_segment(framer, &header, gather, segment, at, train, grants)
             }
             Operation::Immediate { data } => {
                 let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
                 let header = untagged_header(opcode, Stag(0), msn, 0, true);
-                train.push(framer, &header, Source::Inline(data), data.len(), next);
-                Ok(Some(next))
+                let pushed = train.push(framer, &header, Source::Inline(data), data.len(), next);
+                Ok(pushed.then_some(next))
             }
             Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
                 let Some((header, octets, len)) = self.request(link, wqe, at.seq)? else { return Ok(None) };
-                train.push(framer, &header, Source::Inline(&octets[..len]), len, next);
-                Ok(Some(next))
+                let pushed = train.push(framer, &header, Source::Inline(&octets[..len]), len, next);
+                Ok(pushed.then_some(next))
             }
             // `WriteImmediate` was split when it was posted, the local ones never come here.
             Operation::WriteImmediate { .. } | Operation::Bind { .. } | Operation::Invalidate { .. } => {
@@ -326,27 +347,27 @@ impl QpInner {
         segment: rddp_ddp::Cut,
         at: Cursor,
         train: &mut Train,
-        grants: &mut Vec<Grant>,
-    ) -> Result<Cursor, Status> {
+        grants: &mut Grants,
+    ) -> Result<Option<Cursor>, Status> {
         let after = if segment.last {
             Cursor { seq: at.seq + 1, offset: 0 }
         } else {
             Cursor { seq: at.seq, offset: at.offset + segment.len as u64 }
         };
-        match gather {
+        let pushed = match gather {
             Gather::Inline(octets) => {
                 let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
                 let octets = octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?;
-                train.push(framer, header, Source::Inline(octets), segment.len, after);
+                train.push(framer, header, Source::Inline(octets), segment.len, after)
             }
             Gather::List(list) => {
                 grants.clear();
                 self.grants_of(list, segment.offset, segment.len, None, grants)
                     .map_err(|_| Status::LocalProtection)?;
-                train.push(framer, header, Source::Granted(grants), segment.len, after);
+                train.push(framer, header, Source::Granted(grants), segment.len, after)
             }
-        }
-        Ok(after)
+        };
+        Ok(pushed.then_some(after))
     }
 
     /// The Read Request or Atomic Request of a request, issued once; `None` while ORD are on their way (RFC 5040 §6.1).
@@ -462,6 +483,7 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
 /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
 fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> usize {
     let outcome = train.outcome(taken);
+    link.unaligned += outcome.end;
     if let Some((cursor, framer)) = outcome.whole {
         sq.cursor = cursor;
         link.framer = framer;
@@ -470,7 +492,7 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
     if let Some((cursor, framer, rest)) = outcome.started {
         sq.cursor = cursor;
         link.framer = framer;
-        link.out.tail().extend_from_slice(&rest);
+        link.out.room(rest.len()).copy_from_slice(&rest);
     }
     outcome.fpdus
 }

@@ -56,7 +56,7 @@ impl Lane {
             return Ok(Gather::Inline(octets));
         }
         self.source.write(setup.size() - 1, &[mark])?;
-        Ok(Gather::List(vec![self.source.sge(0..setup.size())]))
+        Ok(self.source.sge(0..setup.size()).into())
     }
 
     /// Whether the last octet of the target is `mark`.
@@ -70,7 +70,7 @@ impl Lane {
     fn message(&self, setup: &Setup) -> Gather {
         match setup.size() {
             size if size <= MAX_INLINE => Gather::Inline(vec![FILL; size]),
-            size => Gather::List(vec![self.source.sge(0..size)]),
+            size => self.source.sge(0..size).into(),
         }
     }
 }

@@ -1,0 +1,93 @@
+"""Options, and the order of things."""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+from . import docs, machine, report, setup
+from .instrument import Fault
+from .plan import Plan
+from .result import CannotMeasure, Row
+from .rows import ROWS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def main():
+    # So that what was started ends, and namespaces go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options = arguments()
+    if options.list:
+        for kind in ROWS:
+            print(f"{kind.name:<12} {kind.title}")
+        return 0
+    result = json.loads(Path(options.report).read_text()) if options.report else measure(options)
+    rows = [Row.from_dict(stored) for stored in result["rows"]]
+    if options.docs or options.report:
+        docs.write(result, rows, ROOT)
+        print("docs/performance.md and docs/performance/ are written")
+    if not options.report:
+        store(result, rows, Path(options.out))
+    return 1 if any(row.faulty for row in rows) else 0
+
+
+def store(result, rows, out):
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    (out / "table.md").write_text(report.markdown(rows))
+    for name, chart in docs.charts(rows).items():
+        (out / f"{name}.svg").write_text(chart.draw())
+    print(f"table.md, result.json and charts are in {out}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="benches/compare/run",
+        description="Measures rddp against plain TCP, libfabric's tcp and UCX's tcp on this machine. Every figure is a ratio "
+                    "of slices that take turns. What is missing is installed from Debian (as root).",
+        epilog="The exit status says whether everything ran, not how fast it was: 1 when something hung or broke.")
+    parser.add_argument("--list", action="store_true", help="name the rows and end")
+    parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
+                        help="measure this row; may be given again")
+    parser.add_argument("--quick", action="store_true", help="short slices: to see that everything runs")
+    parser.add_argument("--pin", action="store_true",
+                        help="keep each end on a processor of its own, TCP's, ours and the others' alike")
+    parser.add_argument("--out", metavar="DIR", default=str(ROOT / "target/compare"), help="where results go (%(default)s)")
+    parser.add_argument("--docs", action="store_true", help="write docs/performance.md and docs/performance/ from this run")
+    parser.add_argument("--report", metavar="FILE", help="write those from a stored result.json, and measure nothing")
+    return parser.parse_args()
+
+
+def measure(options):
+    target = setup.build(ROOT)
+    rounds, ms, latency_ms = (3, 30, 20) if options.quick else (15, 60, 40)
+    plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick, options.pin)
+    described = machine.describe(ROOT)
+    begun = time.monotonic()
+    rows = []
+    for kind in ROWS:
+        if not options.only or kind.name in options.only:
+            rows.append(measure_row(plan, kind))
+            print(report.terminal(rows[-1]), flush=True)
+    return {"machine": described, "quick": options.quick, "pin": options.pin, "rounds": rounds, "ms": ms,
+            "latency_ms": latency_ms, "seconds": time.monotonic() - begun, "rows": [row.as_dict() for row in rows]}
+
+
+def measure_row(plan, kind):
+    row = Row(kind.name, kind.title, " ".join(kind.method.split()))
+    begun = time.monotonic()
+    try:
+        setup.install(kind.packages)
+        if kind.needs_root and not setup.is_root():
+            raise CannotMeasure("needs root")
+        kind.measure(plan, row)
+    except CannotMeasure as reason:
+        row.problem = str(reason)
+    except Fault as fault:
+        row.problem, row.faulty = str(fault), True
+        print(f"{kind.name}: {fault}", file=sys.stderr)
+    row.seconds = time.monotonic() - begun
+    return row

@@ -1,0 +1,106 @@
+"""The pair of rddp-compare processes: connections that stay open, slices of traffic on demand."""
+
+import contextlib
+import json
+import select
+import subprocess
+import tempfile
+
+# How long one answer may take beyond the slice itself.
+PATIENCE = 60
+
+
+class Fault(Exception):
+    """What was measured hung or broke; the text says how to see it again."""
+
+
+class Instrument:
+    """Two processes; `server_in` and `client_in` are words to put before their commands (a namespace, a processor)."""
+
+    def __init__(self, binary, address="127.0.0.1", server_in=(), client_in=()):
+        self.asked = []
+        # What both say when they stop.
+        self.words = tempfile.TemporaryFile(mode="w+")
+        self.server = subprocess.Popen([*server_in, binary, "server", address], stdout=subprocess.PIPE, stderr=self.words,
+                                       text=True)
+        port = self._line(self.server, PATIENCE).strip()
+        self.client = subprocess.Popen([*client_in, binary, "client", f"{address}:{port}"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=self.words, text=True, bufsize=1)
+
+    def ask(self, command, patience=PATIENCE):
+        line = json.dumps(command)
+        self.asked.append(line)
+        try:
+            self.client.stdin.write(line + "\n")
+            self.client.stdin.flush()
+        except BrokenPipeError:
+            pass
+        return json.loads(self._line(self.client, patience))
+
+    def _line(self, process, patience):
+        ready, _, _ = select.select([process.stdout], [], [], patience)
+        line = process.stdout.readline() if ready else ""
+        if line:
+            return line
+        what = "no answer" if not ready else "an end has stopped"
+        self.words.seek(0)
+        said = "; ".join(self.words.read().split("\n")[:4])
+        raise Fault(f"{what}: {said} (the client's commands were: {' '.join(self.asked)})")
+
+    def open(self, **spec):
+        """A lane; see Spec in src/spec.rs."""
+        return Lane(self, spec, self.ask({"open": spec}))
+
+    def usage(self):
+        return self.ask({"usage": {}})
+
+    def finish(self):
+        """Lets both end by themselves."""
+        self.client.stdin.close()
+        for process in (self.client, self.server):
+            process.wait(PATIENCE)
+
+    def close(self):
+        for process in (self.client, self.server):
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        self.words.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Lane:
+    """Connections of one kind. Each method is one slice."""
+
+    def __init__(self, instrument, spec, opened):
+        self.instrument, self.spec, self.opened = instrument, spec, opened
+
+    def slice(self, kind, ms):
+        return self.instrument.ask({"slice": {"lane": self.opened["lane"], "kind": kind, "ms": ms}})
+
+    def bandwidth(self, ms):
+        """Octets a second."""
+        report = self.slice("bandwidth", ms)
+        return report["octets"] / report["seconds"]
+
+    def rate(self, ms):
+        """Messages a second."""
+        report = self.slice("bandwidth", ms)
+        return report["messages"] / report["seconds"]
+
+    def latency(self, ms, which="p50"):
+        """Seconds one way, of ping-pong."""
+        return self.slice("latency", ms)["active"]["latency_ns"][which] / 1e9
+
+    def notice(self, ms):
+        """Seconds one way, to a process that waits for nothing else."""
+        return self.slice("notice", ms)["passive"]["latency_ns"]["p50"] / 1e9

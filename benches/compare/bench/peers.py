@@ -1,0 +1,126 @@
+"""Other stacks: libfabric's tcp provider and UCX's tcp transport, as Debian has them."""
+
+import csv
+import json
+import os
+import re
+import select
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from .instrument import Fault
+
+PATIENCE = 30
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class FiMsg:
+    """Our own program on libfabric (peers/fi_msg.c): a pair of processes, slices on demand."""
+
+    def __init__(self, plan):
+        binary = str(plan.target / "fi_msg")
+        self.server = subprocess.Popen([*plan.server_in, binary, "server", "127.0.0.1", "tcp"], stdout=subprocess.PIPE,
+                                       text=True)
+        ports = self.server.stdout.readline().split()
+        self.client = subprocess.Popen([*plan.client_in, binary, "client", "127.0.0.1", *ports, "tcp"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def _slice(self, what, size, ms):
+        self.client.stdin.write(f"{what} {size} {ms}\n")
+        ready, _, _ = select.select([self.client.stdout], [], [], PATIENCE)
+        line = self.client.stdout.readline() if ready else ""
+        if not line:
+            raise Fault(f"fi_msg stopped at: {what} {size} {ms}")
+        return json.loads(line)
+
+    def bandwidth(self, size, ms):
+        report = self._slice("bw", size, ms)
+        return report["octets"] / report["seconds"]
+
+    def latency(self, size, ms):
+        return self._slice("lat", size, ms)["p50"] / 1e9
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in (self.client, self.server):
+            process.kill()
+            process.communicate()
+
+
+def fi_pingpong(plan, size, count):
+    """Seconds one way, the mean of `count` times there and back."""
+    port = str(free_port())
+    words = ["fi_pingpong", "-p", "tcp", "-e", "msg", "-I", str(count), "-S", str(size)]
+    with _Server([*plan.server_in, *words, "-B", port], port):
+        out = _run([*plan.client_in, *words, "-P", port, "127.0.0.1"])
+    # bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec
+    return float(out.splitlines()[-1].split()[6]) / 1e6
+
+
+def ucx(plan, test, size, count):
+    """The fields of ucx_perftest's last line: latency in µs, bandwidth in MiB/s, messages a second."""
+    port = str(free_port())
+    environment = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "error"}
+    with _Server([*plan.server_in, "ucx_perftest", "-p", port], port, environment):
+        words = ["ucx_perftest", "127.0.0.1", "-p", port, "-t", test, "-s", str(size), "-n", str(count)]
+        out = _run([*plan.client_in, *words, "-w", str(max(10, count // 20)), "-v"], environment)
+    names, *values = csv.reader(line for line in out.splitlines() if "," in line)
+    return {name: float(value) for name, value in zip(names, values[-1])}
+
+
+def ucx_bandwidth(plan, test, size, count):
+    return ucx(plan, test, size, count)["overall_bw"] * (1 << 20)
+
+
+def ucx_latency(plan, size, count):
+    return ucx(plan, "tag_lat", size, count)["50.0_percentile_lat"] / 1e6
+
+
+class _Server:
+    """A program that listens for one client and then ends."""
+
+    def __init__(self, words, port, environment=None):
+        self.process = subprocess.Popen(words, env=os.environ | (environment or {}), stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        self.port = int(port)
+
+    def __enter__(self):
+        """Waits until it listens, without connecting: the first to connect is its client."""
+        for _ in range(500):
+            if self._is_listening():
+                return self
+            time.sleep(0.01)
+        raise Fault(f"{self.process.args[0]} does not listen")
+
+    def _is_listening(self):
+        # Local address, remote address, state: 0A is LISTEN.
+        listening = re.compile(rf":{self.port:04X} [0-9A-F]+:0000 0A ")
+        return any(listening.search(Path(table).read_text()) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            try:
+                self.process.wait(1)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+
+def _run(words, environment=None):
+    try:
+        done = subprocess.run(words, env=os.environ | (environment or {}), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise Fault(f"{words[0]} did not end: {' '.join(words)}") from None
+    if done.returncode != 0 or not done.stdout.strip():
+        raise Fault(f"{' '.join(words)}: {done.stdout.strip()}")
+    return done.stdout

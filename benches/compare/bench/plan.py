@@ -1,0 +1,118 @@
+"""How long slices are, and the pairing of them, for all rows alike."""
+
+import os
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from .instrument import Instrument
+from .result import CannotMeasure
+
+KIB, MIB = 1 << 10, 1 << 20
+# Sizes of the charts and of the comparisons with other stacks.
+SIZES = [64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+
+
+@dataclass
+class Plan:
+    """Given to every row."""
+
+    root: Path
+    target: Path
+    rounds: int
+    # Of bandwidth and of latency.
+    ms: int
+    latency_ms: int
+    quick: bool
+    # Each end kept on a processor of its own, all peers alike.
+    pin: bool
+
+    @property
+    def sizes(self):
+        return SIZES[::4] if self.quick else SIZES
+
+    @property
+    def slow_rounds(self):
+        """Of a peer that starts anew for each slice."""
+        return min(self.rounds, 9)
+
+    @property
+    def server_in(self):
+        """Words before the command of a passive end."""
+        return apart()["server_in"] if self.pin else ()
+
+    @property
+    def client_in(self):
+        return apart()["client_in"] if self.pin else ()
+
+    @property
+    def binary(self):
+        return str(self.target / "release" / "rddp-compare")
+
+    def instrument(self, server_in=(), client_in=(), **options):
+        """A pair of processes of ours; words before their commands."""
+        return Instrument(self.binary, server_in=(*server_in, *self.server_in), client_in=(*client_in, *self.client_in),
+                          **options)
+
+    def compare(self, base, ours, rounds=None):
+        """Slices of both in turn, the order changing each round: [(base, ours)]. The first slice of each is not counted:
+        TCP finds its window, memory its pages."""
+        base(), ours()
+        pairs = []
+        for number in range(rounds or self.rounds):
+            if number % 2 == 0:
+                first, second = base(), ours()
+            else:
+                second, first = ours(), base()
+            pairs.append((first, second))
+        return pairs
+
+
+def apart():
+    """Words that keep each end on a processor of its own."""
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2:
+        raise CannotMeasure("one processor: ends cannot be kept apart")
+    passive, active = (("taskset", "-c", str(number)) for number in processors[:2])
+    return {"server_in": passive, "client_in": active}
+
+
+def together():
+    """Words that keep both ends on one processor."""
+    words = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+    return {"server_in": words, "client_in": words}
+
+
+def ratios(pairs):
+    return [ours / base for base, ours in pairs]
+
+
+def medians(pairs):
+    return statistics.median(base for base, _ in pairs), statistics.median(ours for _, ours in pairs)
+
+
+def size_name(size):
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} octets"
+
+
+def rate_name(octets_per_s):
+    """Of a bandwidth."""
+    return f"{octets_per_s / 1e9:.2f} GB/s" if octets_per_s >= 1e8 else f"{octets_per_s / 1e6:.1f} MB/s"
+
+
+def time_name(seconds):
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.2f} µs"
+
+
+def receives_of(size, depth):
+    """How many receives a program posts for a flow of Sends. Its peers wait when they have used them up, so of short messages
+    there are as many as TCP would hold."""
+    return 2048 if size <= 16 * KIB else 4 * depth
+
+
+def batch_of(size):
+    """How many messages of that size a program posts at once: up to 256 KiB."""
+    return max(1, min(16, 256 * KIB // size))

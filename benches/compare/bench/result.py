@@ -1,0 +1,89 @@
+"""What comes out: rows of items, each a list of ratios against a reach."""
+
+import statistics
+from dataclasses import asdict, dataclass, field
+
+
+class CannotMeasure(Exception):
+    """This host does not allow it: said in the table, no failure."""
+
+
+@dataclass
+class Item:
+    """One figure: the ratios of neighbouring slices (or plain values, by `unit`), and what they are compared with."""
+
+    what: str
+    values: list
+    unit: str = "x TCP"
+    # At least that, at most that; neither: information only.
+    at_least: float | None = None
+    at_most: float | None = None
+    # The two sides of the ratios in their own unit, as medians: {"TCP": "3.51 GB/s", ...}.
+    sides: dict = field(default_factory=dict)
+    # Items of one group are one line of the table: the worst of them.
+    group: str = ""
+
+    @property
+    def median(self):
+        return statistics.median(self.values)
+
+    @property
+    def reach(self):
+        if self.at_least is not None:
+            return f"≥ {self.at_least:g}"
+        return f"≤ {self.at_most:g}" if self.at_most is not None else ""
+
+    @property
+    def reached(self):
+        """None when there is nothing to reach."""
+        if self.at_least is not None:
+            return self.median >= self.at_least
+        return self.median <= self.at_most if self.at_most is not None else None
+
+    @property
+    def margin(self):
+        """How far beyond the reach, as a factor; below 1 it is not reached."""
+        if self.at_least is not None:
+            return self.median / self.at_least if self.at_least else 1.0
+        return self.at_most / self.median if self.at_most and self.median else 1.0
+
+    def as_dict(self):
+        return asdict(self) | {"median": self.median, "reached": self.reached}
+
+    @classmethod
+    def from_dict(cls, stored):
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
+
+
+@dataclass
+class Row:
+    """One line of what is to be reached."""
+
+    name: str
+    title: str
+    method: str
+    items: list = field(default_factory=list)
+    # Of charts: {"chart": "bandwidth", "line": "TCP", "points": [[size, value], ...]}.
+    series: list = field(default_factory=list)
+    # Why there are no items, or not all.
+    problem: str = ""
+    # The problem is a fault of what is measured, rather than of this host's rights.
+    faulty: bool = False
+    seconds: float = 0.0
+
+    def as_dict(self):
+        return asdict(self) | {"items": [item.as_dict() for item in self.items]}
+
+    @classmethod
+    def from_dict(cls, stored):
+        fields = {name: stored[name] for name in cls.__dataclass_fields__}
+        return cls(**fields | {"items": [Item.from_dict(item) for item in stored["items"]]})
+
+    def lines(self):
+        """The items for the table: (item, how many of its group, how many of them reach)."""
+        groups = {}
+        for number, item in enumerate(self.items):
+            groups.setdefault(item.group or number, []).append(item)
+        for items in groups.values():
+            worst = min(items, key=lambda item: item.margin)
+            yield worst, len(items), sum(item.reached is not False for item in items)

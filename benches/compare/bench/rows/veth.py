@@ -1,0 +1,83 @@
+"""Between two network namespaces, MTU 1500."""
+
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from .. import capture
+from ..namespaces import ADDRESSES, DEVICE, inside, veth, without_offload
+from ..plan import KIB, MIB, size_name
+from ..result import CannotMeasure, Item
+from .bandwidth import compare, item, spec, tcp
+from .kind import RowKind
+
+# Packets that the capture may hold before it drops some, in MiB; and how long the traffic is that is counted.
+BUFFER_MIB = 256
+CAPTURED_MS = 30
+ATTEMPTS = 3
+
+
+def measure(plan, row):
+    with veth() as (passive, active):
+        where = {"address": ADDRESSES[0], "server_in": inside(passive), "client_in": inside(active)}
+        for size in (64 * KIB, MIB):
+            with plan.instrument(**where) as ends:
+                base = ends.open(**tcp(size, "sleep"))
+                for op in ("write", "send"):
+                    ours = ends.open(**spec(op, size, "sleep", crc=True))
+                    row.items.append(item(f"{op.capitalize()} {size_name(size)}", compare(plan, base, ours), at_least=0.8))
+        for namespace in (passive, active):
+            without_offload(namespace)
+        for op, batch in (("write", 1), ("write", 4), ("send", 1), ("send", 4)):
+            count = counted(plan, where, passive, op, batch)
+            what = f"{op.capitalize()}s of 64 KiB posted {batch} at a time: share of TCP segments that begin with an FPDU"
+            sides = {"segments": str(count.segments), "FPDUs": str(count.fpdus)}
+            row.items.append(Item(what, [count.share * 100], unit="%", at_least=99, sides=sides))
+
+
+def counted(plan, where, namespace, op, batch):
+    """Captures some traffic where it is received; again when the capture is not complete."""
+    for _ in range(ATTEMPTS):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "capture.pcap"
+            with _Capture(namespace, path), plan.instrument(**where) as ends:
+                ends.open(**spec(op, 64 * KIB, "sleep", crc=True) | {"batch": batch}).bandwidth(CAPTURED_MS)
+            count = capture.count(path)
+        if count.missing == 0 and count.segments > 0:
+            return count
+    raise CannotMeasure(f"the capture lacks segments in each of {ATTEMPTS} attempts")
+
+
+class _Capture:
+    def __init__(self, namespace, path):
+        words = ["dumpcap", "-q", "-P", "-i", DEVICE, "-B", str(BUFFER_MIB), "-f", "tcp", "-w", str(path)]
+        self.process = subprocess.Popen([*inside(namespace), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.path = path
+
+    def __enter__(self):
+        for _ in range(500):
+            if self.path.exists() and self.path.stat().st_size >= 24:
+                return self
+            time.sleep(0.01)
+        self.process.kill()
+        raise CannotMeasure(f"dumpcap does not start: {self.process.communicate()[1].decode()}")
+
+    def __exit__(self, *_):
+        # What has arrived is written before it ends.
+        time.sleep(0.3)
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+
+
+METHOD = """The script makes the namespaces. Both ends asleep while they wait. Segments are counted in a capture on
+the receiving device, with segmentation and receive offload off so that it carries what a wire would; the script walks
+the FPDUs itself."""
+
+ROWS = [RowKind("veth", "Between two network namespaces over veth, MTU 1500, CRC on", METHOD, measure,
+                packages=("iproute2", "ethtool", "tshark"), needs_root=True)]

@@ -1,0 +1,46 @@
+"""What has to be there first: Debian packages, and programs built in release."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from .result import CannotMeasure
+
+
+def is_root():
+    return os.geteuid() == 0
+
+
+def is_installed(package):
+    done = subprocess.run(["dpkg-query", "-W", "-f", "${Status}", package], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, check=False)
+    return "install ok installed" in done.stdout
+
+
+def install(packages):
+    missing = [package for package in packages if not is_installed(package)]
+    if not missing:
+        return
+    if not is_root():
+        raise CannotMeasure(f"needs root to install {' '.join(missing)} (or install them first)")
+    print(f"installing {' '.join(missing)}", file=sys.stderr)
+    words = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run([*words, "update"], env=environment, stdout=sys.stderr, check=False)
+    done = subprocess.run([*words, "install", "-y", "--no-install-recommends", *missing], env=environment,
+                          stdout=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise CannotMeasure(f"{' '.join(missing)} cannot be installed from Debian's packages here")
+
+
+def build(root):
+    """Builds our ends in release; where the build's output is."""
+    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "rddp-compare"], cwd=root, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+
+
+def build_fi_msg(root, target):
+    source, binary = root / "benches/compare/peers/fi_msg.c", target / "fi_msg"
+    if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run(["gcc", "-O2", "-o", binary, source, "-lfabric"], check=True)

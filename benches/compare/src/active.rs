@@ -1,0 +1,143 @@
+//! The active end: obeys the script.
+
+use std::io::{BufRead, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::control::Control;
+use crate::host::{Usage, allow_connections, cpu_s};
+use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Spec, Tally, Usages};
+use crate::{rdma, tcp};
+
+enum Lane {
+    Tcp(tcp::Active),
+    Rdma(Box<rdma::Active>),
+}
+
+/// A session with one passive end.
+struct Session {
+    server: SocketAddr,
+    control: Control,
+    lanes: Vec<(Spec, Lane)>,
+}
+
+/// Carries out one command a line until there are no more.
+pub(crate) fn obey(server: &str) -> Outcome<()> {
+    let server: SocketAddr = server.parse()?;
+    let control = Control::new(TcpStream::connect(server)?)?;
+    let mut session = Session { server, control, lanes: Vec::new() };
+    for line in std::io::stdin().lock().lines() {
+        match serde_json::from_str(&line?)? {
+            Command::Open(spec) => answer(&session.open(&spec)?)?,
+            Command::Slice(slice) => answer(&session.slice(slice)?)?,
+            Command::Usage {} => answer(&session.usage()?)?,
+        }
+    }
+    Ok(())
+}
+
+fn answer(answer: &impl Serialize) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, answer)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+impl Session {
+    fn open(&mut self, spec: &Spec) -> Outcome<Opened> {
+        spec.check()?;
+        allow_connections(spec.connections)?;
+        let mut addr = self.server;
+        match self.control.ask(&Message::Open(spec.clone()))? {
+            Message::Listening { port } => addr.set_port(port),
+            other => return Err(unexpected(&other)),
+        }
+        let begun = Instant::now();
+        let (lane, agreed) = match spec.op {
+            Op::Tcp => (Lane::Tcp(tcp::Active::connect(spec, addr)?), None),
+            _ => {
+                let mut active = rdma::Active::new(spec)?;
+                let agreed = active.connect(addr)?;
+                (Lane::Rdma(Box::new(active)), Some(agreed))
+            }
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        let lane = self.introduce(lane)?;
+        self.lanes.push((spec.clone(), lane));
+        let markers = agreed.as_ref().map(|agreed| agreed.markers_tx && agreed.markers_rx);
+        Ok(Opened { lane: self.lanes.len() - 1, seconds, crc: agreed.map(|agreed| agreed.crc), markers })
+    }
+
+    /// Both ends learn of the other's memory.
+    fn introduce(&mut self, mut lane: Lane) -> Outcome<Lane> {
+        match &mut lane {
+            Lane::Rdma(active) => active.aim(self.control.ask(&active.memory())?)?,
+            Lane::Tcp(_) => match self.control.expect()? {
+                Message::Ready => {}
+                other => return Err(unexpected(&other)),
+            },
+        }
+        Ok(lane)
+    }
+
+    fn slice(&mut self, slice: Slice) -> Outcome<Report> {
+        let (spec, lane) = self.lanes.get_mut(slice.lane).ok_or("there is no such lane")?;
+        if let Lane::Rdma(_) = lane {
+            rdma::Active::can(spec, slice.kind)?;
+        }
+        let control = &mut self.control;
+        match control.ask(&Message::Slice(slice))? {
+            Message::Ready => {}
+            other => return Err(unexpected(&other)),
+        }
+        let (mut active, before) = (Tally::default(), lane.counters());
+        let (cpu_before, begun) = (cpu_s()?, Instant::now());
+        let (messages, latency_ns) = lane.run(slice, control)?;
+        let passive = match control.expect()? {
+            Message::Done(tally) => tally,
+            other => return Err(unexpected(&other)),
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        (active.cpu_s, active.latency_ns) = (cpu_s()? - cpu_before, latency_ns);
+        if let (Some(before), Some(after)) = (before, lane.counters()) {
+            rdma::count(&mut active, before, after);
+        }
+        Ok(Report { messages, octets: messages * spec.size as u64, seconds, active, passive })
+    }
+
+    fn usage(&mut self) -> Outcome<Usages> {
+        match self.control.ask(&Message::Usage)? {
+            Message::Used(passive) => Ok(Usages { active: Usage::now()?, passive }),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl Lane {
+    /// How many messages (of bandwidth), and how long they took (of latency).
+    fn run(&mut self, slice: Slice, control: &mut Control) -> Outcome<(u64, Option<Latency>)> {
+        let time = Duration::from_millis(slice.ms);
+        Ok(match (self, slice.kind) {
+            (Lane::Tcp(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
+            (Lane::Tcp(lane), Kind::Latency) => (0, lane.latency(time)?),
+            (Lane::Tcp(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
+            (Lane::Rdma(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
+            (Lane::Rdma(lane), Kind::Latency) => (0, lane.latency(time)?),
+            (Lane::Rdma(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
+        })
+    }
+
+    fn counters(&self) -> Option<rddp_rnic::Counters> {
+        match self {
+            Lane::Tcp(_) => None,
+            Lane::Rdma(lane) => Some(lane.counters()),
+        }
+    }
+}
+
+fn unexpected(message: &Message) -> crate::Fault {
+    format!("the passive end said {message:?}").into()
+}

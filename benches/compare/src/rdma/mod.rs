@@ -1,0 +1,192 @@
+//! Lanes over rddp: the active end posts, the passive end answers.
+//!
+//! A slice ends with Immediate Data from the active end on every connection. Immediate Data the other way says how many
+//! receives have been used up and posted again: a Send without a receive would end the connection (RFC 5041 §7.1), so the
+//! active end never has more on its way than are posted.
+
+mod active;
+mod passive;
+
+pub(crate) use self::active::Active;
+pub(crate) use self::passive::Passive;
+
+use std::time::Duration;
+
+use rddp_rnic::{
+    Access, Completion, CompletionChannel, CompletionQueue, Counters, Gather, MemoryRegion, QpConfig,
+    QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
+};
+
+use crate::Outcome;
+use crate::spec::{Kind, Message, Spec, Tally, Wait};
+use crate::turns::Turns;
+
+/// What a work request is, in the upper half of its id; the lower half is the connection.
+const RECEIVE: u64 = 1 << 32;
+const BATCH: u64 = 2 << 32;
+const SINGLE: u64 = 3 << 32;
+
+/// Completions taken at once.
+const POLLED: usize = 64;
+
+/// What buffers hold. Not zero: untouched memory is one page of zeros for the processor's caches.
+const FILL: u8 = 0x5a;
+
+/// How long an end sleeps before it looks whether anything is wrong.
+const NAP: Duration = Duration::from_millis(200);
+
+/// One end of all connections of a lane. Its memory is, for each connection, a source and a target of one message.
+struct Side {
+    spec: Spec,
+    rnic: Rnic,
+    channel: Option<CompletionChannel>,
+    cq: CompletionQueue,
+    region: MemoryRegion,
+    qps: Vec<QueuePair>,
+    polled: Vec<Completion>,
+    turns: Turns,
+}
+
+impl Side {
+    /// Idle QPs with room for `sends`, and with `receives` posted on each.
+    fn new(spec: &Spec, sends: usize, receives: usize) -> Outcome<Self> {
+        let rnic = Rnic::open()?;
+        let channel = (spec.wait == Wait::Channel).then(|| rnic.create_channel()).transpose()?;
+        let capacity = spec.connections * (sends + receives);
+        let cq = match &channel {
+            Some(channel) => rnic.create_cq_on(channel, capacity)?,
+            None => rnic.create_cq(capacity)?,
+        };
+        let pd = rnic.alloc_pd();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let region = pd.allocate(2 * spec.size * spec.connections, rights)?;
+        fill(&region)?;
+        let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
+        let qps: Result<_, _> = (0..spec.connections).map(|_| pd.create_qp(&config)).collect();
+        let (polled, turns) = (Vec::with_capacity(POLLED), Turns::default());
+        let side = Side { spec: spec.clone(), rnic, channel, cq, region, qps: qps?, polled, turns };
+        for at in 0..spec.connections {
+            (0..receives).try_for_each(|_| side.post_receive(at))?;
+        }
+        Ok(side)
+    }
+
+    fn source(&self, at: usize) -> usize {
+        2 * at * self.spec.size
+    }
+
+    fn target(&self, at: usize) -> usize {
+        self.source(at) + self.spec.size
+    }
+
+    /// What the other end may use.
+    fn memory(&self) -> Message {
+        let Remote { stag, to } = self.region.remote(0);
+        Message::Memory { stag: stag.0, to }
+    }
+
+    /// The message that is sent again and again.
+    fn message(&self, at: usize) -> Gather {
+        if self.spec.is_inline() {
+            return Gather::Inline(vec![FILL; self.spec.size]);
+        }
+        self.registered_message(at)
+    }
+
+    fn registered_message(&self, at: usize) -> Gather {
+        let source = self.source(at);
+        Gather::from(self.region.sge(source..source + self.spec.size))
+    }
+
+    fn post_receive(&self, at: usize) -> Outcome<()> {
+        let target = self.target(at);
+        let sge = self.region.sge(target..target + self.spec.size);
+        Ok(self.qps[at].post_recv(RecvWr::one(RECEIVE | at as u64, sge))?)
+    }
+
+    fn post(&self, at: usize, list: &[SendWr]) -> Outcome<()> {
+        Ok(self.qps[at].post_sends(list).map_err(|(error, _)| error)?)
+    }
+
+    /// Takes completions, all of them successes, into `polled`; how many.
+    fn poll(&mut self) -> Outcome<usize> {
+        self.polled.clear();
+        let count = self.cq.poll(POLLED, &mut self.polled);
+        if count > 0 {
+            self.turns.reset();
+        }
+        match self.polled.iter().find(|completion| completion.status != Status::Success) {
+            None => Ok(count),
+            Some(failed) => Err(self.why(failed).into()),
+        }
+    }
+
+    fn why(&self, failed: &Completion) -> String {
+        let events: Vec<String> =
+            std::iter::from_fn(|| self.rnic.async_event()).map(|event| format!("{event:?}")).collect();
+        format!("{}: {:?}: {}; {}", failed.qp, failed.completed, failed.status, events.join(", "))
+    }
+
+    /// Nothing to do: spins, or sleeps until there is a completion.
+    fn idle(&mut self) -> Outcome<()> {
+        match (&self.channel, self.spec.wait) {
+            (Some(channel), _) => {
+                self.cq.arm(false);
+                channel.wait(Some(NAP))?;
+            }
+            (None, Wait::Poll) => return self.turns.spin(),
+            (None, _) => {
+                self.cq.wait(Some(NAP))?;
+            }
+        }
+        self.turns.look()
+    }
+
+    fn counters(&self) -> Counters {
+        self.rnic.counters()
+    }
+}
+
+/// What has been added to the counters.
+pub(crate) fn count(tally: &mut Tally, before: Counters, after: Counters) {
+    tally.send_calls = after.send_calls - before.send_calls;
+    tally.receive_calls = after.receive_calls - before.receive_calls;
+    tally.fpdus_sent = after.fpdus_sent - before.fpdus_sent;
+}
+
+/// Memory of the other end.
+fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
+    match *memory {
+        Message::Memory { stag, to } => Ok(Remote { stag: Stag(stag), to: to + offset as u64 }),
+        _ => Err("the other end has not said where its memory is".into()),
+    }
+}
+
+fn fill(region: &MemoryRegion) -> Outcome<()> {
+    let chunk = vec![FILL; region.len().min(1 << 20)];
+    for at in (0..region.len()).step_by(chunk.len()) {
+        region.write(at, &chunk[..chunk.len().min(region.len() - at)])?;
+    }
+    Ok(())
+}
+
+fn connection_of(wr_id: u64) -> usize {
+    (wr_id & 0xffff_ffff) as usize
+}
+
+fn kind_of(wr_id: u64) -> u64 {
+    wr_id >> 32 << 32
+}
+
+/// Whether both ends learn of messages by looking at memory.
+fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
+    spec.op == crate::spec::Op::Write && kind == Kind::Latency
+}
+
+/// The mark behind a message of the ping-pong in memory; never what buffers hold from the beginning.
+fn next_mark(mark: u8) -> u8 {
+    match mark.wrapping_add(1) {
+        FILL => FILL + 1,
+        next => next,
+    }
+}

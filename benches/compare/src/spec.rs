@@ -1,0 +1,231 @@
+//! The words between the script, the active end and the passive end.
+
+use rddp_rnic::{ConnectOptions, MAX_INLINE, PortMapper};
+use serde::{Deserialize, Serialize};
+
+use crate::host::Usage;
+
+/// What the script asks of the active end.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Command {
+    /// Connects a lane; answered by [`Opened`]. Lanes are numbered from 0 on.
+    Open(Spec),
+    /// Measures; answered by [`Report`].
+    Slice(Slice),
+    /// What both processes have used so far; answered by [`Usages`].
+    Usage {},
+}
+
+/// What an end tells another over the control connection.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Message {
+    /// Active: prepare a lane. The passive end answers with where to connect to.
+    Open(Spec),
+    Listening {
+        port: u16,
+    },
+    /// Both ways, once all connections of the lane are there: the memory that the other end may use.
+    Memory {
+        stag: u32,
+        to: u64,
+    },
+    /// Active: a slice comes. The passive end answers once it is ready, and again when it has seen the end of it.
+    Slice(Slice),
+    Ready,
+    Done(Tally),
+    Usage,
+    Used(Usage),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Op {
+    /// A plain TCP stream.
+    Tcp,
+    Send,
+    Write,
+    Read,
+}
+
+/// How an end waits for something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Wait {
+    /// Spins: non-blocking sockets, or polls of the completion queue.
+    Poll,
+    /// Sleeps: blocking calls (on many sockets: poll), or `CompletionQueue::wait`.
+    Sleep,
+    /// Sleeps on the completion channel. TCP: as `Sleep`.
+    Channel,
+}
+
+/// One lane: connections of one kind, and the traffic that they carry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Spec {
+    pub(crate) op: Op,
+    /// Octets of a message.
+    pub(crate) size: usize,
+    /// Requests outstanding on a connection.
+    pub(crate) depth: usize,
+    /// Requests posted by one call, or (TCP) messages written by one.
+    pub(crate) batch: usize,
+    /// Receives posted on each connection.
+    pub(crate) window: usize,
+    pub(crate) connections: usize,
+    /// How many of them carry messages; 0: all.
+    pub(crate) active: usize,
+    pub(crate) wait: Wait,
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    pub(crate) place_before_crc: bool,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Spec {
+            op: Op::Tcp,
+            size: 64,
+            depth: 1,
+            batch: 1,
+            window: 64,
+            connections: 1,
+            active: 0,
+            wait: Wait::Poll,
+            crc: true,
+            markers: false,
+            place_before_crc: false,
+        }
+    }
+}
+
+impl Spec {
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let active = self.active();
+        let fits = self.batch <= self.depth.max(1) || self.op == Op::Tcp;
+        match self {
+            _ if self.size == 0 || self.size > 1 << 30 => Err("size is out of range"),
+            _ if self.connections == 0 || active > self.connections => Err("connections are out of range"),
+            _ if self.batch == 0 || !fits => Err("batch is out of range"),
+            _ if self.window < 4 => Err("window is out of range"),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn active(&self) -> usize {
+        if self.active == 0 { self.connections } else { self.active }
+    }
+
+    /// Whether messages are copied when they are posted, as a program would do with short ones.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.size <= MAX_INLINE
+    }
+
+    pub(crate) fn options(&self) -> ConnectOptions {
+        ConnectOptions {
+            crc: self.crc,
+            markers: self.markers,
+            place_before_crc: self.place_before_crc,
+            port_mapper: PortMapper::Off,
+            ..Default::default()
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// One way, as fast as it goes.
+    Bandwidth,
+    /// There and back, one at a time.
+    Latency,
+    /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone (Write).
+    Notice,
+}
+
+/// A piece of one lane's traffic.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Slice {
+    pub(crate) lane: usize,
+    pub(crate) kind: Kind,
+    pub(crate) ms: u64,
+}
+
+/// Of one end in one slice.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    pub(crate) cpu_s: f64,
+    pub(crate) send_calls: u64,
+    pub(crate) receive_calls: u64,
+    pub(crate) fpdus_sent: u64,
+    /// Of the end that can tell, in nanoseconds.
+    pub(crate) latency_ns: Option<Latency>,
+}
+
+/// Quantiles. Of ping-pong: half of there and back (of a Read: all of it).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) count: usize,
+    pub(crate) mean: u64,
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+impl Latency {
+    pub(crate) fn of(mut times: Vec<u64>) -> Option<Self> {
+        times.sort_unstable();
+        let at = |share: f64| times.get(((times.len() as f64 - 1.0) * share).round() as usize).copied();
+        let mean = times.iter().sum::<u64>().checked_div(times.len() as u64)?;
+        Some(Latency { count: times.len(), mean, p50: at(0.5)?, p99: at(0.99)?, max: at(1.0)? })
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Opened {
+    pub(crate) lane: usize,
+    /// How long connecting all took.
+    pub(crate) seconds: f64,
+    /// CRC and markers as agreed on; nothing for TCP.
+    pub(crate) crc: Option<bool>,
+    pub(crate) markers: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) messages: u64,
+    pub(crate) octets: u64,
+    pub(crate) seconds: f64,
+    pub(crate) active: Tally,
+    pub(crate) passive: Tally,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Usages {
+    pub(crate) active: Usage,
+    pub(crate) passive: Usage,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_sorted_times() {
+        let latency = Latency::of((1..=101).rev().collect()).unwrap();
+        assert_eq!((latency.count, latency.mean), (101, 51));
+        assert_eq!((latency.p50, latency.p99, latency.max), (51, 100, 101));
+        assert!(Latency::of(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_spec_that_cannot_be_carried_out_is_refused() {
+        let spec = Spec { op: Op::Write, depth: 4, batch: 4, ..Spec::default() };
+        assert!(spec.check().is_ok());
+        assert!(Spec { batch: 5, ..spec.clone() }.check().is_err());
+        assert!(Spec { size: 0, ..spec.clone() }.check().is_err());
+        assert!(Spec { connections: 2, active: 3, ..spec }.check().is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Turns in which nothing happened.
+
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+
+/// How long nothing may happen before the measurement is given up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many fruitless turns a spinning end makes before it offers the processor to others (another end that shares it
+/// could otherwise not run at all), and before it looks at the clock.
+const YIELD_EVERY: u32 = 64;
+const LOOK_EVERY: u32 = 4096;
+
+/// Counts them.
+#[derive(Default)]
+pub(crate) struct Turns {
+    fruitless: u32,
+    since: Option<Instant>,
+}
+
+impl Turns {
+    /// Something happened.
+    pub(crate) fn reset(&mut self) {
+        *self = Turns::default();
+    }
+
+    /// Nothing did, and this end spins.
+    pub(crate) fn spin(&mut self) -> Outcome<()> {
+        self.fruitless = self.fruitless.wrapping_add(1);
+        if !self.fruitless.is_multiple_of(YIELD_EVERY) {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        std::thread::yield_now();
+        if self.fruitless.is_multiple_of(LOOK_EVERY) { self.look() } else { Ok(()) }
+    }
+
+    /// Nothing did, and this end has slept or will.
+    pub(crate) fn look(&mut self) -> Outcome<()> {
+        if self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err("nothing has happened for 20 s".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Both ends as the script plays them: every kind of lane carries its slices to the end, and says what it has carried.
+#![allow(missing_docs)]
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+struct Ends {
+    server: Child,
+    client: Child,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Ends {
+    fn start() -> Self {
+        let mut server = command(&["server", "127.0.0.1"]).spawn().unwrap();
+        let mut printed = BufReader::new(server.stdout.take().unwrap()).lines();
+        let addr = format!("127.0.0.1:{}", printed.next().unwrap().unwrap());
+        let mut client = command(&["client", &addr]).stdin(Stdio::piped()).spawn().unwrap();
+        let commands = client.stdin.take().unwrap();
+        let answers = BufReader::new(client.stdout.take().unwrap()).lines();
+        Ends { server, client, commands, answers }
+    }
+
+    fn ask(&mut self, command: &Value) -> Value {
+        writeln!(self.commands, "{command}").unwrap();
+        let answer = self.answers.next().unwrap_or_else(|| panic!("no answer to {command}"));
+        serde_json::from_str(&answer.unwrap()).unwrap()
+    }
+
+    fn open(&mut self, spec: &Value) -> Value {
+        self.ask(&json!({ "open": spec }))
+    }
+
+    fn slice(&mut self, lane: usize, kind: &str) -> Value {
+        self.ask(&json!({ "slice": { "lane": lane, "kind": kind, "ms": 3 } }))
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        for child in [&mut self.client, &mut self.server] {
+            // One that has ended needs no end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rddp-compare"));
+    command.args(arguments).stdout(Stdio::piped());
+    command
+}
+
+#[test]
+fn lanes_of_every_kind_take_turns() {
+    let mut ends = Ends::start();
+    let mut lanes = 0;
+    for op in ["tcp", "send", "write", "read"] {
+        for wait in ["poll", "sleep", "channel"] {
+            for size in [64, 100_000] {
+                let opened =
+                    ends.open(&json!({ "op": op, "size": size, "wait": wait, "depth": 8, "batch": 2 }));
+                assert_eq!(opened["lane"], lanes);
+                lanes += 1;
+            }
+        }
+    }
+    for lane in (0..lanes).chain(0..lanes) {
+        let report = ends.slice(lane, "bandwidth");
+        assert!(report["messages"].as_u64().unwrap() > 0, "{lane}: {report}");
+    }
+}
+
+#[test]
+fn one_message_at_a_time_is_timed_by_the_end_that_can_tell() {
+    let mut ends = Ends::start();
+    let kinds = [("tcp", "latency"), ("send", "latency"), ("write", "latency"), ("read", "latency")];
+    for (lane, (op, kind)) in kinds.into_iter().enumerate() {
+        ends.open(&json!({ "op": op, "size": 5000 }));
+        let report = ends.slice(lane, kind);
+        assert!(report["active"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{op}: {report}");
+    }
+    ends.open(&json!({ "op": "tcp", "size": 64, "wait": "sleep" }));
+    for lane in [4, 2, 4, 2] {
+        let report = ends.slice(lane, "notice");
+        assert!(report["passive"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{lane}: {report}");
+    }
+}
+
+#[test]
+fn options_reach_the_wire_and_idle_connections_stay_idle() {
+    let mut ends = Ends::start();
+    let plain = ends.open(&json!({ "op": "write", "crc": false }));
+    assert_eq!((&plain["crc"], &plain["markers"]), (&json!(false), &json!(false)));
+    let marked = ends.open(&json!({ "op": "write", "crc": true, "markers": true }));
+    assert_eq!((&marked["crc"], &marked["markers"]), (&json!(true), &json!(true)));
+    ends.open(&json!({ "op": "send", "connections": 12, "active": 3, "depth": 4 }));
+    let report = ends.slice(2, "bandwidth");
+    let fpdus = report["active"]["fpdus_sent"].as_u64().unwrap();
+    // Each message is one, and so is the end of the slice on each active connection.
+    assert_eq!(fpdus, report["messages"].as_u64().unwrap() + 3);
+}

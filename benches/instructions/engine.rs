@@ -1,0 +1,148 @@
+//! The software RNIC: posting, polling, receiving. Octets come and go between rounds, so no count depends on when.
+
+use std::hint::black_box;
+
+use rddp_benches::{End, Wire, write_segment};
+use rddp_ddp::{Msn, Stag};
+use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
+use rddp_rnic::SendWr;
+
+use crate::Scenario;
+use crate::count::measured;
+
+/// Operations of a round.
+const SOME: u32 = 16;
+const DEPTH: u32 = 64;
+const MANY: u32 = 1000;
+
+const SMALL: usize = 64;
+const LARGE: usize = 64 * 1024;
+
+/// Small ones with CRC, large ones without: it is counted for itself.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "post_send_64", ops: SOME, prepare: post_send },
+    Scenario { name: "post_sends_64", ops: DEPTH, prepare: post_sends },
+    Scenario { name: "post_write_64k", ops: 1, prepare: || post_write(Wire::STEADY) },
+    Scenario { name: "post_write_64k_train", ops: 1, prepare: || post_write(Wire::ETHERNET) },
+    Scenario { name: "poll_empty", ops: MANY, prepare: poll_empty },
+    Scenario { name: "poll_completion", ops: DEPTH, prepare: poll_completion },
+    Scenario { name: "receive_send_64", ops: 1, prepare: || receive_sends(1) },
+    Scenario { name: "receive_sends_64", ops: DEPTH, prepare: || receive_sends(DEPTH) },
+    Scenario { name: "receive_write_64k", ops: 1, prepare: receive_write },
+    Scenario { name: "answer_read_64k", ops: 1, prepare: answer_read },
+];
+
+/// One call for each Send.
+fn post_send() -> Box<dyn FnMut()> {
+    let end = End::new(Wire::CRC);
+    let wr = SendWr::send(1, end.region.sge(0..SMALL));
+    Box::new(move || {
+        measured(&mut || {
+            for _ in 0..SOME {
+                end.qp.post_send(&wr).expect("room in the send queue");
+            }
+        });
+        end.drain();
+    })
+}
+
+/// One call for all of them.
+fn post_sends() -> Box<dyn FnMut()> {
+    let end = End::new(Wire::CRC);
+    let list = vec![SendWr::send(1, end.region.sge(0..SMALL)); DEPTH as usize];
+    Box::new(move || {
+        measured(&mut || end.qp.post_sends(&list).expect("room in the send queue"));
+        end.drain();
+    })
+}
+
+/// TCP takes all of it at once.
+fn post_write(wire: Wire) -> Box<dyn FnMut()> {
+    let end = End::new(wire);
+    let wr = SendWr::write(1, end.region.sge(0..LARGE), end.region.remote(0));
+    Box::new(move || {
+        let before = end.qp.counters().octets_sent;
+        measured(&mut || end.qp.post_send(&wr).expect("room in the send queue"));
+        assert!(end.qp.counters().octets_sent - before > LARGE as u64, "TCP takes all of it");
+        end.drain();
+    })
+}
+
+/// The QP's socket has nothing to read.
+fn poll_empty() -> Box<dyn FnMut()> {
+    let end = End::new(Wire::CRC);
+    Box::new(move || {
+        measured(&mut || {
+            for _ in 0..MANY {
+                assert!(end.cq.poll_one().is_none());
+            }
+        });
+    })
+}
+
+/// Completions that are there, so no socket is asked.
+fn poll_completion() -> Box<dyn FnMut()> {
+    let end = End::new(Wire::CRC);
+    let list = vec![SendWr::send(1, end.region.sge(0..SMALL)); DEPTH as usize];
+    Box::new(move || {
+        end.qp.post_sends(&list).expect("room in the send queue");
+        measured(&mut || {
+            for _ in 0..DEPTH {
+                assert!(end.cq.poll_one().is_some());
+            }
+        });
+        end.drain();
+    })
+}
+
+/// From octets in the socket to completions: the Sends have come together.
+fn receive_sends(count: u32) -> Box<dyn FnMut()> {
+    let mut end = End::new(Wire::CRC);
+    Box::new(move || {
+        end.post_receives(count as usize, SMALL);
+        end.incoming_sends(count as usize, SMALL);
+        measured(&mut || {
+            for _ in 0..count {
+                black_box(end.completion());
+            }
+        });
+    })
+}
+
+/// A Write of 64 KiB in two FPDUs, which makes no completion.
+fn receive_write() -> Box<dyn FnMut()> {
+    let mut end = End::new(Wire::STEADY);
+    let half = LARGE / 2;
+    let segments = [(0, false), (half, true)].map(|(offset, last)| {
+        let remote = end.region.remote(offset);
+        write_segment(remote.stag, remote.to, last, half)
+    });
+    Box::new(move || {
+        end.incoming(segments.iter().map(Vec::as_slice));
+        let before = end.qp.counters().fpdus_received;
+        measured(&mut || assert!(end.cq.poll_one().is_none()));
+        assert_eq!(end.qp.counters().fpdus_received, before + 2, "one poll takes all that is there");
+    })
+}
+
+/// The peer Reads 64 KiB: from its Read Request in the socket to the Response on its way.
+fn answer_read() -> Box<dyn FnMut()> {
+    let mut end = End::new(Wire::STEADY);
+    let mut msn = Msn::FIRST;
+    Box::new(move || {
+        end.incoming([&read_request(msn, end.region.remote(0))[..]]);
+        msn = msn.next();
+        let before = end.qp.counters().octets_sent;
+        measured(&mut || assert!(end.cq.poll_one().is_none()));
+        let sent = end.qp.counters().octets_sent - before;
+        assert!(sent > LARGE as u64, "one poll answers what is there");
+        end.drain();
+    })
+}
+
+fn read_request(msn: Msn, source: rddp_rnic::Remote) -> Vec<u8> {
+    let (sink_stag, sink_to, size) = (Stag(0x0a0b_0c0d), 0x2000, LARGE as u32);
+    let request = ReadRequestRepr { sink_stag, sink_to, size, src_stag: source.stag, src_to: source.to };
+    let header = untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true);
+    [header.octets().as_ref(), &request.octets()].concat()
+}

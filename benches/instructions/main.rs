@@ -1,0 +1,41 @@
+//! Runs one hot path many times for `benches/instructions/run`, which counts its instructions under callgrind.
+//!
+//! `instructions --list` names the scenarios and how many operations a round of each has; `instructions NAME` runs one.
+//! Callgrind counts inside [`count::measured`] alone, and says the count at the end of each [`count::one_round`], so
+//! neither preparations nor other threads are in it.
+#![forbid(unsafe_code)]
+
+mod count;
+mod engine;
+mod protocol;
+
+use std::process::ExitCode;
+
+use count::{ROUNDS, one_round};
+
+/// A hot path.
+struct Scenario {
+    name: &'static str,
+    /// Operations of one round.
+    ops: u32,
+    /// Makes what runs a round.
+    prepare: fn() -> Box<dyn FnMut()>,
+}
+
+fn main() -> ExitCode {
+    let argument = std::env::args().nth(1).unwrap_or_default();
+    let mut scenarios = protocol::SCENARIOS.iter().chain(engine::SCENARIOS);
+    if argument == "--list" {
+        scenarios.for_each(|scenario| println!("{} {}", scenario.name, scenario.ops));
+        return ExitCode::SUCCESS;
+    }
+    let Some(scenario) = scenarios.find(|scenario| scenario.name == argument) else {
+        eprintln!("usage: instructions --list | NAME");
+        return ExitCode::FAILURE;
+    };
+    let mut round = (scenario.prepare)();
+    for _ in 0..ROUNDS {
+        one_round(&mut round);
+    }
+    ExitCode::SUCCESS
+}

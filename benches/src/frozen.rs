@@ -1,0 +1,85 @@
+//! A device whose background thread does nothing.
+//!
+//! That thread comes in when a program has not polled for a while, which on a busy machine is a matter of chance: it
+//! then reads what the measured thread was to read. Here it is stopped for good: a QP receives an FPDU whose CRC is
+//! wrong, the thread logs that, and the log never returns. It holds no lock then but that QP's.
+
+use std::io::Write;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::Rnic;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{Interest, Subscriber, set_global_default};
+use tracing::{Event, Metadata, level_filters::LevelFilter};
+
+use crate::{End, Wire};
+
+/// How long the thread may take until it logs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An FPDU of no octets with a CRC that does not fit.
+const BAD_FPDU: [u8; 8] = [0, 0, 0, 0, 1, 2, 3, 4];
+
+/// The background threads of devices, by their name.
+const BACKGROUND: &str = "rddp-progress";
+
+/// How many of them are stopped.
+static STOPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// A device like that.
+///
+/// # Panics
+/// If its background thread logs nothing, or there is another log already.
+pub(crate) fn frozen_rnic() -> Rnic {
+    static TRAP: Once = Once::new();
+    TRAP.call_once(|| set_global_default(Trap).expect("no other log"));
+    let rnic = Rnic::open().expect("a device");
+    let before = STOPPED.load(Ordering::Acquire);
+    let bait = End::of(&rnic, Wire::CRC);
+    bait.peer().write_all(&BAD_FPDU).expect("the bait is connected");
+    let begun = Instant::now();
+    while STOPPED.load(Ordering::Acquire) == before {
+        assert!(begun.elapsed() < PATIENCE, "the background thread has not logged a bad CRC");
+        thread::sleep(Duration::from_millis(1));
+    }
+    // Letting go of it would wait for its lock.
+    std::mem::forget(bait);
+    rnic
+}
+
+/// A log from which background threads do not come back.
+struct Trap;
+
+impl Subscriber for Trap {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        thread::current().name() == Some(BACKGROUND)
+    }
+
+    /// Finer events are as if there were no log, also in what is counted.
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::INFO)
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        STOPPED.fetch_add(1, Ordering::Release);
+        loop {
+            thread::park();
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}

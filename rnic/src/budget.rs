@@ -1,0 +1,28 @@
+//! Octets that the QPs of a device keep, counted together: what peers make us keep is bounded (RFC 5042 §6.4.1).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Budget {
+    held: AtomicUsize,
+    max: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(max: usize) -> Self {
+        Budget { held: AtomicUsize::new(0), max }
+    }
+
+    pub(crate) fn charge(&self, octets: usize) {
+        self.held.fetch_add(octets, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self, octets: usize) {
+        self.held.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Whether nobody should begin to keep more.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= self.max
+    }
+}

@@ -1,0 +1,94 @@
+//! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
+//!
+//! An FPDU that would reach over the end of a segment is left for the next write, and this one ends its last segment
+//! (`MSG_EOR`), so that TCP begins a new one.
+
+/// Below this EMSS it is looked after: with longer segments, an FPDU that is none of its own costs a receiver nothing.
+const ALIGNED_EMSS: usize = 16 * 1024;
+
+/// The segments of one write.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Segments {
+    /// Octets of a segment; 0 if they are not looked after.
+    emss: usize,
+    /// Octets of the last segment that are used.
+    at: usize,
+    /// An FPDU had to be left for the next write.
+    crossing: bool,
+}
+
+impl Segments {
+    /// Of a connection with this EMSS, `used` octets after a segment began.
+    pub(super) fn new(emss: usize, used: usize) -> Self {
+        if emss < ALIGNED_EMSS && emss > 0 {
+            Segments { emss, at: used % emss, crossing: false }
+        } else {
+            Segments::default()
+        }
+    }
+
+    /// Whether they are looked after.
+    pub(super) fn is_set(&self) -> bool {
+        self.emss > 0
+    }
+
+    /// Whether the next FPDU, with so many octets on the wire, belongs to this write; if so, it is in it.
+    pub(super) fn admit(&mut self, octets: usize) -> bool {
+        if self.emss == 0 {
+            return true;
+        }
+        // One longer than a segment (the EMSS has shrunk) begins one, at least.
+        if self.at > 0 && self.at + octets > self.emss {
+            self.crossing = true;
+            return false;
+        }
+        self.at = (self.at + octets) % self.emss;
+        true
+    }
+
+    /// Whether a write of `octets` ends its last segment. A short message alone does not: TCP may send what follows along
+    /// with it.
+    pub(super) fn end_record(&self, octets: usize) -> bool {
+        self.at > 0 && (self.crossing || octets >= self.emss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMSS: usize = 1448;
+
+    #[test]
+    fn full_fpdus_go_on_and_a_short_one_ends_the_write() {
+        let mut segments = Segments::new(EMSS, 0);
+        assert!((0..45).all(|_| segments.admit(EMSS)));
+        assert!(!segments.end_record(45 * EMSS), "it ends with a segment anyway");
+        assert!(segments.admit(1296));
+        assert!(segments.end_record(45 * EMSS + 1296));
+        assert!(!segments.admit(EMSS), "it would begin in the middle of a segment and end in the next");
+    }
+
+    #[test]
+    fn short_ones_share_a_segment_and_none_reaches_over_its_end() {
+        let mut segments = Segments::new(EMSS, 0);
+        assert!((0..16).all(|_| segments.admit(88)));
+        assert!(!segments.end_record(16 * 88), "more may come");
+        assert!(!segments.admit(88));
+        assert!(segments.end_record(16 * 88));
+    }
+
+    #[test]
+    fn what_waits_to_be_sent_counts() {
+        let mut segments = Segments::new(EMSS, EMSS + 100);
+        assert!(!segments.admit(EMSS));
+        assert!(Segments::new(EMSS, EMSS).admit(EMSS));
+    }
+
+    #[test]
+    fn long_segments_are_not_looked_after() {
+        let mut segments = Segments::new(65_483, 7);
+        assert!(segments.admit(65_480) && segments.admit(65_480));
+        assert!(!segments.end_record(1 << 20));
+    }
+}
