@@ -39,14 +39,12 @@ impl Stream<'_> {
     fn end(&self, rx: &mut Guard<'_, Rx>, end: Ended, terminate: Option<&TerminateRepr>) -> Errno {
         self.state.end.set(end);
         // Nothing below can change what the program is told.
-        if let Ok(mut tx) = self.state.tx.lock() {
-            if !(tx.inherited && tx.moving) {
-                if let Some(terminate) = terminate {
-                    owe_terminate(&mut tx, terminate);
-                }
-                tx.fin_due = true;
-                let _ = self.pay(&mut tx);
+        if let Ok(mut tx) = self.lock_tx() {
+            if let Some(terminate) = terminate {
+                owe_terminate(&mut tx, terminate);
             }
+            tx.fin_due = true;
+            let _ = self.pay(&mut tx);
         }
         rx.left = 0;
         let _ = self.wake_at(rx, 1);

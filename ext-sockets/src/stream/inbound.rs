@@ -9,8 +9,8 @@ use std::ops::Range;
 use rddp_ddp::{Header, Msn, Stag, UntaggedRx};
 use rddp_mpa::{Deframer, FpduError, Framing, MIN_MULPDU};
 use rddp_rdmap::{
-    AccessError, Event, Fault, InvalidateError, Offending, Place, REQUEST_QUEUE, Response, SEND_QUEUE,
-    Stream, StreamConfig, TerminateCode, parse_header,
+    AccessError, Event, Fault, InvalidateError, Offending, Opcode, Place, REQUEST_QUEUE, Response,
+    SEND_QUEUE, Stream, StreamConfig, TerminateCode, parse_header,
 };
 
 use super::state::Rx;
@@ -150,8 +150,7 @@ impl Inbound {
 
     /// Whether a segment whose CRC is not known yet would be data for the program, and good.
     pub(super) fn would_receive(&mut self, header: &Header, payload_len: usize) -> bool {
-        let invalidates =
-            rddp_rdmap::Opcode::from_number(header.control() & 0xf).is_none_or(|op| op.invalidates());
+        let invalidates = Opcode::from_number(header.control() & 0xf).is_none_or(Opcode::invalidates);
         !invalidates && matches!(self.place(header, payload_len), Ok(Place::Receive { .. }))
     }
 

@@ -76,7 +76,11 @@ impl Stream<'_> {
     /// longer than this from now.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        if self.state.phase() == Phase::Starting { self.startup_left() } else { None }
+        if self.state.phase() != Phase::Starting {
+            return None;
+        }
+        self.note_beginning();
+        self.startup_left()
     }
 
     /// Whether a send would take at least one octet.

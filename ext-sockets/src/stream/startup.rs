@@ -67,7 +67,7 @@ impl Stream<'_> {
         }
     }
 
-    fn note_beginning(&self) {
+    pub(super) fn note_beginning(&self) {
         let _ = self.state.began.compare_exchange(0, now().max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
