@@ -34,6 +34,16 @@ pub(super) enum Step {
     Terminated { used: usize, code: TerminateCode },
 }
 
+impl Step {
+    /// Octets of the FPDU; 0 if it is not whole.
+    pub(super) fn used(&self) -> usize {
+        match self {
+            Self::Need { .. } => 0,
+            Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
+        }
+    }
+}
+
 /// What is wrong with it.
 #[derive(Debug)]
 pub(super) struct Trouble {

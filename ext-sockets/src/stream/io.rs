@@ -32,7 +32,7 @@ impl Stream<'_> {
         self.tell_pending()?;
         while sink.room() > 0 {
             if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
-                return if sink.done() > 0 { Ok(sink.done()) } else { error.map_or(Ok(0), Err) };
+                return self.so_far(sink.done(), error);
             }
             if sink.done() > 0 && flags & libc::MSG_WAITALL == 0 {
                 break;
@@ -101,10 +101,7 @@ impl Stream<'_> {
                 },
                 Err(error) => error,
             };
-            return match all - source.left() {
-                0 => Err(error),
-                done => Ok(done),
-            };
+            return self.so_far(all - source.left(), Some(error));
         }
     }
 
@@ -137,6 +134,26 @@ impl Stream<'_> {
     /// Whether a read would give something, seeing to all that is not for the program.
     pub(super) fn look(&self) -> Result<Pull, Errno> {
         self.pull(&mut Sink::new(&mut [], false))
+    }
+
+    /// What a call answers that has moved `done` octets before it met an error, or the end.
+    fn so_far(&self, done: usize, error: Option<Errno>) -> Result<usize, Errno> {
+        match error {
+            Some(error) if done == 0 => Err(error),
+            Some(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            None => Ok(done),
+        }
+    }
+
+    /// TCP tells an error once. To a call that has octets to tell of, it is the next call that tells it.
+    pub(super) fn remember(&self, error: Errno) {
+        let comes_again = [Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE, Errno::PLAIN];
+        if !comes_again.contains(&error) && !self.state.end.is_set() {
+            self.state.pending.store(error.0, Ordering::Release);
+        }
     }
 
     fn tell_pending(&self) -> Result<(), Errno> {

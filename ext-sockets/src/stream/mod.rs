@@ -15,6 +15,7 @@
 //! | `shutdown` | [`Stream::shutdown`] | |
 //! | `close` of the last holder | [`Stream::finish`] | whether all that was owed is with TCP |
 //! | `poll`, `select`, `epoll_wait` | [`Stream::interest`] before, [`Stream::revents`] after, [`Stream::deadline`] | events |
+//! | `prctl(PR_SET_SECCOMP)` | [`confine`]; [`Stream::holds_octets`] before each wait from then on | |
 //! | `ioctl(FIONREAD)` | [`Stream::available`] | octets that a read would give |
 //! | `getsockopt(DDPMODE)` | [`State::phase`], [`State::ended`] | how far, and why not further |
 //!
@@ -46,7 +47,7 @@ use std::time::Duration;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use raw::{Calls, SharedState, Table, sink_pieces, source_pieces};
+pub use raw::{Calls, SharedState, Table, confine, sink_pieces, source_pieces};
 pub use state::{Phase, State};
 
 use raw::Kernel;

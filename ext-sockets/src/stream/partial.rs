@@ -38,20 +38,31 @@ impl Stream<'_> {
     pub(super) fn absorb(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         loop {
             let have = rx.absorbed as usize;
-            let mut inbound = Inbound::new(rx, self.state.options.max_send);
             // Four octets more than were moved can be looked at.
             let ahead = self.look_ahead(rx, have)?;
-            let step = match inbound.step(&mut rx.kept[..have + ahead]) {
-                Ok(step) => step,
-                Err(trouble) => return Err(self.fault(rx, &trouble)),
+            let Some(total) = self.absorbed(rx, have + ahead)? else {
+                return Ok(Next::More);
             };
-            let Step::Need { total } = step else {
-                return self.absorbed(rx, &inbound, step, ahead);
-            };
-            let movable = total - CRC_LEN - have;
+            let movable = total.saturating_sub(CRC_LEN + have);
             let moved = if movable > 0 { self.move_in(rx, have, movable)? } else { 0 };
             if moved == 0 {
                 return self.hold_back_rest(rx, total - have);
+            }
+        }
+    }
+
+    /// The same without looking ahead, for a process that can only read: all of the FPDU moves to memory.
+    pub(super) fn absorb_all(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        loop {
+            let have = rx.absorbed as usize;
+            let Some(total) = self.absorbed(rx, have)? else {
+                return Ok(Next::More);
+            };
+            if self.kernel.poll(libc::POLLIN, Some(Duration::ZERO))? == 0 {
+                return Ok(Next::Nothing(if have == 0 { Hold::Idle } else { Hold::Partial }));
+            }
+            if self.move_in(rx, have, total - have)? == 0 {
+                return self.finished(rx);
             }
         }
     }
@@ -89,28 +100,33 @@ impl Stream<'_> {
         Ok(Next::Nothing(Hold::Partial))
     }
 
-    /// The FPDU is whole: `ahead` octets of it are still in the kernel too.
-    fn absorbed(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        inbound: &Inbound,
-        step: Step,
-        ahead: usize,
-    ) -> Result<Next, Errno> {
+    /// Looks at the first `seen` octets in memory, those that were moved and perhaps some more. `Some`: the FPDU has so many
+    /// octets at least. `None`: it is whole, and has been taken.
+    fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
+        let mut inbound = Inbound::new(rx, self.state.options.max_send);
+        let (used, step) = match inbound.step(&mut rx.kept[..seen]) {
+            Ok(Step::Need { total }) => return Ok(Some(total)),
+            Ok(step) => (step.used(), step),
+            Err(trouble) => return Err(self.fault(rx, &trouble)),
+        };
+        let behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
         inbound.mark().apply(rx);
         self.wake_at(rx, 1)?;
         self.state.may_send.store(true, Ordering::Release);
         if let Step::Data { payload, .. } = step {
             (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
-            (rx.kept_at, rx.trailer) = (payload.start as u32, ahead as u32);
-            return Ok(Next::More);
+            (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);
+            self.state.holding.store(behind == 0, Ordering::Release);
+            return Ok(None);
         }
-        self.moving(rx, ahead, |kernel| kernel.discard(ahead))?;
+        if behind > 0 {
+            self.moving(rx, behind, |kernel| kernel.discard(behind))?;
+        }
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
-            Step::Silent { reply, .. } => self.reply(reply.as_slice()).map(|()| Next::More),
-            Step::Need { .. } | Step::Data { .. } => Ok(Next::More),
+            Step::Silent { reply, .. } => self.reply(reply.as_slice()).map(|()| None),
+            Step::Need { .. } | Step::Data { .. } => Ok(None),
         }
     }
 

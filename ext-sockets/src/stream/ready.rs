@@ -83,6 +83,13 @@ impl Stream<'_> {
         self.startup_left()
     }
 
+    /// Whether a read would give octets of which the kernel knows nothing. Only after [`confine`](super::confine): such a
+    /// process asks before it sleeps, and goes on to [`revents`](Self::revents) with 0 if so.
+    #[must_use]
+    pub fn holds_octets(&self) -> bool {
+        self.state.holding.load(Ordering::Acquire)
+    }
+
     /// Whether a send would take at least one octet.
     fn is_writable(&self) -> bool {
         self.state.may_send.load(Ordering::Acquire)

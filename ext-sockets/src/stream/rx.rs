@@ -15,7 +15,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_rdmap::{TerminateCode, parse_header};
 
 use super::inbound::{Inbound, Mark, Step, Trouble};
-use super::raw::{Guard, Scratch};
+use super::raw::{Guard, Scratch, is_confined};
 use super::sink::Sink;
 use super::state::Rx;
 use super::{Errno, Stream};
@@ -64,8 +64,12 @@ impl Stream<'_> {
                 Ok(Next::More) if !some || sink.room() > 0 => continue,
                 Ok(Next::Drained) if !some => continue,
                 Ok(Next::More | Next::Drained | Next::Full) => Ok(Pull::Some),
-                // What ends the stream is met again by the next call.
-                Ok(_) | Err(_) if some => Ok(Pull::Some),
+                Err(error) if some => {
+                    self.remember(error);
+                    Ok(Pull::Some)
+                }
+                // The end is met again by the next call.
+                Ok(_) if some => Ok(Pull::Some),
                 Ok(Next::Nothing(hold)) => Ok(Pull::Nothing(hold)),
                 Ok(Next::End) => Ok(Pull::End),
                 Err(error) => Err(error),
@@ -76,6 +80,9 @@ impl Stream<'_> {
     pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.left > 0 {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
+        }
+        if is_confined() {
+            return self.absorb_all(rx);
         }
         if rx.absorbed > 0 {
             return self.absorb(rx);
@@ -92,8 +99,11 @@ impl Stream<'_> {
             rx.left -= count as u32;
             if rx.left == 0 {
                 let trailer = rx.trailer as usize;
-                self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
+                if trailer > 0 {
+                    self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
+                }
                 rx.left_is_kept = false;
+                self.state.holding.store(false, Ordering::Release);
             }
             return Ok(Next::More);
         }
@@ -254,7 +264,7 @@ impl Stream<'_> {
     }
 
     /// The peer has sent its FIN, and everything before it is read.
-    fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+    pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let whole = !rx.is_open && rx.absorbed == 0;
         if whole || self.state.shut_receive.load(Ordering::Acquire) {
             return Ok(Next::End);

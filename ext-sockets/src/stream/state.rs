@@ -24,6 +24,10 @@ pub struct State {
     pub(super) owing: AtomicBool,
     /// What TCP said to a call that had moved octets before: the next one answers it.
     pub(super) pending: AtomicI32,
+    /// What `O_NONBLOCK` was when it was last asked for.
+    pub(super) nonblocking: AtomicBool,
+    /// Octets for the program are in [`Rx::kept`], and nothing of their FPDU is in the kernel.
+    pub(super) holding: AtomicBool,
     pub(super) shut_receive: AtomicBool,
     pub(super) shut_send: AtomicBool,
     /// When the startup began, by [`now`](super::raw::now). 0: it has not.
@@ -191,6 +195,8 @@ pub(super) struct Tx {
     /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
     pub(super) msn: u32,
+    /// The EMSS when it was last asked for; 0 before that.
+    pub(super) emss: u32,
     owed_from: u32,
     owed_to: u32,
     owed: [u8; OWED],

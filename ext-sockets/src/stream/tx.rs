@@ -76,19 +76,14 @@ impl Stream<'_> {
         self.state.owing.store(tx.owes(), Ordering::Release);
         let done = all - source.left();
         match written {
-            Err(error) => self.after(done, error),
+            Err(error) if done == 0 => Err(error),
+            Err(error) => {
+                self.remember(error);
+                Ok(done)
+            }
             Ok(false) if done == 0 => Err(Errno::WOULD_BLOCK),
             Ok(_) => Ok(done),
         }
-    }
-
-    /// An error behind octets that were taken is for the next call to tell.
-    fn after(&self, done: usize, error: Errno) -> Result<usize, Errno> {
-        if done == 0 {
-            return Err(error);
-        }
-        self.state.pending.store(error.0, Ordering::Release);
-        Ok(done)
     }
 
     /// Sends one train; whether TCP took all of it. `source` and `open` move on behind the last FPDU that TCP has begun to
@@ -102,7 +97,7 @@ impl Stream<'_> {
         open: &mut Option<Message>,
         more: bool,
     ) -> Result<bool, Errno> {
-        let emss = self.emss(source.left());
+        let emss = self.emss(tx, source.left());
         let mut train = Train::new(list, arena, self.state.options.gather);
         let mut records = [Record::default(); FPDUS];
         let records = self.load(tx, mulpdu(emss, tx.markers), &mut train, *source, *open, &mut records);
@@ -199,8 +194,14 @@ impl Stream<'_> {
     }
 
     /// The EMSS to cut by. Asked anew for each train, since it changes, but not for what fits any.
-    fn emss(&self, octets: usize) -> usize {
-        if octets <= SMALL { SAFE_EMSS } else { self.kernel.emss().unwrap_or(SAFE_EMSS) }
+    fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
+        if octets <= SMALL {
+            return SAFE_EMSS;
+        }
+        if let Some(emss) = self.kernel.emss() {
+            tx.emss = emss as u32;
+        }
+        (tx.emss as usize).max(SAFE_EMSS)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::raw::{handlers_restart, now};
+use super::raw::{handlers_restart, is_confined, now};
 use super::rx::Hold;
 use super::state::Phase;
 use super::{Errno, Stream};
@@ -36,7 +36,7 @@ impl Patience {
 impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
-        let simple = hold == Hold::Idle && !patience.none && patience.until.is_none();
+        let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
         if simple && self.state.phase() == Phase::Framed && !self.state.owing.load(Ordering::Acquire) {
             return self.kernel.await_octet();
         }
@@ -49,10 +49,20 @@ impl Stream<'_> {
     }
 
     fn wait(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
-        if patience.none || self.kernel.is_nonblocking()? {
+        if patience.none || self.is_nonblocking()? {
             return Err(Errno::WOULD_BLOCK);
         }
         self.wait_in_any_case(want, patience)
+    }
+
+    /// Whether the descriptor blocks; for a confined process, whether it did when another one asked.
+    fn is_nonblocking(&self) -> Result<bool, Errno> {
+        if is_confined() {
+            return Ok(self.state.nonblocking.load(Ordering::Relaxed));
+        }
+        let nonblocking = self.kernel.is_nonblocking()?;
+        self.state.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(nonblocking)
     }
 
     /// Waits whatever the descriptor's flags say.

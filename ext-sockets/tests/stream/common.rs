@@ -1,7 +1,7 @@
 //! Ends to test with: two of ours over loopback, and a peer that makes its FPDUs by hand.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use rddp_mpa::{
 };
 use rddp_rdmap::{Opcode, TerminateCode, TerminateRepr, tagged_header, untagged_header};
 use rddp_sockets::stream::{Calls, Errno, Options, Role, SharedState, Stream};
+use socket2::{Domain, Socket, Type};
 
 pub(crate) static CALLS: Calls = Calls::libc();
 
@@ -74,6 +75,9 @@ impl End {
             if let Some(startup) = self.stream().deadline() {
                 span = span.min(startup);
             }
+            if self.stream().holds_octets() {
+                span = Duration::ZERO;
+            }
             let ready = kernel_poll(&self.tcp, self.stream().interest(want), span);
             let told = self.stream().revents(ready, want);
             if told != 0 || left.is_zero() {
@@ -100,6 +104,20 @@ pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (active, listener.accept().unwrap().0)
+}
+
+/// A connection whose segments keep their size; over loopback it would grow with the window.
+pub(crate) fn tcp_pair_with_mss(mss: u32) -> (TcpStream, TcpStream) {
+    let make = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_tcp_mss(mss).unwrap();
+        socket
+    };
+    let (listener, active) = (make(), make());
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(1).unwrap();
+    active.connect(&listener.local_addr().unwrap()).unwrap();
+    (active.into(), listener.accept().unwrap().0.into())
 }
 
 pub(crate) fn initiator() -> Options {
@@ -168,7 +186,14 @@ impl Hand {
 
     /// The responder, with a stream of ours as initiator.
     pub(crate) fn responder(config: &StartupConfig, options: &Options) -> (Self, End) {
-        let (active, mut tcp) = tcp_pair();
+        Self::responder_on(tcp_pair(), config, options)
+    }
+
+    pub(crate) fn responder_on(
+        (active, mut tcp): (TcpStream, TcpStream),
+        config: &StartupConfig,
+        options: &Options,
+    ) -> (Self, End) {
         let end = End::new(active, options);
         assert_eq!(end.stream().greet(), Ok(false));
         let mut stream = Vec::new();

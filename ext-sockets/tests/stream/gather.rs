@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use rddp_mpa::{Rtr, RtrSet, StartupConfig};
 use rddp_sockets::stream::{Gather, Options};
 
-use crate::common::{Hand, initiator, octets};
+use crate::common::{Hand, initiator, octets, tcp_pair_with_mss};
 
 /// An RTR without payload.
 fn silent() -> StartupConfig {
@@ -15,7 +15,8 @@ fn silent() -> StartupConfig {
 /// Segments as the peer gets them.
 fn on_the_wire(gather: Gather, pieces: usize, count: usize, crc: bool) -> Vec<(String, Vec<u8>)> {
     let options = Options { gather, crc, ..initiator() };
-    let (mut hand, end) = Hand::responder(&StartupConfig { crc, ..silent() }, &options);
+    let tcp = tcp_pair_with_mss(1448);
+    let (mut hand, end) = Hand::responder_on(tcp, &StartupConfig { crc, ..silent() }, &options);
     let data = octets(1, count);
     let source: Vec<_> = data.chunks(count.div_ceil(pieces)).map(IoSlice::new).collect();
     assert_eq!(end.stream().send(&source, 0), Ok(count));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rddp_sockets::stream::Errno;
+use rddp_sockets::stream::{Errno, Options};
 
 use crate::common::{End, Rng, initiator, octets, pair, responder};
 
@@ -75,6 +75,73 @@ fn the_startup_is_whoevers_needs_it() {
     assert_eq!(read_exactly(&b, 6), b"parent");
 }
 
+/// Leaves this process the system calls that a confined child of `sshd` has; any other kills it.
+fn confine() {
+    let allowed = [
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_writev,
+        libc::SYS_ppoll,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll,
+        libc::SYS_futex,
+        libc::SYS_clock_gettime,
+        libc::SYS_brk,
+        libc::SYS_mmap,
+        libc::SYS_munmap,
+        libc::SYS_madvise,
+        libc::SYS_exit_group,
+    ];
+    let step = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    // Load the number; for each allowed one skip to the end; else die.
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for (at, number) in allowed.iter().enumerate() {
+        let to_the_end = (allowed.len() - at) as u8;
+        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, to_the_end, *number as u32));
+    }
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_KILL_PROCESS));
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    rddp_sockets::stream::confine();
+    // SAFETY: the program lives until the call returns, and its jumps stay inside it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+}
+
+// As the pre-authentication child of sshd does: read, write and poll, or death.
+#[test]
+fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
+    for markers in [false, true] {
+        let (a, b) = pair(&initiator(), &Options { markers, ..responder() });
+        let data = octets(3, 700_000);
+        let child = fork(|| {
+            confine();
+            let mut left = data.len();
+            while left > 0 {
+                assert_ne!(b.poll(libc::POLLIN, Duration::from_secs(20)).0, 0);
+                let mut octets = [0; 8192];
+                let count = b.recv(&mut octets, 0).unwrap();
+                b.send_all(&octets[..count]);
+                left -= count;
+            }
+            // A part of an FPDU, the rest of which is for the parent.
+            assert_eq!(read_exactly(&b, 3), b"chi");
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| data.chunks(33_000).for_each(|chunk| a.send_all(chunk)));
+            assert!(read_exactly(&a, data.len()) == data);
+        });
+        a.send_all(b"child and parent");
+        assert_eq!(join(child), 0, "killed by a system call?");
+        assert_eq!(b.poll(libc::POLLIN, Duration::from_secs(5)).0, libc::POLLIN);
+        assert_eq!(read_exactly(&b, 13), b"ld and parent");
+        a.send_all(b"on it goes");
+        assert_eq!(read_exactly(&b, 10), b"on it goes");
+    }
+}
+
 /// Octets of a stream that says at each place what is there.
 fn pattern(from: usize, count: usize) -> Vec<u8> {
     (from..from + count).map(|at| ((at >> 8) ^ at) as u8).collect()
@@ -107,10 +174,8 @@ fn a_process_killed_at_any_moment_hangs_nobody() {
         b.state.set_receive_timeout(Some(Duration::from_secs(10)));
         std::thread::scope(|scope| {
             let parent = scope.spawn(|| {
-                let sent = a.send(b"");
-                let _ = a.stream().finish(Duration::from_secs(10));
-                let _ = a.stream().shutdown(libc::SHUT_WR);
-                sent
+                let finished = a.stream().finish(Duration::from_secs(10));
+                finished.and_then(|_| a.stream().shutdown(libc::SHUT_WR))
             });
             let end = loop {
                 match read_some_or_end(&b, got) {
@@ -119,14 +184,14 @@ fn a_process_killed_at_any_moment_hangs_nobody() {
                     Err(error) => break Err(error),
                 }
             };
-            let sent = parent.join().unwrap();
+            let shut = parent.join().unwrap();
             match (end, a.state.ended()) {
                 (Ok(()), None) => went_on += 1,
                 (Err(Errno::RESET), Some(ended)) => {
-                    assert_eq!((ended.errno, sent.is_ok()), (Errno::ABORTED, false));
+                    assert_eq!((ended.errno, shut.is_ok()), (Errno::ABORTED, false));
                     died += 1;
                 }
-                other => panic!("{other:?}, {sent:?}"),
+                other => panic!("{other:?}, {shut:?}"),
             }
         });
     }

@@ -11,7 +11,7 @@ use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, 
 pub struct Table {
     pub recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t,
     pub sendmsg: unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t,
-    pub readv: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
+    pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
     pub writev: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
     pub pread: unsafe extern "C" fn(c_int, *mut c_void, usize, off_t) -> ssize_t,
     pub lseek: unsafe extern "C" fn(c_int, off_t, c_int) -> off_t,
@@ -35,7 +35,7 @@ impl Calls {
         Self(Table {
             recvmsg: libc::recvmsg,
             sendmsg: libc::sendmsg,
-            readv: libc::readv,
+            read: libc::read,
             writev: libc::writev,
             pread: libc::pread,
             lseek: libc::lseek,

@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Calls;
@@ -27,16 +28,25 @@ pub(in crate::stream) struct Kernel<'a> {
 impl Kernel<'_> {
     /// Takes octets off the receive queue. 0: the peer has finished, and all is read.
     pub(in crate::stream) fn take(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        if is_confined() {
+            return self.read_pieces(pieces);
+        }
         self.receive(pieces, libc::MSG_DONTWAIT)
     }
 
     /// Looks at octets and leaves them there.
     pub(in crate::stream) fn peek(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        if is_confined() {
+            return Err(Errno::UNSUPPORTED);
+        }
         self.receive(pieces, libc::MSG_DONTWAIT | libc::MSG_PEEK)
     }
 
     /// Drops `count` octets that are known to be there. How many there were.
     pub(in crate::stream) fn discard(&self, count: usize) -> Result<usize, Errno> {
+        if is_confined() {
+            return self.read_nowhere(count);
+        }
         let mut nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: count };
         // SAFETY: with MSG_TRUNC TCP drops octets and writes to no memory (tcp(7)); the iovec lives.
         unsafe { self.recvmsg(&raw mut nowhere, 1, libc::MSG_DONTWAIT | libc::MSG_TRUNC) }
@@ -48,6 +58,45 @@ impl Kernel<'_> {
         let mut nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
         // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
         unsafe { self.recvmsg(&raw mut nowhere, 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
+    }
+
+    fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        let mut done = 0;
+        for piece in pieces.iter_mut().filter(|piece| !piece.is_empty()) {
+            let count = match self.read(piece) {
+                Err(error) if done == 0 => return Err(error),
+                count => count.unwrap_or(0),
+            };
+            done += count;
+            if count < piece.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_nowhere(&self, count: usize) -> Result<usize, Errno> {
+        let mut nowhere = [0; 512];
+        let mut done = 0;
+        while done < count {
+            let room = nowhere.len().min(count - done);
+            match self.read(&mut nowhere[..room]) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// `read`, which may not be told not to wait, where it does not have to.
+    fn read(&self, out: &mut [u8]) -> Result<usize, Errno> {
+        if self.poll(libc::POLLIN, Some(Duration::ZERO))? == 0 {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        // SAFETY: `out` is borrowed for writing until the call returns.
+        octets(unsafe { (self.calls.0.read)(self.fd, out.as_mut_ptr().cast(), out.len()) })
     }
 
     fn receive(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
@@ -65,10 +114,24 @@ impl Kernel<'_> {
 
     /// Gives octets to TCP, as many as it takes. Never raises `SIGPIPE`.
     pub(in crate::stream) fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if is_confined() {
+            return self.write(pieces);
+        }
         let message = message(pieces.as_ptr().cast_mut().cast(), pieces.len());
         let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: an `IoSlice` is an iovec of memory that is borrowed until the call returns, and `sendmsg` only reads it.
         octets(unsafe { (self.calls.0.sendmsg)(self.fd, &raw const message, flags) })
+    }
+
+    /// `writev`, where there is room. With very little of it the call may still wait on a descriptor that blocks, and it
+    /// raises `SIGPIPE` itself.
+    fn write(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        if self.poll(libc::POLLOUT, Some(Duration::ZERO))? == 0 {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        let count = c_int::try_from(pieces.len()).unwrap_or(c_int::MAX);
+        // SAFETY: as in `send`.
+        octets(unsafe { (self.calls.0.writev)(self.fd, pieces.as_ptr().cast(), count) })
     }
 
     /// What of `events` is there, after sleeping for at most `timeout`. `None` sleeps for as long as it takes.
@@ -102,6 +165,9 @@ impl Kernel<'_> {
 
     /// The effective MSS of this moment.
     pub(in crate::stream) fn emss(&self) -> Option<usize> {
+        if is_confined() {
+            return None;
+        }
         self.option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).and_then(|mss| usize::try_from(mss).ok())
     }
 
@@ -153,6 +219,9 @@ impl Kernel<'_> {
     }
 
     fn set(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+        if is_confined() {
+            return Ok(());
+        }
         let at = (&raw const value).cast::<c_void>();
         let len = size_of::<c_int>() as libc::socklen_t;
         // SAFETY: the option is an int, which lives.
@@ -169,6 +238,21 @@ impl Kernel<'_> {
         (done == 0).then_some(value)
     }
 }
+
+/// From now on this process makes no system calls on its sockets but `read`, `write`, `writev` and `poll` (and `shutdown`):
+/// it is about to give up the others, as the children of `sshd` do that talk to strangers. It cannot be taken back.
+///
+/// Octets that have come and are not read are then held in memory, where the kernel does not see them: before it sleeps,
+/// such a process asks [`Stream::holds_octets`](crate::stream::Stream::holds_octets).
+pub fn confine() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
+pub(in crate::stream) fn is_confined() -> bool {
+    CONFINED.load(Ordering::Relaxed)
+}
+
+static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Reads a file at `offset`.
 pub(in crate::stream) fn read_at(
@@ -205,20 +289,25 @@ pub(in crate::stream) fn raise_sigpipe() {
     unsafe { libc::raise(libc::SIGPIPE) };
 }
 
-/// Whether every handler that this process has installed asks for interrupted calls to be restarted. `poll` does not
-/// say which handler ran, and is never restarted by the kernel.
+/// Whether every handler that this process has installed asks for interrupted calls to be restarted, but for those of
+/// signals that a thread brings upon itself. `poll` does not say which handler ran, and is never restarted by the kernel.
 pub(in crate::stream) fn handlers_restart() -> bool {
-    (1..=libc::SIGRTMAX()).all(|signal| {
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: asks only; on success the structure is filled, else it stays zero, which is a valid value.
-        let action = unsafe {
-            libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
-            action.assume_init()
-        };
-        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-        !handled || action.sa_flags & libc::SA_RESTART != 0
-    })
+    !is_confined()
+        && (1..=libc::SIGRTMAX()).all(|signal| {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: asks only; on success the structure is filled, else it stays zero, which is a valid value.
+            let action = unsafe {
+                libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+                action.assume_init()
+            };
+            let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+            !handled || action.sa_flags & libc::SA_RESTART != 0
+        })
 }
+
+/// No call that waits is interrupted by these.
+const OWN_FAULTS: [c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
 fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
     // SAFETY: all zero is a message without name, pieces and control data.

@@ -12,7 +12,10 @@ mod scratch;
 mod shared;
 
 pub use calls::{Calls, Table};
-pub(super) use kernel::{Direction, Kernel, handlers_restart, now, raise_sigpipe, read_at, seek};
+pub use kernel::confine;
+pub(super) use kernel::{
+    Direction, Kernel, handlers_restart, is_confined, now, raise_sigpipe, read_at, seek,
+};
 pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
