@@ -293,7 +293,7 @@ pub(crate) fn octets(seed: u64, count: usize) -> Vec<u8> {
     (0..count).map(|_| (rng.next() >> 32) as u8).collect()
 }
 
-/// SplitMix64.
+/// `SplitMix64`.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {

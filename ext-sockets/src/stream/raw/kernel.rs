@@ -301,7 +301,7 @@ pub(in crate::stream) fn handlers_restart() -> bool {
                 action.assume_init()
             };
             let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-            !handled || action.sa_flags & libc::SA_RESTART != 0
+            !handled || OWN_FAULTS.contains(&signal) || action.sa_flags & libc::SA_RESTART != 0
         })
 }
 
