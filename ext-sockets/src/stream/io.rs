@@ -90,10 +90,11 @@ impl Stream<'_> {
             let error = match self.send_once(&source, flags & libc::MSG_MORE != 0) {
                 Ok(count) => {
                     source.skip(count);
-                    if source.left() == 0 {
-                        return Ok(all);
+                    if source.left() > 0 {
+                        continue;
                     }
-                    continue;
+                    self.pay_in_time(&patience);
+                    return Ok(all);
                 }
                 Err(Errno::WOULD_BLOCK) => match self.wait_to_send(&patience) {
                     Ok(()) => continue,
@@ -102,6 +103,17 @@ impl Stream<'_> {
                 Err(error) => error,
             };
             return self.so_far(all - source.left(), Some(error));
+        }
+    }
+
+    /// A call that may wait leaves nothing owed: its program may be gone in a moment. An error is the next call's.
+    fn pay_in_time(&self, patience: &Patience) {
+        while self.owes() && !self.state.end.is_set() {
+            let paid =
+                self.pay_if_owing().and_then(|all| if all { Ok(()) } else { self.wait_to_send(patience) });
+            if let Err(error) = paid {
+                return self.remember(error);
+            }
         }
     }
 

@@ -19,16 +19,11 @@ use super::{Errno, Stream};
 impl Stream<'_> {
     /// Of `need` octets of the FPDU in front only `have` are in the kernel.
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
-        self.wake_at(rx, need)?;
-        let ready = self.kernel.poll(libc::POLLIN | libc::POLLRDHUP, Some(Duration::ZERO))?;
-        if ready == 0 {
-            return Ok(Next::Nothing(Hold::Partial));
-        }
-        if self.kernel.unread()? > have {
-            return Ok(Next::More);
-        }
-        if ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0 {
-            return self.cut_off(rx);
+        match self.missing(rx, have, need)? {
+            Missing::Arrived => return Ok(Next::More),
+            Missing::Late => return Ok(Next::Nothing(Hold::Partial)),
+            Missing::Never => return self.cut_off(rx),
+            Missing::NoRoom => {}
         }
         // It is readable, though it has not what was asked for: the window is as good as closed.
         self.absorb(rx)
@@ -89,15 +84,29 @@ impl Stream<'_> {
     /// As [`hold_back`](Self::hold_back), of an FPDU whose beginning is in memory.
     fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, need: usize) -> Result<Next, Errno> {
         let have = self.kernel.unread()?;
+        match self.missing(rx, have, need)? {
+            Missing::Arrived => Ok(Next::More),
+            Missing::Late | Missing::NoRoom => Ok(Next::Nothing(Hold::Partial)),
+            Missing::Never => self.cut_off(rx),
+        }
+    }
+
+    /// Asks to be woken when `need` octets are in the kernel, and looks what became of those beyond the `have` that were
+    /// seen.
+    fn missing(&self, rx: &mut Rx, have: usize, need: usize) -> Result<Missing, Errno> {
         self.wake_at(rx, need)?;
         let ready = self.kernel.poll(libc::POLLIN | libc::POLLRDHUP, Some(Duration::ZERO))?;
-        if self.kernel.unread()? > have {
-            return Ok(Next::More);
+        if ready == 0 {
+            return Ok(Missing::Late);
         }
-        if ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0 {
-            return self.cut_off(rx);
-        }
-        Ok(Next::Nothing(Hold::Partial))
+        // A FIN comes behind all octets: those are counted after it was seen.
+        let unread = self.kernel.unread()?;
+        let over = ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0;
+        Ok(match () {
+            () if unread >= need || (unread > have && !over) => Missing::Arrived,
+            () if over => Missing::Never,
+            () => Missing::NoRoom,
+        })
     }
 
     /// Looks at the first `seen` octets in memory, those that were moved and perhaps some more. `Some`: the FPDU has so many
@@ -146,4 +155,16 @@ impl Stream<'_> {
         }
         Ok(())
     }
+}
+
+/// What became of octets that are not there yet.
+enum Missing {
+    /// There are more now.
+    Arrived,
+    /// They are on their way.
+    Late,
+    /// The peer has finished.
+    Never,
+    /// The window is too small for them.
+    NoRoom,
 }

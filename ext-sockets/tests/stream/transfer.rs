@@ -138,6 +138,27 @@ fn what_is_owed_goes_out_with_any_call() {
     });
 }
 
+// A program that exits behind a blocking write leaves no FPDU cut.
+#[test]
+fn a_write_that_may_wait_owes_nothing() {
+    let data = octets(9, 300_000);
+    for _ in 0..30 {
+        let (a, b) = pair(&initiator(), &responder());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for _ in 0..20 {
+                    a.send_all(&data);
+                    assert!(!a.stream().owes());
+                }
+                drop(a);
+            });
+            let got = b.read_to_end(40_000).unwrap();
+            assert_eq!(got.len(), 20 * data.len());
+            writer.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn many_small_writes_keep_their_order() {
     let (a, b) = pair(&initiator(), &responder());
