@@ -1,8 +1,11 @@
 //! FPDUs of which only a part has come.
 //!
 //! A part is of no use to the program and must not wake it: `SO_RCVLOWAT` is set to the whole. Where the kernel will not
-//! hold as much, its window being too small, the part moves to shared memory, and the rest is awaited likewise. The last
-//! four octets are never moved: while the program has not read the payload, they keep the socket readable.
+//! hold as much, its window being too small, the part moves to shared memory as it comes. The last four octets are never
+//! moved: while the program has not read the payload, they keep the socket readable.
+//!
+//! A window is too small long before it is full: a sender whose segments are as large as FPDUs sends nothing into what is
+//! left of it until its timer fires.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -19,6 +22,9 @@ use super::{Errno, Stream};
 impl Stream<'_> {
     /// Of `need` octets of the FPDU in front only `have` are in the kernel.
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
+        if rx.narrow && need > SMALL {
+            return self.absorb(rx);
+        }
         match self.missing(rx, have, need)? {
             Missing::Arrived => return Ok(Next::More),
             Missing::Late => return Ok(Next::Nothing(Hold::Partial)),
@@ -84,6 +90,7 @@ impl Stream<'_> {
     /// As [`hold_back`](Self::hold_back), of an FPDU whose beginning is in memory.
     fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, need: usize) -> Result<Next, Errno> {
         let have = self.kernel.unread()?;
+        let need = if rx.narrow && need > SMALL { have + 1 } else { need };
         match self.missing(rx, have, need)? {
             Missing::Arrived => Ok(Next::More),
             Missing::Late | Missing::NoRoom => Ok(Next::Nothing(Hold::Partial)),
@@ -168,3 +175,6 @@ enum Missing {
     /// The window is too small for them.
     NoRoom,
 }
+
+/// What leaves room in every window.
+const SMALL: usize = 4096;

@@ -211,7 +211,9 @@ impl Stream<'_> {
         (tx.crc, tx.markers) = (negotiated.crc, negotiated.markers_tx);
         tx.msn = Msn::FIRST.0;
         drop(tx);
-        self.wake_at(rx, 1)
+        self.wake_at(rx, 1)?;
+        rx.narrow = self.kernel.widen(WINDOW)? < NARROW;
+        Ok(())
     }
 
     /// The initiator's first FPDU, which lets the responder send (RFC 5044 §7.1.2 r4, RFC 6581 §9.2). Where no RTR was
@@ -273,6 +275,11 @@ fn note_private_data(rx: &mut Rx, data: &[u8]) {
     rx.peer_data = PrivateData::cut(data);
     rx.peer_data_known = true;
 }
+
+/// A window in which an FPDU is no more than an eighth.
+const WINDOW: u32 = 512 * 1024;
+/// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.
+const NARROW: usize = WINDOW as usize;
 
 /// The longest startup frame.
 const FRAME: usize = rddp_mpa::Frame::HEADER_LEN + rddp_mpa::MAX_PRIVATE_DATA;

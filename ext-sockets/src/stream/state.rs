@@ -155,6 +155,8 @@ pub(super) struct Rx {
     /// A Read without octets was our RTR, and is not answered yet.
     pub(super) rtr_read: bool,
     pub(super) peer_data_known: bool,
+    /// The receive buffer is so small that a partial FPDU in it may close the window.
+    pub(super) narrow: bool,
     /// What is left is in `kept` and not in the kernel.
     pub(super) left_is_kept: bool,
     /// Whether a message is open, and its `RsvdULP`.

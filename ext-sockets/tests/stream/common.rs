@@ -159,7 +159,14 @@ pub(crate) struct Hand {
 impl Hand {
     /// The initiator, with a stream of ours as responder. Its RTR is not sent.
     pub(crate) fn initiator(config: &StartupConfig, options: &Options) -> (Self, End) {
-        let (mut tcp, other) = tcp_pair();
+        Self::initiator_on(tcp_pair(), config, options)
+    }
+
+    pub(crate) fn initiator_on(
+        (mut tcp, other): (TcpStream, TcpStream),
+        config: &StartupConfig,
+        options: &Options,
+    ) -> (Self, End) {
         let end = End::new(other, options);
         let mut initiator = Initiator::new(config, b"").unwrap();
         tcp.write_all(initiator.request()).unwrap();

@@ -4,7 +4,6 @@ mod calls;
 mod common;
 mod faults;
 mod gather;
-mod processes;
 mod readiness;
 mod startup;
 mod transfer;

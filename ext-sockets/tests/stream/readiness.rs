@@ -5,7 +5,7 @@ use std::time::Duration;
 use rddp_mpa::StartupConfig;
 use rddp_sockets::stream::Errno;
 
-use crate::common::{Hand, initiator, kernel_poll, octets, pair, responder};
+use crate::common::{Hand, initiator, kernel_poll, octets, pair, responder, tcp_pair};
 
 const SOON: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -52,8 +52,12 @@ fn the_kernel_knows_whether_octets_are_left() {
 
 #[test]
 fn an_fpdu_larger_than_the_window_arrives() {
-    for room in [2304, 8192, 40_000] {
-        let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &responder());
+    for (room, early) in [(2304, true), (8192, true), (40_000, true), (8192, false), (40_000, false)] {
+        let tcp = tcp_pair();
+        if early {
+            set_receive_buffer(&tcp.1, room);
+        }
+        let (mut hand, end) = Hand::initiator_on(tcp, &StartupConfig::default(), &responder());
         set_receive_buffer(&end.tcp, room);
         let data = octets(3, 60_000);
         let fpdu = hand.encode_send(&data);

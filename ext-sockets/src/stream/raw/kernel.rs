@@ -153,6 +153,15 @@ impl Kernel<'_> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(count).unwrap_or(c_int::MAX))
     }
 
+    /// Makes the receive buffer large enough that a partial FPDU in it does not close the window, unless the program has
+    /// set its size. Asking to be woken at so many octets does it, and leaves the kernel's own tuning on. How large it is.
+    pub(in crate::stream) fn widen(&self, window: u32) -> Result<usize, Errno> {
+        self.wake_at(window)?;
+        self.wake_at(1)?;
+        let room = self.option(libc::SOL_SOCKET, libc::SO_RCVBUF);
+        Ok(room.and_then(|room| usize::try_from(room).ok()).unwrap_or(0))
+    }
+
     /// Small segments go out at once.
     pub(in crate::stream) fn no_delay(&self) -> Result<(), Errno> {
         self.set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)

@@ -1,10 +1,21 @@
-//! One stream in several processes.
+//! One stream in several processes. A program of its own, one test at a time: a child has every descriptor of its parent.
 
+#[allow(dead_code, reason = "shared with the other tests of streams")]
+#[path = "../stream/common.rs"]
+mod common;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rddp_sockets::stream::{Errno, Options};
 
-use crate::common::{End, Rng, initiator, octets, pair, responder};
+use common::{End, Rng, initiator, octets, pair, responder};
+
+/// Held by each test.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `body` in a child of `fork`, which ends with it.
 fn fork(body: impl FnOnce()) -> libc::pid_t {
@@ -36,6 +47,7 @@ fn read_exactly(end: &End, count: usize) -> Vec<u8> {
 
 #[test]
 fn a_child_reads_while_its_parent_writes() {
+    let _alone = alone();
     let (a, b) = pair(&initiator(), &responder());
     let (to_b, to_a) = (octets(1, 3_000_000), octets(2, 3_000_000));
     let reader = fork(|| assert!(read_exactly(&a, to_a.len()) == to_a));
@@ -49,6 +61,7 @@ fn a_child_reads_while_its_parent_writes() {
 
 #[test]
 fn a_direction_passes_from_process_to_process() {
+    let _alone = alone();
     let (a, b) = pair(&initiator(), &responder());
     for round in 0..20u8 {
         let child = fork(|| {
@@ -67,7 +80,8 @@ fn a_direction_passes_from_process_to_process() {
 
 #[test]
 fn the_startup_is_whoevers_needs_it() {
-    let (a, b) = crate::common::fresh_pair(&initiator(), &responder());
+    let _alone = alone();
+    let (a, b) = common::fresh_pair(&initiator(), &responder());
     let child = fork(|| assert_eq!(read_exactly(&b, 5), b"child"));
     a.send_all(b"child");
     assert_eq!(join(child), 0);
@@ -113,6 +127,7 @@ fn confine() {
 // As the pre-authentication child of sshd does: read, write and poll, or death.
 #[test]
 fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
+    let _alone = alone();
     for markers in [false, true] {
         let (a, b) = pair(&initiator(), &Options { markers, ..responder() });
         let data = octets(3, 700_000);
@@ -151,6 +166,7 @@ fn pattern(from: usize, count: usize) -> Vec<u8> {
 // that the stream is over, and no octet is wrong.
 #[test]
 fn a_process_killed_at_any_moment_hangs_nobody() {
+    let _alone = alone();
     let mut rng = Rng(11);
     let (mut died, mut went_on) = (0, 0);
     for _ in 0..100 {
@@ -211,6 +227,7 @@ fn read_some_or_end(end: &End, at: usize) -> Result<usize, Errno> {
 
 #[test]
 fn a_reader_killed_at_any_moment_hangs_nobody() {
+    let _alone = alone();
     let mut rng = Rng(12);
     for _ in 0..50 {
         let (a, b) = pair(&initiator(), &responder());
