@@ -72,15 +72,20 @@ impl Stream<'_> {
         out
     }
 
-    /// When to call [`revents`](Self::revents) at the latest (with 0), although nothing has happened: the startup takes no
-    /// longer than this from now.
+    /// When to call [`revents`](Self::revents) at the latest (with 0), although nothing has happened.
+    ///
+    /// The startup takes no longer than its time. And another thread, or another process, may be the one that ends it, or
+    /// takes the FPDU that gives leave to send: nothing in the kernel would then wake this one.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        if self.state.phase() != Phase::Starting {
-            return None;
+        match self.state.phase() {
+            Phase::Starting => {
+                self.note_beginning();
+                self.startup_left().map(|left| left.min(RECHECK))
+            }
+            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(RECHECK),
+            _ => None,
         }
-        self.note_beginning();
-        self.startup_left()
     }
 
     /// Whether a read would give octets of which the kernel knows nothing. Only after [`confine`](super::confine): such a
@@ -110,3 +115,6 @@ impl Stream<'_> {
         self.kernel.poll(POLLOUT, patience.left()).map(drop)
     }
 }
+
+/// How soon a wait sees what somebody else has brought about, before octets flow both ways.
+const RECHECK: Duration = Duration::from_millis(10);

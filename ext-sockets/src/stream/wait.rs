@@ -70,8 +70,7 @@ impl Stream<'_> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
-        let startup = if self.state.phase() == Phase::Starting { self.startup_left() } else { None };
-        let left = [patience.left(), startup].into_iter().flatten().min();
+        let left = [patience.left(), self.deadline()].into_iter().flatten().min();
         match self.kernel.poll(self.interest(want), left) {
             // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).
             Err(Errno::INTERRUPTED) if patience.until.is_none() && handlers_restart() => Ok(()),

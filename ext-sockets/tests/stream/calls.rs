@@ -31,7 +31,9 @@ fn timeouts_end_a_wait() {
     let block = octets(1, 32 << 20);
     let sent = a.send(&block).unwrap();
     assert!(sent < block.len(), "a part, and then the time was over");
-    assert_eq!(a.send(b"x"), Err(Errno::WOULD_BLOCK));
+    // The kernel may still find room for a little.
+    let refused = (0..100).find_map(|_| a.send(&block).err());
+    assert_eq!(refused, Some(Errno::WOULD_BLOCK));
     assert_eq!(a.state.send_timeout(), Some(Duration::from_millis(20)));
 }
 

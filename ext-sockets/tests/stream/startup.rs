@@ -246,3 +246,18 @@ fn a_state_in_a_file_is_found_again() {
     assert!(SharedState::open(tempfile::tempfile().unwrap().as_fd()).is_err());
     drop(b);
 }
+
+// Whoever ends the startup, or takes the first FPDU, is not the only one who waited for it.
+#[test]
+fn two_threads_of_one_end_need_each_other_for_nothing() {
+    for _ in 0..100 {
+        let (a, b) = fresh_pair(&initiator(), &responder());
+        std::thread::scope(|scope| {
+            for end in [&a, &b] {
+                scope.spawn(|| assert_eq!(end.read(5).unwrap(), b"hello"));
+                scope.spawn(|| end.send_all(b"hello"));
+            }
+        });
+        assert_eq!((a.state.ended(), b.state.ended()), (None, None));
+    }
+}
