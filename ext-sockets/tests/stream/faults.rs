@@ -1,11 +1,13 @@
 //! A peer that breaks the protocols: the Terminate it gets, and what the program is told.
 
+use std::time::Duration;
+
 use rddp_ddp::{Header, Msn, Qn, Stag, UntaggedRepr};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, tagged_header, untagged_header};
 use rddp_sockets::stream::{Errno, Options, Why};
 
-use crate::common::{Hand, initiator, octets, responder};
+use crate::common::{Hand, initiator, kernel_poll, octets, responder};
 
 fn send_header(msn: u32, mo: u32, last: bool) -> Header {
     untagged_header(Opcode::Send, Stag(0), Msn(msn), mo, last)
@@ -157,5 +159,8 @@ fn a_terminate_reaches_a_peer_that_goes_on_sending() {
     for number in 4..40 {
         hand.fpdu(&send_header(number, 0, true), &octets(1, 10_000));
     }
+    assert_eq!(end.read(100), Err(Errno::RESET));
+    let unread = kernel_poll(&end.tcp, libc::POLLIN, Duration::ZERO);
+    assert_eq!(unread, 0, "closing with unread octets would be a reset");
     ends_with(hand, &end, TerminateCode(0x1203));
 }

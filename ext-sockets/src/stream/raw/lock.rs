@@ -1,7 +1,7 @@
 //! A lock in shared memory that a process may die with.
 //!
-//! A robust mutex of the C library: uncontended it makes no system call, the kernel gives a dead owner's lock to the next
-//! who asks, and that one is told. It is held for a few microseconds and never while anything sleeps.
+//! A robust mutex of the C library: uncontended it makes no system call, and the kernel gives a dead owner's lock to the
+//! next who asks. What that owner was at must show in the value. It is held for a few microseconds and never while anything sleeps.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -55,11 +55,11 @@ impl<T: Plain> Guarded<T> {
     pub(in crate::stream) fn lock(&self) -> Result<Guard<'_, T>, Errno> {
         // SAFETY: `init` has made the mutex before the mapping was handed out.
         match unsafe { libc::pthread_mutex_lock(self.mutex.get()) } {
-            0 => Ok(Guard { of: self, inherited: false }),
+            0 => Ok(Guard { of: self }),
             libc::EOWNERDEAD => {
                 // SAFETY: held now; the value is plain data, whatever its last owner had got to.
                 unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
-                Ok(Guard { of: self, inherited: true })
+                Ok(Guard { of: self })
             }
             libc::EDEADLK => Err(Errno::WOULD_BLOCK),
             error => Err(Errno(error)),
@@ -70,8 +70,6 @@ impl<T: Plain> Guarded<T> {
 /// The lock, held.
 pub(in crate::stream) struct Guard<'a, T: Plain> {
     of: &'a Guarded<T>,
-    /// The owner before this one died with it.
-    pub(in crate::stream) inherited: bool,
 }
 
 impl<T: Plain> Deref for Guard<'_, T> {
@@ -99,4 +97,69 @@ impl<T: Plain> Drop for Guard<'_, T> {
 
 fn check(result: libc::c_int) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(Errno(result)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::super::{Calls, SharedState};
+    use super::*;
+    use crate::stream::{Options, Role, Stream, Why};
+
+    /// Runs `body` in a child, which is killed in the middle of it.
+    fn die_in(body: impl FnOnce()) {
+        // SAFETY: the child takes a lock of ours and is killed; the parent waits for that.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                body();
+                libc::kill(libc::getpid(), libc::SIGKILL);
+            }
+            assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), 0), pid);
+        }
+    }
+
+    #[test]
+    fn a_lock_outlives_its_owner() {
+        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+        die_in(|| {
+            let mut tx = state.tx.lock().unwrap();
+            tx.msn = 7;
+            std::mem::forget(tx);
+        });
+        assert_eq!(state.tx.lock().unwrap().msn, 7);
+        let _held = state.tx.lock().unwrap();
+        assert_eq!(
+            state.tx.lock().map(drop),
+            Err(Errno::WOULD_BLOCK),
+            "a signal handler does not wait for itself"
+        );
+    }
+
+    #[test]
+    fn an_owner_that_died_with_octets_on_the_move_ends_the_stream() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let calls = Calls::libc();
+        for receiving in [false, true] {
+            let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+            die_in(|| {
+                if receiving {
+                    let mut rx = state.rx.lock().unwrap();
+                    rx.moving = true;
+                    std::mem::forget(rx);
+                } else {
+                    let mut tx = state.tx.lock().unwrap();
+                    tx.moving = true;
+                    std::mem::forget(tx);
+                }
+            });
+            let stream = Stream::new(tcp.as_raw_fd(), &state, &calls);
+            assert_eq!(stream.send(&[IoSlice::new(b"x")], libc::MSG_NOSIGNAL), Err(Errno::ABORTED));
+            assert_eq!(state.ended().unwrap().why, Why::OwnerDied);
+        }
+    }
 }
