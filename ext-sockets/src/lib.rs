@@ -12,6 +12,7 @@
 //! | [`policy`] | libsdp.conf: which connections travel in which way |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
+//! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own; the gate does not use it yet |
 #![deny(unsafe_code)]
 
 #[cfg(not(all(
@@ -29,5 +30,6 @@ pub mod next;
 pub mod policy;
 pub mod process;
 pub mod socket;
+pub mod stream;
 pub mod switch;
 pub mod table;
