@@ -1,7 +1,8 @@
 //! What a call on a descriptor comes to: the kernel's own answer, ours, or a framed stream's.
 //!
 //! The first question of each is whether the descriptor is ours at all, and for nearly all calls that is where it ends. A
-//! framed stream plugs in at [`Way`]: as long as this build has none, a socket that asks for one is refused with [`NO_STREAM`].
+//! framed stream plugs in at [`Way`]: as long as [`stream`](crate::stream) is not used here, a socket that asks for one is refused with
+//! [`NO_STREAM`].
 
 use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Mode, Settings, Value};
 use crate::{next, switch, table};
 
-/// What a DDPMODE connection gets from a build without the framed stream.
+/// What a DDPMODE connection gets from a build that does not use the framed stream.
 pub const NO_STREAM: c_int = libc::EPROTONOSUPPORT;
 
 /// Where a call goes.

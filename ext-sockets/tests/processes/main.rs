@@ -89,6 +89,14 @@ fn the_startup_is_whoevers_needs_it() {
     assert_eq!(read_exactly(&b, 6), b"parent");
 }
 
+/// Whether there are seccomp filters: with them, EFAULT is said of one that is nowhere.
+fn can_be_confined() -> bool {
+    let nowhere: *const libc::sock_fprog = std::ptr::null();
+    // SAFETY: the kernel refuses an address that it cannot read; nothing changes.
+    let refused = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, nowhere) };
+    refused < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+}
+
 /// Leaves this process the system calls that a confined child of `sshd` has; any other kills it.
 fn confine() {
     let allowed = [
@@ -103,6 +111,7 @@ fn confine() {
         libc::SYS_brk,
         libc::SYS_mmap,
         libc::SYS_munmap,
+        libc::SYS_mprotect,
         libc::SYS_madvise,
         libc::SYS_exit_group,
     ];
@@ -128,6 +137,10 @@ fn confine() {
 #[test]
 fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     let _alone = alone();
+    if !can_be_confined() {
+        eprintln!("not checked: this kernel has no seccomp filters");
+        return;
+    }
     for markers in [false, true] {
         let (a, b) = pair(&initiator(), &Options { markers, ..responder() });
         let data = octets(3, 700_000);
