@@ -160,16 +160,17 @@ impl ChannelInner {
         }
         if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
             queues.iter().try_for_each(|cq| cq.use_epoll())?;
-            return match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
+            match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        } else {
+            let mut sleep = Sleep::default();
+            queues.iter().for_each(|cq| cq.watch(&mut sleep));
+            let wakes = queues.iter().map(|cq| cq.ready.wake_fd());
+            let wakes: Vec<_> = std::iter::once(self.notify.as_fd()).chain(wakes).collect();
+            sleep.wait(&wakes, timeout)?;
         }
-        let mut sleep = Sleep::default();
-        queues.iter().for_each(|cq| cq.watch(&mut sleep));
-        let wakes: Vec<_> =
-            std::iter::once(self.notify.as_fd()).chain(queues.iter().map(|cq| cq.ready.wake_fd())).collect();
-        sleep.wait(&wakes, timeout)?;
         queues.iter().for_each(|cq| cq.woken());
         Ok(())
     }

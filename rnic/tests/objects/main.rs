@@ -6,6 +6,7 @@ mod common;
 mod drops;
 mod progress;
 mod reuse;
+mod sleeping;
 mod states;
 mod waking;
 

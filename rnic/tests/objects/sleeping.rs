@@ -1,0 +1,163 @@
+//! Threads asleep on queues whose connections come, grow many and go meanwhile.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
+
+use crate::common::{End, PATIENCE, connect_on};
+
+/// Long enough for a thread to fall asleep; if it has not, the test proves less.
+const FALL_ASLEEP: Duration = Duration::from_millis(20);
+
+fn connect(active: &End, passive: &End) {
+    connect_on("127.0.0.1:0", active, passive, &ConnectOptions::default(), &ConnectOptions::default());
+}
+
+/// Ends of one queue, each with a receive posted.
+fn siblings(first: End, count: usize) -> Vec<End> {
+    let more: Vec<End> = (1..count).map(|_| first.sibling()).collect();
+    let ends: Vec<End> = std::iter::once(first).chain(more).collect();
+    for (id, end) in ends.iter().enumerate() {
+        end.qp.post_recv(RecvWr::new(id as u64, [])).unwrap();
+    }
+    ends
+}
+
+/// Waits until so many completions have come.
+fn receive(cq: &CompletionQueue, mut count: usize) {
+    while count > 0 {
+        assert!(cq.wait(Some(PATIENCE)).unwrap(), "{count} messages woke nobody");
+        count -= usize::from(cq.poll_one().is_some());
+    }
+}
+
+/// A QP that connects while a thread sleeps on its queue is looked after from then on: among a few that are named when going
+/// to sleep, and when one more makes the queue use its epoll set.
+#[test]
+fn a_thread_asleep_notices_who_connects() {
+    for count in [2, 8, 9, 20] {
+        let ends = siblings(End::new(), count);
+        let peers: Vec<End> = (0..count).map(|_| End::new()).collect();
+        connect(&peers[0], &ends[0]);
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| receive(&ends[0].cq, count));
+            for (peer, end) in peers.iter().zip(&ends) {
+                std::thread::sleep(FALL_ASLEEP);
+                if peer.qp.negotiated().is_none() {
+                    connect(peer, end);
+                }
+                peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
+            }
+            sleeper.join().unwrap();
+        });
+    }
+}
+
+/// QPs made while a thread sleeps, the ninth of them too.
+#[test]
+fn a_thread_asleep_notices_who_is_made() {
+    let first = siblings(End::new(), 1).remove(0);
+    let peer = End::new();
+    connect(&peer, &first);
+    let cq = first.cq.clone();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| receive(&cq, 12));
+        let mut kept = Vec::new();
+        for _ in 1..12 {
+            std::thread::sleep(FALL_ASLEEP / 4);
+            let (end, peer) = (first.sibling(), End::new());
+            end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+            connect(&peer, &end);
+            peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
+            kept.push((end, peer));
+        }
+        peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
+        sleeper.join().unwrap();
+    });
+}
+
+/// Of several threads asleep on one queue one may leave at any time: the others look after all sockets.
+#[test]
+fn a_thread_that_leaves_lets_the_others_look_again() {
+    let first = End::new();
+    let peers = [End::new(), End::new()];
+    let ends = siblings(first, 2);
+    connect(&peers[0], &ends[0]);
+    let received = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let sleep = |patience| {
+            while ends[0].cq.wait(Some(patience)).unwrap() {
+                received.fetch_add(usize::from(ends[0].cq.poll_one().is_some()), Ordering::Relaxed);
+            }
+        };
+        // The first to be woken by the second connection may be the one whose time is over soon.
+        let sleepers = [1, 2, 50].map(|times| scope.spawn(move || sleep(times * FALL_ASLEEP)));
+        std::thread::sleep(FALL_ASLEEP / 2);
+        connect(&peers[1], &ends[1]);
+        std::thread::sleep(5 * FALL_ASLEEP);
+        for peer in &peers {
+            peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
+        }
+        sleepers.map(|sleeper| sleeper.join().unwrap());
+    });
+    assert_eq!(received.load(Ordering::Relaxed), 2);
+}
+
+/// Who sleeps on a connection shares its socket: that must not keep it open when it is reset.
+#[test]
+fn a_connection_is_reset_although_threads_sleep_on_it() {
+    for sleepers in [1, 3] {
+        let (active, passive) = (End::new(), End::new());
+        connect(&active, &passive);
+        std::thread::scope(|scope| {
+            for _ in 0..sleepers {
+                scope.spawn(|| assert!(!passive.cq.wait(Some(50 * FALL_ASLEEP)).unwrap()));
+            }
+            std::thread::sleep(FALL_ASLEEP);
+            let begin = Instant::now();
+            passive.qp.abort();
+            active.event_like(|event| {
+                matches!(
+                    event,
+                    AsyncEventKind::ConnectionLost | AsyncEventKind::BadClose | AsyncEventKind::CloseComplete
+                )
+            });
+            assert!(begin.elapsed() < 40 * FALL_ASLEEP, "the threads asleep kept the socket");
+        });
+    }
+}
+
+/// A channel whose queues are few names their sockets, one with many uses epoll sets: both wake, also for a queue or a
+/// connection that is new.
+#[test]
+fn a_channel_wakes_for_few_queues_and_for_many() {
+    for count in [1, 8, 9, 12] {
+        let rnic = Rnic::open().unwrap();
+        let channel = rnic.create_channel().unwrap();
+        let ends: Vec<End> = (0..count)
+            .map(|_| {
+                let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq_on(&channel, 16).unwrap());
+                let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+                qp.post_recv(RecvWr::new(7, [])).unwrap();
+                cq.arm(false);
+                End { rnic: rnic.clone(), pd, cq, qp }
+            })
+            .collect();
+        let peers: Vec<End> = ends.iter().map(|_| End::new()).collect();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                for _ in 0..count {
+                    let cq = channel.wait(Some(PATIENCE)).unwrap().expect("nobody was woken");
+                    assert_eq!(cq.poll_one().unwrap().wr_id, 7);
+                }
+            });
+            for (peer, end) in peers.iter().zip(&ends) {
+                std::thread::sleep(FALL_ASLEEP / 4);
+                connect(peer, end);
+                peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
+            }
+            sleeper.join().unwrap();
+        });
+    }
+}
