@@ -99,7 +99,9 @@ fn a_thread_that_leaves_lets_the_others_look_again() {
         for peer in &peers {
             peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
         }
-        sleepers.map(|sleeper| sleeper.join().unwrap());
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
     });
     assert_eq!(received.load(Ordering::Relaxed), 2);
 }
