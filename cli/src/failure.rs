@@ -30,6 +30,10 @@ pub(crate) enum Kind {
     Mismatch = 4,
     /// The peer's program said no.
     Refused = 5,
+    /// `rddp run`: the program cannot be run, or not with the library.
+    CannotRun = 126,
+    /// `rddp run`: there is no such program.
+    NotFound = 127,
     /// Ctrl-C.
     Interrupted = 130,
 }

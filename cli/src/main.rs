@@ -6,6 +6,7 @@
 //! | `perf` | measuring, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
 //! | `transfer` | files: serve, put, get |
+//! | `run` | a program with the socket switch before its C library |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process where both ends are here |
 //! | `endpoint` | one connection and what it needs |
@@ -23,6 +24,7 @@ mod failure;
 mod out;
 mod perf;
 mod ping;
+mod run;
 mod signals;
 mod transfer;
 mod units;
@@ -44,6 +46,7 @@ Examples:
   rddp serve /srv/files               a directory, for:
   rddp put big.iso 192.0.2.1/big.iso
   rddp get 192.0.2.1/big.iso
+  rddp run --ddp -- iperf3 -s         a program's TCP connections as iWARP
   rddp doctor                         what this host offers, and what to change
 
 Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
@@ -72,13 +75,16 @@ enum Command {
     Serve(transfer::ServeArgs),
     Put(transfer::PutArgs),
     Get(transfer::GetArgs),
+    Run(run::RunArgs),
     Doctor(doctor::DoctorArgs),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(cli.verbose);
-    match signals::install().and_then(|()| run(&cli.command)) {
+    // Signals of a program that takes this process over are its own.
+    let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
+    match signals.and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.kind() == Kind::Interrupted => ExitCode::from(Kind::Interrupted as u8),
         Err(failure) => failure.report(),
@@ -94,6 +100,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Serve(args) => transfer::serve(args),
         Command::Put(args) => transfer::put(args),
         Command::Get(args) => transfer::get(args),
+        Command::Run(args) => run::run(args),
         Command::Doctor(args) => doctor::run(args),
     }
 }

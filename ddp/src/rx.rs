@@ -105,6 +105,19 @@ impl UntaggedRx {
         Self { next_msn: msn, ..Self::default() }
     }
 
+    /// A queue that is taken over in the middle of a message: `mo` octets of message `msn` are there, and `open` is the
+    /// first octet of its `RsvdULP` ([`open_ulp`](Self::open_ulp) of the queue as it was).
+    #[must_use]
+    pub fn resume(msn: Msn, mo: u64, open: Option<u8>) -> Self {
+        Self { next_msn: msn, next_mo: mo, open }
+    }
+
+    /// The first octet of the open message's `RsvdULP`; `None` between messages.
+    #[must_use]
+    pub fn open_ulp(&self) -> Option<u8> {
+        self.open
+    }
+
     /// The message that is due, or open.
     #[must_use]
     pub fn next_msn(&self) -> Msn {
@@ -278,6 +291,18 @@ mod tests {
             assert_eq!(error, DdpError::MsnOutOfRange { qn: Qn(0), got: Msn(got), expected: Msn(5) });
             assert_eq!(error.code(), (2, 3));
         }
+    }
+
+    #[test]
+    fn a_queue_taken_over_inside_a_message_goes_on_there() {
+        // RFC 5041 §5.2
+        let mut before = UntaggedRx::starting_at(Msn(9));
+        before.commit(&untagged(9, 0, false), 100);
+        let rx = UntaggedRx::resume(before.next_msn(), before.next_mo(), before.open_ulp());
+        assert_eq!(rx.check_msn(&untagged(9, 100, true)), Ok(()));
+        assert_eq!(rx.check_offset(&untagged(9, 100, true), 8, 4096), Ok(()));
+        assert!(rx.check_offset(&untagged(9, 0, true), 8, 4096).is_err());
+        assert!(rx.is_open());
     }
 
     #[test]

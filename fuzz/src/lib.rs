@@ -17,3 +17,4 @@ pub mod rdmap_stream;
 pub mod rdmap_terminate;
 pub mod rnic_stack;
 pub mod rnic_startup;
+pub mod switch_policy;

@@ -44,7 +44,31 @@ fn all() -> Seeds {
     memory(&mut seeds);
     stack(&mut seeds);
     mapper(&mut seeds);
+    policies(&mut seeds);
     seeds
+}
+
+/// Files that say something, and one with a fault of each kind.
+fn policies(seeds: &mut Seeds) {
+    let files = [
+        (
+            "rules",
+            "use tcp client * 192.0.2.7:*\r\nuse ddp connect c[a-u]*l 192.0.2.0/24:80-89 # here\nuse both listen ?* *:*\n",
+        ),
+        (
+            "ipv6",
+            "use auto server * [::]:443\nuse ddp client \\* [2001:db8::/32]:1-2\nuse sdp client * [::ffff:10.0.0.0/104]:7\n",
+        ),
+        ("log", "# all\n\nlog min-level 7 destination file switch.log\nlog destination syslog"),
+        (
+            "faults",
+            "used\nuse\nuse rdma\nuse ddp both\nuse ddp client [x\nuse ddp client * ::1:2\nuse ddp client * 1.2.3.4/33:1\n\
+             use ddp client * *:70000\nuse ddp client * *:2-1 x\nlog level\nlog destination tty\nlog min-level 10\n",
+        ),
+    ];
+    for (name, text) in files {
+        seeds.insert(("switch_policy", name.to_owned()), text.as_bytes().to_vec());
+    }
 }
 
 fn hex(value: &Value) -> Option<Vec<u8>> {

@@ -7,5 +7,6 @@ mod hostile;
 mod perf;
 mod ping;
 mod program;
+mod run;
 mod transfer;
 mod usage;

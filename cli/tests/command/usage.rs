@@ -28,6 +28,10 @@ fn bad_arguments_have_an_exit_code_of_their_own() {
         &["get", "127.0.0.1/sub/.."],
         &["get", "127.0.0.1/file", "--limit", "0"],
         &["serve"],
+        &["run"],
+        &["run", "--ddp"],
+        &["run", "--ddp", "--tcp", "true"],
+        &["run", "--policy", "file", "--ddp", "true"],
     ] {
         let ended = run(args);
         assert_eq!(ended.code, 2, "{args:?}: {ended:?}");

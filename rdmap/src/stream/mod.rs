@@ -160,6 +160,23 @@ impl Stream {
         self.queues[qn.0 as usize] = UntaggedRx::starting_at(msn);
     }
 
+    /// How far queue `qn` has come, for whoever goes on from here with [`take_over`](Self::take_over).
+    ///
+    /// # Panics
+    /// When RDMAP has no such queue.
+    #[must_use]
+    pub fn queue(&self, qn: Qn) -> &UntaggedRx {
+        &self.queues[qn.0 as usize]
+    }
+
+    /// Goes on with queue `qn` where another stream's value of it stopped.
+    ///
+    /// # Panics
+    /// When RDMAP has no such queue.
+    pub fn take_over(&mut self, qn: Qn, queue: UntaggedRx) {
+        self.queues[qn.0 as usize] = queue;
+    }
+
     /// Whether one more Read or atomic may be issued now: fewer than ORD are outstanding (RFC 5040 §6.1). If
     /// not, it waits, and so does everything submitted after it.
     #[must_use]

@@ -1,0 +1,124 @@
+//! `rddp run`: a program with the socket switch before its C library.
+//!
+//! | file | what |
+//! |---|---|
+//! | `library` | where `librddp_sockets.so` is |
+//! | `program` | the file that will be run, and what keeps the library from it |
+//! | `elf` | what that file is |
+//!
+//! The program takes this process over, so its exit code, its signals and its terminal are its own.
+
+mod elf;
+mod library;
+mod program;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use clap::Args;
+use rddp_switch::policy::{Family, Policy};
+use rddp_switch::switch;
+
+use crate::failure::{Failure, Kind};
+
+const EXAMPLES: &str = "\
+Examples:
+  rddp run --ddp -- iperf3 -s                    all its TCP connections as iWARP
+  rddp run --ddp -- iperf3 -c 192.0.2.1
+  rddp run --policy switch.conf -- curl http://192.0.2.1/
+  rddp run -- ./program                          nothing changes but that it can ask for DDPMODE
+
+A policy has the grammar of libsdp.conf; the first rule that matches counts, and without one it is plain TCP:
+  use ddp client curl* 192.0.2.0/24:80           family (tcp, ddp, both, sdp), role, program, address and port
+  use ddp server *     [2001:db8::/32]:5000-5010
+  log destination stderr min-level 7             tell what becomes of each connection
+
+Exit codes:
+  those of PROGRAM, and
+  1    this host could not do it (no library)
+  2    wrong arguments, or a policy that makes no sense
+  126  PROGRAM cannot be run with the library
+  127  there is no PROGRAM";
+
+/// Run a program with its TCP connections switched, or with DDPMODE for it to ask for
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples and exit codes")]
+pub(crate) struct RunArgs {
+    /// Which connections travel how
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["ddp", "sdp", "tcp", "both"])]
+    policy: Option<PathBuf>,
+
+    /// All TCP connections in DDPMODE
+    #[arg(long, conflicts_with_all = ["sdp", "tcp", "both"])]
+    ddp: bool,
+
+    /// All TCP connections by SDP
+    #[arg(long, conflicts_with_all = ["tcp", "both"])]
+    sdp: bool,
+
+    /// All in DDPMODE where the other end does that, else plain TCP
+    #[arg(long, conflicts_with = "tcp")]
+    both: bool,
+
+    /// All plain TCP, whatever the environment says
+    #[arg(long)]
+    tcp: bool,
+
+    /// The program, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Returns only if it cannot.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let library = library::find()?;
+    let policy = args.policy.as_deref().map(checked).transpose()?;
+    let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
+    let path = program::find(name)?;
+    program::takes_library(&path)?;
+    let mut command = process::Command::new(&path);
+    command.arg0(name).args(arguments).env("LD_PRELOAD", preload(&library));
+    if policy.is_some() || args.family().is_some() {
+        command.env_remove(switch::POLICY).env_remove(switch::FAMILY);
+    }
+    command.envs(policy.map(|path| (switch::POLICY, path.into_os_string())));
+    command.envs(args.family().map(|family| (switch::FAMILY, OsString::from(family.word()))));
+    let error = command.exec();
+    Err(Failure::new(Kind::CannotRun, format!("{}: {error}", path.display())))
+}
+
+impl RunArgs {
+    fn family(&self) -> Option<Family> {
+        match self {
+            RunArgs { ddp: true, .. } => Some(Family::Ddp),
+            RunArgs { sdp: true, .. } => Some(Family::Sdp),
+            RunArgs { both: true, .. } => Some(Family::Both),
+            RunArgs { tcp: true, .. } => Some(Family::Tcp),
+            _ => None,
+        }
+    }
+}
+
+/// A policy that makes sense, by a name that holds wherever the program goes.
+fn checked(path: &Path) -> Result<PathBuf, Failure> {
+    let unreadable = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    let octets = std::fs::read(path).map_err(unreadable)?;
+    let (_, faults) = Policy::parse(&octets);
+    let Some(first) = faults.first() else {
+        return path.canonicalize().map_err(unreadable);
+    };
+    let told: Vec<_> = faults.iter().map(|fault| format!("{}: {fault}", path.display())).collect();
+    Err(Failure::usage(told.join("\nrddp: ")).remedy(first.remedy()))
+}
+
+/// Ours first, then what the environment had.
+fn preload(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(others);
+    }
+    list
+}

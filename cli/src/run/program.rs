@@ -1,0 +1,133 @@
+//! The file that will be run, and what keeps the library from being loaded into it.
+//!
+//! The dynamic linker says nothing when it leaves a library out, and a program without a dynamic linker cannot say anything. So
+//! it is looked at first: here nothing is silently left as it was.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::elf::{self, Linking};
+use crate::failure::{Failure, Kind};
+
+/// How many interpreters of interpreters are looked at; the kernel follows as many.
+const DEPTH: usize = 5;
+
+/// The headers of a program and the notes behind them are within these.
+const HEAD: u64 = 64 << 10;
+
+/// Where the shell would find it.
+pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+    let missing = || {
+        Failure::new(Kind::NotFound, format!("there is no program {}", name.display()))
+            .remedy("name it with its folder, or check PATH")
+    };
+    let found = if name.as_bytes().contains(&b'/') {
+        Some(PathBuf::from(name)).filter(|path| path.exists())
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| executable(path))
+    };
+    let found = found.ok_or_else(missing)?;
+    if executable(&found) {
+        Ok(found)
+    } else {
+        Err(Failure::new(Kind::CannotRun, format!("{}: not a file that may be run", found.display())))
+    }
+}
+
+fn executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether the library will be loaded when `path` is run; why not otherwise.
+pub(super) fn takes_library(path: &Path) -> Result<(), Failure> {
+    looked_at(path, DEPTH)
+}
+
+fn looked_at(path: &Path, depth: usize) -> Result<(), Failure> {
+    gains_no_privileges(path)?;
+    let mut head = Vec::new();
+    // What may be run and not read (mode 0711) goes unseen.
+    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    if read.is_err() || depth == 0 {
+        return Ok(());
+    }
+    match interpreter(&head) {
+        Some(next) => looked_at(&find(&next)?, depth - 1),
+        None => linked(path, &head),
+    }
+}
+
+/// Who runs it becomes somebody else; the dynamic linker then ignores `LD_PRELOAD`.
+fn gains_no_privileges(path: &Path) -> Result<(), Failure> {
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    let (user, group) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
+    let becomes = |bit: u32, owner: u32, me: u32| found.mode() & bit != 0 && owner != me;
+    if becomes(0o4000, found.uid(), user) || becomes(0o2000, found.gid(), group) {
+        let what = format!("{} is setuid or setgid: no library is loaded into it", path.display());
+        return Err(Failure::new(Kind::CannotRun, what)
+            .remedy("run it as the user that it becomes, or a copy of it without that bit"));
+    }
+    Ok(())
+}
+
+/// What a script names behind `#!`; for `env`, the program that it will look for.
+fn interpreter(head: &[u8]) -> Option<OsString> {
+    let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let first = words.next()?;
+    let word = if first.ends_with(b"/env") {
+        words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')).unwrap_or(first)
+    } else {
+        first
+    };
+    Some(OsStr::from_bytes(word).to_owned())
+}
+
+fn linked(path: &Path, head: &[u8]) -> Result<(), Failure> {
+    let cannot = |what: &str, remedy: &str| {
+        Err(Failure::new(Kind::CannotRun, format!("{} {what}", path.display())).remedy(remedy))
+    };
+    match elf::linking(head) {
+        Linking::Dynamic => Ok(()),
+        Linking::Go => cannot(
+            "is a Go program: Go makes its system calls itself, so the library would see none of them",
+            "run it as it is, and leave its connections out of the policy of their other ends",
+        ),
+        Linking::Static => cannot(
+            "is linked statically: no library can be loaded into it",
+            "build it with dynamic linking (without -static), or take your system's package of it",
+        ),
+        Linking::OtherMachine => cannot(
+            "is for another kind of processor than the library, or for 32 bits",
+            "run the program of this host's own kind",
+        ),
+        Linking::NoProgram => {
+            cannot("is neither a program nor a script with #!", "name its interpreter first")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_name_their_interpreters() {
+        let cases = [
+            ("#!/bin/sh\necho", Some("/bin/sh")),
+            ("#! /usr/bin/python3 -u\n", Some("/usr/bin/python3")),
+            ("#!/usr/bin/env -S LANG=C python3 -u\n", Some("python3")),
+            ("#!/usr/bin/env\n", Some("/usr/bin/env")),
+            ("#!\n", None),
+            ("#", None),
+        ];
+        for (head, named) in cases {
+            assert_eq!(interpreter(head.as_bytes()).as_deref(), named.map(OsStr::new), "{head}");
+        }
+    }
+}

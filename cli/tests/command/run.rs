@@ -1,0 +1,154 @@
+//! `rddp run`: programs with the socket switch.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::program::{self, run};
+
+/// A shell that connects there and says how that went.
+fn connecting_to(port: u16) -> String {
+    format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected")
+}
+
+/// Somewhere to connect to.
+fn service() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+fn file(scratch: &TempDir, name: &str, text: &str) -> String {
+    let path = scratch.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_program_has_its_arguments_its_exit_code_and_its_signals() {
+    let ended = run(&["run", "--", "sh", "-c", "echo \"$0 $@\"; exit 7", "-v", "--ddp", "--"]);
+    assert_eq!((ended.code, &*ended.stdout), (7, "-v --ddp --\n"), "{ended:?}");
+    let status = program::command(&["run", "sh", "-c", "kill -TERM $$"]).status().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGTERM as i32));
+    // Nothing that the command did to its own signals is left.
+    let own = run(&["run", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]).ok().stdout;
+    let bare = Command::new("grep").args(["-E", "Sig(Blk|Ign)", "/proc/self/status"]).output().unwrap();
+    assert_eq!(own.as_bytes(), bare.stdout);
+}
+
+#[test]
+fn the_library_is_loaded_before_others() {
+    let shown = run(&["run", "--", "sh", "-c", "echo $LD_PRELOAD; cat /proc/self/maps"]).ok().stdout;
+    assert!(shown.lines().next().unwrap().ends_with("/librddp_sockets.so"), "{shown}");
+    assert!(shown.lines().skip(1).any(|line| line.ends_with("/librddp_sockets.so")), "{shown}");
+    let mut command = program::command(&["run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
+    let output = command.env("LD_PRELOAD", "libc.so.6").output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.ends_with("/librddp_sockets.so:libc.so.6\n"), "{shown}");
+}
+
+#[test]
+fn without_a_policy_nothing_changes() {
+    let (_listener, port) = service();
+    for how in [&["run"][..], &["run", "--tcp"], &["run", "--both"]] {
+        let script = connecting_to(port);
+        let ended = run(&[how, &["--", "bash", "-c", &script]].concat()).ok();
+        assert_eq!(ended.stdout, "connected\n", "{how:?}");
+    }
+}
+
+#[test]
+fn what_this_build_cannot_do_is_refused_and_said() {
+    let (_listener, port) = service();
+    let script = connecting_to(port);
+    run(&["run", "--sdp", "--", "bash", "-c", &script])
+        .failed(1, &["not in this build", "Protocol not supported"]);
+}
+
+#[test]
+fn the_policy_says_which_connections_are_switched() {
+    let scratch = tempfile::tempdir().unwrap();
+    let ((_one, tcp), (_other, sdp)) = (service(), service());
+    let policy = file(
+        &scratch,
+        "policy",
+        &format!(
+            "log min-level 7\nuse sdp client bas* 127.0.0.0/8:{sdp} # that one\nuse sdp client other *:*\n"
+        ),
+    );
+    let with = |port| run(&["run", "--policy", &policy, "--", "bash", "-c", &connecting_to(port)]);
+    let plain = with(tcp).ok();
+    assert_eq!(plain.stdout, "connected\n");
+    assert!(plain.stderr.contains(&format!("bash: connect 127.0.0.1:{tcp}: tcp")), "{plain:?}");
+    with(sdp).failed(1, &[&format!("bash: connect 127.0.0.1:{sdp}: sdp: not in this build")]);
+}
+
+#[test]
+fn a_policy_that_makes_no_sense_is_refused_before_anything_runs() {
+    let scratch = tempfile::tempdir().unwrap();
+    let policy =
+        file(&scratch, "policy", "use ddp client * *:*\nuse rdma client * *:*\nuse ddp client * *:80-70\n");
+    let ended = run(&["run", "--policy", &policy, "--", "echo", "ran"]);
+    assert_eq!(ended.stdout, "");
+    ended.failed(2, &["policy: line 2: \"rdma\" is no family", "policy: line 3:", "try: it is one of tcp"]);
+    run(&["run", "--policy", "/nonexistent", "--", "echo"]).failed(1, &["/nonexistent: No such file"]);
+}
+
+#[test]
+fn programs_that_the_library_cannot_reach_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = file(&scratch, "program.c", "int main(void) { return 0; }\n");
+    let fixed = compiled(&source, scratch.path(), &["-static"]);
+    run(&["run", "--ddp", "--", &fixed]).failed(126, &["is linked statically", "try: "]);
+    let script = file(&scratch, "script", &format!("#!{fixed}\n"));
+    make_executable(&script, 0o755);
+    run(&["run", "--", &script]).failed(126, &["is linked statically"]);
+    let text = file(&scratch, "text", "no program\n");
+    run(&["run", "--", &text]).failed(126, &["not a file that may be run"]);
+    make_executable(&text, 0o755);
+    run(&["run", "--", &text]).failed(126, &["neither a program nor a script"]);
+    run(&["run", "--", "no-such-program"]).failed(127, &["no-such-program", "try: "]);
+    run(&["run", "--", "/nonexistent/program"]).failed(127, &["/nonexistent/program"]);
+}
+
+#[test]
+fn programs_that_become_somebody_else_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = file(&scratch, "program.c", "int main(void) { return 0; }\n");
+    let program = compiled(&source, scratch.path(), &[]);
+    run(&["run", "--", &program]).ok();
+    // Somebody else's: root can make one, others find one.
+    let theirs = if nix::unistd::getuid().is_root() {
+        std::os::unix::fs::chown(&program, Some(12345), None).unwrap();
+        make_executable(&program, 0o4755);
+        PathBuf::from(program)
+    } else {
+        PathBuf::from("/usr/bin/su")
+    };
+    if theirs.exists() {
+        run(&["run", "--", theirs.to_str().unwrap()]).failed(126, &["is setuid", "try: "]);
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let help = run(&["run", "--help"]).ok().stdout;
+    for text in ["Examples:", "rddp run --ddp", "use ddp client", "Exit codes:", "  126  PROGRAM"] {
+        assert!(help.contains(text), "nothing of {text:?} in {help}");
+    }
+    assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
+}
+
+fn compiled(source: &str, folder: &Path, options: &[&str]) -> String {
+    let program = folder.join("program").to_str().unwrap().to_owned();
+    let status = Command::new("cc").args(options).args([source, "-o", &program]).status();
+    assert!(status.expect("these tests need a C compiler (cc)").success());
+    program
+}
+
+fn make_executable(path: &str, mode: u32) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}

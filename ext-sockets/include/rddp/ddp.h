@@ -1,0 +1,95 @@
+/* Sockets in DDPMODE: their octets travel as iWARP (RFC 5040, 5041, 5044).
+ *
+ *     int on = 1;
+ *     int fd = socket(AF_INET, SOCK_STREAM, 0);
+ *     if (setsockopt(fd, SOL_DDP, DDPMODE, &on, sizeof on) != 0)
+ *         ...; // ENOPROTOOPT: librddp_sockets.so is not loaded
+ *     connect(fd, ...); // from here on as any TCP socket
+ *
+ * A socket that listens in DDPMODE gives it, and its options, to the connections that are accepted on it.
+ */
+#ifndef RDDP_DDP_H
+#define RDDP_DDP_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The level of all that follows. Without the library the kernel answers ENOPROTOOPT. */
+#define SOL_DDP 0x4444
+
+/* int. Set: 0 off, 1 on. Get: an enum ddp_mode.
+ *
+ * Set before connect or listen, or on a connection that is idle, on which DDP_ROLE says who begins.
+ *   EOPNOTSUPP  no TCP socket
+ *   EALREADY    it is being connected
+ *   EBUSY       there are octets that were not read; they are no iWARP
+ *   EINVAL      a connection without DDP_ROLE; off, after it has begun
+ *   ENOTCONN    one end has closed
+ *   ENOBUFS     too many sockets in DDPMODE
+ */
+#define DDPMODE 1
+
+/* int: an enum ddp_role. */
+#define DDP_ROLE 2
+
+/* The options below are set before the connection begins; EINVAL afterwards. */
+
+/* int, 0 or 1 (1): ask for CRCs. They are used when either end asks. */
+#define DDP_CRC 3
+/* int, 0 or 1 (0): ask the peer for markers. */
+#define DDP_MARKERS 4
+/* int, 0 to 16382 (32): RDMA Reads of the peer that may be outstanding. */
+#define DDP_IRD 5
+/* int, 0 to 16382 (32): own RDMA Reads that may be outstanding. */
+#define DDP_ORD 6
+/* int, a set of DDP_RTR_* (Write and Read): what may tell the accepting end that it may send; 0: client-server, where the
+ * connecting end sends first. */
+#define DDP_RTR 7
+/* Octets, at most 508 (none): private data of our startup frame. */
+#define DDP_PRIVATE_DATA 8
+/* int, from 1 (65536): the largest Send of either end. Both ends must have the same or the receiving one the larger. */
+#define DDP_LARGEST_SEND 9
+/* int, an enum ddp_gather (DDP_GATHER_WRITEV): how the pieces of an FPDU are put together. */
+#define DDP_GATHER 10
+/* struct ddp_mode_info, get only. */
+#define DDP_MODE_INFO 11
+
+enum ddp_mode {
+    DDP_MODE_OFF = 0,      /* a TCP socket */
+    DDP_MODE_ASKED = 1,    /* will be in DDPMODE when connected */
+    DDP_MODE_STARTING = 2, /* connected; the startup of MPA goes on */
+    DDP_MODE_ON = 3,
+    DDP_MODE_FAILED = 4    /* see ddp_mode_info.failure */
+};
+
+enum ddp_role {
+    DDP_ROLE_AUTO = 0,      /* who connects is the initiator */
+    DDP_ROLE_INITIATOR = 1, /* sends the MPA Request */
+    DDP_ROLE_RESPONDER = 2  /* answers it */
+};
+
+enum ddp_gather {
+    DDP_GATHER_WRITEV = 0, /* one vectored write */
+    DDP_GATHER_COPY = 1,   /* copied together first */
+    DDP_GATHER_CORK = 2    /* TCP_CORK, piece by piece */
+};
+
+#define DDP_RTR_WRITE 1
+#define DDP_RTR_READ 2
+#define DDP_RTR_SEND 4
+
+struct ddp_mode_info {
+    int32_t mode;    /* an enum ddp_mode */
+    int32_t role;    /* an enum ddp_role */
+    int32_t failure; /* why it failed: an errno; 0 if it has not */
+    int32_t reserved;
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,120 @@
+//! Calls that set a socket up, ask about it, or end it.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{EFAULT, sockaddr, socklen_t};
+use rddp_switch::gate::{self, Way};
+use rddp_switch::next;
+
+use crate::hook::fail;
+
+hooks! {
+    plain fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    through[listen(fd)] fn listen(fd: c_int, backlog: c_int) -> c_int;
+    through[data(fd)] fn shutdown(fd: c_int, how: c_int) -> c_int;
+}
+
+/// See `connect` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Way::Refused(errno) = gate::connect(fd, || next::address_of(addr, len)) {
+        return fail(errno);
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::connect(fd, addr, len) }
+}
+
+/// See `setsockopt` in the C library's manual, and rddp/ddp.h.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if gate::answers_options(fd, level) {
+        // SAFETY: our caller's promise.
+        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(EFAULT) };
+        match gate::set_option(fd, level, name, octets) {
+            Some(Ok(())) => return 0,
+            Some(Err(errno)) => return fail(errno),
+            None => {}
+        }
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::setsockopt(fd, level, name, value, len) }
+}
+
+/// See `getsockopt` in the C library's manual, and rddp/ddp.h.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if gate::answers_options(fd, level) {
+        match gate::option(fd, level, name) {
+            // SAFETY: our caller's promise.
+            Some(Ok(octets)) => return unsafe { give(&octets, value.cast(), len) },
+            Some(Err(errno)) => return fail(errno),
+            None => {}
+        }
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::getsockopt(fd, level, name, value, len) }
+}
+
+/// What the program has set; `None` for no place at all.
+///
+/// # Safety
+///
+/// `value` is null or `len` octets are there.
+unsafe fn octets<'a>(value: *const u8, len: usize) -> Option<&'a [u8]> {
+    match (value.is_null(), len) {
+        (_, 0) => Some(&[]),
+        (true, _) => None,
+        // SAFETY: as the caller says.
+        _ => Some(unsafe { std::slice::from_raw_parts(value, len) }),
+    }
+}
+
+/// Gives the program as much of these as it has room for.
+///
+/// # Safety
+///
+/// `len` is null or points to the room at `value`.
+unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
+    if len.is_null() {
+        return fail(EFAULT);
+    }
+    // SAFETY: not null, and the caller's.
+    let room = unsafe { *len };
+    if (room as c_int) < 0 {
+        return fail(libc::EINVAL);
+    }
+    let count = octets.len().min(room as usize);
+    if value.is_null() && count != 0 {
+        return fail(EFAULT);
+    }
+    // SAFETY: there is room for `count`; both are the caller's.
+    unsafe {
+        value.copy_from_nonoverlapping(octets.as_ptr(), count);
+        *len = count as socklen_t;
+    }
+    0
+}

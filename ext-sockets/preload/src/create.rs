@@ -1,0 +1,178 @@
+//! Calls that make descriptors, and those that take them away.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use libc::{mode_t, sockaddr, socklen_t};
+use rddp_switch::{gate, next};
+
+hooks! {
+    new fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    new fn __open_2(path: *const c_char, flags: c_int) -> c_int;
+    new fn __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    new fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    new fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    new fn creat(path: *const c_char, mode: mode_t) -> c_int;
+    new fn creat64(path: *const c_char, mode: mode_t) -> c_int;
+}
+
+macro_rules! pairs {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            ///
+            /// # Safety
+            ///
+            /// As in C.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type,)* fds: *mut c_int) -> $result {
+                // SAFETY: our caller's promise.
+                let result = unsafe { next::$name($($arg,)* fds) };
+                if result == 0 {
+                    // SAFETY: the call has set two.
+                    let (one, other) = unsafe { (*fds, *fds.add(1)) };
+                    gate::fresh(one);
+                    gate::fresh(other);
+                }
+                result
+            }
+        )*
+    };
+}
+
+pairs! {
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn pipe() -> c_int;
+}
+
+/// See `pipe2` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let result = unsafe { next::pipe2(fds, flags) };
+    if result == 0 {
+        // SAFETY: the call has set two.
+        let (one, other) = unsafe { (*fds, *fds.add(1)) };
+        gate::fresh(one);
+        gate::fresh(other);
+    }
+    result
+}
+
+/// See `accept` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: our caller's promise.
+    let accepted = unsafe { next::accept(fd, addr, len) };
+    if accepted >= 0 {
+        gate::accepted(fd, accepted);
+    }
+    accepted
+}
+
+/// See `accept4` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let accepted = unsafe { next::accept4(fd, addr, len, flags) };
+    if accepted >= 0 {
+        gate::accepted(fd, accepted);
+    }
+    accepted
+}
+
+/// See `dup` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let to = unsafe { next::dup(fd) };
+    if to >= 0 {
+        gate::duplicated(fd, to);
+    }
+    to
+}
+
+/// See `dup2` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let result = unsafe { next::dup2(fd, to) };
+    if result >= 0 {
+        gate::duplicated(fd, to);
+    }
+    result
+}
+
+/// See `dup3` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let result = unsafe { next::dup3(fd, to, flags) };
+    if result >= 0 {
+        gate::duplicated(fd, to);
+    }
+    result
+}
+
+/// See `close` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // Before the number can be another's.
+    gate::closing(fd);
+    // SAFETY: our caller's promise.
+    unsafe { next::close(fd) }
+}
+
+/// See `close_range` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // With any other flag it closes nothing, or fails.
+    if flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
+        gate::closing_range(first, last);
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::close_range(first, last, flags) }
+}
+
+/// See `closefrom` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    gate::closing_range(first.max(0) as c_uint, c_uint::MAX);
+    // SAFETY: our caller's promise.
+    unsafe { next::closefrom(first) }
+}

@@ -1,0 +1,68 @@
+//! What most functions do, written once.
+
+use rddp_switch::next;
+use std::ffi::c_int;
+
+/// A result that says that errno was set.
+pub(crate) trait Failed {
+    fn failed() -> Self;
+}
+
+impl Failed for c_int {
+    fn failed() -> Self {
+        -1
+    }
+}
+
+impl Failed for isize {
+    fn failed() -> Self {
+        -1
+    }
+}
+
+/// Fails with this errno.
+#[cold]
+pub(crate) fn fail<T: Failed>(errno: c_int) -> T {
+    next::set_errno(errno);
+    T::failed()
+}
+
+/// Functions that go on to the C library:
+///
+/// - `through[GATE(fd, ...)] fn ...`: when the gates say so of these descriptors;
+/// - `new fn ...`: always, and the result is a descriptor that was not there before;
+/// - `plain fn ...`: always.
+macro_rules! hooks {
+    ($($how:ident $([$gate:ident($($fd:ident),+)])? fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            ///
+            /// # Safety
+            ///
+            /// As in C.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+                hooks!(@$how $($gate($($fd),+))? $name($($arg),*))
+            }
+        )*
+    };
+    (@through $gate:ident($($fd:ident),+) $name:ident($($arg:ident),*)) => {{
+        $(
+            if let Way::Refused(errno) = gate::$gate($fd) {
+                return fail(errno);
+            }
+        )+
+        // SAFETY: our caller's promise.
+        unsafe { next::$name($($arg),*) }
+    }};
+    (@new $name:ident($($arg:ident),*)) => {{
+        // SAFETY: our caller's promise.
+        let fd = unsafe { next::$name($($arg),*) };
+        gate::fresh(fd);
+        fd
+    }};
+    (@plain $name:ident($($arg:ident),*)) => {
+        // SAFETY: our caller's promise.
+        unsafe { next::$name($($arg),*) }
+    };
+}

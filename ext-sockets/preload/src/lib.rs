@@ -1,0 +1,36 @@
+//! `librddp_sockets.so`: the socket calls of the C library, as a program finds them when this library is loaded before it.
+//!
+//! Each function has the C library's signature and asks `rddp_switch::gate` where the call goes; for nearly all it is on to the C library, with
+//! the arguments it came with, so that its result, its errno and its system calls are what they would have been. On that way nothing is locked,
+//! allocated or written, which makes it as safe in a signal handler, and between `vfork` and `exec`, as the call itself.
+//!
+//! What cannot be had this way: calls within the C library itself (stdio on a descriptor, the resolver), programs linked statically,
+//! programs that make system calls themselves (Go), `io_uring`, and what is loaded with `RTLD_DEEPBIND`.
+//!
+//! Functions that need no part of ours are not here: `getsockname`, `getpeername`, `fstat`, `isatty`, `lseek`, `mmap`, `pread` and
+//! `pwrite` answer for a framed socket what they answer for any; `fork` and `vfork` are noticed otherwise (`rddp_switch::process`).
+#![allow(unsafe_code)] // C signatures take pointers
+#![allow(unreachable_pub)] // the dynamic linker reaches them
+
+#[macro_use]
+mod hook;
+
+mod control;
+mod create;
+mod data;
+mod print;
+mod variadic;
+mod wait;
+
+use rddp_switch::{next, process, switch};
+
+/// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = on_load;
+
+extern "C" fn on_load() {
+    next::resolve();
+    next::after_fork(process::after_fork);
+    switch::load();
+}

@@ -1,0 +1,16 @@
+use std::process::Command;
+
+use crate::support::{library, succeeded};
+
+const GOLDEN: &str = include_str!("../exports.txt");
+
+#[test]
+fn exports_are_the_golden_list_and_nothing_else() {
+    let output =
+        Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().expect("nm of binutils");
+    let listing = succeeded(&output);
+    let mut names: Vec<_> = listing.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    names.sort_unstable();
+    let golden: Vec<_> = GOLDEN.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(names, golden, "tests/exports.txt lists what programs may find");
+}

@@ -1,0 +1,8 @@
+//! `librddp_sockets.so` as programs see it: C programs, compiled here, that run with and without it.
+//!
+//! They need `cc` and `nm`, which whoever links Rust programs has; what needs `strace` says so and does nothing without it.
+
+mod differential;
+mod exports;
+mod modes;
+mod support;

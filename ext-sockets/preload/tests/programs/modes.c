@@ -1,0 +1,265 @@
+/* What DDPMODE options answer, line by line: "name: value as it should be", or the program ends with the line that is not so. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rddp/ddp.h>
+
+static int is_so(int line, const char *what, long got, long wanted) {
+    if (got == wanted)
+        return 1;
+    printf("line %d: %s is %ld, not %ld (errno %s)\n", line, what, got, wanted, strerror(errno));
+    exit(1);
+}
+#define IS(what, wanted) is_so(__LINE__, #what, (long)(what), (long)(wanted))
+/* A call that fails with this errno. */
+#define FAILS(what, with) (IS(what, -1), IS(errno, with))
+
+static int set(int fd, int option, int value) { return setsockopt(fd, SOL_DDP, option, &value, sizeof value); }
+
+static int get(int fd, int option) {
+    int value = -1;
+    socklen_t len = sizeof value;
+    return getsockopt(fd, SOL_DDP, option, &value, &len) == 0 ? value : -1;
+}
+
+static int tcp(void) { return socket(AF_INET, SOCK_STREAM, 0); }
+
+static int listening(struct sockaddr_in *addr) {
+    int fd = tcp();
+    socklen_t len = sizeof *addr;
+    memset(addr, 0, sizeof *addr);
+    addr->sin_family = AF_INET;
+    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    IS(bind(fd, (void *)addr, len), 0);
+    IS(listen(fd, 5), 0);
+    IS(getsockname(fd, (void *)addr, &len), 0);
+    return fd;
+}
+
+static void connection(int ends[2]) {
+    struct sockaddr_in addr;
+    int listener = listening(&addr);
+    ends[0] = tcp();
+    IS(connect(ends[0], (void *)&addr, sizeof addr), 0);
+    ends[1] = accept(listener, NULL, NULL);
+    IS(ends[1] >= 0, 1);
+    IS(close(listener), 0);
+}
+
+static void options(void) {
+    int fd = tcp();
+    char octets[600] = "private";
+    socklen_t len = sizeof octets;
+    IS(get(fd, DDPMODE), DDP_MODE_OFF);
+    IS(get(fd, DDP_CRC), 1);
+    IS(get(fd, DDP_LARGEST_SEND), 65536);
+    IS(set(fd, DDP_CRC, 0), 0);
+    IS(get(fd, DDP_CRC), 0);
+    FAILS(set(fd, DDP_CRC, 2), EINVAL);
+    FAILS(setsockopt(fd, SOL_DDP, DDP_CRC, octets, 3), EINVAL);
+    FAILS(setsockopt(fd, SOL_DDP, DDP_CRC, NULL, 4), EFAULT);
+    FAILS(set(fd, 99, 1), ENOPROTOOPT);
+    FAILS(set(fd, DDP_MODE_INFO, 1), ENOPROTOOPT);
+    IS(setsockopt(fd, SOL_DDP, DDP_PRIVATE_DATA, octets, 7), 0);
+    FAILS(setsockopt(fd, SOL_DDP, DDP_PRIVATE_DATA, octets, 509), EINVAL);
+    memset(octets, 0, sizeof octets);
+    IS(getsockopt(fd, SOL_DDP, DDP_PRIVATE_DATA, octets, &len), 0);
+    IS(len, 7);
+    IS(memcmp(octets, "private", 7), 0);
+    len = 2;
+    IS(getsockopt(fd, SOL_DDP, DDP_PRIVATE_DATA, octets, &len), 0);
+    IS(len, 2);
+    FAILS(getsockopt(fd, SOL_DDP, DDP_CRC, octets, NULL), EFAULT);
+    struct ddp_mode_info info;
+    len = sizeof info;
+    IS(getsockopt(fd, SOL_DDP, DDP_MODE_INFO, &info, &len), 0);
+    IS(len, sizeof info);
+    IS(info.mode, DDP_MODE_OFF);
+    IS(close(fd), 0);
+    fd = tcp();
+    IS(get(fd, DDP_CRC), 1); /* a new socket under the same number */
+    IS(close(fd), 0);
+}
+
+static void which_sockets(void) {
+    int udp = socket(AF_INET, SOCK_DGRAM, 0), local = socket(AF_UNIX, SOCK_STREAM, 0), six = socket(AF_INET6, SOCK_STREAM, 0);
+    FAILS(set(udp, DDPMODE, 1), EOPNOTSUPP);
+    FAILS(get(udp, DDPMODE), EOPNOTSUPP);
+    FAILS(set(local, DDPMODE, 1), EOPNOTSUPP);
+    FAILS(set(0, DDPMODE, 1), ENOTSOCK);
+    FAILS(set(-1, DDPMODE, 1), EBADF);
+    FAILS(set(999, DDPMODE, 1), EBADF);
+    if (six >= 0)
+        IS(set(six, DDPMODE, 1), 0);
+    int fd = tcp();
+    IS(set(fd, DDPMODE, 1), 0);
+    IS(set(fd, DDPMODE, 1), 0);
+    IS(get(fd, DDPMODE), DDP_MODE_ASKED);
+    IS(set(fd, DDPMODE, 0), 0);
+    IS(get(fd, DDPMODE), DDP_MODE_OFF);
+    FAILS(set(fd, DDPMODE, 2), EINVAL);
+    IS(close_range(3, ~0U, 0), 0);
+}
+
+static void established(void) {
+    int ends[2];
+    connection(ends);
+    FAILS(set(ends[0], DDPMODE, 1), EINVAL); /* no role */
+    IS(set(ends[0], DDP_ROLE, DDP_ROLE_INITIATOR), 0);
+    IS(write(ends[1], "x", 1), 1);
+    struct pollfd one = {ends[0], POLLIN, 0};
+    IS(poll(&one, 1, 10000), 1);
+    FAILS(set(ends[0], DDPMODE, 1), EBUSY);
+    char octet;
+    IS(read(ends[0], &octet, 1), 1);
+    IS(set(ends[0], DDPMODE, 1), 0);
+    IS(get(ends[0], DDPMODE), DDP_MODE_STARTING);
+    FAILS(set(ends[0], DDPMODE, 0), EINVAL);
+    FAILS(set(ends[0], DDP_CRC, 0), EINVAL);
+    IS(shutdown(ends[1], SHUT_WR), 0);
+    IS(set(ends[1], DDP_ROLE, DDP_ROLE_RESPONDER), 0);
+    close(ends[0]);
+    close(ends[1]);
+    int pair[2];
+    connection(pair);
+    IS(shutdown(pair[0], SHUT_WR), 0);
+    IS(set(pair[0], DDP_ROLE, DDP_ROLE_RESPONDER), 0);
+    FAILS(set(pair[0], DDPMODE, 1), ENOTCONN);
+    IS(close_range(3, ~0U, 0), 0);
+}
+
+static void kernel_options(void) {
+    int fd = tcp(), on = 1, value;
+    socklen_t len = sizeof value;
+    struct timeval time = {3, 5}, wrong = {0, 1000000};
+    IS(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time), 0);
+    IS(set(fd, DDPMODE, 1), 0);
+    FAILS(setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 3), ENOPROTOOPT);
+    FAILS(setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on), ENOPROTOOPT);
+    FAILS(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on), ENOPROTOOPT);
+    FAILS(getsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN, &value, &len), ENOPROTOOPT);
+    IS(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on), 0);
+    IS(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
+    len = sizeof value;
+    IS(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &len), 0);
+    IS(value, 1);
+    IS(syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &value, &len), 0);
+    IS(value, 0); /* the kernel was not told */
+    time.tv_sec = 0;
+    len = sizeof time;
+    IS(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, &len), 0);
+    IS(time.tv_sec, 3); /* set before, and still so */
+    FAILS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wrong, sizeof wrong), EDOM);
+    FAILS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wrong, 3), EINVAL);
+    FAILS(fcntl(fd, F_SETOWN, getpid()), EINVAL);
+    FAILS(fcntl(fd, F_SETFL, O_ASYNC), EINVAL);
+    FAILS(ioctl(fd, FIOASYNC, &on), EINVAL);
+    IS(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    IS(close(fd), 0);
+}
+
+static void numbers(void) {
+    int fd = tcp();
+    IS(set(fd, DDP_IRD, 7), 0);
+    int copies[] = {dup(fd), dup2(fd, 50), dup3(fd, 51, O_CLOEXEC), fcntl(fd, F_DUPFD, 60),
+                    fcntl(fd, F_DUPFD_CLOEXEC, 60), syscall(SYS_dup, fd)};
+    close(fd);
+    for (unsigned i = 0; i < sizeof copies / sizeof *copies; i++)
+        IS(get(copies[i], DDP_IRD), 7);
+    IS(set(copies[2], DDP_IRD, 8), 0);
+    IS(get(copies[0], DDP_IRD), 8);
+    int plain = tcp();
+    IS(dup2(plain, copies[0]), copies[0]);
+    IS(get(copies[0], DDP_IRD), 32);
+    IS(get(copies[1], DDP_IRD), 8);
+    IS(dup2(copies[1], copies[1]), copies[1]);
+    IS(get(copies[1], DDP_IRD), 8);
+    /* A number that changes hands where nobody sees it. */
+    int hidden = tcp();
+    IS(set(hidden, DDP_IRD, 7), 0);
+    IS(fclose(fdopen(hidden, "r+")), 0);
+    FILE *other = fopen("/dev/null", "r");
+    IS(fileno(other), hidden);
+    FAILS(get(hidden, DDP_IRD), ENOTSOCK);
+    IS(fclose(other), 0);
+
+    pid_t child = vfork();
+    if (child == 0) {
+        close_range(3, ~0U, 0);
+        _exit(0);
+    }
+    IS(waitpid(child, NULL, 0), child);
+    IS(get(copies[1], DDP_IRD), 8); /* what the child closed was its own */
+    child = fork();
+    if (child == 0)
+        _exit(get(copies[1], DDP_IRD) == 8 && close(copies[1]) == 0 && get(copies[1], DDP_IRD) == -1 ? 5 : 6);
+    int status;
+    IS(waitpid(child, &status, 0), child);
+    IS(WEXITSTATUS(status), 5);
+    IS(get(copies[1], DDP_IRD), 8);
+    IS(close_range(3, ~0U, 0), 0);
+    FAILS(get(copies[1], DDP_IRD), EBADF);
+}
+
+/* As long as there is no framed stream: asked for and refused, and nothing goes out as plain octets. */
+static void without_stream(void) {
+    struct sockaddr_in addr;
+    int listener = listening(&addr), client = tcp(), plain = tcp();
+    IS(set(client, DDPMODE, 1), 0);
+    FAILS(connect(client, (void *)&addr, sizeof addr), EPROTONOSUPPORT);
+    FAILS(write(client, "x", 1), EPIPE); /* as any socket that was never connected */
+    IS(set(listener, DDPMODE, 1), 0);
+    IS(set(listener, DDP_ORD, 5), 0);
+    IS(connect(plain, (void *)&addr, sizeof addr), 0);
+    int child = accept(listener, NULL, NULL), tube[2];
+    IS(get(child, DDPMODE), DDP_MODE_STARTING);
+    IS(get(child, DDP_ROLE), DDP_ROLE_RESPONDER);
+    IS(get(child, DDP_ORD), 5);
+    IS(pipe(tube), 0);
+    FAILS(splice(child, NULL, tube[1], NULL, 1, 0), EINVAL);
+    FAILS(write(child, "x", 1), EPROTONOSUPPORT);
+    FAILS(syscall(SYS_write, child, "x", 1L), EPROTONOSUPPORT);
+    FAILS(dprintf(child, "%d %g", 1, 2.5), EPROTONOSUPPORT);
+    IS(get(child, DDPMODE), DDP_MODE_FAILED);
+    struct ddp_mode_info info;
+    socklen_t len = sizeof info;
+    IS(getsockopt(child, SOL_DDP, DDP_MODE_INFO, &info, &len), 0);
+    IS(info.failure, EPROTONOSUPPORT);
+    char octet;
+    FAILS(recv(plain, &octet, 1, MSG_DONTWAIT), EAGAIN);
+    FAILS(close_range(3, ~0U, 8), EINVAL);
+    IS(get(child, DDPMODE), DDP_MODE_FAILED); /* nothing was closed */
+    IS(close_range(3, ~0U, 0), 0);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    (void)argv;
+    if (argc > 1) { /* the program finds out that the library is not there */
+        FAILS(set(tcp(), DDPMODE, 1), ENOPROTOOPT);
+        return 0;
+    }
+    options();
+    which_sockets();
+    established();
+    kernel_options();
+    numbers();
+    without_stream();
+    puts("all is so");
+    return 0;
+}

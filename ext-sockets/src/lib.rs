@@ -1,0 +1,35 @@
+//! Extended sockets: what stands behind the socket calls of a program that runs with `librddp_sockets.so`.
+//!
+//! The library itself, `preload/`, is C signatures and nothing else. Each asks here whether the call concerns a socket in
+//! DDPMODE; for any other it goes on to the C library with the arguments it came with.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`next`] | the C library's own functions, found behind ours |
+//! | [`table`] | which descriptors are ours: an array read without a lock |
+//! | [`socket`] | what is known of one of ours: mode, role, options |
+//! | [`process`] | whether the table is this process's own: `fork` and `vfork` |
+//! | [`policy`] | libsdp.conf: which connections travel in which way |
+//! | [`switch`] | the policy of this process, applied |
+//! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
+//! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own; the gate does not use it yet |
+#![deny(unsafe_code)]
+
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+compile_error!(
+    "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
+);
+
+pub mod gate;
+mod journal;
+pub mod next;
+pub mod policy;
+pub mod process;
+pub mod socket;
+pub mod stream;
+pub mod switch;
+pub mod table;

@@ -1,0 +1,157 @@
+//! The C library's own functions, as they are found behind ours in the order of loading.
+//!
+//! `resolve` looks all of them up when the library is loaded. A call that comes earlier, from a constructor of another
+//! library, looks its own function up: `dlsym` takes no lock of ours and allocates nothing when it finds something. After that a
+//! call costs one load and an indirect jump, touches no errno and is as safe in a signal handler as the function behind it.
+#![allow(unsafe_code)] // function pointers by name are what this module is for
+
+mod address;
+mod list;
+mod process;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+pub use address::{address_of, local_address};
+pub use list::*;
+pub use process::{after_fork, program_name, secure_variable, to_syslog, user_id};
+
+/// A function's address: null before it was looked up, [`ABSENT`] when there is none.
+struct Found(AtomicPtr<c_void>);
+
+/// Where no function can be.
+const ABSENT: *mut c_void = std::ptr::without_provenance_mut(1);
+
+impl Found {
+    const fn not_yet() -> Self {
+        Found(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// The address, or null when this C library has no such function.
+    #[inline]
+    fn address(&self, name: &CStr) -> *mut c_void {
+        let found = self.0.load(Ordering::Relaxed);
+        if found.is_null() || found == ABSENT { self.look_up(name) } else { found }
+    }
+
+    #[cold]
+    fn look_up(&self, name: &CStr) -> *mut c_void {
+        if self.0.load(Ordering::Relaxed) == ABSENT {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: `name` ends with a nul.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        // Two threads that look it up at once find the same.
+        self.0.store(if found.is_null() { ABSENT } else { found }, Ordering::Relaxed);
+        found
+    }
+}
+
+/// What a function that this C library does not have returns.
+trait Absent {
+    fn absent() -> Self;
+}
+
+impl Absent for c_int {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        -1
+    }
+}
+
+impl Absent for isize {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        -1
+    }
+}
+
+impl Absent for i64 {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        -1
+    }
+}
+
+impl Absent for () {
+    fn absent() -> Self {}
+}
+
+/// The calling thread's errno.
+pub fn errno() -> c_int {
+    // SAFETY: the C library's errno of this thread is always there.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(errno: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The cookie that the kernel gave this socket: the same across `dup` and `fork`, another for every other socket.
+///
+/// `None` when the descriptor is no socket. Leaves errno as it was.
+pub fn cookie(fd: c_int) -> Option<u64> {
+    let mut cookie = 0u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    let before = errno();
+    // SAFETY: `cookie` is as long as `len` says.
+    let got =
+        unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some(cookie)
+}
+
+/// An option of a socket whose value is an int; `None` when there is none. Leaves errno as it was.
+pub fn int_option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    let before = errno();
+    // SAFETY: `value` is as long as `len` says.
+    let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some(value)
+}
+
+/// An option of a socket whose value is a `struct timeval`, as seconds and microseconds. Leaves errno as it was.
+pub fn time_option(fd: c_int, level: c_int, name: c_int) -> Option<(i64, i64)> {
+    let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+    let before = errno();
+    // SAFETY: `value` is as long as `len` says.
+    let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some((value.tv_sec, value.tv_usec))
+}
+
+/// A TCP socket that is neither connected nor listening, as `tcp_info` numbers its state.
+pub const TCP_CLOSE: u8 = 7;
+
+/// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
+pub fn tcp_state(fd: c_int) -> Option<u8> {
+    let mut state = 0u8;
+    let mut len = 1;
+    let before = errno();
+    // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
+    let got =
+        unsafe { getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some(state)
+}
+
+/// How many octets the kernel has that nobody has read. Leaves errno as it was.
+pub fn unread(fd: c_int) -> Option<usize> {
+    let mut count: c_int = 0;
+    let before = errno();
+    // SAFETY: FIONREAD sets one int.
+    let got = unsafe { ioctl(fd, libc::FIONREAD, (&raw mut count).expose_provenance()) };
+    set_errno(before);
+    (got == 0).then_some(count as usize)
+}
+
+/// The errno of asking for an option of what is no socket: EBADF or ENOTSOCK.
+pub fn why_no_socket(fd: c_int) -> c_int {
+    // SAFETY: F_GETFD takes no pointer.
+    if unsafe { fcntl(fd, libc::F_GETFD, 0) } < 0 { libc::EBADF } else { libc::ENOTSOCK }
+}

@@ -1,0 +1,104 @@
+//! What is wrong with a line of a policy, and what to do about it.
+
+/// A line that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct Fault {
+    /// Its number, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub reason: Reason,
+}
+
+impl Fault {
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        self.reason.remedy()
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Octets that are no text.
+    #[error("it is not UTF-8 text")]
+    NotText,
+    /// The first word is none that begins a line.
+    #[error("{0:?} begins no line")]
+    Statement(String),
+    /// It ends too early.
+    #[error("the {0} is missing")]
+    Missing(&'static str),
+    /// It goes on too long.
+    #[error("{0:?} is too much")]
+    TooMuch(String),
+    /// No such family.
+    #[error("{0:?} is no family")]
+    Family(String),
+    /// No such role.
+    #[error("{0:?} is no role")]
+    Role(String),
+    /// No pattern.
+    #[error("{0:?} is no pattern for a program's name")]
+    Program(String),
+    /// No address.
+    #[error("{0:?} is no address")]
+    Address(String),
+    /// The prefix is longer than the address.
+    #[error("{0:?} is no length of a prefix")]
+    Prefix(String),
+    /// No port.
+    #[error("{0:?} is no port")]
+    Port(String),
+    /// A range that ends before it begins.
+    #[error("the ports {0:?} end before they begin")]
+    PortOrder(String),
+    /// Nothing that `log` knows.
+    #[error("{0:?} is nothing to set for the log")]
+    LogSetting(String),
+    /// No destination.
+    #[error("{0:?} is no destination")]
+    LogDestination(String),
+    /// A path where a name is wanted.
+    #[error("{0:?} is no name of a log file")]
+    LogFile(String),
+    /// No level.
+    #[error("{0:?} is no level")]
+    LogLevel(String),
+}
+
+impl Reason {
+    fn remedy(&self) -> &'static str {
+        match self {
+            Reason::NotText => "write the file as UTF-8; names and addresses need no other octets",
+            Reason::Statement(_) => "begin it with \"use\" or \"log\", or with # if it is a comment",
+            Reason::Missing("destination" | "name of the file" | "level") => LOG,
+            Reason::Missing(_) => {
+                "write: use tcp|ddp|both server|client PROGRAM ADDRESS:PORT, for example: use ddp client * *:5001"
+            }
+            Reason::TooMuch(_) => "one rule a line; a comment begins with #",
+            Reason::Family(_) => "it is one of tcp, ddp, both, sdp",
+            Reason::Role(_) => "it is server (who listens) or client (who connects)",
+            Reason::Program(_) => {
+                "name the program without its folder, or a pattern of * ? [a-z]; a [ needs its ]"
+            }
+            Reason::Address(_) => {
+                "write * or an IPv4 address, or an IPv6 address in brackets, then a colon and the port: 192.0.2.0/24:80, [2001:db8::/32]:80"
+            }
+            Reason::Prefix(_) => "it is 0 to 32 behind an IPv4 address, 0 to 128 behind an IPv6 address",
+            Reason::Port(_) => "write * or a number from 0 to 65535, or two with a - between them",
+            Reason::PortOrder(_) => "write the lower port first",
+            Reason::LogSetting(_) => {
+                "write: log destination stderr|syslog|file NAME, or: log min-level 1 to 9"
+            }
+            Reason::LogDestination(_) => "it is stderr, syslog, or file and a name",
+            Reason::LogFile(_) => {
+                "name it without a folder: it is made in /var/log for root, else in a folder of the user's own in /tmp"
+            }
+            Reason::LogLevel(_) => "it is 1 (everything) to 9 (errors only)",
+        }
+    }
+}
+
+const LOG: &str = "write: log destination stderr|syslog|file NAME, or: log min-level 1 to 9";

@@ -1,0 +1,97 @@
+//! Lines to rules. See the module above for the grammar.
+
+use super::address::{Destination, digits};
+use super::fault::{Fault, Reason};
+use super::{Family, Log, LogTo, Policy, Rule, Side, glob};
+
+pub(super) fn parse(octets: &[u8]) -> (Policy, Vec<Fault>) {
+    let mut policy = Policy::default();
+    let mut faults = Vec::new();
+    for (number, line) in octets.split(|octet| *octet == b'\n').enumerate() {
+        if let Err(reason) = parse_line(line, &mut policy) {
+            faults.push(Fault { line: number + 1, reason });
+        }
+    }
+    (policy, faults)
+}
+
+fn parse_line(line: &[u8], policy: &mut Policy) -> Result<(), Reason> {
+    let code = line.split(|octet| *octet == b'#').next().unwrap_or_default();
+    let code = std::str::from_utf8(code).map_err(|_| Reason::NotText)?;
+    let mut words = code.split_ascii_whitespace();
+    match words.next() {
+        None => Ok(()),
+        Some("use") => {
+            policy.rules.push(rule(&mut words)?);
+            Ok(())
+        }
+        Some("log") => {
+            // All of the line, or nothing of it.
+            policy.log = log(&mut words, policy.log.clone())?;
+            Ok(())
+        }
+        Some(other) => Err(Reason::Statement(other.into())),
+    }
+}
+
+fn rule<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Rule, Reason> {
+    let family = family(words.next().ok_or(Reason::Missing("family"))?)?;
+    let side = side(words.next().ok_or(Reason::Missing("role"))?)?;
+    let program = words.next().ok_or(Reason::Missing("program"))?;
+    if !glob::is_one(program.as_bytes()) || program.contains('/') {
+        return Err(Reason::Program(program.into()));
+    }
+    let destination = Destination::parse(words.next().ok_or(Reason::Missing("address"))?)?;
+    match words.next() {
+        Some(more) => Err(Reason::TooMuch(more.into())),
+        None => Ok(Rule { family, side, program: program.into(), destination }),
+    }
+}
+
+pub(super) fn family(word: &str) -> Result<Family, Reason> {
+    match word {
+        "tcp" => Ok(Family::Tcp),
+        "ddp" => Ok(Family::Ddp),
+        "both" | "auto" => Ok(Family::Both),
+        "sdp" => Ok(Family::Sdp),
+        _ => Err(Reason::Family(word.into())),
+    }
+}
+
+fn side(word: &str) -> Result<Side, Reason> {
+    match word {
+        "server" | "listen" => Ok(Side::Server),
+        "client" | "connect" => Ok(Side::Client),
+        _ => Err(Reason::Role(word.into())),
+    }
+}
+
+fn log<'a>(words: &mut impl Iterator<Item = &'a str>, mut log: Log) -> Result<Log, Reason> {
+    while let Some(word) = words.next() {
+        match word {
+            "destination" => log.destination = destination(words)?,
+            "min-level" => log.min_level = level(words.next().ok_or(Reason::Missing("level"))?)?,
+            other => return Err(Reason::LogSetting(other.into())),
+        }
+    }
+    Ok(log)
+}
+
+fn destination<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<LogTo, Reason> {
+    match words.next().ok_or(Reason::Missing("destination"))? {
+        "stderr" => Ok(LogTo::Stderr),
+        "syslog" => Ok(LogTo::Syslog),
+        "file" => {
+            let name = words.next().ok_or(Reason::Missing("name of the file"))?;
+            // libsdp keeps of a path its last part only; here it is refused, so that nobody looks for the file elsewhere.
+            let plain = !name.contains('/') && name != "." && name != "..";
+            if plain { Ok(LogTo::File(name.into())) } else { Err(Reason::LogFile(name.into())) }
+        }
+        other => Err(Reason::LogDestination(other.into())),
+    }
+}
+
+fn level(word: &str) -> Result<u8, Reason> {
+    let level = digits(word).filter(|level| (1..=9).contains(level));
+    level.map(|level| level as u8).ok_or_else(|| Reason::LogLevel(word.into()))
+}

@@ -1,0 +1,29 @@
+//! Whether the table is this process's own.
+//!
+//! After `vfork`, and in what `posix_spawn` runs before it executes the new program, the child uses its parent's memory: what it
+//! closes and duplicates are its own descriptors, and must not change what is known of the parent's. A wrapper of `vfork` would
+//! return twice, so the child is known by its process id. After `fork` the memory is a copy and the child's own.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::table;
+
+/// The process that the table belongs to; 0 before anybody asked.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the table belongs to the calling process. A system call; asked only about sockets of ours.
+pub fn owns_table() -> bool {
+    let me = std::process::id();
+    match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => true,
+        Err(owner) => owner == me,
+    }
+}
+
+/// In the child of a `fork`: the table, a copy, is its own.
+///
+/// With something in it the next to ask may be a child of `vfork`, so the owner is noted now. An empty one belongs to
+/// whoever first sets an entry; a process without sockets of ours makes no system call here.
+pub extern "C" fn after_fork() {
+    OWNER.store(if table::any() { std::process::id() } else { 0 }, Ordering::Relaxed);
+}

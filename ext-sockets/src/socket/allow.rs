@@ -1,0 +1,130 @@
+//! Which options of TCP sockets a socket in DDPMODE has.
+//!
+//! An option that is not named here is refused with ENOPROTOOPT, as one that the kernel does not know. Some would break the framed
+//! stream or its caller: `TCP_ULP` puts TLS records between the FPDUs, `TCP_REPAIR` sets sequence numbers, `SO_ZEROCOPY` promises
+//! completions that never come, `TCP_ZEROCOPY_RECEIVE` maps FPDU headers into the program, `TCP_FASTOPEN` sends before there is a startup.
+
+use std::ffi::c_int;
+
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
+
+/// Who answers for an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// The kernel, as for any socket.
+    Kernel,
+    /// [`super::Kept`].
+    Ours,
+    /// Nobody: ENOPROTOOPT.
+    Nobody,
+}
+
+/// Who answers for option `name` of `level` on a socket in DDPMODE.
+pub fn care(level: c_int, name: c_int) -> Care {
+    let (kernel, ours): (&[c_int], &[c_int]) = match level {
+        SOL_SOCKET => (&SOCKET, &[libc::SO_RCVLOWAT, libc::SO_RCVTIMEO, libc::SO_SNDTIMEO]),
+        IPPROTO_TCP => (&TCP, &[libc::TCP_CORK, libc::TCP_NODELAY]),
+        IPPROTO_IP => (&IP, &[]),
+        IPPROTO_IPV6 => (&IPV6, &[]),
+        _ => (&[], &[]),
+    };
+    match name {
+        name if kernel.contains(&name) => Care::Kernel,
+        name if ours.contains(&name) => Care::Ours,
+        _ => Care::Nobody,
+    }
+}
+
+const SOCKET: [c_int; 22] = [
+    libc::SO_ACCEPTCONN,
+    libc::SO_BINDTODEVICE,
+    libc::SO_BROADCAST,
+    libc::SO_BUSY_POLL,
+    libc::SO_COOKIE,
+    libc::SO_DOMAIN,
+    libc::SO_DONTROUTE,
+    libc::SO_ERROR,
+    libc::SO_INCOMING_CPU,
+    libc::SO_KEEPALIVE,
+    libc::SO_LINGER,
+    libc::SO_MARK,
+    libc::SO_MAX_PACING_RATE,
+    libc::SO_OOBINLINE,
+    libc::SO_PRIORITY,
+    libc::SO_PROTOCOL,
+    libc::SO_RCVBUF,
+    libc::SO_REUSEADDR,
+    libc::SO_REUSEPORT,
+    libc::SO_SNDBUF,
+    libc::SO_TYPE,
+    libc::SO_SNDLOWAT,
+];
+
+const TCP: [c_int; 14] = [
+    libc::TCP_CONGESTION,
+    libc::TCP_DEFER_ACCEPT,
+    libc::TCP_INFO,
+    libc::TCP_KEEPCNT,
+    libc::TCP_KEEPIDLE,
+    libc::TCP_KEEPINTVL,
+    libc::TCP_LINGER2,
+    libc::TCP_MAXSEG,
+    libc::TCP_NOTSENT_LOWAT,
+    libc::TCP_QUICKACK,
+    libc::TCP_SYNCNT,
+    libc::TCP_TIMESTAMP,
+    libc::TCP_USER_TIMEOUT,
+    libc::TCP_WINDOW_CLAMP,
+];
+
+const IP: [c_int; 7] = [
+    libc::IP_BIND_ADDRESS_NO_PORT,
+    libc::IP_FREEBIND,
+    libc::IP_MTU,
+    libc::IP_MTU_DISCOVER,
+    libc::IP_TOS,
+    libc::IP_TRANSPARENT,
+    libc::IP_TTL,
+];
+
+const IPV6: [c_int; 7] = [
+    libc::IPV6_FREEBIND,
+    libc::IPV6_MTU,
+    libc::IPV6_MTU_DISCOVER,
+    libc::IPV6_TCLASS,
+    libc::IPV6_TRANSPARENT,
+    libc::IPV6_UNICAST_HOPS,
+    libc::IPV6_V6ONLY,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_break_a_framed_stream_is_nobodys() {
+        const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+        for name in [
+            libc::TCP_ULP,
+            libc::TCP_REPAIR,
+            libc::TCP_FASTOPEN,
+            TCP_ZEROCOPY_RECEIVE,
+            libc::TCP_FASTOPEN_CONNECT,
+        ] {
+            assert_eq!(care(IPPROTO_TCP, name), Care::Nobody, "{name}");
+        }
+        for name in [libc::SO_ZEROCOPY, libc::SO_ATTACH_FILTER, libc::SO_TIMESTAMP, 9999] {
+            assert_eq!(care(SOL_SOCKET, name), Care::Nobody, "{name}");
+        }
+        assert_eq!(care(libc::SOL_TLS, 1), Care::Nobody);
+    }
+
+    #[test]
+    fn what_the_stream_acts_on_is_ours_and_the_rest_the_kernels() {
+        assert_eq!(care(IPPROTO_TCP, libc::TCP_NODELAY), Care::Ours);
+        assert_eq!(care(SOL_SOCKET, libc::SO_RCVLOWAT), Care::Ours);
+        assert_eq!(care(SOL_SOCKET, libc::SO_RCVBUF), Care::Kernel);
+        assert_eq!(care(IPPROTO_TCP, libc::TCP_INFO), Care::Kernel);
+        assert_eq!(care(IPPROTO_IPV6, libc::IPV6_V6ONLY), Care::Kernel);
+    }
+}

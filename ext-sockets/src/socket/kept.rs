@@ -1,0 +1,111 @@
+//! Options of a TCP socket that a framed stream acts on itself: the kernel's own work for the stream, not for the program.
+//!
+//! `TCP_NODELAY` and `TCP_CORK` would cut or hold back FPDUs, `SO_RCVLOWAT` is what hides an FPDU that is not all there, and the
+//! time-outs of a call are not those of the several that it makes. So the program's values are kept here.
+
+use std::ffi::c_int;
+
+use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
+
+use super::options::Value;
+use crate::next;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// `TCP_NODELAY`.
+    pub nodelay: bool,
+    /// `TCP_CORK`.
+    pub cork: bool,
+    /// `SO_RCVLOWAT`, at least 1.
+    pub rcvlowat: c_int,
+    /// `SO_RCVTIMEO` in seconds and microseconds; none is for ever.
+    pub rcvtimeo: Timeout,
+    /// `SO_SNDTIMEO`.
+    pub sndtimeo: Timeout,
+}
+
+/// A time-out as `struct timeval` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeout {
+    /// Seconds.
+    pub sec: i64,
+    /// Microseconds, below a million.
+    pub usec: i64,
+}
+
+impl Kept {
+    /// What a fresh socket has.
+    pub const DEFAULT: Kept = Kept {
+        nodelay: false,
+        cork: false,
+        rcvlowat: 1,
+        rcvtimeo: Timeout { sec: 0, usec: 0 },
+        sndtimeo: Timeout { sec: 0, usec: 0 },
+    };
+
+    /// What the program has set on the kernel's socket before it became ours.
+    pub fn of(fd: c_int) -> Kept {
+        let on = |name| next::int_option(fd, libc::IPPROTO_TCP, name).is_some_and(|value| value != 0);
+        let timeout = |name| {
+            let (sec, usec) = next::time_option(fd, SOL_SOCKET, name).unwrap_or_default();
+            Timeout { sec, usec }
+        };
+        Kept {
+            nodelay: on(TCP_NODELAY),
+            cork: on(TCP_CORK),
+            rcvlowat: next::int_option(fd, SOL_SOCKET, SO_RCVLOWAT).unwrap_or(1),
+            rcvtimeo: timeout(SO_RCVTIMEO),
+            sndtimeo: timeout(SO_SNDTIMEO),
+        }
+    }
+
+    /// Sets one, with the kernel's own rules for its value.
+    pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+        match (level, name) {
+            (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo = Timeout::parse(octets)?,
+            (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo = Timeout::parse(octets)?,
+            (SOL_SOCKET, SO_RCVLOWAT) => match int(octets)? {
+                value if value < 0 => self.rcvlowat = c_int::MAX,
+                value => self.rcvlowat = value.max(1),
+            },
+            (libc::IPPROTO_TCP, TCP_NODELAY) => self.nodelay = int(octets)? != 0,
+            (libc::IPPROTO_TCP, TCP_CORK) => self.cork = int(octets)? != 0,
+            _ => return Err(libc::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    /// The value of one.
+    pub fn get(&self, level: c_int, name: c_int) -> Result<Value, c_int> {
+        Ok(match (level, name) {
+            (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo.value(),
+            (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo.value(),
+            (SOL_SOCKET, SO_RCVLOWAT) => Value::int(self.rcvlowat),
+            (libc::IPPROTO_TCP, TCP_NODELAY) => Value::int(self.nodelay.into()),
+            (libc::IPPROTO_TCP, TCP_CORK) => Value::int(self.cork.into()),
+            _ => return Err(libc::ENOPROTOOPT),
+        })
+    }
+}
+
+impl Timeout {
+    fn parse(octets: &[u8]) -> Result<Self, c_int> {
+        let (sec, rest) = octets.split_first_chunk().ok_or(EINVAL)?;
+        let (usec, _) = rest.split_first_chunk().ok_or(EINVAL)?;
+        let (sec, usec) = (i64::from_ne_bytes(*sec), i64::from_ne_bytes(*usec));
+        if !(0..1_000_000).contains(&usec) {
+            return Err(EDOM);
+        }
+        // A time before now is one that has passed at once; the kernel reads it as none.
+        Ok(if sec < 0 { Timeout::default() } else { Timeout { sec, usec } })
+    }
+
+    fn value(self) -> Value {
+        Value::octets([self.sec.to_ne_bytes(), self.usec.to_ne_bytes()].as_flattened())
+    }
+}
+
+fn int(octets: &[u8]) -> Result<c_int, c_int> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+}

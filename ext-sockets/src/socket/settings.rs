@@ -1,0 +1,112 @@
+//! What a program asked of a socket, and what became of it.
+
+use std::ffi::c_int;
+
+use super::kept::Kept;
+
+/// How far a socket has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Mode {
+    /// A TCP socket like any other.
+    #[default]
+    Off = 0,
+    /// DDPMODE begins when it is connected, or with its accepted children.
+    Asked = 1,
+    /// Connected; the startup of MPA is done by the first call that needs it.
+    Starting = 2,
+    /// Its octets travel in FPDUs.
+    On = 3,
+    /// It is of no use any more; `DDP_MODE_INFO` says why.
+    Failed = 4,
+}
+
+/// The role in the startup of MPA, which is the program's choice on a connection that is there already (RFC 5044 §7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Role {
+    /// Sends the Request.
+    Initiator = 1,
+    /// Answers it.
+    Responder = 2,
+}
+
+/// How the pieces of one FPDU get into one TCP segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Gather {
+    /// One vectored write.
+    #[default]
+    Writev = 0,
+    /// Copied together first.
+    Copy = 1,
+    /// Piece by piece into a corked socket.
+    Cork = 2,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How far it has come.
+    pub mode: Mode,
+    /// `None`: who connects is the initiator.
+    pub role: Option<Role>,
+    /// Whether we ask for CRCs.
+    pub crc: bool,
+    /// Whether we ask for markers.
+    pub markers: bool,
+    /// RDMA Reads of the peer that may be outstanding.
+    pub ird: u16,
+    /// Own RDMA Reads that may be outstanding.
+    pub ord: u16,
+    /// What may be the first message to a peer-to-peer responder (RFC 6581 §9): a set of `DDP_RTR_*`; none: client-server.
+    pub rtr: u8,
+    /// The largest Send of either end, in octets.
+    pub largest_send: u32,
+    /// How FPDUs are gathered.
+    pub gather: Gather,
+    /// What goes with our Request or Reply.
+    pub private_data: Option<Box<[u8]>>,
+    /// Options of TCP sockets that mean something else to a framed stream.
+    pub kept: Kept,
+    /// Why it failed, as an errno.
+    pub failure: c_int,
+}
+
+impl Settings {
+    /// What a socket has that nobody asked anything of.
+    pub const DEFAULT: Settings = Settings {
+        mode: Mode::Off,
+        role: None,
+        crc: true,
+        markers: false,
+        ird: 32,
+        ord: 32,
+        rtr: 0b011,
+        largest_send: 64 << 10,
+        gather: Gather::Writev,
+        private_data: None,
+        kept: Kept::DEFAULT,
+        failure: 0,
+    };
+
+    /// What a connection has that was accepted on a socket with these.
+    pub fn of_child(&self) -> Settings {
+        match self.mode {
+            Mode::Off => self.clone(),
+            _ => Settings { mode: Mode::Starting, role: Some(Role::Responder), failure: 0, ..self.clone() },
+        }
+    }
+
+    /// DDPMODE has ended before it began.
+    pub fn fail(&mut self, errno: c_int) {
+        self.mode = Mode::Failed;
+        self.failure = errno;
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,83 @@
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use super::*;
+
+#[test]
+fn a_socket_is_ours_until_its_last_number_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = listener.try_clone().unwrap();
+    let (fd, again) = (listener.as_raw_fd(), other.as_raw_fd());
+    assert!(hold(fd).is_none());
+    let held = adopt(fd, Settings { ird: 7, ..Settings::default() }).unwrap();
+    share(&held, again);
+    drop(held);
+    forget(fd);
+    assert!(hold(fd).is_none());
+    assert_eq!(hold_checked(again).unwrap().settings().ird, 7);
+    let socket = hold(again).unwrap().socket;
+    forget(again);
+    assert_eq!(socket.uses.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_number_under_which_something_else_is_open_is_forgotten() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let held = adopt(socket.as_raw_fd(), Settings::default()).unwrap();
+    // As if `other` had come under a number that was closed behind our back.
+    share(&held, other.as_raw_fd());
+    assert!(hold_checked(socket.as_raw_fd()).is_some());
+    assert!(hold_checked(other.as_raw_fd()).is_none());
+    assert!(hold(other.as_raw_fd()).is_none());
+    forget(socket.as_raw_fd());
+}
+
+#[test]
+fn what_is_no_socket_is_not_adopted() {
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(adopt(file.as_raw_fd(), Settings::default()).is_none());
+    assert!(adopt(-1, Settings::default()).is_none());
+}
+
+#[test]
+fn children_of_a_listener_in_ddpmode_are_responders() {
+    let asked = Settings { mode: Mode::Asked, crc: false, ..Settings::default() };
+    let child = asked.of_child();
+    assert_eq!((child.mode, child.role, child.crc), (Mode::Starting, Some(Role::Responder), false));
+    assert_eq!(Settings::default().of_child(), Settings::default());
+}
+
+#[test]
+fn threads_that_close_duplicate_and_look_leave_nothing_behind() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    let first = adopt(fd, Settings { ird: 9, ..Settings::default() }).unwrap();
+    // Numbers that are no descriptors of this process.
+    let numbers = 900_000..900_004;
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (numbers, first) = (numbers.clone(), &first);
+            scope.spawn(move || {
+                for turn in 0..5_000 {
+                    let number = numbers.start + (thread * 7 + turn) % 4;
+                    match turn % 3 {
+                        0 => share(first, number),
+                        1 => forget(number),
+                        _ => {
+                            if let Some(held) = hold(number) {
+                                assert_eq!(held.settings().ird, 9);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    numbers.for_each(forget);
+    forget(fd);
+    let socket = first.socket;
+    assert_eq!(socket.uses.load(Ordering::Relaxed), 1, "but for the one that this test holds");
+    drop(first);
+    assert_eq!(socket.uses.load(Ordering::Relaxed), 0);
+}

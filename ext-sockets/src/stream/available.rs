@@ -1,0 +1,65 @@
+//! What is there for the program, without taking it: `MSG_PEEK` and `FIONREAD`.
+
+use std::io::IoSliceMut;
+
+use super::inbound::{Inbound, Step};
+use super::raw::Scratch;
+use super::rx::{Next, Pull};
+use super::sink::Sink;
+use super::state::Rx;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// `FIONREAD`: octets that a read would give at once. Of many, as many as fit the buffer of one look.
+    ///
+    /// # Errors
+    /// What a read would answer.
+    pub fn available(&self) -> Result<usize, Errno> {
+        if !self.establish()? {
+            return Ok(0);
+        }
+        let mut counter = Sink::counter();
+        self.glimpse(&mut counter)?;
+        Ok(counter.done())
+    }
+
+    /// Shows the program what is there, up to the room in `sink`, without waiting.
+    pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let mut rx = self.lock_rx()?;
+        while rx.left == 0 {
+            match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
+                Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
+                Next::End => return Ok(Pull::End),
+                Next::More | Next::Drained | Next::Full => {}
+            }
+        }
+        let mut scratch = Scratch::take()?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
+        show(&rx, &mut scratch[..seen], self.state.options.max_send, sink);
+        Ok(Pull::Some)
+    }
+}
+
+/// The rest of the FPDU in front, and those behind it that are whole and good.
+fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
+    let (left, trailer) = (rx.left as usize, rx.trailer as usize);
+    let mut at = if rx.left_is_kept {
+        let from = rx.kept_at as usize;
+        sink.fill(&rx.kept[from..from + left]);
+        trailer
+    } else {
+        sink.fill(&octets[..left.min(octets.len())]);
+        left + trailer
+    };
+    let mut inbound = Inbound::new(rx, max_send);
+    while at < octets.len() && sink.room() > 0 {
+        match inbound.step(&mut octets[at..]) {
+            Ok(Step::Data { payload, used }) => {
+                sink.fill(&octets[at + payload.start..at + payload.end]);
+                at += used;
+            }
+            Ok(Step::Silent { used, .. }) => at += used,
+            _ => break,
+        }
+    }
+}

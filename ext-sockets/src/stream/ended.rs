@@ -1,0 +1,123 @@
+//! Why a stream is over, and what the program is told.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rddp_rdmap::TerminateCode;
+
+use super::Errno;
+
+/// What ended a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Why {
+    /// The peer's startup frame did not come in time.
+    NoAnswer = 1,
+    /// What came instead of a startup frame is none: the peer does not speak MPA.
+    NotMpa,
+    /// The peer's startup frame is one that this end cannot work with.
+    Startup,
+    /// The peer's program does not want the connection; TCP is as it was.
+    Rejected,
+    /// What the peer sent is against the protocols: the code is that of our Terminate.
+    Fault,
+    /// The peer sent a Terminate: the code is the peer's.
+    Terminated,
+    /// The peer closed inside an FPDU or a message.
+    Truncated,
+    /// A process that held the socket died while it moved octets.
+    OwnerDied,
+}
+
+impl Why {
+    const ALL: [Self; 8] = [
+        Self::NoAnswer,
+        Self::NotMpa,
+        Self::Startup,
+        Self::Rejected,
+        Self::Fault,
+        Self::Terminated,
+        Self::Truncated,
+        Self::OwnerDied,
+    ];
+}
+
+/// The end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What happened.
+    pub why: Why,
+    /// What calls on the socket answer.
+    pub errno: Errno,
+    /// The Terminate that went out or came in; zero where there was none.
+    pub code: TerminateCode,
+}
+
+impl Ended {
+    pub(super) const fn new(why: Why, errno: Errno) -> Self {
+        Self { why, errno, code: TerminateCode(0) }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Why::NoAnswer => f.write_str("the peer did not answer the MPA startup"),
+            Why::NotMpa => f.write_str("the peer does not speak MPA"),
+            Why::Startup => write!(f, "the MPA startup failed, MPA error {}", self.code.0 & 0xff),
+            Why::Rejected => f.write_str("the peer rejected the connection"),
+            Why::Fault => write!(f, "the peer broke the protocol: {}", self.code),
+            Why::Terminated => write!(f, "the peer ended the stream: {}", self.code),
+            Why::Truncated => f.write_str("the peer closed inside an FPDU or a message"),
+            Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
+        }
+    }
+}
+
+/// An [`Ended`] that is set once, by whoever comes first.
+#[derive(Debug, Default)]
+pub(super) struct AtomicEnd(AtomicU64);
+
+impl AtomicEnd {
+    pub(super) fn set(&self, end: Ended) {
+        let packed =
+            u64::from(end.why as u8) | u64::from(end.errno.0 as u16) << 16 | u64::from(end.code.0) << 32;
+        // Who loses has found a consequence of what the winner found.
+        let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn load(&self) -> Option<Ended> {
+        let packed = self.0.load(Ordering::Acquire);
+        let why = Why::ALL.into_iter().find(|why| *why as u8 == packed as u8)?;
+        let errno = Errno(i32::from((packed >> 16) as u16));
+        Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
+    }
+
+    /// Whether a sending call has not been told yet. TCP tells an error once; what is sent after that is `EPIPE`.
+    pub(super) fn first_told(&self) -> bool {
+        self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
+    }
+}
+
+const TOLD: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_end_stays() {
+        let end = AtomicEnd::default();
+        assert_eq!((end.is_set(), end.load()), (false, None));
+        let first = Ended { why: Why::Fault, errno: Errno::RESET, code: TerminateCode(0x1203) };
+        end.set(first);
+        end.set(Ended::new(Why::Truncated, Errno::RESET));
+        assert_eq!(end.load(), Some(first));
+        assert!(end.first_told() && !end.first_told());
+        assert_eq!(end.load(), Some(first));
+    }
+}

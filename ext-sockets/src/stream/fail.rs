@@ -1,0 +1,182 @@
+//! How a stream ends: the Terminate that the peer is owed, and what the program is told (RFC 5040 §7.1, RFC 5044 §8).
+
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Msn, Stag};
+use rddp_mpa::{Framer, Framing, MpaError};
+use rddp_rdmap::{Fault, Opcode, TerminateCode, TerminateRepr, terminate_for, untagged_header};
+
+use super::ended::{Ended, Why};
+use super::inbound::Trouble;
+use super::raw::{Direction, Guard, Kernel};
+use super::state::{Phase, Rx, Tx};
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// The peer broke the protocol. What the program is told.
+    pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, trouble: &Trouble) -> Errno {
+        let code = trouble.fault.code();
+        // RFC 5044 §7.1.2 r4: before an FPDU of the initiator's has been found good nothing may be sent, a Terminate
+        // neither. A fault that DDP or RDMAP found is about an FPDU that was good.
+        let may_send = self.state.may_send.load(Ordering::Acquire) || !matches!(trouble.fault, Fault::Mpa(_));
+        let terminate = (may_send && trouble.fault.is_answerable())
+            .then(|| terminate_for(&trouble.fault, trouble.offending.as_ref()));
+        self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
+    }
+
+    /// The peer sent its Terminate, which is never answered by one (RFC 5040 §7.1).
+    pub(super) fn terminated(&self, rx: &mut Guard<'_, Rx>, code: TerminateCode) -> Errno {
+        self.end(rx, Ended { why: Why::Terminated, errno: Errno::RESET, code }, None)
+    }
+
+    /// The peer's FIN came inside an FPDU or a message: no octet of it passes for complete.
+    pub(super) fn truncated(&self, rx: &mut Guard<'_, Rx>) -> Errno {
+        let code = Fault::mpa(MpaError::Closed.code()).code();
+        self.end(rx, Ended { why: Why::Truncated, errno: Errno::RESET, code }, None)
+    }
+
+    /// Ends the stream: Terminate, FIN, and whatever still comes is dropped, so that no reset of ours overtakes them.
+    fn end(&self, rx: &mut Guard<'_, Rx>, end: Ended, terminate: Option<&TerminateRepr>) -> Errno {
+        self.state.end.set(end);
+        // Nothing below can change what the program is told.
+        if let Ok(mut tx) = self.lock_tx() {
+            if let Some(terminate) = terminate {
+                owe_terminate(&mut tx, terminate);
+            }
+            tx.fin_due = true;
+            let _ = self.pay(&mut tx);
+        }
+        rx.left = 0;
+        let _ = self.wake_at(rx, 1);
+        self.drain();
+        end.errno
+    }
+
+    /// Drops what has come, within bounds.
+    pub(super) fn drain(&self) {
+        for _ in 0..DRAINS {
+            match self.kernel.discard(DRAIN) {
+                Ok(count) if count > 0 => {}
+                _ => break,
+            }
+        }
+    }
+
+    /// Ends a startup that failed: RFC 5044 §7.1.2 closes TCP. The descriptor stays the program's, so TCP is reset.
+    pub(super) fn give_up(&self, why: Why, errno: Errno, code: MpaError) -> Errno {
+        self.state.end.set(Ended { why, errno, code: Fault::mpa(code.code()).code() });
+        self.kernel.reset();
+        errno
+    }
+
+    /// Ends a startup that failed after the Reply had come, with the Terminate of RFC 6581 §8.
+    pub(super) fn give_up_politely(&self, rx: &mut Guard<'_, Rx>, code: MpaError, framing: Framing) -> Errno {
+        if let Ok(mut tx) = self.state.tx.lock() {
+            (tx.crc, tx.markers) = (framing.crc, framing.markers);
+        }
+        let code = Fault::mpa(code.code()).code();
+        let end = Ended { why: Why::Startup, errno: Errno::PROTOCOL, code };
+        self.end(rx, end, Some(&TerminateRepr::bare(code)))
+    }
+
+    /// A process died with octets half moved: nobody can tell where in the stream it stopped.
+    pub(super) fn owner_died(&self) -> Errno {
+        self.state.end.set(Ended::new(Why::OwnerDied, Errno::ABORTED));
+        self.kernel.reset();
+        Errno::ABORTED
+    }
+
+    /// Takes `count` octets out of the kernel, which has them, by `take`. Until that is noted the state is not true.
+    pub(super) fn moving(
+        &self,
+        rx: &mut Rx,
+        count: usize,
+        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        rx.moving = true;
+        let took = take(&self.kernel);
+        rx.moving = false;
+        match took {
+            Ok(took) if took == count => Ok(()),
+            // Somebody reads the socket behind our back.
+            _ => Err(self.owner_died()),
+        }
+    }
+
+    /// Who gives a lock back has nothing on the move: if something is, its last owner died.
+    pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
+        let rx = self.state.rx.lock()?;
+        if rx.moving { Err(self.owner_died()) } else { Ok(rx) }
+    }
+
+    pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
+        let tx = self.state.tx.lock()?;
+        if tx.moving { Err(self.owner_died()) } else { Ok(tx) }
+    }
+
+    /// Gives TCP what is owed to it, without waiting. Whether that was all.
+    pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
+        let paid = self.pay_octets(tx);
+        // A FIN before the initiator's first FPDU would leave the responder without leave to send.
+        if paid == Ok(true) && tx.fin_due && !tx.fin_sent && self.state.phase() != Phase::Starting {
+            tx.fin_sent = true;
+            // It fails only when there is no connection any more.
+            let _ = self.kernel.shut(Direction::Send);
+        }
+        self.state.owing.store(tx.owes(), Ordering::Release);
+        paid
+    }
+
+    fn pay_octets(&self, tx: &mut Tx) -> Result<bool, Errno> {
+        while !tx.owed().is_empty() {
+            tx.moving = true;
+            let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], 0);
+            let all = tx.owed().len();
+            match took {
+                Ok(count) => tx.paid(count),
+                Err(Errno::WOULD_BLOCK) => {}
+                // TCP takes no more from anyone.
+                Err(_) => tx.paid(all),
+            }
+            tx.moving = false;
+            match took {
+                Ok(_) => {}
+                Err(Errno::WOULD_BLOCK) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// RFC 5040 §5.4: one Terminate, on a queue of its own, and nothing behind it. Without room for it the FIN has to do.
+fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
+    let payload = terminate.octets();
+    let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
+    let _ = owe_fpdu(tx, &header, payload.as_ref());
+}
+
+/// Promises TCP one FPDU. `false`: there is no room.
+#[must_use]
+pub(super) fn owe_fpdu(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -> bool {
+    let mut framer = tx.framer();
+    let mut out = Vec::new();
+    let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
+    framer.emit(header.octets().as_ref(), payload.len(), fill, &mut out);
+    let owed = tx.owe(&out);
+    if owed {
+        tx.position = framer.position();
+    }
+    owed
+}
+
+impl Tx {
+    pub(super) fn framer(&self) -> Framer {
+        let framing = Framing { crc: self.crc, markers: self.markers };
+        Framer::at(framing, self.position & !3)
+    }
+}
+
+/// Octets dropped in one call, and how many calls at most.
+const DRAIN: usize = 64 * 1024;
+const DRAINS: usize = 64;

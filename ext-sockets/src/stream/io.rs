@@ -1,0 +1,231 @@
+//! The calls of a byte stream, with the results that POSIX and TCP give.
+
+use std::ffi::c_int;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::raw::{Direction, raise_sigpipe};
+use super::rx::{Hold, Pull};
+use super::sink::{Sink, Source};
+use super::state::Phase;
+use super::wait::Patience;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// `recv`, `read`, `readv`, `recvmsg`: fills `pieces` from front to back. 0 is the end of the peer's octets.
+    ///
+    /// Of `flags` `MSG_DONTWAIT`, `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC` (the octets are dropped) have the meaning that
+    /// TCP gives them; there are no urgent octets and no error queue.
+    ///
+    /// # Errors
+    /// As of TCP's calls: `EAGAIN`, `EINTR`, `ECONNRESET`, ...; and as long as the startup is not over why it failed.
+    pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        if flags & libc::MSG_OOB != 0 {
+            return Err(Errno::INVALID);
+        }
+        let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
+        let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
+        self.tell_pending()?;
+        while sink.room() > 0 {
+            if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
+                return self.so_far(sink.done(), error);
+            }
+            if sink.done() > 0 && flags & libc::MSG_WAITALL == 0 {
+                break;
+            }
+        }
+        Ok(sink.done())
+    }
+
+    /// Takes what is there, or waits. `Err(None)` is the end.
+    fn recv_once(
+        &self,
+        sink: &mut Sink<'_, '_>,
+        flags: c_int,
+        patience: &Patience,
+    ) -> Result<(), Option<Errno>> {
+        let peeks = flags & libc::MSG_PEEK != 0;
+        let pull = match self.establish() {
+            Ok(true) if peeks => self.glimpse(sink),
+            Ok(true) => self.pull(sink),
+            Ok(false) => Ok(Pull::Nothing(Hold::Partial)),
+            Err(error) => Err(error),
+        };
+        match pull? {
+            // There is no more to be seen than what is there.
+            Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
+            Pull::Some => Ok(()),
+            Pull::End => Err(None),
+            Pull::Nothing(hold) => self.wait_to_receive(hold, patience).map_err(Some),
+        }
+    }
+
+    /// `send`, `write`, `writev`, `sendmsg`: the octets of `pieces` from front to back. What the result counts is TCP's, or
+    /// will be as soon as there is room, whoever makes the next call.
+    ///
+    /// Of `flags` `MSG_DONTWAIT`, `MSG_NOSIGNAL` and `MSG_MORE` have the meaning that TCP gives them.
+    ///
+    /// # Errors
+    /// As of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...; `EOPNOTSUPP` for `MSG_OOB`.
+    pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_OOB != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        let sent = self.send_all(Source::new(pieces), flags);
+        if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+            raise_sigpipe();
+        }
+        sent
+    }
+
+    fn send_all(&self, mut source: Source<'_>, flags: c_int) -> Result<usize, Errno> {
+        let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.send_timeout());
+        let all = source.left();
+        self.tell_pending()?;
+        loop {
+            let error = match self.send_once(&source, flags & libc::MSG_MORE != 0) {
+                Ok(count) => {
+                    source.skip(count);
+                    if source.left() > 0 {
+                        continue;
+                    }
+                    self.pay_in_time(&patience);
+                    return Ok(all);
+                }
+                Err(Errno::WOULD_BLOCK) => match self.wait_to_send(&patience) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            return self.so_far(all - source.left(), Some(error));
+        }
+    }
+
+    /// A call that may wait leaves nothing owed: its program may be gone in a moment. An error is the next call's.
+    fn pay_in_time(&self, patience: &Patience) {
+        while self.owes() && !self.state.end.is_set() {
+            let paid =
+                self.pay_if_owing().and_then(|all| if all { Ok(()) } else { self.wait_to_send(patience) });
+            if let Err(error) = paid {
+                return self.remember(error);
+            }
+        }
+    }
+
+    fn send_once(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
+        if self.state.shut_send.load(Ordering::Acquire) {
+            return Err(Errno::BROKEN_PIPE);
+        }
+        if self.state.end.is_set() {
+            // TCP says once what happened, and then that nothing can be sent.
+            return Err(if self.state.end.first_told() { self.ended_errno() } else { Errno::BROKEN_PIPE });
+        }
+        if !self.establish()? || !self.has_leave_to_send()? {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        if source.left() == 0 { Ok(0) } else { self.push(*source, more) }
+    }
+
+    /// RFC 5044 §7.1.2 r4: a responder sends no FPDU before a good one has come.
+    pub(super) fn has_leave_to_send(&self) -> Result<bool, Errno> {
+        if self.state.may_send.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        match self.look()? {
+            // It never will come.
+            Pull::End if !self.state.may_send.load(Ordering::Acquire) => Err(Errno::BROKEN_PIPE),
+            _ => Ok(self.state.may_send.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Whether a read would give something, seeing to all that is not for the program.
+    pub(super) fn look(&self) -> Result<Pull, Errno> {
+        self.pull(&mut Sink::new(&mut [], false))
+    }
+
+    /// What a call answers that has moved `done` octets before it met an error, or the end.
+    fn so_far(&self, done: usize, error: Option<Errno>) -> Result<usize, Errno> {
+        match error {
+            Some(error) if done == 0 => Err(error),
+            Some(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            None => Ok(done),
+        }
+    }
+
+    /// TCP tells an error once. To a call that has octets to tell of, it is the next call that tells it.
+    pub(super) fn remember(&self, error: Errno) {
+        let comes_again = [Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE, Errno::PLAIN];
+        if !comes_again.contains(&error) && !self.state.end.is_set() {
+            self.state.pending.store(error.0, Ordering::Release);
+        }
+    }
+
+    fn tell_pending(&self) -> Result<(), Errno> {
+        match self.state.pending.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => match self.state.pending.swap(0, Ordering::AcqRel) {
+                0 => Ok(()),
+                error => Err(Errno(error)),
+            },
+        }
+    }
+
+    /// `shutdown`. The FIN goes out behind everything that was accepted for sending: at once, if TCP has room for it, else
+    /// when a later call finds room.
+    ///
+    /// # Errors
+    /// `EINVAL` for another `how`; that of `shutdown`.
+    pub fn shutdown(&self, how: c_int) -> Result<(), Errno> {
+        if self.state.phase() == Phase::Plain {
+            return Err(Errno::PLAIN);
+        }
+        if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+            return Err(Errno::INVALID);
+        }
+        if how != libc::SHUT_WR {
+            self.state.shut_receive.store(true, Ordering::Release);
+            self.kernel.shut(Direction::Receive)?;
+        }
+        if how != libc::SHUT_RD {
+            self.state.shut_send.store(true, Ordering::Release);
+            let mut tx = self.lock_tx()?;
+            tx.fin_due = true;
+            self.pay(&mut tx)?;
+        }
+        Ok(())
+    }
+
+    /// Whether TCP is owed octets, or an end: from a short write that stopped inside an FPDU, an answer to the peer, a
+    /// `shutdown` behind them.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.state.owing.load(Ordering::Acquire)
+    }
+
+    /// Gives TCP what is owed to it, waiting up to `timeout` for room. Whether that was all. The last holder of the socket
+    /// calls it before `close`.
+    ///
+    /// # Errors
+    /// TCP takes nothing any more.
+    pub fn finish(&self, timeout: Duration) -> Result<bool, Errno> {
+        let patience = Patience::new(false, Some(timeout));
+        loop {
+            if self.pay_if_owing()? {
+                return Ok(!self.owes());
+            }
+            match self.wait_for_room(&patience) {
+                Ok(()) | Err(Errno::INTERRUPTED) => {}
+                Err(Errno::WOULD_BLOCK) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

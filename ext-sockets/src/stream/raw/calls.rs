@@ -1,0 +1,66 @@
+//! The C library's functions that the stream calls: a preloaded library passes the originals behind its own.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+
+use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
+
+/// The functions, each with the contract that its name has in libc.
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each is the C function of its name")]
+pub struct Table {
+    pub recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t,
+    pub sendmsg: unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t,
+    pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
+    pub writev: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
+    pub pread: unsafe extern "C" fn(c_int, *mut c_void, usize, off_t) -> ssize_t,
+    pub lseek: unsafe extern "C" fn(c_int, off_t, c_int) -> off_t,
+    pub ppoll: unsafe extern "C" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
+    pub getsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+    pub setsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    pub ioctl: unsafe extern "C" fn(c_int, libc::Ioctl, ...) -> c_int,
+    pub fcntl: unsafe extern "C" fn(c_int, c_int, ...) -> c_int,
+    pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
+    pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+}
+
+/// A [`Table`] whose functions are known to be what they are called.
+#[derive(Clone, Copy)]
+pub struct Calls(pub(super) Table);
+
+impl Calls {
+    /// The functions of the C library that this program is linked to.
+    #[must_use]
+    pub const fn libc() -> Self {
+        Self(Table {
+            recvmsg: libc::recvmsg,
+            sendmsg: libc::sendmsg,
+            read: libc::read,
+            writev: libc::writev,
+            pread: libc::pread,
+            lseek: libc::lseek,
+            ppoll: libc::ppoll,
+            getsockopt: libc::getsockopt,
+            setsockopt: libc::setsockopt,
+            ioctl: libc::ioctl,
+            fcntl: libc::fcntl,
+            shutdown: libc::shutdown,
+            connect: libc::connect,
+        })
+    }
+
+    /// Functions found otherwise, as by `dlsym`.
+    ///
+    /// # Safety
+    /// Each keeps the contract of the libc function of its name, from any thread and in any process that this one forks.
+    #[must_use]
+    pub const unsafe fn from_table(table: Table) -> Self {
+        Self(table)
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calls")
+    }
+}

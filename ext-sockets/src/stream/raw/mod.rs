@@ -1,0 +1,22 @@
+//! The only unsafe code of the stream: system calls, memory that processes share, and the lock in it.
+//!
+//! [`Kernel`] is the socket, [`Guarded`] a value under a lock that outlives its owner, [`SharedState`] the mapping of a
+//! [`State`](super::State), [`Scratch`] a buffer for the length of one call. Safe code above them cannot misuse them.
+#![allow(unsafe_code)]
+
+mod calls;
+mod kernel;
+mod lock;
+mod pieces;
+mod scratch;
+mod shared;
+
+pub use calls::{Calls, Table};
+pub use kernel::confine;
+pub(super) use kernel::{
+    Direction, Kernel, handlers_restart, is_confined, now, raise_sigpipe, read_at, seek,
+};
+pub(super) use lock::{Guard, Guarded};
+pub use pieces::{sink_pieces, source_pieces};
+pub(super) use scratch::Scratch;
+pub use shared::SharedState;

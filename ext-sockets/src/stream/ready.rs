@@ -1,0 +1,120 @@
+//! Readiness: what to ask the kernel for, and what its answer means to the program.
+//!
+//! Whoever waits (in `poll`, `select` or an epoll set) asks the kernel for [`Stream::interest`] and shows what it says to
+//! [`Stream::revents`]. If nothing is left, the wait goes on with the interest asked for anew: it may have changed.
+
+use std::ffi::c_short;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+
+use super::options::Role;
+use super::rx::Pull;
+use super::state::Phase;
+use super::wait::Patience;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// The events of the kernel's socket that have to do with what a program `want`s to know (of `POLLIN`, `POLLOUT` and
+    /// the others of `poll`).
+    #[must_use]
+    pub fn interest(&self, want: c_short) -> c_short {
+        let owing = if self.owes() { POLLOUT } else { 0 };
+        let (readable, writable) = (want & (POLLIN | POLLRDNORM), want & (POLLOUT | POLLWRNORM));
+        let other = want & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
+        match self.state.phase() {
+            Phase::Plain | Phase::Ended => want,
+            Phase::Starting => other | self.startup_interest() | owing,
+            Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
+            // What is waited for is the peer's first FPDU.
+            Phase::Framed if writable != 0 => other | readable | POLLIN | owing,
+            Phase::Framed => other | readable | owing,
+        }
+    }
+
+    /// Before the Request is out an initiator waits for room (and for TCP to be connected), then for the peer's frame.
+    fn startup_interest(&self) -> c_short {
+        let began = self.state.began.load(Ordering::Relaxed) > 0;
+        let greets = self.state.options.role == Role::Initiator && (!began || self.owes());
+        if greets { POLLOUT } else { POLLIN }
+    }
+
+    /// What of `want` holds for the program, the kernel having answered `ready`. Does what is to be done for that, and
+    /// never waits. `POLLERR`, `POLLHUP` and `POLLNVAL` are told whether they are wanted or not.
+    #[must_use]
+    pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
+        let always = ready & (POLLERR | POLLHUP | POLLNVAL);
+        // An error of the connection is the program's to fetch.
+        if self.state.phase() == Phase::Plain || always & (POLLERR | POLLNVAL) != 0 {
+            return ready & (want | always);
+        }
+        let broken = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
+        match self.establish() {
+            Ok(false) => return always,
+            Err(Errno::PLAIN) => return self.fresh(want),
+            Err(_) => return broken & (want | POLLERR | POLLHUP),
+            Ok(true) => {}
+        }
+        let mut out = always | ready & want & POLLRDHUP;
+        let writable = want & (POLLOUT | POLLWRNORM);
+        let readable = want & (POLLIN | POLLRDNORM);
+        if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
+            match self.look() {
+                Ok(Pull::Some | Pull::End) => out |= readable,
+                Ok(Pull::Nothing(_)) => {}
+                Err(_) => return broken & (want | POLLERR | POLLHUP),
+            }
+        }
+        if writable != 0 && self.is_writable() {
+            out |= writable;
+        }
+        out
+    }
+
+    /// When to call [`revents`](Self::revents) at the latest (with 0), although nothing has happened.
+    ///
+    /// The startup takes no longer than its time. And another thread, or another process, may be the one that ends it, or
+    /// takes the FPDU that gives leave to send: nothing in the kernel would then wake this one.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.state.phase() {
+            Phase::Starting => {
+                self.note_beginning();
+                self.startup_left().map(|left| left.min(RECHECK))
+            }
+            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(RECHECK),
+            _ => None,
+        }
+    }
+
+    /// Whether a read would give octets of which the kernel knows nothing. Only after [`confine`](super::confine): such a
+    /// process asks before it sleeps, and goes on to [`revents`](Self::revents) with 0 if so.
+    #[must_use]
+    pub fn holds_octets(&self) -> bool {
+        self.state.holding.load(Ordering::Acquire)
+    }
+
+    /// Whether a send would take at least one octet.
+    fn is_writable(&self) -> bool {
+        self.state.may_send.load(Ordering::Acquire)
+            && self.pay_if_owing() != Ok(false)
+            && self.fresh(POLLOUT) & (POLLOUT | POLLERR | POLLHUP) != 0
+    }
+
+    /// What the kernel says at this moment.
+    fn fresh(&self, want: c_short) -> c_short {
+        self.kernel.poll(want, Some(Duration::ZERO)).unwrap_or(POLLNVAL)
+    }
+
+    /// Sleeps until TCP has room.
+    pub(super) fn wait_for_room(&self, patience: &Patience) -> Result<(), Errno> {
+        if patience.is_over() {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        self.kernel.poll(POLLOUT, patience.left()).map(drop)
+    }
+}
+
+/// How soon a wait sees what somebody else has brought about, before octets flow both ways.
+const RECHECK: Duration = Duration::from_millis(10);

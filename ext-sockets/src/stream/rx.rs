@@ -1,0 +1,374 @@
+//! Receiving: octets go from the kernel to the program when it asks for them, and not before.
+//!
+//! The kernel's receive queue is the only queue, so its window is the flow control and its readiness is the truth. Of an
+//! FPDU that has been checked and not read to its end, the rest of the payload and the trailer stay in the kernel
+//! (`spec`: "the trailer left in the kernel"); a partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`).
+//!
+//! An FPDU is delivered when its CRC has been found good. That it may be part of a longer Send is of no interest to a byte
+//! stream, whose octets come in order anyway.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Header, UntaggedRepr};
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
+use rddp_rdmap::{TerminateCode, parse_header};
+
+use super::inbound::{Inbound, Mark, Step, Trouble};
+use super::raw::{Guard, Scratch, is_confined};
+use super::sink::Sink;
+use super::state::Rx;
+use super::{Errno, Stream};
+
+/// What there was for a receiving call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pull {
+    /// Octets; or, where there was no room for any, octets are there.
+    Some,
+    /// Nothing yet.
+    Nothing(Hold),
+    /// Nothing any more.
+    End,
+}
+
+/// What a receiving call without octets waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Any octet.
+    Idle,
+    /// The rest of an FPDU: `SO_RCVLOWAT` is set to it.
+    Partial,
+}
+
+/// What one step of receiving came to.
+pub(super) enum Next {
+    /// Look again: there may be more.
+    More,
+    /// Something was taken, and that was all.
+    Drained,
+    /// No room is left for what is there.
+    Full,
+    Nothing(Hold),
+    End,
+}
+
+impl Stream<'_> {
+    /// Gives the program what is there, without waiting.
+    pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let mut rx = self.lock_rx()?;
+        let before = sink.done();
+        loop {
+            let next = self.advance(&mut rx, sink);
+            let some = sink.done() > before;
+            return match next {
+                Ok(Next::More) if !some || sink.room() > 0 => continue,
+                Ok(Next::Drained) if !some => continue,
+                Ok(Next::More | Next::Drained | Next::Full) => Ok(Pull::Some),
+                Err(error) if some => {
+                    self.remember(error);
+                    Ok(Pull::Some)
+                }
+                // The end is met again by the next call.
+                Ok(_) if some => Ok(Pull::Some),
+                Ok(Next::Nothing(hold)) => Ok(Pull::Nothing(hold)),
+                Ok(Next::End) => Ok(Pull::End),
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        if rx.left > 0 {
+            return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
+        }
+        if is_confined() {
+            return self.absorb_all(rx);
+        }
+        if rx.absorbed > 0 {
+            return self.absorb(rx);
+        }
+        self.fetch(rx, sink)
+    }
+
+    /// More of the FPDU in front, which has been checked.
+    fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        if rx.left_is_kept {
+            let at = rx.kept_at as usize;
+            let count = sink.fill(&rx.kept[at..at + rx.left as usize]);
+            rx.kept_at += count as u32;
+            rx.left -= count as u32;
+            if rx.left == 0 {
+                let trailer = rx.trailer as usize;
+                if trailer > 0 {
+                    self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
+                }
+                rx.left_is_kept = false;
+                self.state.holding.store(false, Ordering::Release);
+            }
+            return Ok(Next::More);
+        }
+        let want = (rx.left as usize).min(sink.room());
+        let count =
+            if sink.drops { self.unload_nowhere(rx, sink, want)? } else { self.unload_into(rx, sink, want)? };
+        rx.left -= count as u32;
+        Ok(Next::More)
+    }
+
+    fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<usize, Errno> {
+        let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
+        self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
+        sink.dropped(count);
+        Ok(count)
+    }
+
+    fn unload_into(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, want: usize) -> Result<usize, Errno> {
+        let mut behind = [0; MAX_TRAILER];
+        let mut list: [IoSliceMut<'_>; PIECES + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, mut used) = sink.lend(want, &mut list[..PIECES]);
+        let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
+        if trailer > 0 {
+            list[used] = IoSliceMut::new(&mut behind[..trailer]);
+            used += 1;
+        }
+        self.moving(rx, count + trailer, |kernel| kernel.take(&mut list[..used]))?;
+        sink.filled(count);
+        Ok(count)
+    }
+
+    /// Looks at the front of the receive queue, where an FPDU begins.
+    fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        let mut scratch = Scratch::take()?;
+        let glance = if rx.bulk { GLANCE } else { scratch.len() };
+        let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..glance])]) {
+            Ok(0) => return self.finished(rx),
+            Ok(seen) => seen,
+            Err(Errno::WOULD_BLOCK) => return Ok(Next::Nothing(Hold::Idle)),
+            Err(error) => return Err(error),
+        };
+        let all = seen < glance;
+        match self.take_batch(rx, &mut scratch[..seen], sink)? {
+            Taken::Whole if all => Ok(Next::Drained),
+            Taken::Whole => Ok(Next::More),
+            Taken::None { need } if all => self.hold_back(rx, seen, need),
+            Taken::None { need } => self.fetch_large(rx, &mut scratch, need, sink),
+        }
+    }
+
+    /// The FPDU in front has `len` octets, more than were looked at.
+    fn fetch_large(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        scratch: &mut Scratch,
+        len: usize,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Next, Errno> {
+        let unread = self.kernel.unread()?;
+        if unread < len {
+            return self.hold_back(rx, unread, len);
+        }
+        if self.take_directly(rx, &scratch[..GLANCE], sink)? {
+            return Ok(Next::More);
+        }
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
+        match self.take_batch(rx, &mut scratch[..seen], sink)? {
+            Taken::Whole => Ok(Next::More),
+            // The length of a marked FPDU is known exactly only when its first octets are there.
+            Taken::None { need } if need > len => self.fetch_large(rx, scratch, need, sink),
+            Taken::None { need } => self.hold_back(rx, seen, need),
+        }
+    }
+
+    /// Takes the whole FPDUs at the front of `octets`, which are still in the kernel, as far as the sink has room.
+    fn take_batch(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Taken, Errno> {
+        let mut inbound = Inbound::new(rx, self.state.options.max_send);
+        let batch = Batch::of(&mut inbound, octets, sink);
+        if let Some(mark) = batch.mark {
+            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets));
+            let used = kept_back.unwrap_or(batch.used);
+            self.moving(rx, used, |kernel| kernel.discard(used))?;
+            mark.apply(rx);
+            rx.bulk = batch.largest >= BULK;
+            self.wake_at(rx, 1)?;
+            self.state.may_send.store(true, Ordering::Release);
+            self.reply(&batch.replies)?;
+        }
+        match batch.stop {
+            Stop::Terminated(code) => Err(self.terminated(rx, code)),
+            _ if batch.mark.is_some() => Ok(Taken::Whole),
+            Stop::Trouble(trouble) => Err(self.fault(rx, &trouble)),
+            Stop::Need(need) => Ok(Taken::None { need }),
+            Stop::Full => Ok(Taken::Whole),
+        }
+    }
+
+    /// Notes the rest of an FPDU that the sink had no room for, and says up to where the kernel's octets are done with.
+    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> usize {
+        rx.left = (left.to - left.from) as u32;
+        rx.left_is_kept = rx.markers;
+        if !rx.markers {
+            rx.trailer = (left.end - left.to) as u32;
+            return left.from;
+        }
+        // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC stays for readiness.
+        rx.kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
+        rx.kept_at = 0;
+        rx.trailer = CRC_LEN as u32;
+        left.end - CRC_LEN
+    }
+
+    /// Receives a large FPDU straight into the program's buffer, if it can be that: nobody looks there before the CRC is
+    /// known to be good.
+    fn take_directly(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        front: &[u8],
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<bool, Errno> {
+        let Some((header, payload_len)) = large_send(rx, front) else {
+            return Ok(false);
+        };
+        let mut inbound = Inbound::new(rx, self.state.options.max_send);
+        if sink.drops || sink.room() < payload_len || !inbound.would_receive(&header, payload_len) {
+            return Ok(false);
+        }
+        let ulpdu_len = UntaggedRepr::LEN + payload_len;
+        let (mut head, mut behind) = ([0; HEAD], [0; MAX_TRAILER]);
+        let trailer = pad_len(ulpdu_len) + CRC_LEN;
+        let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, used) = sink.lend(payload_len, &mut list[1..=PIECES]);
+        if count < payload_len {
+            return Ok(false);
+        }
+        list[0] = IoSliceMut::new(&mut head);
+        list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
+        let whole = fpdu_len(ulpdu_len);
+        self.moving(rx, whole, |kernel| kernel.take(&mut list[..used + 2]))?;
+        let crc =
+            if rx.crc { list[..=used].iter().fold(0, |crc, piece| crc32c_append(crc, piece)) } else { 0 };
+        let (pad, field) = behind[..trailer].split_at(trailer - CRC_LEN);
+        let crc = crc32c_append(crc, pad);
+        let field = field.try_into().unwrap_or_default();
+        if let Err(trouble) = inbound.received(&header, payload_len, crc, field) {
+            return Err(self.fault(rx, &trouble));
+        }
+        sink.filled(payload_len);
+        inbound.mark().apply(rx);
+        self.wake_at(rx, 1)?;
+        self.state.may_send.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// The peer has sent its FIN, and everything before it is read.
+    pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        let whole = !rx.is_open && rx.absorbed == 0;
+        if whole || self.state.shut_receive.load(Ordering::Acquire) {
+            return Ok(Next::End);
+        }
+        Err(self.truncated(rx))
+    }
+}
+
+/// What became of octets that were looked at.
+enum Taken {
+    /// At least one FPDU was whole, and has been taken.
+    Whole,
+    /// None is: the one in front has `need` octets or more.
+    None { need: usize },
+}
+
+/// The whole FPDUs at the front of some octets.
+struct Batch {
+    used: usize,
+    /// Behind the last of them; `None` when there is none.
+    mark: Option<Mark>,
+    left: Option<Left>,
+    largest: usize,
+    replies: Vec<Header>,
+    stop: Stop,
+}
+
+/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
+#[derive(Clone, Copy)]
+struct Left {
+    from: usize,
+    to: usize,
+    end: usize,
+}
+
+enum Stop {
+    Need(usize),
+    Full,
+    Terminated(TerminateCode),
+    Trouble(Trouble),
+}
+
+impl Batch {
+    fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> Self {
+        let stop = Stop::Need(0);
+        let mut batch = Self { used: 0, mark: None, left: None, largest: 0, replies: Vec::new(), stop };
+        while batch.add(inbound, octets, sink) {
+            batch.mark = Some(inbound.mark());
+        }
+        batch
+    }
+
+    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
+    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
+        if self.left.is_some() || (self.mark.is_some() && sink.room() == 0) {
+            self.stop = Stop::Full;
+            return false;
+        }
+        let at = self.used;
+        match inbound.step(&mut octets[at..]) {
+            Ok(Step::Need { total }) => self.stop = Stop::Need(total),
+            Ok(Step::Data { payload, used }) => {
+                let (from, to) = (at + payload.start, at + payload.end);
+                let taken = sink.fill(&octets[from..to]);
+                if from + taken < to {
+                    self.left = Some(Left { from: from + taken, to, end: at + used });
+                }
+                self.largest = self.largest.max(to - from);
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Silent { used, reply }) => {
+                self.replies.extend(reply);
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Terminated { used, code }) => {
+                self.used += used;
+                self.stop = Stop::Terminated(code);
+            }
+            Err(trouble) => self.stop = Stop::Trouble(trouble),
+        }
+        false
+    }
+}
+
+/// The header of an unmarked Send, and how much payload it says there is.
+fn large_send(rx: &Rx, front: &[u8]) -> Option<(Header, usize)> {
+    if rx.markers {
+        return None;
+    }
+    let (length, segment) = front.split_first_chunk::<LENGTH_LEN>()?;
+    let header = parse_header(segment).ok()?;
+    let payload_len = usize::from(u16::from_be_bytes(*length)).checked_sub(header.len())?;
+    matches!(header, Header::Untagged(_)).then_some((header, payload_len))
+}
+
+/// Octets looked at when the next FPDU is thought to be a large one.
+const GLANCE: usize = 64;
+/// A payload that is worth receiving in place.
+const BULK: usize = 8 * 1024;
+/// Pieces of the program's buffer in one receive.
+const PIECES: usize = 32;
+/// Length field and header of a Send.
+const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
+/// Pad and CRC.
+const MAX_TRAILER: usize = 3 + CRC_LEN;

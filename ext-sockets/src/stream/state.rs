@@ -1,0 +1,285 @@
+//! What is known of one connection, in memory that all processes which hold the socket share.
+//!
+//! The receiving direction and the sending one are a lock each; whoever calls does the work of its direction. Where both
+//! locks are needed the receiving one comes first. There are no pointers in here, and nothing that one process alone
+//! could give meaning to.
+
+use std::mem::size_of;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::ended::{AtomicEnd, Ended};
+use super::options::{Options, PrivateData};
+use super::raw::Guarded;
+
+/// The shared state of a stream: see [`SharedState`](super::SharedState).
+#[repr(C)]
+pub struct State {
+    magic: AtomicU64,
+    cookie: AtomicU64,
+    phase: AtomicU32,
+    /// An FPDU of the peer's has come and been found good, or this end is the initiator: it may send (RFC 5044 §7.1.2).
+    pub(super) may_send: AtomicBool,
+    /// Octets, or an end of the direction, are owed to TCP: see [`Tx::owed`].
+    pub(super) owing: AtomicBool,
+    /// What TCP said to a call that had moved octets before: the next one answers it.
+    pub(super) pending: AtomicI32,
+    /// What `O_NONBLOCK` was when it was last asked for.
+    pub(super) nonblocking: AtomicBool,
+    /// Octets for the program are in [`Rx::kept`], and nothing of their FPDU is in the kernel.
+    pub(super) holding: AtomicBool,
+    pub(super) shut_receive: AtomicBool,
+    pub(super) shut_send: AtomicBool,
+    /// When the startup began, by [`now`](super::raw::now). 0: it has not.
+    pub(super) began: AtomicU64,
+    receive_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    pub(super) end: AtomicEnd,
+    pub(super) options: Options,
+    pub(super) rx: Guarded<Rx>,
+    pub(super) tx: Guarded<Tx>,
+}
+
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The startup frames are not exchanged yet.
+    Starting,
+    /// FPDUs flow.
+    Framed,
+    /// The peer does not speak MPA, and that is allowed: plain TCP.
+    Plain,
+    /// It is over: see [`State::ended`].
+    Ended,
+}
+
+impl State {
+    pub(super) fn begin(&mut self) {
+        self.magic = AtomicU64::new(MAGIC);
+    }
+
+    pub(super) fn is_of_this_build(&self) -> bool {
+        self.magic.load(Ordering::Relaxed) == MAGIC
+    }
+
+    /// How far the stream has come.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            _ if self.end.is_set() => Phase::Ended,
+            STARTING => Phase::Starting,
+            FRAMED => Phase::Framed,
+            _ => Phase::Plain,
+        }
+    }
+
+    pub(super) fn set_framed(&self) {
+        self.phase.store(FRAMED, Ordering::Release);
+    }
+
+    pub(super) fn set_plain(&self) {
+        self.phase.store(PLAIN, Ordering::Release);
+    }
+
+    /// Why the stream is over, if it is.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.end.load()
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The `SO_COOKIE` of the socket that this is the state of; 0 before [`set_cookie`](Self::set_cookie).
+    #[must_use]
+    pub fn cookie(&self) -> u64 {
+        self.cookie.load(Ordering::Relaxed)
+    }
+
+    /// Notes which socket this is the state of.
+    pub fn set_cookie(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
+    /// `SO_RCVTIMEO`: how long a receiving call may wait. `None`, or zero, is as long as it takes.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
+        self.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// `SO_SNDTIMEO`: how long a sending call may wait.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// As set by [`set_receive_timeout`](Self::set_receive_timeout).
+    #[must_use]
+    pub fn receive_timeout(&self) -> Option<Duration> {
+        duration(self.receive_timeout.load(Ordering::Relaxed))
+    }
+
+    /// As set by [`set_send_timeout`](Self::set_send_timeout).
+    #[must_use]
+    pub fn send_timeout(&self) -> Option<Duration> {
+        duration(self.send_timeout.load(Ordering::Relaxed))
+    }
+
+    /// The peer's private data, once its startup frame has come.
+    #[must_use]
+    pub fn peer_private_data(&self) -> Option<PrivateData> {
+        let rx = self.rx.lock().ok()?;
+        rx.peer_data_known.then_some(rx.peer_data)
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("phase", &self.phase())
+            .field("ended", &self.ended())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The receiving direction. Octets that the program has not read are in the kernel, all but those in `kept`.
+#[repr(C)]
+pub(super) struct Rx {
+    /// Octets are being taken out of the kernel: until this is false again the fields behind it are not true.
+    pub(super) moving: bool,
+    pub(super) crc: bool,
+    pub(super) markers: bool,
+    /// The last FPDU was a large one: the next is looked at before it is read.
+    pub(super) bulk: bool,
+    /// A Read without octets was our RTR, and is not answered yet.
+    pub(super) rtr_read: bool,
+    pub(super) peer_data_known: bool,
+    /// The receive buffer is so small that a partial FPDU in it may close the window.
+    pub(super) narrow: bool,
+    /// What is left is in `kept` and not in the kernel.
+    pub(super) left_is_kept: bool,
+    /// Whether a message is open, and its `RsvdULP`.
+    pub(super) is_open: bool,
+    pub(super) open_ulp: u8,
+    /// Of the FPDUs taken: see [`rddp_mpa::Deframer::at`].
+    pub(super) position: u64,
+    pub(super) msn: u32,
+    pub(super) mo: u64,
+    pub(super) request_msn: u32,
+    pub(super) ird: u32,
+    pub(super) ord: u32,
+    /// `SO_RCVLOWAT` as the kernel has it; 0 stands for 1, which a socket begins with.
+    pub(super) wake_at: u32,
+    /// Octets of the checked FPDU in front that the program has not read.
+    pub(super) left: u32,
+    /// What stands behind them in the kernel, and goes when the last of them is read.
+    pub(super) trailer: u32,
+    pub(super) kept_at: u32,
+    /// Octets in `kept` of an FPDU that is not whole.
+    pub(super) absorbed: u32,
+    pub(super) peer_data: PrivateData,
+    pub(super) kept: [u8; KEPT],
+}
+
+/// The sending direction. A message is never left open with the lock: whoever has it next may begin one.
+#[repr(C)]
+pub(super) struct Tx {
+    /// Octets are being given to the kernel: until this is false again the fields behind it are not true.
+    pub(super) moving: bool,
+    pub(super) crc: bool,
+    pub(super) markers: bool,
+    /// The startup frame of this end is among what was owed.
+    pub(super) greeted: bool,
+    /// The FIN goes out behind what is owed.
+    pub(super) fin_due: bool,
+    pub(super) fin_sent: bool,
+    /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
+    pub(super) position: u64,
+    pub(super) msn: u32,
+    /// The EMSS when it was last asked for; 0 before that.
+    pub(super) emss: u32,
+    owed_from: u32,
+    owed_to: u32,
+    owed: [u8; OWED],
+}
+
+impl Tx {
+    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and control messages.
+    pub(super) fn owed(&self) -> &[u8] {
+        self.owed.get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
+    }
+
+    /// Whether there is something for TCP: octets or the end.
+    pub(super) fn owes(&self) -> bool {
+        self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
+    }
+
+    /// Promises more. `false`, and nothing has changed, when there is no room for all of it.
+    #[must_use]
+    pub(super) fn owe(&mut self, octets: &[u8]) -> bool {
+        let (from, to) = (self.owed_from as usize, self.owed_to as usize);
+        if OWED - (to - from) < octets.len() {
+            return false;
+        }
+        if OWED - to < octets.len() {
+            self.owed.copy_within(from..to, 0);
+            self.owed_from = 0;
+            self.owed_to = (to - from) as u32;
+        }
+        let to = self.owed_to as usize;
+        self.owed[to..to + octets.len()].copy_from_slice(octets);
+        self.owed_to = (to + octets.len()) as u32;
+        true
+    }
+
+    /// TCP has taken so many octets of what was owed.
+    pub(super) fn paid(&mut self, count: usize) {
+        self.owed_from += count as u32;
+        if self.owed_from >= self.owed_to {
+            (self.owed_from, self.owed_to) = (0, 0);
+        }
+    }
+}
+
+fn nanoseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn duration(nanoseconds: u64) -> Option<Duration> {
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}
+
+/// The longest FPDU: 65535 octets of ULPDU, length, pad, CRC, and its markers.
+const KEPT: usize = 66 * 1024;
+
+/// The rest of an FPDU, the one behind it that ends the message, and control messages.
+const OWED: usize = 72 * 1024;
+
+/// Changes with everything that would make a state of another build unreadable.
+const MAGIC: u64 = 0x7264_6470_0000_0001 ^ ((size_of::<State>() as u64) << 16);
+
+const STARTING: u32 = 0;
+const FRAMED: u32 = 1;
+const PLAIN: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::raw::SharedState;
+    use super::super::{Options, Role};
+
+    #[test]
+    fn what_is_owed_goes_out_in_order_and_has_a_limit() {
+        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(&[1; 60_000]));
+        tx.paid(50_000);
+        assert!(tx.owe(&[2; 60_000]), "room that was paid is used again");
+        assert!(!tx.owe(&[3; 10_000]));
+        assert_eq!(tx.owed().len(), 70_000);
+        assert!(tx.owed()[..10_000].iter().all(|octet| *octet == 1));
+        assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
+        tx.paid(70_000);
+        assert!(!tx.owes());
+    }
+}

@@ -1,0 +1,232 @@
+//! Sending: octets become FPDUs in the call that brings them, and go to TCP in that call.
+//!
+//! A write is one Send, or several when it is longer than the longest one; their segments fit the EMSS of the moment. When
+//! TCP takes only a part, the rest of the FPDU that it has begun is **owed**: copied to shared memory, where whoever calls
+//! next finds it. A message that is then still open is ended by one short FPDU more, so that none is ever open between two
+//! calls: the next octets may be another process's.
+
+use std::io::IoSlice;
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
+use rddp_mpa::mulpdu;
+use rddp_rdmap::{Opcode, untagged_header};
+
+use super::fail::owe_fpdu;
+use super::options::Gather;
+use super::raw::Scratch;
+use super::sink::Source;
+use super::state::Tx;
+use super::train::Train;
+use super::{Errno, Stream};
+
+/// The Send that is being cut into segments.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    msn: Msn,
+    mo: u32,
+    total: u32,
+}
+
+/// The state behind an FPDU of a train.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    /// Octets of the train up to here.
+    end: usize,
+    /// Octets of the program's up to here.
+    payload: usize,
+    position: u64,
+    msn: Msn,
+    message: Option<Message>,
+}
+
+impl Message {
+    fn header(&self, last: bool) -> Header {
+        untagged_header(Opcode::Send, Stag(0), self.msn, self.mo, last)
+    }
+}
+
+impl Stream<'_> {
+    /// Gives TCP what it takes of `source`, in FPDUs, without waiting. How many of its octets are TCP's business now;
+    /// `EAGAIN` when none.
+    pub(super) fn push(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
+        let mut tx = self.lock_tx()?;
+        if !self.pay(&mut tx)? {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        if tx.fin_due {
+            return Err(Errno::BROKEN_PIPE);
+        }
+        let all = source.left();
+        let mut open = None;
+        let mut written = Ok(true);
+        while written == Ok(true) && source.left() > 0 {
+            let mut scratch = Scratch::take()?;
+            written = if source.pieces() <= FEW_PIECES {
+                let mut list = [IoSlice::new(&[]); FEW];
+                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
+            } else {
+                let mut list = vec![IoSlice::new(&[]); MANY];
+                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
+            };
+        }
+        if let Some(message) = open {
+            close(&mut tx, &mut source, message);
+        }
+        self.state.owing.store(tx.owes(), Ordering::Release);
+        let done = all - source.left();
+        match written {
+            Err(error) if done == 0 => Err(error),
+            Err(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            Ok(false) if done == 0 => Err(Errno::WOULD_BLOCK),
+            Ok(_) => Ok(done),
+        }
+    }
+
+    /// Sends one train; whether TCP took all of it. `source` and `open` move on behind the last FPDU that TCP has begun to
+    /// take, whose rest is owed.
+    fn push_train<'a, 's: 'a>(
+        &self,
+        tx: &mut Tx,
+        arena: &'a mut [u8],
+        list: &mut [IoSlice<'a>],
+        source: &mut Source<'s>,
+        open: &mut Option<Message>,
+        more: bool,
+    ) -> Result<bool, Errno> {
+        let emss = self.emss(tx, source.left());
+        let mut train = Train::new(list, arena, self.state.options.gather);
+        let mut records = [Record::default(); FPDUS];
+        let records = self.load(tx, mulpdu(emss, tx.markers), &mut train, *source, *open, &mut records);
+        // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
+        let end_of_record = !more && train.len() > emss;
+        tx.moving = true;
+        let taken = match self.write(&train, more, end_of_record) {
+            Err(Errno::WOULD_BLOCK) => 0,
+            Err(error) => {
+                tx.moving = false;
+                return Err(error);
+            }
+            Ok(taken) => taken,
+        };
+        let whole = records.partition_point(|record| record.end <= taken);
+        let begun = whole.checked_sub(1).map_or(0, |last| records[last].end);
+        let last = if taken > begun { Some(whole) } else { whole.checked_sub(1) };
+        if let Some(record) = last.map(|last| records[last]) {
+            for piece in train.range(taken, record.end) {
+                let room = tx.owe(piece);
+                debug_assert!(room, "there is room for the rest of an FPDU");
+            }
+            source.skip(record.payload);
+            *open = record.message;
+            tx.position = record.position;
+            tx.msn = record.msn.0;
+        }
+        tx.moving = false;
+        Ok(taken == train.len())
+    }
+
+    /// Fills the train, and says what the state is behind each of its FPDUs.
+    fn load<'a, 'r>(
+        &self,
+        tx: &Tx,
+        mulpdu: usize,
+        train: &mut Train<'a, '_>,
+        mut source: Source<'a>,
+        mut open: Option<Message>,
+        records: &'r mut [Record; FPDUS],
+    ) -> &'r [Record] {
+        let (all, max_send) = (source.left(), self.state.options.max_send.max(1));
+        let mut framer = tx.framer();
+        let mut msn = Msn(tx.msn);
+        let mut count = 0;
+        while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
+            let total = u32::try_from(source.left()).unwrap_or(u32::MAX).min(max_send);
+            let mut message = open.unwrap_or(Message { msn, mo: 0, total });
+            let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
+            if !train.push(&mut framer, &message.header(cut.last), &mut source, cut.len) {
+                break;
+            }
+            message.mo += cut.len as u32;
+            open = (!cut.last).then_some(message);
+            if cut.last {
+                msn = msn.next();
+            }
+            let (end, payload, position) = (train.len(), all - source.left(), framer.position());
+            records[count] = Record { end, payload, position, msn, message: open };
+            count += 1;
+        }
+        &records[..count]
+    }
+
+    /// How many octets of the train TCP took.
+    fn write(&self, train: &Train<'_, '_>, more: bool, end_of_record: bool) -> Result<usize, Errno> {
+        if self.state.options.gather == Gather::Cork {
+            return self.write_corked(train);
+        }
+        let more = if more { libc::MSG_MORE } else { 0 };
+        let end = if end_of_record { libc::MSG_EOR } else { 0 };
+        self.kernel.send(train.pieces(), more | end)
+    }
+
+    fn write_corked(&self, train: &Train<'_, '_>) -> Result<usize, Errno> {
+        self.kernel.cork(true)?;
+        let mut taken = 0;
+        let mut error = Errno::WOULD_BLOCK;
+        for piece in train.pieces() {
+            let took = match self.kernel.send(&[IoSlice::new(piece)], 0) {
+                Ok(count) => count,
+                Err(first) => {
+                    error = first;
+                    0
+                }
+            };
+            taken += took;
+            if took < piece.len() {
+                break;
+            }
+        }
+        self.kernel.cork(false)?;
+        if taken > 0 { Ok(taken) } else { Err(error) }
+    }
+
+    /// The EMSS to cut by. Asked anew for each train, since it changes, but not for what fits any.
+    fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
+        if octets <= SMALL {
+            return SAFE_EMSS;
+        }
+        if let Some(emss) = self.kernel.emss() {
+            tx.emss = emss as u32;
+        }
+        (tx.emss as usize).max(SAFE_EMSS)
+    }
+}
+
+/// Ends a message with some more of its octets. There are some: a segment that is not the last leaves some.
+fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
+    let count = ((message.total - message.mo) as usize).min(CLOSING);
+    let mut octets = [0; CLOSING];
+    source.copy_to(&mut octets[..count]);
+    let room = owe_fpdu(tx, &message.header(true), &octets[..count]);
+    debug_assert!(room, "there is room for the rest of an FPDU and this one");
+    tx.msn = message.msn.next().0;
+}
+
+/// A list for programs that send few pieces, as most do; longer ones are not for the stack.
+const FEW: usize = 160;
+const FEW_PIECES: usize = 32;
+/// `IOV_MAX`.
+const MANY: usize = 1024;
+/// FPDUs in one train.
+const FPDUS: usize = 64;
+/// Where a train is full.
+const TRAIN: usize = 256 * 1024;
+/// Payload that fits one segment whatever the path: no need to ask for the EMSS.
+const SMALL: usize = 480;
+/// The EMSS where TCP does not tell, and for small messages.
+const SAFE_EMSS: usize = 536;
+/// Payload of the FPDU that ends a message early, at most.
+const CLOSING: usize = 1024;

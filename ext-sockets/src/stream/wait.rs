@@ -1,0 +1,95 @@
+//! Waiting, as the program's descriptor has it: `O_NONBLOCK`, `MSG_DONTWAIT`, `SO_RCVTIMEO`, `SO_SNDTIMEO`, signals.
+
+use std::ffi::c_short;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::raw::{handlers_restart, is_confined, now};
+use super::rx::Hold;
+use super::state::Phase;
+use super::{Errno, Stream};
+
+/// How long a call may wait.
+pub(super) struct Patience {
+    none: bool,
+    /// Until then, by [`now`].
+    until: Option<u64>,
+}
+
+impl Patience {
+    /// None at all, or up to `timeout` from now, or as long as it takes.
+    pub(super) fn new(none: bool, timeout: Option<Duration>) -> Self {
+        let until = timeout
+            .map(|timeout| now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
+        Self { none, until }
+    }
+
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}
+
+impl Stream<'_> {
+    /// Waits until octets may be there.
+    pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
+        let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
+        if simple && self.state.phase() == Phase::Framed && !self.state.owing.load(Ordering::Acquire) {
+            return self.kernel.await_octet();
+        }
+        self.wait(libc::POLLIN, patience)
+    }
+
+    /// Waits until there may be room for octets.
+    pub(super) fn wait_to_send(&self, patience: &Patience) -> Result<(), Errno> {
+        self.wait(libc::POLLOUT, patience)
+    }
+
+    fn wait(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
+        if patience.none || self.is_nonblocking()? {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        self.wait_in_any_case(want, patience)
+    }
+
+    /// Whether the descriptor blocks; for a confined process, whether it did when another one asked.
+    fn is_nonblocking(&self) -> Result<bool, Errno> {
+        if is_confined() {
+            return Ok(self.state.nonblocking.load(Ordering::Relaxed));
+        }
+        let nonblocking = self.kernel.is_nonblocking()?;
+        self.state.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(nonblocking)
+    }
+
+    /// Waits whatever the descriptor's flags say.
+    pub(super) fn wait_in_any_case(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
+        if patience.is_over() {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        let left = [patience.left(), self.deadline()].into_iter().flatten().min();
+        match self.kernel.poll(self.interest(want), left) {
+            // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).
+            Err(Errno::INTERRUPTED) if patience.until.is_none() && handlers_restart() => Ok(()),
+            Err(error) => Err(error),
+            Ok(ready) => {
+                if ready & libc::POLLOUT != 0 {
+                    self.pay_if_owing()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives TCP what is owed to it, if anything is.
+    pub(super) fn pay_if_owing(&self) -> Result<bool, Errno> {
+        if !self.state.owing.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let mut tx = self.lock_tx()?;
+        self.pay(&mut tx)
+    }
+}

@@ -1,0 +1,9 @@
+//! Framed byte streams over loopback: two ends of ours, and ends of ours with a peer that makes its FPDUs by hand.
+
+mod calls;
+mod common;
+mod faults;
+mod gather;
+mod readiness;
+mod startup;
+mod transfer;
