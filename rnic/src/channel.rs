@@ -11,6 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use parking_lot::Mutex;
 
 use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
+use crate::io::bell::Asleep;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::Sleep;
@@ -155,25 +156,22 @@ impl ChannelInner {
 
     /// Sleeps until there is an event, or progress to be made.
     fn sleep(&self, queues: &[Arc<CqInner>], timeout: Option<Duration>) -> io::Result<()> {
+        let _asleep: Vec<Asleep<'_>> = queues.iter().map(|cq| cq.ready.bell.fall_asleep()).collect();
         if !self.events.lock().queues.is_empty() {
             return Ok(());
         }
-        let woken = if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
+        if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
             queues.iter().try_for_each(|cq| cq.use_epoll())?;
             match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => true,
-                Err(error) => return Err(error.into()),
+                Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+                Err(error) => Err(error.into()),
             }
         } else {
             let mut sleep = Sleep::default();
             queues.iter().for_each(|cq| cq.watch(&mut sleep));
-            let wakes = queues.iter().map(|cq| cq.ready.wake_fd());
+            let wakes = queues.iter().map(|cq| cq.ready.bell.as_fd());
             let wakes: Vec<_> = std::iter::once(self.notify.as_fd()).chain(wakes).collect();
-            sleep.wait(&wakes, timeout)?
-        };
-        if woken {
-            queues.iter().for_each(|cq| cq.woken());
+            sleep.wait(&wakes, timeout)
         }
-        Ok(())
     }
 }

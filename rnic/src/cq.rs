@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
+use crate::io::bell::Asleep;
 use crate::io::driver::{Driver, Holder, Lease};
 use crate::io::ready_set::ReadySet;
 use crate::io::sleep::Sleep;
@@ -220,8 +221,12 @@ impl CqInner {
         }
         // One that connects meanwhile has seen the flag, or is found connected here.
         let members: Vec<_> = self.members.lock().by_token.values().cloned().collect();
-        members.iter().try_for_each(|qp| qp.enter(self))?;
-        self.wake_sleepers();
+        if let Err(error) = members.iter().try_for_each(|qp| qp.enter(self)) {
+            // The kernel is out of watches: the QP that is one too many will not be made.
+            self.by_epoll.store(false, Ordering::Release);
+            return Err(error);
+        }
+        self.ready.bell.ring();
         Ok(())
     }
 
@@ -230,7 +235,7 @@ impl CqInner {
         if self.is_by_epoll() {
             self.ready.add(socket, token)?;
         }
-        self.wake_sleepers();
+        self.ready.bell.ring();
         Ok(())
     }
 
@@ -239,7 +244,7 @@ impl CqInner {
         if self.is_by_epoll() {
             self.ready.set_interest(socket, token, interest);
         } else {
-            self.wake_sleepers();
+            self.ready.bell.ring();
         }
     }
 
@@ -248,19 +253,7 @@ impl CqInner {
         if self.is_by_epoll() {
             self.ready.remove(socket);
         }
-        self.wake_sleepers();
-    }
-
-    /// Makes threads asleep look again: at the queue, and at what they watch.
-    fn wake_sleepers(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            self.ready.wake();
-        }
-    }
-
-    /// Whether waking one thread that sleeps on this queue may leave another asleep.
-    pub(crate) fn has_several_sleepers(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 1
+        self.ready.bell.ring();
     }
 
     /// Whether it belongs to the device with this background thread.
@@ -281,7 +274,8 @@ impl CqInner {
             return;
         }
         queue.entries.push_back(Entry { completion, srq: srq.cloned() });
-        self.len.store(queue.entries.len(), Ordering::Release);
+        // A thread that falls asleep counts itself before it looks at this: one of the two sees the other.
+        self.len.store(queue.entries.len(), Ordering::SeqCst);
         let fires = match queue.armed {
             None => false,
             Some(Armed::Any) => true,
@@ -294,7 +288,7 @@ impl CqInner {
         if fires {
             self.fire();
         }
-        self.wake_sleepers();
+        self.ready.bell.ring();
     }
 
     /// Makes the background thread call each QP's `on_timer`.
@@ -361,7 +355,7 @@ impl CqInner {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len.load(Ordering::Acquire) == 0
+        self.len.load(Ordering::SeqCst) == 0
     }
 
     pub(crate) fn is_overflowed(&self) -> bool {
@@ -374,20 +368,23 @@ impl CqInner {
         match few {
             Some(list) => list.iter().for_each(|qp| qp.try_progress()),
             // Nothing ready is no error, and a failing epoll set shows in `wait`.
-            None => drop(self.serve_ready(Some(Duration::ZERO))),
+            None => drop(self.serve_ready(Some(Duration::ZERO), None)),
         }
     }
 
     /// Sleeps until a socket has something or there is another reason to look, and makes progress.
     fn wait_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let asleep = self.ready.bell.fall_asleep();
+        if !self.is_empty() {
+            return Ok(());
+        }
         if self.is_by_epoll() {
-            return self.serve_ready(timeout);
+            return self.serve_ready(timeout, Some(asleep));
         }
         let mut sleep = Sleep::default();
         self.watch(&mut sleep);
-        if sleep.wait(&[self.ready.wake_fd()], timeout)? {
-            self.woken();
-        }
+        sleep.wait(&[self.ready.bell.as_fd()], timeout)?;
+        drop(asleep);
         self.progress();
         Ok(())
     }
@@ -400,13 +397,8 @@ impl CqInner {
         }
     }
 
-    /// A thread that slept on this queue looks again.
-    pub(crate) fn woken(&self) {
-        self.ready.woken();
-    }
-
-    fn serve_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.ready.wait(timeout, |token| {
+    fn serve_ready(&self, timeout: Option<Duration>, asleep: Option<Asleep<'_>>) -> io::Result<()> {
+        self.ready.wait(timeout, asleep, |token| {
             let qp = self.members.lock().by_token.get(&token).cloned();
             if let Some(qp) = qp {
                 qp.try_progress();
@@ -459,10 +451,7 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.polls.fetch_add(1, Ordering::Relaxed);
-        if self.0.waiters.fetch_sub(1, Ordering::SeqCst) > 1 {
-            // There may be more completions than this thread takes, and sockets that only this one watched.
-            self.0.ready.wake();
-        } else if self.0.parked.swap(false, Ordering::SeqCst) {
+        if self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.parked.swap(false, Ordering::SeqCst) {
             self.0.driver.end_of_wait();
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::notify::Notify;
+use super::bell::{Asleep, Bell};
 
 /// The token of the wake-up; no QP has this number.
 const WAKE: u64 = u64::MAX;
@@ -20,15 +20,15 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub(crate) struct ReadySet {
     epoll: Epoll,
-    wake: Notify,
+    pub(crate) bell: Bell,
 }
 
 impl ReadySet {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = Notify::flag()?;
-        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        Ok(ReadySet { epoll, wake })
+        let bell = Bell::new()?;
+        epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        Ok(ReadySet { epoll, bell })
     }
 
     pub(crate) fn add(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
@@ -36,16 +36,6 @@ impl ReadySet {
             Ok(()) | Err(nix::errno::Errno::EEXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Readable while somebody is to wake up.
-    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
-
-    /// Whoever had to wake up has.
-    pub(crate) fn woken(&self) {
-        self.wake.take();
     }
 
     /// Also looks for room to send, or no longer does.
@@ -58,23 +48,24 @@ impl ReadySet {
         let _ = self.epoll.delete(socket);
     }
 
-    /// Makes a `wait` in another thread return.
-    pub(crate) fn wake(&self) {
-        self.wake.give();
-    }
-
-    /// Calls `ready` with the token of each ready socket, after at most `timeout` (`None`: no limit).
-    pub(crate) fn wait(&self, timeout: Option<Duration>, mut ready: impl FnMut(u64)) -> io::Result<()> {
+    /// Calls `ready` with the token of each ready socket, after at most `timeout` (`None`: no limit). A thread that may sleep
+    /// gives what says so.
+    pub(crate) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        asleep: Option<Asleep<'_>>,
+        mut ready: impl FnMut(u64),
+    ) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); BATCH];
         let count = match self.epoll.wait(&mut events, epoll_timeout(timeout)) {
             Ok(count) => count,
             Err(nix::errno::Errno::EINTR) => 0,
             Err(error) => return Err(error.into()),
         };
+        drop(asleep);
         for event in &events[..count] {
-            match event.data() {
-                WAKE => drop(self.wake.take()),
-                token => ready(token),
+            if event.data() != WAKE {
+                ready(event.data());
             }
         }
         Ok(())

@@ -156,10 +156,6 @@ impl QpInner {
         self.device.promised.release(link.kept);
         self.device.driver.unwatch(link.fd());
         self.cqs().for_each(|cq| cq.dismiss(link.fd()));
-        if self.cqs().any(|cq| cq.has_several_sleepers()) {
-            // One of them may not be woken, and keeps the socket: this makes it look.
-            let _ = link.socket.shutdown(std::net::Shutdown::Both);
-        }
     }
 
     /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.

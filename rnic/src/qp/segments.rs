@@ -42,8 +42,13 @@ impl Segments {
             self.crossing = true;
             return false;
         }
-        self.at = (self.at + octets) % self.emss;
+        self.add(octets);
         true
+    }
+
+    /// An FPDU that could not wait is in this write.
+    pub(super) fn add(&mut self, octets: usize) {
+        self.at = (self.at + octets).checked_rem(self.emss).unwrap_or(0);
     }
 
     /// Whether a write of `octets` ends its last segment. A short message alone does not: TCP may send what follows along

@@ -172,7 +172,12 @@ impl QpInner {
                     Some(last) => last,
                     None => return Ok(()),
                 },
-                Some(Response::Atomic(_)) => self.atomic_response(link)?,
+                Some(Response::Atomic(_)) => {
+                    let before = link.unaligned;
+                    let done = self.atomic_response(link)?;
+                    segments.add(link.unaligned - before);
+                    done
+                }
             };
             core.counters.fpdus_sent += 1;
             if done {
