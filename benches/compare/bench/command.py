@@ -3,6 +3,7 @@
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,12 @@ def main():
         for kind in ROWS:
             print(f"{kind.name:<12} {kind.title}")
         return 0
-    result = json.loads(Path(options.report).read_text()) if options.report else measure(options)
+    try:
+        result = json.loads(Path(options.report).read_text()) if options.report else measure(options)
+    except (OSError, json.JSONDecodeError, subprocess.CalledProcessError) as reason:
+        # No cargo, a build that fails, a file that is no result: what to do about it is in the words.
+        print(f"compare: {reason}", file=sys.stderr)
+        return 1
     rows = [Row.from_dict(stored) for stored in result["rows"]]
     if options.docs or options.report:
         docs.write(result, rows, ROOT)
@@ -86,7 +92,7 @@ def measure_row(plan, kind):
         kind.measure(plan, row)
     except CannotMeasure as reason:
         row.problem = str(reason)
-    except Fault as fault:
+    except (Fault, subprocess.CalledProcessError) as fault:
         row.problem, row.faulty = str(fault), True
         print(f"{kind.name}: {fault}", file=sys.stderr)
     row.seconds = time.monotonic() - begun

@@ -62,6 +62,7 @@ pub(crate) enum Wait {
     /// Spinning: lowest latency, one processor busy at each end
     Poll,
     /// Asleep until there is something
+    #[value(alias = "sleep")]
     Event,
 }
 

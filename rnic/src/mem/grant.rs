@@ -11,9 +11,9 @@ use super::slot::Pin;
 
 /// Proof that `len` octets lie in one live registration that the asker may use as it said, and that they stay so.
 ///
-/// Offsets count from the first granted octet, and going past the last one panics, as with a slice. Octets are copied;
-/// what is read while a peer writes it is a mixture of old and new. While a grant is held, invalidation and
-/// deregistration of its STag wait: see the module's rule for holding one.
+/// Offsets count from the first granted octet, and going past the last one panics, as with a slice. Octets are copied,
+/// or summed where they lie; what is read while a peer writes it is a mixture of old and new. While a grant is held,
+/// invalidation and deregistration of its STag wait: see the module's rule for holding one.
 #[must_use]
 pub struct Grant {
     /// What keeps the rest true.
