@@ -110,7 +110,7 @@ impl Grant {
         let from = self.at(&span(offset, len));
         // SAFETY: `at` found that many octets in live memory. The slice is seen by the CRC library alone, which loads
         // octets of any value and branches on none; should a peer write them meanwhile, the sum is of a mixture and
-        // nothing else follows. A copy first, so that nothing changes under the slice, cost 6 % of the bandwidth.
+        // nothing else follows. A copy first, so that nothing changes under the slice, cost 12 % of the bandwidth of Sends of 1 MiB.
         let octets = unsafe { std::slice::from_raw_parts(from.as_ptr().cast_const(), len) };
         crc32c_append(crc, octets)
     }
