@@ -289,7 +289,7 @@ fn refuses_request(terminate: &TerminateRepr) -> bool {
         && of_request
 }
 
-pub(super) fn interest(link: &Link) -> EpollFlags {
+fn interest(link: &Link) -> EpollFlags {
     // After the peer's FIN the socket is readable for good: that is no news.
     let reads = if link.ending.peer_done { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
     if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }

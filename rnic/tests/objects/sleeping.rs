@@ -12,8 +12,10 @@ use crate::common::{End, PATIENCE, connect_on};
 /// Long enough for a thread to fall asleep; if it has not, the test proves less.
 const FALL_ASLEEP: Duration = Duration::from_millis(20);
 
+/// Without nudges, which would wake a thread that a fault of ours has left asleep.
 fn connect(active: &End, passive: &End) {
-    connect_on("127.0.0.1:0", active, passive, &ConnectOptions::default(), &ConnectOptions::default());
+    let options = ConnectOptions { nudge: false, ..ConnectOptions::default() };
+    connect_on("127.0.0.1:0", active, passive, &options, &options);
 }
 
 /// Ends of one queue, each with a receive posted.
