@@ -21,8 +21,8 @@ use crate::mem::{Grant, Piece, SendFlags, send_vectored};
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;
 
-/// Where a train is full. TCP takes as much as its buffers have room for; of trains of 128 KiB there
-/// goes a quarter less over loopback.
+/// Where a train is full. TCP takes as much as its buffers have room for; in trains of 128 KiB a quarter less goes over
+/// loopback.
 const MAX_OCTETS: usize = 1024 * 1024;
 
 /// The same for octets in the arena: what TCP does not take is copied for nothing, and what a cache does not hold is copied

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
+use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr, Status};
 
 use crate::common::{End, PATIENCE, connect_on};
 
@@ -32,7 +32,14 @@ fn siblings(first: End, count: usize) -> Vec<End> {
 fn receive(cq: &CompletionQueue, mut count: usize) {
     while count > 0 {
         assert!(cq.wait(Some(PATIENCE)).unwrap(), "{count} messages woke nobody");
-        count -= usize::from(cq.poll_one().is_some());
+        if let Some(completion) = cq.poll_one() {
+            assert_eq!(
+                completion.status,
+                Status::Success,
+                "its connection was given up before anybody looked"
+            );
+            count -= 1;
+        }
     }
 }
 
