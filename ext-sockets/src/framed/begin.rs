@@ -3,16 +3,12 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::calls::CALLS;
 use super::{Framed, fall_back, store};
-use crate::socket::{Held, Locked, Mode, Role};
+use crate::socket::{Held, Locked, Mode, Role, UNDER_BOTH};
 use crate::stream::{Errno, Stream};
 use crate::{next, table};
-
-/// How long a `connect` under the policy's `both` waits for the peer's Reply.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -66,7 +62,7 @@ impl Connecting {
             let _ = framed.call(|stream| stream.greet());
             return Ok(());
         }
-        match framed.call(|stream| stream.start(Some(PATIENCE))) {
+        match framed.call(|stream| stream.start(Some(UNDER_BOTH))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),
@@ -106,7 +102,7 @@ pub(super) fn note_unsettled() {
 
 /// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
 /// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
-pub(super) fn see_to_others() {
+pub fn see_to_others() {
     if !UNSETTLED.swap(false, Ordering::AcqRel) {
         return;
     }

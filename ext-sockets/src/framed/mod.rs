@@ -26,7 +26,7 @@ use crate::{next, wait};
 
 use calls::CALLS;
 
-pub use begin::{Connecting, accepted, connecting, establish};
+pub use begin::{Connecting, accepted, connecting, establish, see_to_others};
 pub use end::{closing, exiting};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
