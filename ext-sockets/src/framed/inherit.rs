@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 
-use super::begin;
 use super::store::{self, Found};
-use crate::next;
+use super::{begin, linger};
 use crate::socket::{self, Locked, Mode, Role, Settings};
-use crate::stream;
+use crate::{next, stream, table};
 
 thread_local! {
     /// Held by the thread that forks, so that in the child nobody is found to have them who is not there.
@@ -36,6 +35,10 @@ pub fn fork_is_over() {
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
     fork_is_over();
+    linger::forget();
+    if !table::any() {
+        return;
+    }
     let me = std::process::id();
     socket::for_each(|held| {
         if let Some(state) = held.state() {

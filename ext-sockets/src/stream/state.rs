@@ -34,6 +34,10 @@ pub struct State {
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
+    /// `SO_RCVLOWAT` as the program has set it; 0 stands for 1.
+    low_water: AtomicU32,
+    /// `TCP_CORK` as the program has set it.
+    pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
     /// The processes that hold the socket; 0 where there is none.
     holders: [AtomicU32; HOLDERS],
@@ -121,6 +125,15 @@ impl State {
     /// `SO_SNDTIMEO`: how long a sending call may wait.
     pub fn set_send_timeout(&self, timeout: Option<Duration>) {
         self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// `SO_RCVLOWAT`: how many octets a receiving call that waits returns with at least, if there is room for them.
+    pub fn set_low_water(&self, octets: u32) {
+        self.low_water.store(octets, Ordering::Relaxed);
+    }
+
+    pub(super) fn low_water(&self) -> usize {
+        self.low_water.load(Ordering::Relaxed).max(1) as usize
     }
 
     /// As set by [`set_receive_timeout`](Self::set_receive_timeout).
