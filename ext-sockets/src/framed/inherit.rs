@@ -2,19 +2,26 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::store::{self, Found};
 use crate::next;
 use crate::socket::{self, Locked, Mode, Role, Settings};
-use crate::stream;
+use crate::stream::{self, State};
 
 thread_local! {
     /// Held by the thread that forks, so that in the child nobody is found to have them who is not there.
     static HELD_FOR_FORK: RefCell<Vec<Locked<'static>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Who forked last: in the child, its parent.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
 /// A thread is about to fork.
 pub fn before_fork() {
+    let me = std::process::id();
+    FORKS.store(me, Ordering::Relaxed);
+    for_each_state(|state| state.expect_child_of(me));
     let all = socket::settings_of_all();
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(all));
@@ -28,12 +35,12 @@ pub fn fork_is_over() {
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
     fork_is_over();
-    let me = std::process::id();
-    socket::for_each(|held| {
-        if let Some(state) = held.state() {
-            state.join(me);
-        }
-    });
+    let (parent, me) = (FORKS.load(Ordering::Relaxed), std::process::id());
+    for_each_state(|state| state.join_child_of(parent, me));
+}
+
+fn for_each_state(look: impl Fn(&State)) {
+    socket::for_each(|held| held.state().into_iter().for_each(&look));
 }
 
 /// Looks through what this program has been given by `exec`.
