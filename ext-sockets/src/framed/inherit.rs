@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::begin;
 use super::store::{self, Found};
 use crate::next;
 use crate::socket::{self, Locked, Mode, Role, Settings};
@@ -19,6 +20,10 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// A thread is about to fork.
 pub fn before_fork() {
+    // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
+    for _ in 0..STEPS {
+        begin::see_to_others();
+    }
     let me = std::process::id();
     FORKS.store(me, Ordering::Relaxed);
     for_each_state(|state| state.expect_child_of(me));
@@ -26,6 +31,9 @@ pub fn before_fork() {
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(all));
 }
+
+/// Request, Reply, the first FPDU, and that it was seen.
+const STEPS: usize = 4;
 
 /// It has, in the parent and in the child.
 pub fn fork_is_over() {
