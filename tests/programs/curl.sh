@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154
 
 for file in 1 1000 100K 1M large; do
-    client "get-$file" curl -sS "$url/$file"
+    client "get-$file" curl -sSf "$url/$file"
     content "get-$file" "get-$file.out"
 done
 
@@ -11,16 +11,16 @@ client in-turn curl -sS -w '%{stderr}%{http_code} %{size_download} %{num_connect
 content in-turn in-turn.out
 note "in-turn: $(tr '\n' ';' <in-turn.err)"
 
-client head curl -sS -I "$url/1M"
+client head curl -sSf -I "$url/1M"
 note "head: $(grep -ci '^content-length: 1048576' head.out)"
 
 parallel=()
 for number in {1..50}; do
     parallel+=(-o "parallel.$number" "$url/1M")
 done
-client parallel curl -sS --no-progress-meter -Z --parallel-immediate --parallel-max 50 "${parallel[@]}"
+client parallel curl -sSf --no-progress-meter -Z --parallel-immediate --parallel-max 50 "${parallel[@]}"
 content parallel parallel.{1..50}
 
 # A slow reader: the server has to wait for it and to have lost nothing.
-client slow curl -sS --limit-rate 2M --max-filesize 2000000 "$url/1M"
+client slow curl -sSf --limit-rate 2M --max-filesize 2000000 "$url/1M"
 content slow slow.out
