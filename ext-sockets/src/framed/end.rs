@@ -47,7 +47,7 @@ pub(super) fn leave(held: &Held, state: &State) -> bool {
     state.leave(std::process::id());
     let is_held = state.is_held(next::is_alive);
     if !is_held {
-        store::remove(held.cookie());
+        store::leave(held.cookie());
     }
     is_held
 }
@@ -60,4 +60,5 @@ pub fn exiting() {
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
     open.into_iter().for_each(closing);
     linger::finish();
+    store::leave_all();
 }

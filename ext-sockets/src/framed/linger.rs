@@ -29,17 +29,17 @@ struct Lingering {
     until: Instant,
 }
 
-#[derive(Default)]
-struct Line {
+pub(super) struct Line {
     waiting: Vec<Lingering>,
     /// The process whose thread sees to them; 0: there is none.
     thread_of: u32,
 }
 
+/// The closed sockets.
 static LINE: Mutex<Line> = Mutex::new(Line { waiting: Vec::new(), thread_of: 0 });
 static EMPTY: Condvar = Condvar::new();
 
-fn line() -> MutexGuard<'static, Line> {
+pub(super) fn line() -> MutexGuard<'static, Line> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,11 +74,7 @@ fn hand_over(held: &Held, fd: c_int) -> bool {
 
 /// There is no thread to be had.
 fn give_up() -> bool {
-    let mut line = line();
-    line.thread_of = 0;
-    for lingering in line.waiting.drain(..) {
-        next::close_number(lingering.fd);
-    }
+    line().forget();
     false
 }
 
@@ -120,11 +116,12 @@ pub(super) fn finish() {
     }
 }
 
-/// In the child of a `fork`, whose parent sees to them.
-pub(super) fn forget() {
-    let mut line = line();
-    line.thread_of = 0;
-    for lingering in line.waiting.drain(..) {
-        next::close_number(lingering.fd);
+impl Line {
+    /// Another process sees to them.
+    pub(super) fn forget(&mut self) {
+        self.thread_of = 0;
+        for lingering in self.waiting.drain(..) {
+            next::close_number(lingering.fd);
+        }
     }
 }
