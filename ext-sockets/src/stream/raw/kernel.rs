@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Calls;
+use super::{Calls, Cancellable};
 use crate::stream::Errno;
 
 /// One direction of the connection, as `shutdown` names it.
@@ -56,6 +56,7 @@ impl Kernel<'_> {
     /// installed with `SA_RESTART`. `EAGAIN` at once on a descriptor that does not block.
     pub(in crate::stream) fn await_octet(&self) -> Result<(), Errno> {
         let mut nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
+        let _cancellable = Cancellable::here();
         // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
         unsafe { self.recvmsg(&raw mut nowhere, 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
     }
@@ -143,6 +144,7 @@ impl Kernel<'_> {
         let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
         let span = timeout.map(timespec);
         let span = span.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let _cancellable = (timeout != Some(Duration::ZERO)).then(Cancellable::here);
         // SAFETY: one entry and a time that live until the call returns; no signal mask.
         let got = unsafe { (self.calls.0.ppoll)(&raw mut entry, 1, span, ptr::null()) };
         if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
