@@ -184,6 +184,22 @@ impl Framed {
         Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
     }
 
+    /// Every call answers why it is over, whatever the kernel's socket is like.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
+    }
+
+    /// Whether the number is still this socket's. One that another file was opened under, where nobody saw it, is forgotten.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let is_there = self.held.is_under(self.fd);
+        if !is_there {
+            socket::forget(self.fd);
+        }
+        is_there
+    }
+
     /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.
     #[must_use]
     pub fn holds_octets(&self) -> bool {
