@@ -9,12 +9,17 @@ HEADS = "| what | reach | measured (median) | least … most | both sides | reac
 
 def value_name(item):
     if item.unit.startswith("x "):
-        return f"{item.median:.2f} {item.unit}"
+        return f"{item.median:.{digits(item)}f} {item.unit}"
     return f"{item.median:.3g} {item.unit}".strip()
 
 
+def digits(item):
+    return 4 if item.fine else 2
+
+
 def spread_name(item):
-    return f"{min(item.values):.2f} … {max(item.values):.2f}" if len(item.values) > 1 else ""
+    least, most = item.interval if item.fine else (min(item.values), max(item.values))
+    return f"{least:.{digits(item)}f} … {most:.{digits(item)}f}" if len(item.values) > 1 else ""
 
 
 def sides_name(item):

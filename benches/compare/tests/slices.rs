@@ -76,6 +76,25 @@ fn lanes_of_every_kind_take_turns() {
 }
 
 #[test]
+fn windows_are_answered_and_messages_may_lie_in_pieces() {
+    let mut ends = Ends::start();
+    let mut lane = 0;
+    for wait in ["poll", "sleep"] {
+        for (size, pieces) in [(1, 1), (100_000, 1), (100_000, 17), (5000, 1024)] {
+            ends.open(&json!({ "op": "tcp", "size": size, "wait": wait, "depth": 5, "pieces": pieces }));
+            for _ in 0..2 {
+                let report = ends.slice(lane, "window");
+                // The last message ends the slice.
+                assert_eq!(report["messages"].as_u64().unwrap() % 5, 1, "{report}");
+                assert!(report["active"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{report}");
+                assert!(ends.slice(lane, "bandwidth")["messages"].as_u64().unwrap() > 0);
+            }
+            lane += 1;
+        }
+    }
+}
+
+#[test]
 fn one_message_at_a_time_is_timed_by_the_end_that_can_tell() {
     let mut ends = Ends::start();
     let kinds = [("tcp", "latency"), ("send", "latency"), ("write", "latency"), ("read", "latency")];

@@ -1,25 +1,19 @@
-//! What the library costs sockets that are not in DDPMODE: nanoseconds a call, and plain TCP with it and without.
+//! What the library costs sockets that are not in DDPMODE, in nanoseconds a call. `cargo bench --package rddp-preload`
 //!
 //! The program runs itself by turns with and without `LD_PRELOAD` and takes the best of each, so that what the host does besides
-//! hits both alike. `cargo bench --package rddp-preload`
+//! hits both alike. `benches/compare/run --sockets` plays the turns itself (and measures what becomes of latency and bandwidth).
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_short, c_void};
-use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Turns of each kind.
 const TURNS: usize = 9;
 const CALLS: u32 = 50_000;
 const BATCHES: usize = 8;
-const ROUNDS: u32 = 200;
-const CHUNK: usize = 64 << 10;
-const CHUNKS: u32 = 250;
-/// Of rounds and of chunks: many short ones, since the scheduler has a hand in them.
-const PASSES: u32 = 30;
 
 const CHILD: &str = "RDDP_BENCH_CHILD";
 
@@ -61,13 +55,8 @@ fn best(so_far: &mut BTreeMap<String, f64>, lines: &str) {
 fn measure() {
     on_one_processor();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut far, _) = listener.accept().unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     calls(near.as_raw_fd());
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
-    round_trips(&mut near, &mut far);
-    bulk(&mut near, &mut far);
 }
 
 /// Where threads wake each other is the scheduler's choice, and differs more from run to run than anything here.
@@ -78,13 +67,6 @@ fn on_one_processor() {
         libc::CPU_SET(0, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
-}
-
-/// A buffer that begins a page: how fast the kernel copies depends on that, and where the heap is on the library.
-fn buffer(room: &mut Vec<u8>) -> &mut [u8] {
-    room.resize(CHUNK + 4096, 7);
-    let start = room.as_ptr().align_offset(4096);
-    &mut room[start..start + CHUNK]
 }
 
 /// Calls that have nothing to do and come straight back.
@@ -118,51 +100,5 @@ fn each(what: &str, mut call: impl FnMut() -> isize) {
         start.elapsed()
     };
     let best = std::iter::repeat_with(&mut batch).take(BATCHES).min().unwrap();
-    report(what, best, CALLS);
-}
-
-fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut octet = [0];
-            for _ in 0..PASSES * ROUNDS {
-                far.read_exact(&mut octet).unwrap();
-                far.write_all(&octet).unwrap();
-            }
-        });
-        let mut octet = [0];
-        passes("round trip of 1 octet", ROUNDS, || {
-            near.write_all(&octet).unwrap();
-            near.read_exact(&mut octet).unwrap();
-        });
-    });
-}
-
-fn bulk(near: &mut TcpStream, far: &mut TcpStream) {
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut room = Vec::new();
-            let chunk = buffer(&mut room);
-            for _ in 0..PASSES * CHUNKS {
-                near.write_all(chunk).unwrap();
-            }
-        });
-        let mut room = Vec::new();
-        let chunk = buffer(&mut room);
-        passes("64 KiB one way", CHUNKS, || far.read_exact(chunk).unwrap());
-    });
-}
-
-fn passes(what: &str, times: u32, mut once: impl FnMut()) {
-    let pass = || {
-        let start = Instant::now();
-        (0..times).for_each(|_| once());
-        start.elapsed()
-    };
-    let best = std::iter::repeat_with(pass).take(PASSES as usize).min().unwrap();
-    report(what, best, times);
-}
-
-fn report(what: &str, took: Duration, times: u32) {
-    println!("{what} {}", took.as_nanos() as f64 / f64::from(times));
+    println!("{what} {}", best.as_nanos() as f64 / f64::from(CALLS));
 }
