@@ -56,7 +56,7 @@ def against_tcp(lines):
 
 
 def short_size(size):
-    return size_name(size).replace(" octets", " B")
+    return size_name(size).replace(" octets", " B").replace(" octet", " B")
 
 
 def rate_tick(value):

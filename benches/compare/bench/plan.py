@@ -108,7 +108,7 @@ def size_name(size):
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
-    return f"{size} octets"
+    return f"{size} octet{'s' if size > 1 else ''}"
 
 
 def rate_name(octets_per_s):

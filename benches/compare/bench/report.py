@@ -4,7 +4,7 @@ import os
 import textwrap
 
 MARKS = {True: "yes", False: "NO", None: "–"}
-HEADS = "| what | reach | measured (median) | least … most | both sides | reached |\n|---|---|---|---|---|---|"
+HEADS = "| what | reach | measured (median) | {spread} | both sides | reached |\n|---|---|---|---|---|---|"
 
 
 def value_name(item):
@@ -49,7 +49,8 @@ def coloured(reached):
 
 def figures(row):
     """All items of a row as a table in Markdown."""
-    lines = [HEADS]
+    fine = all(item.fine for item in row.items)
+    lines = [HEADS.format(spread="95 % interval" if fine else "least … most")]
     for item in row.items:
         cells = (item.what, item.reach, value_name(item), spread_name(item), sides_name(item), MARKS[item.reached])
         lines.append(f"| {' | '.join(cells)} |")

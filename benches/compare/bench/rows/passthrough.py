@@ -3,6 +3,7 @@
 import contextlib
 
 from ..plan import KIB, MIB, apart, medians, rate_name, size_name, time_name, together
+from ..report import spread_name
 from ..result import Item
 from .kind import RowKind
 
@@ -61,15 +62,14 @@ def turns(plan, take, programs, size, slices):
 def items_of(row, place, compared, name_of):
     for size, starts in compared.items():
         sides = dict(zip(("without", "with"), map(name_of(size), medians([(of["without"], of["with"]) for of in starts]))))
-        what = f"{size_name(size)}, {place}"
-        row.items.append(Item(what, [of["ratio"] for of in starts], unit="x without", at_most=REACH, sides=sides, fine=True,
-                              group=place))
-        row.items.append(Item(f"{what}: without it twice", [of["noise"] for of in starts], unit="x without", fine=True,
-                              group=f"{place}, noise"))
+        noise = Item("", [of["noise"] for of in starts], fine=True)
+        sides["without, against without"] = f"{noise.median:.4f} ({spread_name(noise)})"
+        row.items.append(Item(f"{size_name(size)}, {place}", [of["ratio"] for of in starts], unit="x without", at_most=REACH,
+                              sides=sides, fine=True, group=place))
 
 
 def series(chart, place, items):
-    points = [[size, item.median] for size in SIZES for item in items if item.what == f"{size_name(size)}, {place}"]
+    points = [[size, item.median] for size, item in zip(SIZES, (item for item in items if item.group == place))]
     return {"chart": "passthrough", "line": f"{chart}, {place}", "points": points}
 
 
@@ -89,8 +89,8 @@ def bandwidth_name(size):
 HOW = f"""The same program (`rddp-compare`, plain TCP, `TCP_NODELAY`) in three pairs of processes: without the library, with
 it in `LD_PRELOAD`, and without it once more. Slices of {SLICE_MS} ms take turns; a value is the median of the ratios of
 {SLICES} neighbouring slices, and the processes start anew {STARTS} times. The table has the median of these {STARTS}, and
-the interval in which that median lies with 95 %, whatever the distribution. Without it twice is what the method itself
-makes of two alike. With both ends on one processor nothing of what either does is hidden, and
+the interval in which that median lies with 95 %, whatever the distribution. Without, against without, is what the
+method itself makes of two alike. With both ends on one processor nothing of what either does is hidden, and
 no processor has to be woken. Above 1: slower with the library."""
 
 LATENCY = "Latency: the median of a slice's messages there and back, in blocking calls on one processor, or spinning on two."
