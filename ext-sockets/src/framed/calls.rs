@@ -11,6 +11,8 @@ use crate::stream::{Calls, Table};
 // SAFETY: each is the C library's function of its name, which `next` has found.
 pub(super) static CALLS: Calls = unsafe {
     Calls::from_table(Table {
+        recv,
+        send,
         recvmsg,
         sendmsg,
         read,
@@ -39,6 +41,8 @@ macro_rules! on_to_next {
 }
 
 on_to_next! {
+    fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t;
+    fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t;
     fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
     fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
     fn read(fd: c_int, buf: *mut c_void, count: usize) -> ssize_t;

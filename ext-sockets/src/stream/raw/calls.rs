@@ -9,6 +9,8 @@ use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, 
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "each is the C function of its name")]
 pub struct Table {
+    pub recv: unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> ssize_t,
+    pub send: unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> ssize_t,
     pub recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t,
     pub sendmsg: unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t,
     pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
@@ -33,6 +35,8 @@ impl Calls {
     #[must_use]
     pub const fn libc() -> Self {
         Self(Table {
+            recv: libc::recv,
+            send: libc::send,
             recvmsg: libc::recvmsg,
             sendmsg: libc::sendmsg,
             read: libc::read,
