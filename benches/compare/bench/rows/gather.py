@@ -35,8 +35,9 @@ def measure(plan, row):
             measure_time(plan, row, where, pieces)
         for namespace in (passive, active):
             without_offload(namespace)
+        first = {}
         for pieces in PIECES:
-            measure_wire(plan, row, where, passive, pieces)
+            measure_wire(plan, row, where, passive, pieces, first)
 
 
 def measure_time(plan, row, where, pieces):
@@ -53,16 +54,16 @@ def measure_time(plan, row, where, pieces):
         row.items.append(Item(f"bandwidth, {name_of(pieces)}, {way}", ratios(pairs), sides=sides))
 
 
-def measure_wire(plan, row, where, namespace, pieces):
-    captures = {way: captured(plan, where, namespace, lane(pieces, way)) for way in WAYS}
-    octets = {way: bytes(capture.join(stream)[0]) for way, stream in captures.items()}
-    for way, stream in captures.items():
-        count = capture.count_stream(stream)
-        sides = {"segments": str(count.segments), "FPDUs": str(count.fpdus), "begin with an FPDU": f"{count.share:.0%}",
-                 "octets": str(len(octets[way]))}
-        alike = 100.0 * (octets[way] == octets[WAYS[0]])
-        row.items.append(Item(f"{CAPTURED} messages of {name_of(pieces)}, {way}: the same octets as by writev", [alike],
-                              unit="%", at_least=100, sides=sides))
+def measure_wire(plan, row, where, namespace, pieces, first):
+    """`first`: the octets of the first capture of all, once there is one."""
+    for way in WAYS:
+        stream = captured(plan, where, namespace, lane(pieces, way))
+        octets, count = bytes(capture.join(stream)[0]), capture.count_stream(stream)
+        alike = first.setdefault("octets", octets) == octets
+        sides = {"octets": str(len(octets)), "FPDUs": str(count.fpdus), "segments": str(count.segments),
+                 "begin with an FPDU": f"{count.share:.0%}"}
+        row.items.append(Item(f"octets on the wire, {name_of(pieces)}, {way}", [100.0 * alike], unit="% the same",
+                              at_least=100, sides=sides))
 
 
 def captured(plan, where, namespace, spec):
@@ -90,7 +91,7 @@ METHOD = f"""A message of {size_name(SIZE)} in equal pieces, by one `writev` of 
 the same copied together first. Cork: `TCP_CORK`, a `send` for each piece, and the cork pulled. The ratio is of the bandwidth of windows of
 {window_of(SIZE)} messages against plain TCP with the same `writev`; system calls are those of the sender by `strace -c`, less what the
 connection costs without traffic. Octets and segments are of a capture of {CAPTURED} messages, MPA startup and all, with segmentation
-offload off so that a segment is what a wire would carry."""
+offload off so that a segment is what a wire would carry: the octets of all of them are compared with the first capture's."""
 
 ROWS = [RowKind("gather", "Messages in pieces, by the report's three ways", METHOD, measure,
                 packages=("iproute2", "ethtool", "tshark", "strace"), needs_root=True, page="sockets")]
