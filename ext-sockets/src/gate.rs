@@ -10,7 +10,7 @@ use libc::{EBUSY, EINVAL, ENOTCONN, EOPNOTSUPP};
 use crate::framed::{self, Connecting, Framed};
 use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
-use crate::stream::{self, Errno, Phase};
+use crate::stream::{self, Errno, Phase, State};
 use crate::{next, switch, table};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
@@ -243,6 +243,10 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     match socket::hold_checked(fd) {
+        Some(held) if name == socket::DDP_PEER_PRIVATE_DATA => {
+            let data = held.state().and_then(State::peer_private_data);
+            Ok(data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref())))
+        }
         Some(held) => socket::get(&as_it_is(&held), name),
         None => {
             is_tcp(fd)?;

@@ -2,13 +2,14 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::calls::CALLS;
 use super::{Framed, fall_back, store};
-use crate::next;
 use crate::socket::{Held, Locked, Mode, Role};
 use crate::stream::{Errno, Stream};
+use crate::{next, table};
 
 /// How long a `connect` under the policy's `both` waits for the peer's Reply.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -95,6 +96,32 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     Ok(())
 }
 
+/// Whether a socket may have something to do that no call of the program is at.
+static UNSETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that there is one.
+pub(super) fn note_unsettled() {
+    UNSETTLED.store(true, Ordering::Release);
+}
+
+/// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
+/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
+pub(super) fn see_to_others() {
+    if !UNSETTLED.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    for fd in table::within(0, c_int::MAX) {
+        if let Ok(Some(framed)) = super::of(fd)
+            && let Some(state) = framed.held().state()
+            && !state.mood().is_settled()
+        {
+            // What is wrong with it its own calls are told.
+            let _ = Stream::new(fd, state, &CALLS).step();
+            note_unsettled();
+        }
+    }
+}
+
 fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
     let options = settings.options(by_default);
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
@@ -103,5 +130,6 @@ fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) ->
     settings.kept.lay_down(fd);
     held.set_state(state);
     settings.mode = Mode::Starting;
+    note_unsettled();
     Ok(())
 }

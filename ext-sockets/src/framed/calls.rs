@@ -26,6 +26,7 @@ pub(super) static CALLS: Calls = unsafe {
         fcntl,
         shutdown,
         connect,
+        others: super::begin::see_to_others,
     })
 };
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 
+use super::begin;
 use super::store::{self, Found};
 use crate::next;
 use crate::socket::{self, Locked, Mode, Role, Settings};
@@ -15,10 +16,17 @@ thread_local! {
 
 /// A thread is about to fork.
 pub fn before_fork() {
+    // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
+    for _ in 0..STEPS {
+        begin::see_to_others();
+    }
     let all = socket::settings_of_all();
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(all));
 }
+
+/// Request, Reply, the first FPDU, and that it was seen.
+const STEPS: usize = 4;
 
 /// It has, in the parent and in the child.
 pub fn fork_is_over() {

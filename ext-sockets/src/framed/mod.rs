@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::socket::{self, Held, Mode};
 use crate::stream::{Errno, Phase, State, Stream};
-use crate::wait;
+use crate::{next, wait};
 
 use calls::CALLS;
 
@@ -71,16 +71,28 @@ impl Framed {
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
     fn call<T>(&self, call: impl FnOnce(&Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
-        let before = state.mood();
+        let (before, errno) = (state.mood(), next::errno());
         let result = call(&Stream::new(self.fd, state, &CALLS));
+        // What was tried and did not succeed is nothing to a program whose call does.
+        next::set_errno(errno);
         if self.held.is_closed() {
             return result.map_err(|_| Errno(libc::EBADF));
         }
         let result = result.map_err(|error| self.reconsider(error));
-        if self.held.is_watched() && state.mood() != before {
-            wait::changed(&self.held, self.fd);
+        if state.mood() != before {
+            self.changed(state);
         }
         result
+    }
+
+    #[cold]
+    fn changed(&self, state: &State) {
+        if !state.mood().is_settled() {
+            begin::note_unsettled();
+        }
+        if self.held.is_watched() {
+            wait::changed(&self.held, self.fd);
+        }
     }
 
     /// What an error comes to: it may be another socket's by now, and it may be one that plain TCP does not have.
@@ -146,7 +158,7 @@ impl Framed {
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Ok(state) = self.state() else { return ready };
-        let before = state.mood();
+        let (before, errno) = (state.mood(), next::errno());
         let stream = Stream::new(self.fd, state, &CALLS);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
@@ -155,9 +167,10 @@ impl Framed {
         if state.phase() == Phase::Plain {
             self.become_plain();
         }
-        if self.held.is_watched() && state.mood() != before {
-            wait::changed(&self.held, self.fd);
+        if state.mood() != before {
+            self.changed(state);
         }
+        next::set_errno(errno);
         revents
     }
 

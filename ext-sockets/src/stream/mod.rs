@@ -112,6 +112,17 @@ impl<'a> Stream<'a> {
         self.establish()
     }
 
+    /// Does what can be done without waiting: the startup, and what is owed to TCP. Takes nothing that is the program's.
+    ///
+    /// # Errors
+    /// Why the connection is none.
+    pub fn step(&self) -> Result<(), Errno> {
+        if self.establish()? && !self.has_leave_to_send()? {
+            return Ok(());
+        }
+        self.pay_if_owing().map(drop)
+    }
+
     /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
-        if simple && self.state.phase() == Phase::Framed && !self.state.owing.load(Ordering::Acquire) {
+        if simple && self.state.mood().is_settled() && self.state.phase() == Phase::Framed {
             return self.kernel.await_octet();
         }
         self.wait(libc::POLLIN, patience)
@@ -70,6 +70,7 @@ impl Stream<'_> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
+        self.kernel.see_to_others();
         let left = [patience.left(), self.deadline()].into_iter().flatten().min();
         match self.kernel.poll(self.interest(want), left) {
             // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).

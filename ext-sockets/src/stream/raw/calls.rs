@@ -24,6 +24,8 @@ pub struct Table {
     pub fcntl: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
     pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+    /// Called before a sleep that depends on more than octets: the other end may be one that this very thread has to see to.
+    pub others: fn(),
 }
 
 /// A [`Table`] whose functions are known to be what they are called.
@@ -50,6 +52,7 @@ impl Calls {
             fcntl,
             shutdown: libc::shutdown,
             connect: libc::connect,
+            others: || {},
         })
     }
 

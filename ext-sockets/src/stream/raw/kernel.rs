@@ -156,6 +156,11 @@ impl Kernel<'_> {
         if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
     }
 
+    /// Lets other connections of this process take a step of their startup.
+    pub(in crate::stream) fn see_to_others(&self) {
+        (self.calls.0.others)();
+    }
+
     /// `SO_RCVLOWAT`: fewer octets than that wake nobody.
     pub(in crate::stream) fn wake_at(&self, count: u32) -> Result<(), Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(count).unwrap_or(c_int::MAX))
