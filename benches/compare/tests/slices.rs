@@ -15,6 +15,20 @@ struct Ends {
 
 impl Ends {
     fn start() -> Self {
+        Self::start_as(&command)
+    }
+
+    /// With the library for sockets in DDPMODE, which lies beside the tests.
+    fn start_preloaded() -> Self {
+        let library = std::env::current_exe().unwrap().with_file_name("librddp_sockets.so");
+        Self::start_as(&|arguments| {
+            let mut command = command(arguments);
+            command.env("LD_PRELOAD", &library);
+            command
+        })
+    }
+
+    fn start_as(command: &dyn Fn(&[&str]) -> Command) -> Self {
         let mut server = command(&["server", "127.0.0.1"]).spawn().unwrap();
         let mut printed = BufReader::new(server.stdout.take().unwrap()).lines();
         let addr = format!("127.0.0.1:{}", printed.next().unwrap().unwrap());
@@ -88,6 +102,29 @@ fn windows_are_answered_and_messages_may_lie_in_pieces() {
                 assert_eq!(report["messages"].as_u64().unwrap() % 5, 1, "{report}");
                 assert!(report["active"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{report}");
                 assert!(ends.slice(lane, "bandwidth")["messages"].as_u64().unwrap() > 0);
+            }
+            lane += 1;
+        }
+    }
+}
+
+#[test]
+fn the_same_program_moves_messages_in_ddpmode() {
+    let mut ends = Ends::start_preloaded();
+    let mut lane = 0;
+    for wait in ["poll", "sleep"] {
+        for (size, pieces, gather, crc) in [
+            (1, 1, "writev", true),
+            (200_000, 1, "copy", false),
+            (5000, 1024, "cork", true),
+            (64, 2, "writev", false),
+        ] {
+            ends.open(&json!({
+                "op": "ddp", "size": size, "wait": wait, "depth": 3, "pieces": pieces, "gather": gather, "crc": crc
+            }));
+            for kind in ["latency", "window", "bandwidth", "latency"] {
+                let report = ends.slice(lane, kind);
+                assert!(kind == "latency" || report["messages"].as_u64().unwrap() > 0, "{report}");
             }
             lane += 1;
         }
