@@ -43,6 +43,8 @@ class Page:
             same = told.setdefault(row.method, row.name)
             how = row.method if same == row.name else f"As {same}."
             parts += [f"### {row.name}: {row.title}\n", how + "\n", report.figures(row)]
+            if about := notes().get(row.name, {}).get("about"):
+                parts.append(about.strip() + "\n")
         return "\n".join(parts).rstrip() + "\n"
 
 
@@ -55,9 +57,12 @@ def machine(result):
             f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{pinned}{short}\n")
 
 
+def notes():
+    return tomllib.loads(NOTES.read_text())
+
+
 def unreached(rows):
     """Every row that misses something, and why as far as that is known."""
-    notes = tomllib.loads(NOTES.read_text())
     parts = []
     for row in rows:
         missed = [item for item in row.items if item.reached is False]
@@ -68,7 +73,7 @@ def unreached(rows):
             parts.append(f"Missed: {'; '.join(f'{item.what} ({report.value_name(item)})' for item in missed)}.")
         if row.problem:
             parts.append(f"Not measured: {row.problem}.")
-        parts.append(notes.get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
+        parts.append(notes().get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
     return "\n".join(["## What was not reached, and why\n", *(parts or ["Nothing.\n"])])
 
 
