@@ -5,6 +5,7 @@
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
 //! | `store.rs` | where the states of streams lie |
 //! | `calls.rs` | the C library's functions, as a stream calls them |
@@ -14,6 +15,7 @@ mod calls;
 mod end;
 mod fall_back;
 mod inherit;
+mod linger;
 mod store;
 
 use std::ffi::{c_int, c_short};
@@ -26,7 +28,7 @@ use crate::{next, wait};
 
 use calls::CALLS;
 
-pub use begin::{Connecting, accepted, connecting, establish};
+pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{closing, exiting};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
