@@ -11,6 +11,8 @@ use crate::stream::{Calls, Table};
 // SAFETY: each is the C library's function of its name, which `next` has found.
 pub(super) static CALLS: Calls = unsafe {
     Calls::from_table(Table {
+        recv,
+        send,
         recvmsg,
         sendmsg,
         read,
@@ -40,6 +42,8 @@ macro_rules! on_to_next {
 }
 
 on_to_next! {
+    fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t;
+    fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
     fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
     fn read(fd: c_int, buf: *mut c_void, count: usize) -> ssize_t;
     fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
@@ -50,9 +54,9 @@ on_to_next! {
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
 }
 
-unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
-    unsafe { next::recvmsg(fd, msg, flags) }
+    unsafe { next::recv(fd, buf, len, flags) }
 }
 
 unsafe extern "C-unwind" fn ppoll(

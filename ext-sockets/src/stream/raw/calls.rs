@@ -9,7 +9,9 @@ use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, 
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "each is the C function of its name")]
 pub struct Table {
-    pub recvmsg: unsafe extern "C-unwind" fn(c_int, *mut msghdr, c_int) -> ssize_t,
+    pub recv: unsafe extern "C-unwind" fn(c_int, *mut c_void, usize, c_int) -> ssize_t,
+    pub send: unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> ssize_t,
+    pub recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t,
     pub sendmsg: unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t,
     pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
     pub writev: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
@@ -35,7 +37,9 @@ impl Calls {
     #[must_use]
     pub const fn libc() -> Self {
         Self(Table {
-            recvmsg,
+            recv,
+            send: libc::send,
+            recvmsg: libc::recvmsg,
             sendmsg: libc::sendmsg,
             read: libc::read,
             writev: libc::writev,
@@ -68,9 +72,9 @@ impl fmt::Debug for Calls {
     }
 }
 
-unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn recv(fd: c_int, out: *mut c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
-    unsafe { libc::recvmsg(fd, message, flags) }
+    unsafe { libc::recv(fd, out, len, flags) }
 }
 
 unsafe extern "C-unwind" fn ppoll(
