@@ -188,10 +188,7 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     match of_mode(&settings, level, name) {
         Care::Kernel => None,
         Care::Ours => Some(settings.kept.set(level, name, octets).map(|()| {
-            if let Some(state) = held.state() {
-                state.set_receive_timeout(settings.kept.rcvtimeo.duration());
-                state.set_send_timeout(settings.kept.sndtimeo.duration());
-            }
+            framed::keep(fd, &held, &settings.kept);
         })),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }

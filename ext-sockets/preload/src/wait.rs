@@ -127,7 +127,9 @@ pub unsafe extern "C" fn select(
         if let (Some(left), true) = (left, result != Err(Errno::PLAIN)) {
             // Linux says how much of the time is left.
             // SAFETY: there was a time, so the pointer leads to one.
-            unsafe { *timeout = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() } };
+            unsafe {
+                *timeout = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() }
+            };
         }
         result
     });

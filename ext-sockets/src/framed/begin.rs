@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::calls::CALLS;
 use super::{Framed, fall_back, store};
-use crate::socket::{Held, Locked, Mode, Role, UNDER_BOTH};
+use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
 use crate::{next, table};
 
@@ -62,7 +62,7 @@ impl Connecting {
             let _ = framed.call(|stream| stream.greet());
             return Ok(());
         }
-        match framed.call(|stream| stream.start(Some(UNDER_BOTH))) {
+        match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),
@@ -118,13 +118,21 @@ pub fn see_to_others() {
     }
 }
 
+/// Tells the stream what the program has set on its socket.
+pub fn keep(fd: c_int, held: &Held, kept: &Kept) {
+    let Some(state) = held.state() else { return };
+    state.set_receive_timeout(kept.rcvtimeo.duration());
+    state.set_send_timeout(kept.sndtimeo.duration());
+    state.set_low_water(kept.rcvlowat.unsigned_abs());
+    let _ = Stream::new(fd, state, &CALLS).cork(kept.cork);
+}
+
 fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
     let options = settings.options(by_default);
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
-    state.set_receive_timeout(settings.kept.rcvtimeo.duration());
-    state.set_send_timeout(settings.kept.sndtimeo.duration());
     settings.kept.lay_down(fd);
     held.set_state(state);
+    keep(fd, held, &settings.kept);
     settings.mode = Mode::Starting;
     note_unsettled();
     Ok(())

@@ -5,6 +5,7 @@
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
 //! | `store.rs` | where the states of streams lie |
 //! | `calls.rs` | the C library's functions, as a stream calls them |
@@ -14,6 +15,7 @@ mod calls;
 mod end;
 mod fall_back;
 mod inherit;
+mod linger;
 mod store;
 
 use std::ffi::{c_int, c_short};
@@ -21,12 +23,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Phase, State, Stream};
+use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
 use crate::{next, wait};
 
 use calls::CALLS;
 
-pub use begin::{Connecting, accepted, connecting, establish, see_to_others};
+pub use begin::{Connecting, accepted, connecting, establish, keep, see_to_others};
 pub use end::{closing, exiting};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
@@ -71,6 +73,7 @@ impl Framed {
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
     fn call<T>(&self, call: impl FnOnce(&Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
+        let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
         let result = call(&Stream::new(self.fd, state, &CALLS));
         // What was tried and did not succeed is nothing to a program whose call does.
@@ -158,6 +161,7 @@ impl Framed {
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Ok(state) = self.state() else { return ready };
+        let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
         let stream = Stream::new(self.fd, state, &CALLS);
         let mut revents = stream.revents(ready, want);

@@ -54,8 +54,8 @@ pub enum Gather {
 /// costs no more than its socket.
 const STARTUP: Duration = Duration::from_secs(30);
 
-/// How long an initiator waits for the peer's Reply under the policy's `both`, before it takes the peer for a plain one.
-pub const UNDER_BOTH: Duration = Duration::from_secs(2);
+/// And how long until one that does not is taken for a plain one, where that is allowed.
+pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,6 @@ impl Settings {
             Role::Responder => stream::Role::Responder,
         };
         let has = |bit| self.rtr & bit != 0;
-        let falls_back = self.plain_allowed && role == stream::Role::Initiator;
         let private_data = self.private_data.as_deref().unwrap_or_default();
         Options {
             plain: if self.plain_allowed { Plain::Allowed } else { Plain::Refused },
@@ -151,7 +150,7 @@ impl Settings {
             },
             // Longer ones were refused when they were set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
-            startup_timeout: if falls_back { UNDER_BOTH } else { STARTUP },
+            startup_timeout: if self.plain_allowed { UNTIL_PLAIN } else { STARTUP },
             ..Options::new(role)
         }
     }

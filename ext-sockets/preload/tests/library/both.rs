@@ -96,7 +96,9 @@ fn under_both_a_plain_server_is_served_in_plain_octets_and_is_remembered() {
 fn under_ddp_a_plain_server_is_an_error() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["client.c"], scratch.path(), &[]);
-    for (nature, errno) in [(Nature::SpeaksFirst, "EPROTO"), (Nature::Answers, "EPROTO"), (Nature::Closes, "ECONNRESET")] {
+    for (nature, errno) in
+        [(Nature::SpeaksFirst, "EPROTO"), (Nature::Answers, "EPROTO"), (Nature::Closes, "ECONNRESET")]
+    {
         let (port, _) = plain_server(nature);
         let said = client(&program, port, "ddp", false, scratch.path());
         assert_eq!(said, format!("write: {errno}\n").repeat(2), "{nature:?}");
