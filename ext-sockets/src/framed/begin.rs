@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls::CALLS;
 use super::{Framed, fall_back, store};
+use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
 use crate::{next, table};
@@ -44,7 +44,7 @@ impl Connecting {
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
         match result {
-            Ok(()) => self.is_up(),
+            Ok(()) => self.up(),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
                 self.held.settings().kept.lay_down(self.fd);
                 result
@@ -56,7 +56,7 @@ impl Connecting {
         }
     }
 
-    fn is_up(self) -> Result<(), c_int> {
+    fn up(self) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
         held.settings().kept.lay_down(fd);
@@ -109,7 +109,7 @@ pub(super) fn note_unsettled() {
 
 /// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
 /// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
-pub fn see_to_others() {
+pub(crate) fn see_to_others() {
     if !UNSETTLED.swap(false, Ordering::AcqRel) {
         return;
     }
