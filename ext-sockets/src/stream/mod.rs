@@ -118,10 +118,10 @@ impl<'a> Stream<'a> {
     /// # Errors
     /// Why the connection is none.
     pub fn step(&self) -> Result<(), Errno> {
-        if self.establish()? && !self.has_leave_to_send()? {
-            return Ok(());
-        }
-        self.pay_if_owing().map(drop)
+        let has_leave = self.establish().and_then(|done| Ok(!done || self.has_leave_to_send()?));
+        let paid = has_leave.and_then(|has_leave| if has_leave { self.pay_if_owing() } else { Ok(false) });
+        // The kernel says it once, and the next call is the one to be told.
+        paid.map(drop).inspect_err(|error| self.remember(*error))
     }
 
     /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.
