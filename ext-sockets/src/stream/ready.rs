@@ -59,6 +59,11 @@ impl Stream<'_> {
             Err(error) => return self.fails_with(error, want),
             Ok(true) => {}
         }
+        if ready & POLLOUT != 0
+            && let Err(error) = self.pay_if_owing()
+        {
+            return self.fails_with(error, want);
+        }
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
