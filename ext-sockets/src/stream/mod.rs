@@ -115,13 +115,17 @@ impl<'a> Stream<'a> {
 
     /// Does what can be done without waiting: the startup, and what is owed to TCP. Takes nothing that is the program's.
     ///
-    /// # Errors
-    /// Why the connection is none.
-    pub fn step(&self) -> Result<(), Errno> {
-        let has_leave = self.establish().and_then(|done| Ok(!done || self.has_leave_to_send()?));
-        let paid = has_leave.and_then(|has_leave| if has_leave { self.pay_if_owing() } else { Ok(false) });
-        // The kernel says it once, and the next call is the one to be told.
-        paid.map(drop).inspect_err(|error| self.remember(*error))
+    /// What is wrong with the connection the program's next call is told.
+    pub fn step(&self) {
+        let stepped = self.establish().and_then(|up| {
+            if up && !self.has_leave_to_send()? {
+                return Ok(());
+            }
+            self.pay_if_owing().map(drop)
+        });
+        if let Err(error) = stepped {
+            self.remember(error);
+        }
     }
 
     /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.
