@@ -55,13 +55,17 @@ def measure_size(plan, row, lines, way, size):
         name = f"{way.name}, {crc}"
         row.items.append(latency_item(name, size, [(taken[0], taken[place]) for taken in latencies]))
         # A chart with a logarithmic axis has no room for less than nothing.
-        note(lines, "ddpmode-added", name, size, max(1e-7, row.items[-1].median / 1e6), CRC[crc] or way.wait == "poll")
+        note(lines, "ddpmode-added", name, size, max(1e-7, row.items[-1].median / 1e6), is_charted(way, crc))
         row.items.append(bandwidth_item(name, size, [(taken[0], taken[place]) for taken in rates]))
     for name, latency, rate in zip(("TCP", *CRC), medians(latencies), medians(rates)):
-        charted = way.charted and (name != "CRC off" or way.wait == "poll")
+        charted = is_charted(way, name)
         line = f"TCP, {way.name}" if name == "TCP" else f"{way.name}, {name}"
         note(lines, "ddpmode-latency", line, size, latency, charted)
         note(lines, "ddpmode-bandwidth", line, size, rate, charted)
+
+
+def is_charted(way, name):
+    return way.charted and (name != "CRC off" or way.wait == "poll")
 
 
 def note(lines, chart, line, size, value, charted):
