@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Calls;
+use super::{Calls, Cancellable};
 use crate::stream::Errno;
 
 /// One direction of the connection, as `shutdown` names it.
@@ -54,6 +54,7 @@ impl Kernel<'_> {
     /// Sleeps until an octet, the peer's FIN or an error is there. The kernel itself sees to a signal whose handler was
     /// installed with `SA_RESTART`. `EAGAIN` at once on a descriptor that does not block.
     pub(in crate::stream) fn await_octet(&self) -> Result<(), Errno> {
+        let _cancellable = Cancellable::here();
         // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
         unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
     }
@@ -151,6 +152,7 @@ impl Kernel<'_> {
         let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
         let span = timeout.map(timespec);
         let span = span.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let _cancellable = (timeout != Some(Duration::ZERO)).then(Cancellable::here);
         // SAFETY: one entry and a time that live until the call returns; no signal mask.
         let got = unsafe { (self.calls.0.ppoll)(&raw mut entry, 1, span, ptr::null()) };
         if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
