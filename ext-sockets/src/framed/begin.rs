@@ -63,8 +63,10 @@ impl Connecting {
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
         let framed = Framed { held, fd };
         if !both || nonblocking {
-            // What is wrong with it the first call of the program will be told.
-            let _ = framed.call(|stream| stream.greet());
+            let _ = framed.call(|stream| {
+                stream.step();
+                Ok(())
+            });
             return Ok(());
         }
         match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
@@ -94,7 +96,7 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
     {
-        let _ = Stream::new(fd, state, &CALLS).greet();
+        Stream::new(fd, state, &CALLS).step();
     }
     Ok(())
 }
@@ -118,8 +120,7 @@ pub(crate) fn see_to_others() {
             && let Some(state) = framed.held().state()
             && !state.mood().is_settled()
         {
-            // What is wrong with it its own calls are told.
-            let _ = Stream::new(fd, state, &CALLS).step();
+            Stream::new(fd, state, &CALLS).step();
             note_unsettled();
         }
     }

@@ -75,6 +75,13 @@ impl Absent for i64 {
     }
 }
 
+impl Absent for *mut libc::FILE {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        std::ptr::null_mut()
+    }
+}
+
 impl Absent for () {
     fn absent() -> Self {}
 }

@@ -57,7 +57,10 @@ impl Stream<'_> {
         match self.establish() {
             Ok(false) => return always,
             Err(Errno::PLAIN) => return self.fresh(want),
-            Err(_) => return broken & (want | POLLERR | POLLHUP),
+            Err(error) => {
+                self.remember(error);
+                return broken & (want | POLLERR | POLLHUP);
+            }
             Ok(true) => {}
         }
         let mut out = always | ready & want & POLLRDHUP;
@@ -67,7 +70,10 @@ impl Stream<'_> {
             match self.look() {
                 Ok(Pull::Some | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
-                Err(_) => return broken & (want | POLLERR | POLLHUP),
+                Err(error) => {
+                    self.remember(error);
+                    return broken & (want | POLLERR | POLLHUP);
+                }
             }
         }
         if writable != 0 && self.is_writable() {
