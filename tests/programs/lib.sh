@@ -66,7 +66,7 @@ end_all() {
 client() {
     local name=$1 status
     shift
-    timeout -k 5 "${limit:-100}" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
+    timeout -k 5 "$((LIMIT / 2))" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
     status=$?
     note "$name: exit $status"
     return $status
