@@ -21,7 +21,7 @@ macro_rules! moving {
             ///
             /// As in C.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($fd: c_int $(, $arg: $type)*) -> $result {
+            pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $arg: $type)*) -> $result {
                 match gate::data($fd) {
                     Way::Plain => {}
                     Way::Refused(errno) => return fail(errno),
@@ -81,7 +81,7 @@ moving! {
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     match gate::data(fd) {
         Way::Plain => {}
         Way::Refused(errno) => return fail(errno),

@@ -3,16 +3,12 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::calls::CALLS;
 use super::{Framed, fall_back, store};
-use crate::socket::{Held, Kept, Locked, Mode, Role};
+use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
 use crate::{next, table};
-
-/// How long a `connect` under the policy's `both` waits for the peer's Reply.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -49,7 +45,10 @@ impl Connecting {
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
         match result {
             Ok(()) => self.is_up(),
-            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => result,
+            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
+                self.held.settings().kept.lay_down(self.fd);
+                result
+            }
             Err(_) => {
                 self.held.settings().mode = Mode::Asked;
                 result
@@ -59,6 +58,8 @@ impl Connecting {
 
     fn is_up(self) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
+        // Until now the time-outs were those of the kernel's `connect`.
+        held.settings().kept.lay_down(fd);
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
         let framed = Framed { held, fd };
         if !both || nonblocking {
@@ -66,7 +67,7 @@ impl Connecting {
             let _ = framed.call(|stream| stream.greet());
             return Ok(());
         }
-        match framed.call(|stream| stream.start(Some(PATIENCE))) {
+        match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),
@@ -77,8 +78,9 @@ impl Connecting {
 /// `accept` has made `fd` of a connection to a listener in DDPMODE: the startup is for the first call on it.
 pub fn accepted(fd: c_int, held: &Held) {
     let mut settings = held.settings();
-    if let Err(errno) = start(fd, held, &mut settings, Role::Responder) {
-        settings.fail(errno);
+    match start(fd, held, &mut settings, Role::Responder) {
+        Ok(()) => settings.kept.lay_down(fd),
+        Err(errno) => settings.fail(errno),
     }
 }
 
@@ -88,6 +90,7 @@ pub fn accepted(fd: c_int, held: &Held) {
 /// The errno of what stands in the way.
 pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<(), c_int> {
     start(fd, held, settings, Role::Initiator)?;
+    settings.kept.lay_down(fd);
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
     {
@@ -134,7 +137,6 @@ pub fn keep(fd: c_int, held: &Held, kept: &Kept) {
 fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
     let options = settings.options(by_default);
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
-    settings.kept.lay_down(fd);
     held.set_state(state);
     keep(fd, held, &settings.kept);
     settings.mode = Mode::Starting;

@@ -23,7 +23,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Phase, State, Stream};
+use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
 use crate::{next, wait};
 
 use calls::CALLS;
@@ -73,6 +73,7 @@ impl Framed {
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
     fn call<T>(&self, call: impl FnOnce(&Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
+        let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
         let result = call(&Stream::new(self.fd, state, &CALLS));
         // What was tried and did not succeed is nothing to a program whose call does.
@@ -160,6 +161,7 @@ impl Framed {
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Ok(state) = self.state() else { return ready };
+        let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
         let stream = Stream::new(self.fd, state, &CALLS);
         let mut revents = stream.revents(ready, want);
@@ -180,6 +182,22 @@ impl Framed {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
+    }
+
+    /// Every call answers why it is over, whatever the kernel's socket is like.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
+    }
+
+    /// Whether the number is still this socket's. One that another file was opened under, where nobody saw it, is forgotten.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let is_there = self.held.is_under(self.fd);
+        if !is_there {
+            socket::forget(self.fd);
+        }
+        is_there
     }
 
     /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.

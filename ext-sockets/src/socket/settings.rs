@@ -54,6 +54,9 @@ pub enum Gather {
 /// costs no more than its socket.
 const STARTUP: Duration = Duration::from_secs(30);
 
+/// And how long until one that does not is taken for a plain one, where that is allowed.
+pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -147,7 +150,7 @@ impl Settings {
             },
             // Longer ones were refused when they were set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
-            startup_timeout: STARTUP,
+            startup_timeout: if self.plain_allowed { UNTIL_PLAIN } else { STARTUP },
             ..Options::new(role)
         }
     }

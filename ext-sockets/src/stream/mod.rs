@@ -47,8 +47,9 @@ use std::time::Duration;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use raw::{Calls, SharedState, Table, confine, is_confined, sink_pieces, source_pieces};
+pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};
+pub(crate) use wait::Patience;
 
 use raw::Kernel;
 

@@ -10,7 +10,7 @@ use super::state::Phase;
 use super::{Errno, Stream};
 
 /// How long a call may wait.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     none: bool,
     /// Until then, by [`now`].
     until: Option<u64>,
@@ -18,17 +18,17 @@ pub(super) struct Patience {
 
 impl Patience {
     /// None at all, or up to `timeout` from now, or as long as it takes.
-    pub(super) fn new(none: bool, timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(none: bool, timeout: Option<Duration>) -> Self {
         let until = timeout
             .map(|timeout| now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
         Self { none, until }
     }
 
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.left() == Some(Duration::ZERO)
     }
 }

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, succeeded};
 
-const WAYS: [&str; 10] = [
+const WAYS: [&str; 11] = [
     "child_serves",
     "prefork",
     "reader_and_writer",
@@ -16,6 +16,7 @@ const WAYS: [&str; 10] = [
     "closed_in_between",
     "exits_with_octets",
     "stranger",
+    "cancelled",
 ];
 
 fn run(program: &Path, way: &str, with_library: bool, scratch: &Path) -> Command {

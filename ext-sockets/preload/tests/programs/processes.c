@@ -332,6 +332,46 @@ static void closed_in_between(void) {
     NEED(read(was, &octet, 1) == -1 && errno == EBADF);
 }
 
+static int cleaned_up;
+
+static void clean_up(void *nothing) {
+    (void)nothing;
+    cleaned_up++;
+}
+
+static void *reading(void *fd) {
+    char octet;
+    pthread_cleanup_push(clean_up, NULL);
+    for (;;)
+        NEED(read(*(int *)fd, &octet, 1) == 1);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+/* Threads that sleep in a read are cancelled; the connection goes on. */
+static void cancelled(void) {
+    int listener = listening();
+    pid_t server = fork();
+    if (server == 0) {
+        echo(accept(listener, NULL, NULL));
+        exit(0);
+    }
+    int fd = connected();
+    char octet = 'x';
+    send_all(fd, &octet, 1);
+    receive_all(fd, &octet, 1);
+    for (int i = 0; i < 5; i++) {
+        pthread_t thread;
+        void *result;
+        NEED(pthread_create(&thread, NULL, reading, &fd) == 0);
+        usleep(20000);
+        NEED(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+        NEED(result == PTHREAD_CANCELED && cleaned_up == i + 1);
+    }
+    there_and_back(fd, 9);
+    ended_well(server);
+}
+
 /* A process exits with octets that TCP had no room for. */
 static void exits_with_octets(void) {
     int listener = listening();
@@ -394,7 +434,8 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } all[] = {{"child_serves", child_serves}, {"prefork", prefork},     {"reader_and_writer", reader_and_writer},
                {"vforked", vforked},           {"passed", passed},       {"closed_in_between", closed_in_between},
-               {"exits_with_octets", exits_with_octets}, {"stranger", stranger}};
+               {"exits_with_octets", exits_with_octets}, {"stranger", stranger},
+               {"cancelled", cancelled}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(argv[1], all[i].name))
             all[i].run();
