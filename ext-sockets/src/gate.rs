@@ -310,12 +310,11 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
 /// Whether DDPMODE can begin in the state that a socket is in.
 fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
     match next::tcp_state(fd).ok_or(EINVAL)? {
-        next::TCP_CLOSE | TCP_LISTEN => Ok(()),
         // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to say.
         TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
         // What the peer has sent so far is for the program.
         TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
-        TCP_ESTABLISHED => Ok(()),
+        next::TCP_CLOSE | TCP_LISTEN | TCP_ESTABLISHED => Ok(()),
         TCP_SYN_SENT | TCP_SYN_RECV => Err(libc::EALREADY),
         _ => Err(ENOTCONN),
     }

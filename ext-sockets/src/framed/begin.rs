@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls::CALLS;
 use super::{Framed, fall_back, store};
+use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
 use crate::{next, table};
@@ -44,7 +44,7 @@ impl Connecting {
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
         match result {
-            Ok(()) => self.is_up(),
+            Ok(()) => self.up(),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
                 self.held.settings().kept.lay_down(self.fd);
                 result
@@ -56,15 +56,17 @@ impl Connecting {
         }
     }
 
-    fn is_up(self) -> Result<(), c_int> {
+    fn up(self) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
         held.settings().kept.lay_down(fd);
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
         let framed = Framed { held, fd };
         if !both || nonblocking {
-            // What is wrong with it the first call of the program will be told.
-            let _ = framed.call(|stream| stream.greet());
+            let _ = framed.call(|stream| {
+                stream.step();
+                Ok(())
+            });
             return Ok(());
         }
         match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
@@ -94,7 +96,7 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
     {
-        let _ = Stream::new(fd, state, &CALLS).greet();
+        Stream::new(fd, state, &CALLS).step();
     }
     Ok(())
 }
@@ -109,7 +111,7 @@ pub(super) fn note_unsettled() {
 
 /// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
 /// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
-pub(super) fn see_to_others() {
+pub(crate) fn see_to_others() {
     if !UNSETTLED.swap(false, Ordering::AcqRel) {
         return;
     }
@@ -118,8 +120,7 @@ pub(super) fn see_to_others() {
             && let Some(state) = framed.held().state()
             && !state.mood().is_settled()
         {
-            // What is wrong with it its own calls are told.
-            let _ = Stream::new(fd, state, &CALLS).step();
+            Stream::new(fd, state, &CALLS).step();
             note_unsettled();
         }
     }

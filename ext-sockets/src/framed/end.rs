@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::calls::CALLS;
 use super::{linger, store};
+use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
 use crate::{next, table};

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Framed;
-use crate::next;
+use crate::{next, switch};
 use crate::stream::{Errno, Phase, Role, Why};
 
 /// How long a peer is taken for a plain one.
@@ -84,6 +84,7 @@ fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
     remember(to);
+    switch::tell_plain(to);
     next::disconnect(framed.fd);
     state.stay_plain();
     framed.become_plain();

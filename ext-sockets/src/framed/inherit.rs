@@ -68,14 +68,15 @@ fn for_each_state(look: impl Fn(&State)) {
     socket::for_each(|held| held.state().into_iter().for_each(&look));
 }
 
-/// Looks through what this program has been given by `exec`.
-pub fn adopt_open() {
+/// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
+pub fn adopt_open() -> bool {
     let before = next::errno();
-    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return next::set_errno(before) };
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.into_iter().for_each(adopt);
     next::set_errno(before);
+    table::any()
 }
 
 /// `fd` has come in a message, or otherwise from where nothing is known of it.

@@ -8,8 +8,8 @@ use std::ffi::c_int;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::calls::CALLS;
 use crate::next;
+use crate::next::CALLS;
 use crate::socket::Held;
 use crate::stream::Stream;
 

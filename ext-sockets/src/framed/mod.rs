@@ -8,10 +8,8 @@
 //! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
 //! | `store.rs` | where the states of streams lie |
-//! | `calls.rs` | the C library's functions, as a stream calls them |
 
 mod begin;
-mod calls;
 mod end;
 mod fall_back;
 mod inherit;
@@ -22,12 +20,12 @@ use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
+use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
 use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
-use crate::{next, wait};
+use crate::wait;
 
-use calls::CALLS;
-
+pub(crate) use begin::see_to_others;
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{closing, exiting};
 pub use fall_back::is_known_plain;
@@ -71,11 +69,11 @@ impl Framed {
     }
 
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
-    fn call<T>(&self, call: impl FnOnce(&Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+    fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let result = call(&Stream::new(self.fd, state, &CALLS));
+        let result = call(Stream::new(self.fd, state, &CALLS));
         // What was tried and did not succeed is nothing to a program whose call does.
         next::set_errno(errno);
         if self.held.is_closed() {

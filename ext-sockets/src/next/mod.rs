@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // function pointers by name are what this module is for
 
 mod address;
+mod calls;
 mod list;
 mod process;
 
@@ -13,6 +14,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use address::{address_of, connect_to, local_address};
+pub use calls::CALLS;
 pub use list::*;
 pub use process::{around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id};
 
@@ -70,6 +72,13 @@ impl Absent for i64 {
     fn absent() -> Self {
         set_errno(libc::ENOSYS);
         -1
+    }
+}
+
+impl Absent for *mut libc::FILE {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        std::ptr::null_mut()
     }
 }
 

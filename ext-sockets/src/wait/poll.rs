@@ -6,6 +6,7 @@ use libc::pollfd;
 use smallvec::SmallVec;
 
 use super::watched::Watched;
+use crate::framed;
 use crate::stream::{Errno, Patience};
 
 /// The entries that are framed, by their place.
@@ -29,6 +30,7 @@ pub fn poll(
     let patience = Patience::new(false, timeout);
     let mut asked: SmallVec<[pollfd; 64]> = SmallVec::from_slice(fds);
     loop {
+        framed::see_to_others();
         let nap = prepare(&mut asked, fds, &ours, &patience);
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {

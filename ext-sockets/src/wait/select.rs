@@ -7,6 +7,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
+use crate::framed;
 use crate::stream::{Errno, Patience};
 
 /// An `fd_set` of any size.
@@ -38,6 +39,7 @@ pub fn select(
     }
     let patience = Patience::new(false, timeout);
     loop {
+        framed::see_to_others();
         let mut asked = sets.each_ref().map(|set| copy(set.as_deref(), count));
         let mut nap = patience.left();
         for one in &ours {

@@ -42,6 +42,12 @@ void connection(int ends[2]) {
     close(listener);
 }
 
+void exchange(int ends[2]) {
+    for (int i = 0; i < 2; i++)
+        if (write(ends[i], "x", 1) != 1 || recv(ends[!i], buf, 1, MSG_WAITALL) != 1)
+            abort();
+}
+
 void arrived(int fd) {
     struct pollfd one = {fd, POLLIN, 0};
     if (poll(&one, 1, in_ddpmode ? 200 : 10000) != 1 && !in_ddpmode)

@@ -1,15 +1,14 @@
-//! The C library's functions, behind ours, as a stream calls them.
-#![allow(unsafe_code)] // functions by name, and what C passes to them
+//! The C library's functions as a stream calls them.
 
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::next;
 use crate::stream::{Calls, Table};
 
 // SAFETY: each is the C library's function of its name, which `next` has found.
-pub(super) static CALLS: Calls = unsafe {
+/// See [`Stream::new`](crate::stream::Stream::new).
+pub static CALLS: Calls = unsafe {
     Calls::from_table(Table {
         recv,
         send,
@@ -26,7 +25,7 @@ pub(super) static CALLS: Calls = unsafe {
         fcntl,
         shutdown,
         connect,
-        others: super::begin::see_to_others,
+        others: crate::framed::see_to_others,
     })
 };
 
@@ -35,7 +34,7 @@ macro_rules! on_to_next {
         $(
             unsafe extern "C" fn $name($($arg: $type),*) -> $result {
                 // SAFETY: the caller's promise.
-                unsafe { next::$name($($arg),*) }
+                unsafe { super::$name($($arg),*) }
             }
         )*
     };
@@ -56,7 +55,7 @@ on_to_next! {
 
 unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
-    unsafe { next::recv(fd, buf, len, flags) }
+    unsafe { super::recv(fd, buf, len, flags) }
 }
 
 unsafe extern "C-unwind" fn ppoll(
@@ -66,10 +65,10 @@ unsafe extern "C-unwind" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { next::ppoll(fds, count, timeout, mask) }
+    unsafe { super::ppoll(fds, count, timeout, mask) }
 }
 
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { next::ioctl(fd, request as libc::c_ulong, argument.expose_provenance()) }
+    unsafe { super::ioctl(fd, request as libc::c_ulong, argument.expose_provenance()) }
 }
