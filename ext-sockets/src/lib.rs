@@ -12,6 +12,9 @@
 //! | [`policy`] | libsdp.conf: which connections travel in which way |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
+//! | [`sockets`] | the socket calls as the program finds them, for what acts on its behalf |
+//! | [`progress`], [`threads`] | who goes on with what has to wait: the caller, or two threads |
+//! | [`exs`] | the ES-API: operations, event queues, registered memory |
 //! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own; the gate does not use it yet |
 #![deny(unsafe_code)]
 
@@ -24,12 +27,16 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
+pub mod exs;
 pub mod gate;
 mod journal;
 pub mod next;
 pub mod policy;
 pub mod process;
+pub mod progress;
 pub mod socket;
+pub mod sockets;
 pub mod stream;
 pub mod switch;
 pub mod table;
+pub mod threads;

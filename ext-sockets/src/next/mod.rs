@@ -150,6 +150,15 @@ pub fn unread(fd: c_int) -> Option<usize> {
     (got == 0).then_some(count as usize)
 }
 
+/// Whether anything is open under this number. Leaves errno as it was.
+pub fn is_open(fd: c_int) -> bool {
+    let before = errno();
+    // SAFETY: F_GETFD takes no pointer.
+    let got = unsafe { fcntl(fd, libc::F_GETFD, 0) };
+    set_errno(before);
+    got >= 0
+}
+
 /// The errno of asking for an option of what is no socket: EBADF or ENOTSOCK.
 pub fn why_no_socket(fd: c_int) -> c_int {
     // SAFETY: F_GETFD takes no pointer.
