@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{mode_t, sockaddr, socklen_t};
-use rddp_switch::{gate, next};
+use rddp_switch::{exs, gate, next};
 
 hooks! {
     new fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -114,6 +114,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    exs::replacing(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup2(fd, to) };
     if result >= 0 {
@@ -129,6 +130,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    exs::replacing(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup3(fd, to, flags) };
     if result >= 0 {
@@ -145,6 +147,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     // Before the number can be another's.
+    exs::closing(fd);
     gate::closing(fd);
     // SAFETY: our caller's promise.
     unsafe { next::close(fd) }
@@ -159,6 +162,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // With any other flag it closes nothing, or fails.
     if flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
+        exs::closing_range(first, last);
         gate::closing_range(first, last);
     }
     // SAFETY: our caller's promise.
@@ -172,6 +176,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
+    exs::closing_range(first.max(0) as c_uint, c_uint::MAX);
     gate::closing_range(first.max(0) as c_uint, c_uint::MAX);
     // SAFETY: our caller's promise.
     unsafe { next::closefrom(first) }

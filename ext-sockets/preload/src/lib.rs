@@ -18,11 +18,12 @@ mod hook;
 mod control;
 mod create;
 mod data;
+mod exs;
 mod print;
 mod variadic;
 mod wait;
 
-use rddp_switch::{next, process, switch};
+use rddp_switch::{next, process, progress, sockets, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -33,4 +34,6 @@ extern "C" fn on_load() {
     next::resolve();
     next::after_fork(process::after_fork);
     switch::load();
+    progress::load();
+    sockets::install(&exs::Own);
 }

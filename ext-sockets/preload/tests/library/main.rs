@@ -4,5 +4,6 @@
 
 mod differential;
 mod exports;
+mod exs;
 mod modes;
 mod support;
