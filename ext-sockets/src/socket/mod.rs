@@ -22,7 +22,7 @@ pub use allow::{Care, care};
 pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD, DDP_PRIVATE_DATA,
-    DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get, set,
+    DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get, set,
 };
 pub use settings::{Gather, Mode, Role, Settings};
 

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use super::kept::Kept;
+use crate::progress::Progress;
 
 /// How far a socket has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub struct Settings {
     pub largest_send: u32,
     /// How FPDUs are gathered.
     pub gather: Gather,
+    /// Who makes progress in blocking calls; `None`: as the process has it.
+    pub progress: Option<Progress>,
     /// What goes with our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
     /// Options of TCP sockets that mean something else to a framed stream.
@@ -85,6 +88,7 @@ impl Settings {
         rtr: 0b011,
         largest_send: 64 << 10,
         gather: Gather::Writev,
+        progress: None,
         private_data: None,
         kept: Kept::DEFAULT,
         failure: 0,

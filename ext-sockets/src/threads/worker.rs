@@ -76,8 +76,9 @@ impl Shared {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the tasks whose descriptors have come.
-    fn take(&self, into: &mut Vec<Arc<dyn Task>>) -> Result<(), c_int> {
+    /// Takes the tasks whose descriptors have come, and says which.
+    fn take(&self, into: &mut Vec<Arc<dyn Task>>) -> Result<Vec<u64>, c_int> {
+        let mut taken = Vec::new();
         while let Some(octets) = self.post_box.take()? {
             let Some(descriptor) = Descriptor::parse(&octets) else { continue };
             if descriptor.process != std::process::id() || descriptor.task == 0 {
@@ -92,8 +93,9 @@ impl Shared {
             if *count == 0 {
                 posted.tasks.remove(&descriptor.task);
             }
+            taken.push(descriptor.task);
         }
-        Ok(())
+        Ok(taken)
     }
 }
 
@@ -113,7 +115,6 @@ impl Life {
         match rounds.wait(self.shared.post_box.inbox(), &self.active, None) {
             Ok(posted) => {
                 let mut index = 0;
-                // Those that were polled, then those that are new: a task posted again is tried once more below.
                 self.active.retain(|task| {
                     index += 1;
                     !rounds.is_due(index - 1) || task.advance()
@@ -129,15 +130,8 @@ impl Life {
     }
 
     fn begin_posted(&mut self) -> Result<(), c_int> {
-        let mut posted = Vec::new();
-        self.shared.take(&mut posted)?;
-        for task in posted {
-            let left = task.advance();
-            let known = self.active.iter().any(|active| active.id() == task.id());
-            if left && !known {
-                self.active.push(task);
-            }
-        }
+        let posted = self.shared.take(&mut self.active)?;
+        self.active.retain(|task| !posted.contains(&task.id()) || task.advance());
         Ok(())
     }
 }
