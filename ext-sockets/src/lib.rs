@@ -14,6 +14,7 @@
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
 //! | [`sockets`] | the socket calls as the program finds them, for what acts on its behalf |
 //! | [`progress`], [`threads`] | who goes on with what has to wait: the caller, or two threads |
+//! | [`hidden`] | descriptors of our own |
 //! | [`exs`] | the ES-API: operations, event queues, registered memory |
 //! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own; the gate does not use it yet |
 #![deny(unsafe_code)]
@@ -29,6 +30,7 @@ compile_error!(
 
 pub mod exs;
 pub mod gate;
+pub mod hidden;
 mod journal;
 pub mod next;
 pub mod policy;

@@ -13,7 +13,7 @@ use libc::{EAGAIN, EINTR, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL};
 
 use super::descriptor::DESCRIPTOR;
 use super::job::Waiting;
-use crate::next;
+use crate::{hidden, next};
 
 /// A value that is made once in each process, and is never freed. A child of `fork` has none until it makes one.
 pub(crate) struct PerProcess<T> {
@@ -104,11 +104,8 @@ impl PostBox {
 
 impl Drop for PostBox {
     fn drop(&mut self) {
-        // SAFETY: ours.
-        unsafe {
-            next::close(self.outbox);
-            next::close(self.inbox);
-        }
+        close(self.outbox);
+        close(self.inbox);
     }
 }
 
@@ -147,23 +144,28 @@ static ONE: u64 = 1;
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        // SAFETY: ours.
-        unsafe { next::close(self.fd) };
+        close(self.fd);
     }
 }
 
-/// A number as high as can be had: programs count on low ones, and close those that they find.
+/// Out of the program's sight, under a number as high as can be had: programs count on low ones.
 fn out_of_the_way(fd: c_int) -> c_int {
-    for from in [1 << 17, 900, 200] {
-        // SAFETY: F_DUPFD_CLOEXEC takes an int.
-        let high = unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, from) };
-        if high >= 0 {
-            // SAFETY: ours.
-            unsafe { next::close(fd) };
-            return high;
-        }
+    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    let duplicate = |from: &usize| unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
+    let high = [1 << 17, 900, 200].iter().map(duplicate).find(|high| *high >= 0);
+    if high.is_some() {
+        // SAFETY: ours.
+        unsafe { next::close(fd) };
     }
+    let fd = high.unwrap_or(fd);
+    hidden::hide(fd);
     fd
+}
+
+fn close(fd: c_int) {
+    hidden::show(fd);
+    // SAFETY: ours.
+    unsafe { next::close(fd) };
 }
 
 /// A thread with all signals blocked: they are the program's.

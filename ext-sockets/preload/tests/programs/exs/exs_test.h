@@ -53,6 +53,7 @@ void connecting(void);
 void polling(void);
 void cancelling(void);
 void closing(void);
+void everything(void);
 void ends(void);
 void timeouts(void);
 void forking(void);

@@ -208,6 +208,27 @@ void closing(void) {
     IS(exs_qdelete(queue), 0);
 }
 
+/* A program that closes everything: what is ours is not seen, and goes on. */
+void everything(void) {
+    char octet;
+    int ends[2];
+    exs_qhandle_t queue = exs_qcreate(4);
+    int fd = exs_qfd(queue);
+    IS(fd >= 0, 1);
+    FAILS(close(fd), EBADF);
+    IS(close_range(3, ~0U, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        connection(ends);
+        IS(exs_recv(ends[0], &octet, 1, 0, queue, HANDLE(1), NONE), 0);
+        IS(write(ends[1], "x", 1), 1);
+        next_is(queue, EXS_EVT_RECV, 0, 1, 1);
+        IS(exs_recv(ends[0], &octet, 1, 0, queue, HANDLE(2), NONE), 0);
+        closefrom(3);
+        next_is(queue, EXS_EVT_RECV, ECONNABORTED, 0, 2);
+    }
+    IS(exs_qdelete(queue), 0);
+}
+
 /* EX5, EX9: what the peer's end comes to. */
 void ends(void) {
     static char octets[100000];

@@ -103,6 +103,7 @@ int main(int argc, char **argv) {
     /* One pair of threads whatever the number of sockets, or none. */
     IS(threads(), by_threads ? 3 : 1);
     descriptor();
+    everything();
     puts("all is so");
     return 0;
 }
