@@ -98,3 +98,32 @@ impl Regions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_lies_in_its_region_or_is_refused() {
+        let region = Arc::new(Region { start: 100, len: 10 });
+        let within = |start, len| Used::default().add(Some(region.clone()), start, len);
+        for (start, len) in [(100, 10), (100, 0), (109, 1), (110, 0)] {
+            assert_eq!(within(start, len), Ok(()), "{len} at {start}");
+        }
+        for (start, len) in [(99, 1), (100, 11), (109, 2), (110, 1), (111, 0), (105, usize::MAX), (0, 0)] {
+            assert_eq!(within(start, len), Err(EINVAL), "{len} at {start}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_in_use_as_long_as_an_operation_has_it() {
+        let region = Arc::new(Region { start: 0, len: 1 });
+        let mut used = Used::default();
+        used.add(Some(region.clone()), 0, 1).unwrap();
+        let mut all = Used::default();
+        all.join(used);
+        assert_eq!(Arc::strong_count(&region), 2);
+        drop(all);
+        assert_eq!(Arc::strong_count(&region), 1);
+    }
+}

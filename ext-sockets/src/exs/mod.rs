@@ -294,6 +294,3 @@ pub fn cancel(fd: c_int, ahandle: Option<usize>) -> Result<(), c_int> {
     }
     if found { Ok(()) } else { Err(ENOENT) }
 }
-
-#[cfg(test)]
-mod tests;

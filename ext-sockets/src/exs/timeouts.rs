@@ -86,3 +86,31 @@ fn ordered(octets: &[u8]) -> Result<(), c_int> {
         _ => Err(EINVAL),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn octets(fields: &[i64]) -> Vec<u8> {
+        fields.iter().flat_map(|field| field.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn a_timeout_is_read_with_and_without_flags() {
+        let timeout = |after, is_once| Ok(Some(Timeout { after: Duration::from_micros(after), is_once }));
+        assert_eq!(parse(&octets(&[1, 5])), timeout(1_000_005, false));
+        assert_eq!(parse(&octets(&[0, 7, 0])), timeout(7, false));
+        assert_eq!(parse(&octets(&[0, 7, ONCE])), timeout(7, true));
+        assert_eq!(parse(&octets(&[0, 0, ONCE])), Ok(None));
+        assert!(parse(&octets(&[i64::MAX, 999_999])).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        assert_eq!(parse(&octets(&[1])), Err(EINVAL));
+        assert_eq!(parse(&octets(&[0, 7, 2])), Err(EINVAL));
+        for fields in [[0, 1_000_000], [0, -1], [-1, 0]] {
+            assert_eq!(parse(&octets(&fields)), Err(EDOM));
+        }
+    }
+}

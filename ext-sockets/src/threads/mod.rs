@@ -81,6 +81,3 @@ fn watch_for_fork() {
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
-
-#[cfg(test)]
-mod tests;
