@@ -47,11 +47,13 @@ pub(super) struct Timeout {
     pub(super) is_once: bool,
 }
 
-/// Why an operation was not accepted.
-pub(super) enum Refused {
-    /// With this errno.
-    With(c_int),
-    /// There is another socket under the number by now, to which it goes.
+/// What posting has come to.
+pub(super) enum Posted {
+    /// There will be an event.
+    Accepted,
+    /// There will be none; an errno.
+    Refused(c_int),
+    /// There is no socket under the number, or another by now, to which it goes.
     OtherSocket(Operation),
 }
 
@@ -83,26 +85,29 @@ impl Lane {
     }
 
     /// Accepts an operation whose place is reserved: tries it at once, if nothing is before it and the caller makes progress.
-    pub(super) fn post(&self, mut operation: Operation) -> Result<(), Refused> {
+    pub(super) fn post(&self, mut operation: Operation) -> Posted {
         let mut inner = self.inner();
         let by_caller = operation.queue.progress() == Progress::Caller;
         if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
             match operation.attempt(self.fd) {
                 // No socket, or another by now.
                 Outcome::Ended(EBADF | ENOTSOCK) if operation.is_untouched() => {
-                    return Err(Refused::OtherSocket(operation));
+                    return Posted::OtherSocket(operation);
                 }
                 Outcome::Ended(errno) => {
                     operation.end(self.fd, End::Of(errno));
-                    return Ok(());
+                    return Posted::Accepted;
                 }
                 Outcome::Later => {}
             }
         }
         if inner.is_closed || !self.is_same_socket() {
-            return Err(Refused::OtherSocket(operation));
+            return Posted::OtherSocket(operation);
         }
-        self.queue_up(&mut inner, operation, by_caller).map_err(Refused::With)
+        match self.queue_up(&mut inner, operation, by_caller) {
+            Ok(()) => Posted::Accepted,
+            Err(errno) => Posted::Refused(errno),
+        }
     }
 
     fn queue_up(&self, inner: &mut Inner, operation: Operation, by_caller: bool) -> Result<(), c_int> {

@@ -4,14 +4,14 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | EX1 one event for each accepted call | [`operation`](Operation) ends once, in [`lane`] or by close |
-//! | EX2 events of a socket and direction in the order of posting | one [`lane`] each, one operation at a time |
+//! | EX1 one event for each accepted call | `operation.rs`: it ends once, and by that is gone |
+//! | EX2 events of a socket and direction in the order of posting | `lane.rs`: one for each, one operation at a time |
 //! | EX3 the memory is the library's until the event | [`Work`] owns the right to it |
-//! | EX4 no overflow | [`queue`] reserves |
-//! | EX5 short receives, 0 at the peer's close | [`work`] |
-//! | EX6, EX7 handles are checked, and held while in use | [`memory`] |
+//! | EX4 no overflow | `queue.rs`: posting reserves |
+//! | EX5 short receives, 0 at the peer's close | `work.rs` |
+//! | EX6, EX7 handles are checked, and held while in use | `memory.rs` |
 //! | EX8 close ends what is under way | [`closing`], before the number is free |
-//! | EX9 what an event says | [`Operation::end`](Operation) |
+//! | EX9 what an event says | `operation.rs` |
 //!
 //! An operation is carried out by the calls that a program would make ([`crate::sockets`]), none of which waits: at once when it
 //! is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two threads ([`Progress::Threads`]).
@@ -54,7 +54,7 @@ pub use raw::{
 pub use timeouts::{answers_option, option, set_option};
 pub use work::Work;
 
-use lane::{Lane, Refused};
+use lane::{Lane, Posted};
 use operation::Operation;
 use polling::Polling;
 use queue::{Queue, Wanted};
@@ -248,9 +248,9 @@ fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result
     // The first time, and once more when the number has changed hands where nobody saw it.
     for _ in 0..2 {
         operation = match engine.registry.lane(fd, operation.direction()).post(operation) {
-            Ok(()) => return Ok(()),
-            Err(Refused::With(errno)) => return Err(errno),
-            Err(Refused::OtherSocket(operation)) => operation,
+            Posted::Accepted => return Ok(()),
+            Posted::Refused(errno) => return Err(errno),
+            Posted::OtherSocket(operation) => operation,
         };
         engine.registry.forget(fd).iter().for_each(|lane| lane.close(libc::ECONNABORTED));
     }

@@ -147,7 +147,7 @@ fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Resu
     Ok(pieces.left() == 0)
 }
 
-/// EX5: as much as there is, unless MSG_WAITALL says all.
+/// EX5: as much as there is, unless `MSG_WAITALL` says all.
 fn receive(
     fd: c_int,
     pieces: &mut Pieces,
