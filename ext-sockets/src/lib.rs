@@ -12,11 +12,13 @@
 //! | [`policy`] | libsdp.conf: which connections travel in which way |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
+//! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
+//! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
+//! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own |
 //! | [`sockets`] | the socket calls as the program finds them, for what acts on its behalf |
 //! | [`progress`], [`threads`] | who goes on with what has to wait: the caller, or two threads |
 //! | [`hidden`] | descriptors of our own |
 //! | [`exs`] | the ES-API: operations, event queues, registered memory |
-//! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own; the gate does not use it yet |
 #![deny(unsafe_code)]
 
 #[cfg(not(all(
@@ -29,6 +31,7 @@ compile_error!(
 );
 
 pub mod exs;
+pub mod framed;
 pub mod gate;
 pub mod hidden;
 mod journal;
@@ -42,3 +45,4 @@ pub mod stream;
 pub mod switch;
 pub mod table;
 pub mod threads;
+pub mod wait;

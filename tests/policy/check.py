@@ -31,7 +31,7 @@ ROOMS = [
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/src/next",  # the C library's functions, by name
-    "ext-sockets/src/stream/raw",
+    "ext-sockets/src/socket/held.rs", "ext-sockets/src/stream/raw",
     "ext-sockets/src/sockets",  # socket calls as the program finds them, on its memory
     "ext-sockets/src/threads/raw.rs",
     "ext-sockets/src/exs/raw",  # what C programs pass to the ES-API

@@ -56,6 +56,8 @@ extern "C" {
 #define DDP_GATHER 10
 /* struct ddp_mode_info, get only. */
 #define DDP_MODE_INFO 11
+/* Octets, get only (none until it has come): the private data of the peer's startup frame. */
+#define DDP_PEER_PRIVATE_DATA 12
 
 /* int, an enum ddp_progress (as RDDP_PROGRESS in the environment says, "caller" or "threads"; else DDP_PROGRESS_CALLER): who
  * makes progress in blocking calls. May be set at any time. */

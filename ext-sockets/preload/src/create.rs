@@ -117,6 +117,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     exs::replacing(fd, to);
+    gate::duplicating(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup2(fd, to) };
     if result >= 0 {
@@ -133,6 +134,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     exs::replacing(fd, to);
+    gate::duplicating(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup3(fd, to, flags) };
     if result >= 0 {

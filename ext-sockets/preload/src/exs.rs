@@ -7,6 +7,7 @@ use std::time::Duration;
 use libc::{EFAULT, EINVAL, EIO, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval};
 use rddp_switch::exs::{self, Event, EventPlaces, MsgHdr, To, XferFile};
 use rddp_switch::sockets::{AcceptAddr, Sockets};
+use rddp_switch::stream::Uncancelled;
 
 use crate::hook::fail;
 use crate::{control, create, data, variadic, wait};
@@ -61,6 +62,8 @@ unsafe impl Sockets for Own {
 
 /// What C gets: -1 and errno for an error. A panic is ours, and does not get past here.
 fn answer(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    // A thread that is cancelled in between would leave locks behind.
+    let _uncancelled = Uncancelled::here();
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(errno)) => fail(errno),

@@ -33,6 +33,8 @@ pub const DDP_GATHER: c_int = 10;
 /// `struct ddp_mode_info`, read only.
 pub const DDP_MODE_INFO: c_int = 11;
 
+/// The private data of the peer's startup frame, read only.
+pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
 /// int: a [`Progress`]; may be set at any time.
 pub const DDP_PROGRESS: c_int = 16;
 

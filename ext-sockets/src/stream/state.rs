@@ -34,7 +34,13 @@ pub struct State {
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
+    /// `SO_RCVLOWAT` as the program has set it; 0 stands for 1.
+    low_water: AtomicU32,
+    /// `TCP_CORK` as the program has set it.
+    pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
+    /// The processes that hold the socket; 0 where there is none.
+    holders: [AtomicU32; HOLDERS],
     pub(super) options: Options,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
@@ -77,6 +83,13 @@ impl State {
         self.phase.store(FRAMED, Ordering::Release);
     }
 
+    /// The connection was made anew, for a peer that does not speak MPA.
+    pub fn stay_plain(&self) {
+        self.set_plain();
+        self.end.clear();
+        self.owing.store(false, Ordering::Release);
+    }
+
     pub(super) fn set_plain(&self) {
         self.phase.store(PLAIN, Ordering::Release);
     }
@@ -114,6 +127,15 @@ impl State {
         self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
+    /// `SO_RCVLOWAT`: how many octets a receiving call that waits returns with at least, if there is room for them.
+    pub fn set_low_water(&self, octets: u32) {
+        self.low_water.store(octets, Ordering::Relaxed);
+    }
+
+    pub(super) fn low_water(&self) -> usize {
+        self.low_water.load(Ordering::Relaxed).max(1) as usize
+    }
+
     /// As set by [`set_receive_timeout`](Self::set_receive_timeout).
     #[must_use]
     pub fn receive_timeout(&self) -> Option<Duration> {
@@ -126,11 +148,101 @@ impl State {
         duration(self.send_timeout.load(Ordering::Relaxed))
     }
 
+    /// Notes that process `pid` holds the socket.
+    pub fn join(&self, pid: u32) {
+        if self.holders.iter().all(|holder| holder.load(Ordering::Relaxed) != pid) {
+            self.enter(pid);
+        }
+    }
+
+    /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may close its own
+    /// number first. Where `fork` then fails nobody is told, and the socket is taken for held as long as `parent` lives.
+    pub fn expect_child_of(&self, parent: u32) {
+        self.enter(parent | EXPECTED);
+    }
+
+    /// Notes that the child `pid` of `parent` is there.
+    pub fn join_child_of(&self, parent: u32, pid: u32) {
+        self.join(pid);
+        let expected = |holder: &&AtomicU32| {
+            holder.compare_exchange(parent | EXPECTED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        // One of them: another thread may be about to fork, too.
+        let _ = self.holders.iter().find(expected);
+    }
+
+    fn enter(&self, holding: u32) {
+        let free = |holder: &&AtomicU32| {
+            holder.compare_exchange(0, holding, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        // Where there is no room, one more is taken for alive for ever.
+        if self.holders.iter().find(free).is_none() {
+            self.holders[0].store(NOBODY_KNOWS, Ordering::Release);
+        }
+    }
+
+    /// Notes that process `pid` does not hold the socket any more.
+    pub fn leave(&self, pid: u32) {
+        for holder in &self.holders {
+            let _ = holder.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one of its holders `is_alive`.
+    pub fn is_held(&self, is_alive: impl Fn(u32) -> bool) -> bool {
+        let holds = |pid| pid != 0 && (pid == NOBODY_KNOWS || is_alive(pid & !EXPECTED));
+        self.holders.iter().any(|holder| holds(holder.load(Ordering::Acquire)))
+    }
+
+    /// As if nothing had happened: TCP could not connect, and is about to be asked again.
+    pub fn begin_again(&self) {
+        self.began.store(0, Ordering::Relaxed);
+        self.pending.store(0, Ordering::Relaxed);
+        self.end.clear();
+        if let Ok(mut tx) = self.tx.lock() {
+            (tx.greeted, tx.moving) = (false, false);
+            let owed = tx.owed().len();
+            tx.paid(owed);
+        }
+        self.owing.store(false, Ordering::Release);
+        self.phase.store(STARTING, Ordering::Release);
+    }
+
+    /// What readiness depends on besides the kernel's socket: when it changes, so may [`Stream::interest`](super::Stream::interest).
+    #[must_use]
+    pub fn mood(&self) -> Mood {
+        Mood {
+            phase: self.phase.load(Ordering::Acquire),
+            ended: self.end.is_set(),
+            may_send: self.may_send.load(Ordering::Acquire),
+            owing: self.owing.load(Ordering::Acquire),
+            began: self.began.load(Ordering::Relaxed) > 0,
+        }
+    }
+
     /// The peer's private data, once its startup frame has come.
     #[must_use]
     pub fn peer_private_data(&self) -> Option<PrivateData> {
         let rx = self.rx.lock().ok()?;
         rx.peer_data_known.then_some(rx.peer_data)
+    }
+}
+
+/// See [`State::mood`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mood {
+    phase: u32,
+    ended: bool,
+    may_send: bool,
+    owing: bool,
+    began: bool,
+}
+
+impl Mood {
+    /// Whether the kernel's events are the program's: nothing but octets changes what it waits for.
+    #[must_use]
+    pub fn is_settled(self) -> bool {
+        self.ended || self.phase == PLAIN || (self.phase == FRAMED && self.may_send && !self.owing)
     }
 }
 
@@ -259,6 +371,13 @@ const OWED: usize = 72 * 1024;
 /// Changes with everything that would make a state of another build unreadable.
 const MAGIC: u64 = 0x7264_6470_0000_0001 ^ ((size_of::<State>() as u64) << 16);
 
+/// How many processes can be known to hold one socket.
+const HOLDERS: usize = 32;
+/// Stands for those that there was no room for.
+const NOBODY_KNOWS: u32 = u32::MAX;
+/// With a process's number: a child of it that is not there yet. Linux has no process numbers as large.
+const EXPECTED: u32 = 1 << 31;
+
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;
 const PLAIN: u32 = 2;
@@ -281,5 +400,34 @@ mod tests {
         assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
         tx.paid(70_000);
         assert!(!tx.owes());
+    }
+
+    #[test]
+    fn a_child_that_is_expected_holds_the_socket_when_its_parent_has_closed_it() {
+        let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
+        let (parent, child) = (100, 101);
+        let is_held = |alive: &[u32]| state.is_held(|pid| alive.contains(&pid));
+        state.join(parent);
+        state.expect_child_of(parent);
+        state.leave(parent);
+        assert!(is_held(&[parent, child]), "the child has not said yet that it is there");
+        assert!(!is_held(&[]), "a parent that is gone has no children to come");
+        state.join_child_of(parent, child);
+        assert!(is_held(&[child]));
+        state.leave(child);
+        assert!(!is_held(&[parent, child]));
+    }
+
+    #[test]
+    fn two_threads_may_fork_at_once() {
+        let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
+        state.expect_child_of(100);
+        state.expect_child_of(100);
+        state.join_child_of(100, 101);
+        state.leave(101);
+        assert!(state.is_held(|_| true), "the other child is still expected");
+        state.join_child_of(100, 102);
+        state.leave(102);
+        assert!(!state.is_held(|_| true));
     }
 }

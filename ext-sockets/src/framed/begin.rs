@@ -1,0 +1,145 @@
+//! From `connect`, `accept` and `setsockopt` to a stream.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Framed, fall_back, store};
+use crate::next::CALLS;
+use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
+use crate::stream::{Errno, Stream};
+use crate::{next, table};
+
+/// A socket in DDPMODE whose `connect` is under way.
+#[derive(Debug)]
+pub struct Connecting {
+    held: Held,
+    fd: c_int,
+}
+
+/// What a `connect` on `fd` comes to, if it is a socket in DDPMODE. To be finished by [`Connecting::connected`].
+///
+/// # Errors
+/// The errno of what stands in the way.
+pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Connecting, c_int> {
+    let mut settings = held.settings();
+    settings.to = to;
+    match held.state() {
+        // A second attempt: the first has failed, or goes on and the kernel will say so.
+        Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
+            state.begin_again();
+            settings.mode = Mode::Starting;
+        }
+        Some(_) => {}
+        None => start(fd, &held, &mut settings, Role::Initiator)?,
+    }
+    drop(settings);
+    Ok(Connecting { held, fd })
+}
+
+impl Connecting {
+    /// The C library's `connect` has come back, with an errno if it failed.
+    ///
+    /// # Errors
+    /// What the program is told.
+    pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        match result {
+            Ok(()) => self.up(),
+            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
+                self.held.settings().kept.lay_down(self.fd);
+                result
+            }
+            Err(_) => {
+                self.held.settings().mode = Mode::Asked;
+                result
+            }
+        }
+    }
+
+    fn up(self) -> Result<(), c_int> {
+        let Connecting { held, fd } = self;
+        // Until now the time-outs were those of the kernel's `connect`.
+        held.settings().kept.lay_down(fd);
+        let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
+        let framed = Framed { held, fd };
+        if !both || nonblocking {
+            // What is wrong with it the first call of the program will be told.
+            let _ = framed.call(|stream| stream.greet());
+            return Ok(());
+        }
+        match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
+            Ok(()) | Err(Errno::PLAIN) => Ok(()),
+            Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
+            Err(error) => Err(error.0),
+        }
+    }
+}
+
+/// `accept` has made `fd` of a connection to a listener in DDPMODE: the startup is for the first call on it.
+pub fn accepted(fd: c_int, held: &Held) {
+    let mut settings = held.settings();
+    match start(fd, held, &mut settings, Role::Responder) {
+        Ok(()) => settings.kept.lay_down(fd),
+        Err(errno) => settings.fail(errno),
+    }
+}
+
+/// The program has asked for DDPMODE on a connection that is there already.
+///
+/// # Errors
+/// The errno of what stands in the way.
+pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<(), c_int> {
+    start(fd, held, settings, Role::Initiator)?;
+    settings.kept.lay_down(fd);
+    if let Some(state) = held.state()
+        && settings.role == Some(Role::Initiator)
+    {
+        let _ = Stream::new(fd, state, &CALLS).greet();
+    }
+    Ok(())
+}
+
+/// Whether a socket may have something to do that no call of the program is at.
+static UNSETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that there is one.
+pub(super) fn note_unsettled() {
+    UNSETTLED.store(true, Ordering::Release);
+}
+
+/// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
+/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
+pub(crate) fn see_to_others() {
+    if !UNSETTLED.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    for fd in table::within(0, c_int::MAX) {
+        if let Ok(Some(framed)) = super::of(fd)
+            && let Some(state) = framed.held().state()
+            && !state.mood().is_settled()
+        {
+            // What is wrong with it its own calls are told.
+            let _ = Stream::new(fd, state, &CALLS).step();
+            note_unsettled();
+        }
+    }
+}
+
+/// Tells the stream what the program has set on its socket.
+pub fn keep(fd: c_int, held: &Held, kept: &Kept) {
+    let Some(state) = held.state() else { return };
+    state.set_receive_timeout(kept.rcvtimeo.duration());
+    state.set_send_timeout(kept.sndtimeo.duration());
+    state.set_low_water(kept.rcvlowat.unsigned_abs());
+    let _ = Stream::new(fd, state, &CALLS).cork(kept.cork);
+}
+
+fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
+    let options = settings.options(by_default);
+    let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
+    held.set_state(state);
+    keep(fd, held, &settings.kept);
+    settings.mode = Mode::Starting;
+    note_unsettled();
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Sockets that come from elsewhere: through `fork`, through `exec`, in a message.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::store::{self, Found};
+use super::{begin, fall_back, linger};
+use crate::socket::{self, Locked, Mode, Role, Settings};
+use crate::stream::{self, State};
+use crate::{next, table};
+
+/// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
+struct Locks {
+    line: MutexGuard<'static, linger::Line>,
+    left: MutexGuard<'static, store::Left>,
+    _plain: MutexGuard<'static, fall_back::Plain>,
+    _settings: Vec<Locked<'static>>,
+}
+
+thread_local! {
+    static HELD_FOR_FORK: RefCell<Option<Locks>> = const { RefCell::new(None) };
+}
+
+/// Who forked last: in the child, its parent.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// A thread is about to fork.
+pub fn before_fork() {
+    // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
+    for _ in 0..STEPS {
+        begin::see_to_others();
+    }
+    if table::any() {
+        let me = std::process::id();
+        FORKS.store(me, Ordering::Relaxed);
+        for_each_state(|state| state.expect_child_of(me));
+    }
+    let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
+    let locks = Locks { line, left, _plain, _settings: socket::settings_of_all() };
+    // A thread whose storage is gone forks without.
+    let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
+}
+
+/// Request, Reply, the first FPDU, and that it was seen.
+const STEPS: usize = 4;
+
+/// It has, in the parent.
+pub fn fork_is_over() {
+    let _ = HELD_FOR_FORK.try_with(RefCell::take);
+}
+
+/// In the child: one holder more of each stream.
+pub fn after_fork() {
+    if let Ok(Some(mut locks)) = HELD_FOR_FORK.try_with(RefCell::take) {
+        // The parent sees to what is in them.
+        locks.line.forget();
+        locks.left.clear();
+    }
+    if table::any() {
+        let (parent, me) = (FORKS.load(Ordering::Relaxed), std::process::id());
+        for_each_state(|state| state.join_child_of(parent, me));
+    }
+}
+
+fn for_each_state(look: impl Fn(&State)) {
+    socket::for_each(|held| held.state().into_iter().for_each(&look));
+}
+
+/// Looks through what this program has been given by `exec`.
+pub fn adopt_open() {
+    let before = next::errno();
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return next::set_errno(before) };
+    let numbers: Vec<c_int> =
+        open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.into_iter().for_each(adopt);
+    next::set_errno(before);
+}
+
+/// `fd` has come in a message, or otherwise from where nothing is known of it.
+pub fn received(fd: c_int) {
+    socket::forget(fd);
+    adopt(fd);
+}
+
+fn adopt(fd: c_int) {
+    let Some(cookie) = next::cookie(fd) else { return };
+    // Another number of it may have been seen before.
+    let mut known = None;
+    socket::for_each(|held| {
+        if held.cookie() == cookie && !held.is_closed() {
+            known = Some(held.clone());
+        }
+    });
+    if let Some(held) = known {
+        return socket::share(&held, fd);
+    }
+    match store::find(cookie) {
+        Found::Nothing => {}
+        Found::Stream(state) => {
+            let role = match state.options().role {
+                stream::Role::Initiator => Role::Initiator,
+                stream::Role::Responder => Role::Responder,
+            };
+            let settings = Settings { mode: Mode::Starting, role: Some(role), ..Settings::default() };
+            if let Some(held) = socket::adopt(fd, settings) {
+                held.set_state(state);
+            }
+        }
+        Found::Closed => {
+            let mut settings = Settings::default();
+            settings.fail(libc::ECONNABORTED);
+            socket::adopt(fd, settings);
+        }
+    }
+}
