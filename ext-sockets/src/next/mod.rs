@@ -7,6 +7,7 @@
 
 mod address;
 mod calls;
+mod epoll;
 mod list;
 mod process;
 
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use address::{address_of, connect_to, local_address};
 pub use calls::CALLS;
+pub use epoll::control;
 pub use list::*;
 pub use process::{around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id};
 
