@@ -21,6 +21,7 @@ mod data;
 mod exs;
 mod message;
 mod print;
+mod stdio;
 mod variadic;
 mod wait;
 
@@ -38,7 +39,9 @@ extern "C" fn on_load() {
     switch::load();
     progress::load();
     sockets::install(&exs::Own);
-    framed::adopt_open();
+    if framed::adopt_open() {
+        stdio::replace_standard_streams();
+    }
 }
 
 extern "C" fn before_fork() {
@@ -55,5 +58,6 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn on_exit() {
+    stdio::flush();
     framed::exiting();
 }
