@@ -124,6 +124,11 @@ impl Settings {
         }
     }
 
+    /// Whether calls that wait are for the threads.
+    pub fn is_threaded(&self) -> bool {
+        self.progress.unwrap_or_else(Progress::of_process) == Progress::Threads
+    }
+
     /// DDPMODE has ended before it began.
     pub fn fail(&mut self, errno: c_int) {
         self.mode = Mode::Failed;
