@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
+use crate::event::EventQueue;
 use crate::io::bell::Asleep;
 use crate::io::driver::{Driver, Holder, Lease};
 use crate::io::ready_set::ReadySet;
@@ -61,19 +62,20 @@ impl CompletionQueue {
     /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), reading the sockets in this thread.
     /// Whether there is one.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let _waiter = Waiter::new(&self.0);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        self.0.progress();
         loop {
-            if !self.0.is_empty() {
-                return Ok(true);
-            }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
+            match self.0.wait(left, &|| false) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
             }
-            self.0.wait_ready(left)?;
         }
+    }
+
+    /// Sleeps until there is a completion, or an event of a QP of this queue in `events`; a signal ends it with
+    /// `Interrupted`. Otherwise as [`wait`](Self::wait).
+    pub fn wait_for(&self, events: &EventQueue, timeout: Option<Duration>) -> io::Result<bool> {
+        self.0.wait(timeout, &|| !events.is_empty())
     }
 
     /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at the next solicited
@@ -372,10 +374,27 @@ impl CqInner {
         }
     }
 
+    /// See [`CompletionQueue::wait`]; `other` is another reason to wake, for which the bell has rung.
+    fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
+        let _waiter = Waiter::new(self);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.progress();
+        loop {
+            if !self.is_empty() || other() {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            self.wait_ready(left, other)?;
+        }
+    }
+
     /// Sleeps until a socket has something or there is another reason to look, and makes progress.
-    fn wait_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_ready(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<()> {
         let asleep = self.ready.bell.fall_asleep();
-        if !self.is_empty() {
+        if !self.is_empty() || other() {
             return Ok(());
         }
         if self.is_by_epoll() {

@@ -58,14 +58,14 @@ mod wr;
 
 pub use channel::CompletionChannel;
 pub use completion::{Completed, Completion, Status};
-pub use config::{ConnectOptions, MAX_DEPTH, PortMapper, QpConfig, RnicConfig};
+pub use config::{ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, RnicConfig};
 pub use conn::connect::Connected;
 pub use conn::listen::{ConnectRequest, Listener};
 pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
 pub use error::{ConnectError, Error, PostError};
-pub use event::{AsyncEvent, AsyncEventKind};
+pub use event::{AsyncEvent, AsyncEventKind, EventQueue};
 pub use mem::{Access, MemError, PdId, QpNum, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};

@@ -5,3 +5,4 @@ pub(crate) mod half_open;
 pub(crate) mod listen;
 mod port_mapper;
 mod socket;
+pub(crate) mod startup;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
 use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Rtr};
 use rddp_rdmap::{
@@ -185,12 +186,16 @@ pub(super) struct Link {
     /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
+    /// A ULPDU that waits for a receive: see `parked`.
+    pub(super) parked: Option<Vec<u8>>,
     /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they are.
     bulk: u8,
     /// TCP did not take all of the last write.
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
+    /// What the epoll sets were last told to look for.
+    pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
     pub(super) nudge: Option<Nudge>,
     pub(super) deadline: Option<Instant>,
@@ -222,9 +227,11 @@ impl Link {
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
+            parked: None,
             bulk: 0,
             blocked: false,
             wants_room: false,
+            interest: EpollFlags::EPOLLIN,
             ending: Ending::default(),
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
-use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, parse_header};
+use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, SEND_QUEUE, parse_header};
 use smallvec::SmallVec;
 
 use super::QpInner;
@@ -25,7 +25,7 @@ use crate::mem::{Access, Grant, PdId, PieceMut, recv_vectored};
 use crate::wr::{Operation, Sge};
 
 /// Room for several of the largest FPDUs.
-const STAGING: usize = 256 * 1024;
+pub(super) const STAGING: usize = 256 * 1024;
 
 /// Staging for one read while large payloads go straight to their places: the header, and not much of the payload.
 const BULK_ROOM: usize = 2048;
@@ -97,7 +97,7 @@ impl QpInner {
     fn read(&self, core: &mut Core, stage: &mut [u8], have: &mut usize) -> Option<Pulled> {
         let link = core.link.as_ref()?;
         core.counters.receive_calls += 1;
-        let room = if link.is_bulk() { BULK_ROOM } else { stage.len() - *have };
+        let room = if link.is_bulk() { BULK_ROOM } else { self.stage_len().min(stage.len()) - *have };
         let free = &mut stage[*have..*have + room];
         let received = if link.direct.is_some() {
             self.receive_direct(core, free)
@@ -126,8 +126,23 @@ impl QpInner {
         stage.copy_within(used..*have, 0);
         *have -= used;
         core.link.as_ref()?;
+        if core.is_parked() {
+            return Some(Pulled::Dry);
+        }
         // A short read says that TCP has no more: the next one would only be told so.
         Some(if staged < room { Pulled::Dry } else { Pulled::More })
+    }
+
+    /// Handles whole FPDUs among what the last turn left over.
+    pub(super) fn handle_stashed(&self, core: &mut Core) {
+        STAGE.with_borrow_mut(|stage| {
+            if stage.is_empty() {
+                stage.resize(STAGING, 0);
+            }
+            let have = self.unstash(core, stage);
+            let used = self.handle(core, &mut stage[..have]);
+            self.stash(core, &stage[used..have]);
+        });
     }
 
     /// Takes back what the last turn left over.
@@ -175,6 +190,9 @@ impl QpInner {
                 Ok(Step::Fpdu { ulpdu, used: octets }) => {
                     *used += octets;
                     self.segment(core, &rest[ulpdu])?;
+                    if core.is_parked() {
+                        return Ok(());
+                    }
                 }
                 Ok(Step::Need { total }) => {
                     if self.begin_direct(core, rest, total) {
@@ -213,13 +231,21 @@ impl QpInner {
         }
     }
 
-    /// One ULPDU whose CRC was good: checked, placed, delivered.
+    /// One ULPDU whose CRC was good.
     fn segment(&self, core: &mut Core, ulpdu: &[u8]) -> Result<(), Faulty> {
         core.counters.fpdus_received += 1;
         self.open_for_sending(core);
+        self.deliver(core, ulpdu)
+    }
+
+    /// Its segment: checked, placed, delivered; or parked until there is a receive for it.
+    pub(super) fn deliver(&self, core: &mut Core, ulpdu: &[u8]) -> Result<(), Faulty> {
         let header = parse_header(ulpdu).map_err(|fault| (fault, None))?;
         let payload = &ulpdu[header.len()..];
-        let place = self.accept(core, &header, payload.len())?;
+        let Some(place) = self.accept(core, &header, payload.len())? else {
+            self.park(core, ulpdu);
+            return Ok(());
+        };
         if let Some(link) = &mut core.link {
             link.note_size(ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place));
         }
@@ -234,18 +260,22 @@ impl QpInner {
         {
             link.may_send = true;
             link.deadline = None;
-            self.device.events.push(self.num, AsyncEventKind::Established);
+            self.report(AsyncEventKind::Established);
         }
     }
 
-    /// Asks the stream what the segment is; takes a receive when a message begins.
-    fn accept(&self, core: &mut Core, header: &Header, payload_len: usize) -> Result<Place, Faulty> {
-        self.classify(core, header, payload_len).map_err(|fault| {
-            if matches!(fault, Fault::Ddp(DdpError::TooLong { .. })) {
-                self.end_receive(core, Status::MessageTooLong, &Outcome::default());
+    /// Asks the stream what the segment is; takes a receive when a message begins. `None`: there is none, and it waits.
+    fn accept(&self, core: &mut Core, header: &Header, payload_len: usize) -> Result<Option<Place>, Faulty> {
+        match self.classify(core, header, payload_len) {
+            Ok(place) => Ok(Some(place)),
+            Err(Fault::Ddp(DdpError::NoBuffer { qn: SEND_QUEUE, .. })) if self.waits() => Ok(None),
+            Err(fault) => {
+                if matches!(fault, Fault::Ddp(DdpError::TooLong { .. })) {
+                    self.end_receive(core, Status::MessageTooLong, &Outcome::default());
+                }
+                Err((fault, Some(Offending::new(*header, payload_len))))
             }
-            (fault, Some(Offending::new(*header, payload_len)))
-        })
+        }
     }
 
     /// The same, with no consequences of a fault: the segment's CRC may not be known yet.
@@ -260,7 +290,7 @@ impl QpInner {
         let mut limit_reached = false;
         let place = link.stream.accept(header, payload_len, &mut || rq.begin(num, &mut limit_reached));
         if limit_reached {
-            self.device.events.push(self.num, AsyncEventKind::SrqLimit);
+            self.report(AsyncEventKind::SrqLimit);
         }
         place
     }
