@@ -1,99 +1,105 @@
 //! What a call on a descriptor comes to: the kernel's own answer, ours, or a framed stream's.
 //!
-//! The first question of each is whether the descriptor is ours at all, and for nearly all calls that is where it ends. A
-//! framed stream plugs in at [`Way`]: as long as [`stream`](crate::stream) is not used here, a socket that asks for one is refused with
-//! [`NO_STREAM`].
+//! The first question of each is whether the descriptor is ours at all, and for nearly all calls that is where it ends.
 
 use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
 
 use libc::{EBUSY, EINVAL, ENOTCONN, EOPNOTSUPP};
 
+use crate::framed::{self, Connecting, Framed};
 use crate::policy::Side;
-use crate::socket::{self, Care, Held, Kept, Mode, Settings, Value};
+use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
+use crate::stream::{self, Errno, Phase};
 use crate::{next, switch, table};
 
-/// What a DDPMODE connection gets from a build that does not use the framed stream.
-pub const NO_STREAM: c_int = libc::EPROTONOSUPPORT;
-
-/// Where a call goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
+#[derive(Debug)]
 #[must_use]
-pub enum Way {
+pub enum Way<T = Framed> {
     /// To the C library, as it came.
     Plain,
     /// Back to the program, with this errno.
     Refused(c_int),
+    /// To the stream.
+    Framed(T),
 }
 
 /// A call that moves octets or waits for them.
 #[inline]
 pub fn data(fd: c_int) -> Way {
-    match socket::hold(fd) {
-        // The kernel knows what a socket answers that was never connected.
-        Some(held) if !held.is_still_tcp() => framed(fd, held),
-        _ => Way::Plain,
-    }
-}
-
-#[cold]
-fn framed(fd: c_int, held: Held) -> Way {
-    drop(held);
-    let Some(held) = socket::hold_checked(fd) else { return Way::Plain };
-    let mut settings = held.settings();
-    match settings.mode {
-        Mode::Off | Mode::Asked => Way::Plain,
-        Mode::Failed => Way::Refused(settings.failure),
-        Mode::Starting | Mode::On => {
-            settings.fail(NO_STREAM);
-            Way::Refused(NO_STREAM)
-        }
+    match framed::of(fd) {
+        Ok(None) | Err(Errno::PLAIN) => Way::Plain,
+        Ok(Some(framed)) => Way::Framed(framed),
+        Err(errno) => Way::Refused(errno.0),
     }
 }
 
 /// A call that moves octets within the kernel: a caller that is told EINVAL moves them itself.
 #[inline]
 pub fn within_kernel(fd: c_int) -> Way {
-    match socket::hold(fd) {
-        Some(held) if matches!(held.settings().mode, Mode::Starting | Mode::On | Mode::Failed) => {
-            Way::Refused(EINVAL)
-        }
-        _ => Way::Plain,
+    match data(fd) {
+        Way::Plain => Way::Plain,
+        Way::Refused(_) | Way::Framed(_) => Way::Refused(EINVAL),
     }
 }
 
 /// `connect` to what `to` finds out, if that has to be known.
 #[inline]
-pub fn connect(fd: c_int, to: impl FnOnce() -> Option<SocketAddr>) -> Way {
+pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Way<Connecting> {
     if switch::is_on()
         && let Some(addr) = to()
-        && let Way::Refused(errno) = switch::apply(fd, Side::Client, addr)
+        && let Err(errno) = switch::apply(fd, Side::Client, addr)
     {
         return Way::Refused(errno);
     }
-    match socket::hold_checked(fd) {
-        Some(held) if held.settings().mode == Mode::Asked => Way::Refused(NO_STREAM),
+    match socket::hold(fd) {
+        Some(held) => connect_held(fd, held, to()),
+        None => Way::Plain,
+    }
+}
+
+#[cold]
+fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting> {
+    if !held.is_under(fd) {
+        drop(held);
+        socket::forget(fd);
+        return Way::Plain;
+    }
+    let mode = held.settings().mode;
+    match mode {
+        // Another family's address, or none: the kernel refuses it, or dissolves the connection.
+        Mode::Asked | Mode::Starting if to.is_some() => match framed::connecting(held, fd, to) {
+            Ok(connecting) => Way::Framed(connecting),
+            Err(errno) => Way::Refused(errno),
+        },
+        Mode::Failed => Way::Refused(held.settings().failure),
         _ => Way::Plain,
     }
 }
 
-/// `listen`.
+/// `listen`. The errno if it is refused.
 #[inline]
-pub fn listen(fd: c_int) -> Way {
+pub fn listen(fd: c_int) -> Result<(), c_int> {
     if switch::is_on()
         && let Some(addr) = next::local_address(fd)
     {
         return switch::apply(fd, Side::Server, addr);
     }
-    Way::Plain
+    Ok(())
 }
 
 /// `accept` has made `fd` of a connection to `listener`.
 pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
-    let Some(held) = socket::hold(listener) else { return };
-    let settings = held.settings().of_child();
-    socket::adopt(fd, settings);
+    let Some(of_listener) = socket::hold(listener) else { return };
+    let settings = of_listener.settings().of_child();
+    let framed = settings.mode == Mode::Starting;
+    if let Some(held) = socket::adopt(fd, settings)
+        && framed
+    {
+        framed::accepted(fd, &held);
+    }
 }
 
 /// `fd` is new: whatever was known of this number is of something closed.
@@ -105,7 +111,7 @@ pub fn fresh(fd: c_int) {
 /// `fd` is about to be closed.
 #[inline]
 pub fn closing(fd: c_int) {
-    socket::forget(fd);
+    framed::closing(fd);
 }
 
 /// All from `first` to `last` are about to be closed.
@@ -114,7 +120,15 @@ pub fn closing_range(first: c_uint, last: c_uint) {
         return;
     }
     let clamp = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
-    table::within(clamp(first), clamp(last)).for_each(socket::forget);
+    table::within(clamp(first), clamp(last)).for_each(framed::closing);
+}
+
+/// `to` is about to become another number of what `from` is, and what it is now will be closed.
+#[inline]
+pub fn duplicating(from: c_int, to: c_int) {
+    if from != to && table::entry(to).is_some() && next::is_open(from) {
+        framed::closing(to);
+    }
 }
 
 /// `to` is now another number of what `from` is.
@@ -173,7 +187,12 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     let mut settings = held.settings();
     match of_mode(&settings, level, name) {
         Care::Kernel => None,
-        Care::Ours => Some(settings.kept.set(level, name, octets)),
+        Care::Ours => Some(settings.kept.set(level, name, octets).map(|()| {
+            if let Some(state) = held.state() {
+                state.set_receive_timeout(settings.kept.rcvtimeo.duration());
+                state.set_send_timeout(settings.kept.sndtimeo.duration());
+            }
+        })),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
 }
@@ -184,12 +203,23 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
         return Some(our_option(fd, name));
     }
     let held = socket::hold(fd)?;
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
+        return connection_error(fd, &held).map(|errno| Ok(Value::int(errno)));
+    }
     let settings = held.settings();
     match of_mode(&settings, level, name) {
         Care::Kernel => None,
         Care::Ours => Some(settings.kept.get(level, name)),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
+}
+
+/// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a consequence.
+fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
+    let end = held.state()?.ended()?;
+    let kernels = next::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+    let told = std::mem::replace(&mut held.settings().error_told, true);
+    Some(if told { kernels } else { end.errno.0 })
 }
 
 fn of_mode(settings: &Settings, level: c_int, name: c_int) -> Care {
@@ -206,19 +236,39 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
     };
     let mut settings = held.settings();
     match name {
-        socket::DDPMODE => set_mode(fd, &mut settings, octets),
+        socket::DDPMODE => set_mode(fd, &held, &mut settings, octets),
         _ => socket::set(&mut settings, name, octets),
     }
 }
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     match socket::hold_checked(fd) {
-        Some(held) => socket::get(&held.settings(), name),
+        Some(held) => socket::get(&as_it_is(&held), name),
         None => {
             is_tcp(fd)?;
             socket::get(&Settings::default(), name)
         }
     }
+}
+
+/// The settings, with what the stream knows better.
+fn as_it_is(held: &Held) -> Settings {
+    let mut settings = held.settings().clone();
+    if let Some(state) = held.state()
+        && settings.mode == Mode::Starting
+    {
+        settings.role.get_or_insert(match state.options().role {
+            stream::Role::Initiator => socket::Role::Initiator,
+            stream::Role::Responder => socket::Role::Responder,
+        });
+        match state.phase() {
+            Phase::Starting => {}
+            Phase::Framed => settings.mode = Mode::On,
+            Phase::Plain => settings.mode = Mode::Off,
+            Phase::Ended => settings.fail(state.ended().map_or(libc::ECONNABORTED, |end| end.errno.0)),
+        }
+    }
+    settings
 }
 
 fn adopt(fd: c_int) -> Result<Held, c_int> {
@@ -237,13 +287,18 @@ pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
     if inet && tcp { Ok(()) } else { Err(EOPNOTSUPP) }
 }
 
-fn set_mode(fd: c_int, settings: &mut Settings, octets: &[u8]) -> Result<(), c_int> {
+fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
     match (on, settings.mode) {
         (0, Mode::Off | Mode::Asked) => settings.mode = Mode::Off,
         (1, Mode::Off) => {
-            settings.mode = begin(fd, settings)?;
+            may_begin(fd, settings)?;
             settings.kept = Kept::of(fd);
+            if next::tcp_state(fd) == Some(TCP_ESTABLISHED) {
+                framed::establish(fd, held, settings)?;
+            } else {
+                settings.mode = Mode::Asked;
+            }
         }
         (1, Mode::Asked | Mode::Starting | Mode::On) => {}
         _ => return Err(EINVAL),
@@ -251,19 +306,32 @@ fn set_mode(fd: c_int, settings: &mut Settings, octets: &[u8]) -> Result<(), c_i
     Ok(())
 }
 
-/// What DDPMODE means to a socket in the state that it is in.
-fn begin(fd: c_int, settings: &Settings) -> Result<Mode, c_int> {
+/// Whether DDPMODE can begin in the state that a socket is in.
+fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
     match next::tcp_state(fd).ok_or(EINVAL)? {
-        next::TCP_CLOSE | TCP_LISTEN => Ok(Mode::Asked),
+        next::TCP_CLOSE | TCP_LISTEN => Ok(()),
         // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to say.
         TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
-        // What the peer has sent so far is no startup frame.
-        TCP_ESTABLISHED if next::unread(fd) != Some(0) => Err(EBUSY),
-        TCP_ESTABLISHED => Ok(Mode::Starting),
+        // What the peer has sent so far is for the program.
+        TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
+        TCP_ESTABLISHED => Ok(()),
         TCP_SYN_SENT | TCP_SYN_RECV => Err(libc::EALREADY),
         _ => Err(ENOTCONN),
     }
 }
+
+/// A responder may find the initiator's Request there already.
+fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
+    let mut front = [0; REQUEST_KEY.len()];
+    let seen = next::glance(fd, &mut front);
+    match settings.role {
+        Some(socket::Role::Responder) => !REQUEST_KEY.starts_with(&front[..seen]),
+        _ => seen > 0,
+    }
+}
+
+/// RFC 5044 §7.1.1.
+const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
 
 const TCP_ESTABLISHED: u8 = 1;
 const TCP_SYN_SENT: u8 = 2;

@@ -12,7 +12,9 @@
 //! | [`policy`] | libsdp.conf: which connections travel in which way |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
-//! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own; the gate does not use it yet |
+//! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
+//! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
+//! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own |
 #![deny(unsafe_code)]
 
 #[cfg(not(all(
@@ -24,6 +26,7 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
+pub mod framed;
 pub mod gate;
 mod journal;
 pub mod next;
@@ -33,3 +36,4 @@ pub mod socket;
 pub mod stream;
 pub mod switch;
 pub mod table;
+pub mod wait;

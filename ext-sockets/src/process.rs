@@ -24,6 +24,6 @@ pub fn owns_table() -> bool {
 ///
 /// With something in it the next to ask may be a child of `vfork`, so the owner is noted now. An empty one belongs to
 /// whoever first sets an entry; a process without sockets of ours makes no system call here.
-pub extern "C" fn after_fork() {
+pub fn after_fork() {
     OWNER.store(if table::any() { std::process::id() } else { 0 }, Ordering::Relaxed);
 }

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use once_cell::race::OnceBox;
 
-use crate::gate::{NO_STREAM, Way, is_tcp};
+use crate::framed;
+use crate::gate::is_tcp;
 use crate::journal::{self, Level};
 use crate::next;
 use crate::policy::{Family, Policy, Side};
@@ -21,6 +22,9 @@ use crate::socket::{self, Kept, Mode, Settings};
 pub const POLICY: &str = "RDDP_POLICY";
 /// The variable that names one family for everything.
 pub const FAMILY: &str = "RDDP_FAMILY";
+
+/// What a connection gets that the policy gives to a family that this build does not have.
+const NO_SDP: c_int = libc::EPROTONOSUPPORT;
 
 static SWITCH: OnceBox<Switch> = OnceBox::new();
 
@@ -64,31 +68,34 @@ pub fn is_on() -> bool {
     SWITCH.get().is_some()
 }
 
-/// What becomes of a socket that is about to connect to, or to listen at, `addr`.
-pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Way {
-    let Some(switch) = SWITCH.get() else { return Way::Plain };
+/// Applies the policy to a socket that is about to connect to, or to listen at, `addr`. The errno if it may not.
+pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int> {
+    let Some(switch) = SWITCH.get() else { return Ok(()) };
     if !is_fresh_tcp(fd) {
-        return Way::Plain;
+        return Ok(());
     }
     let family = switch.policy.family(side, &switch.program, addr);
-    switch.tell(side, addr, family);
+    let known_plain = family == Family::Both && side == Side::Client && framed::is_known_plain(addr);
+    switch.tell(side, addr, family, known_plain);
     match family {
-        Family::Tcp | Family::Both => Way::Plain,
-        Family::Ddp => ask(fd),
-        Family::Sdp => Way::Refused(NO_STREAM),
+        Family::Tcp => Ok(()),
+        Family::Both if known_plain => Ok(()),
+        Family::Both => ask(fd, true),
+        Family::Ddp => ask(fd, false),
+        Family::Sdp => Err(NO_SDP),
     }
 }
 
 impl Switch {
-    fn tell(&self, side: Side, addr: SocketAddr, family: Family) {
+    fn tell(&self, side: Side, addr: SocketAddr, family: Family, known_plain: bool) {
         let what = match side {
             Side::Server => "listen",
             Side::Client => "connect",
         };
         let (level, remark) = match family {
             Family::Sdp => (Level::Error, ": not in this build"),
-            Family::Both => (Level::Warning, ": not in this build, plain TCP"),
-            Family::Tcp | Family::Ddp => (Level::Call, ""),
+            Family::Both if known_plain => (Level::Warning, ": a plain peer, as was seen, so plain TCP"),
+            Family::Both | Family::Tcp | Family::Ddp => (Level::Call, ""),
         };
         let program = String::from_utf8_lossy(&self.program);
         let told = format_args!("{program}: {what} {addr}: {}{remark}", family.word());
@@ -102,12 +109,13 @@ fn is_fresh_tcp(fd: c_int) -> bool {
     !ours && is_tcp(fd).is_ok() && next::tcp_state(fd) == Some(next::TCP_CLOSE)
 }
 
-/// As if the program had asked for DDPMODE.
-fn ask(fd: c_int) -> Way {
+/// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.
+fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
     let held = socket::hold_checked(fd).or_else(|| socket::adopt(fd, Settings::default()));
-    let Some(held) = held else { return Way::Refused(libc::ENOBUFS) };
+    let held = held.ok_or(libc::ENOBUFS)?;
     let mut settings = held.settings();
     settings.mode = Mode::Asked;
+    settings.plain_allowed = plain_allowed;
     settings.kept = Kept::of(fd);
-    Way::Plain
+    Ok(())
 }

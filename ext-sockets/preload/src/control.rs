@@ -6,12 +6,44 @@ use libc::{EFAULT, sockaddr, socklen_t};
 use rddp_switch::gate::{self, Way};
 use rddp_switch::next;
 
-use crate::hook::fail;
+use crate::hook::{answer, fail};
 
 hooks! {
     plain fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
-    through[listen(fd)] fn listen(fd: c_int, backlog: c_int) -> c_int;
-    through[data(fd)] fn shutdown(fd: c_int, how: c_int) -> c_int;
+}
+
+/// See `listen` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if let Err(errno) = gate::listen(fd) {
+        return fail(errno);
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::listen(fd, backlog) }
+}
+
+/// See `shutdown` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    match gate::data(fd) {
+        Way::Plain => {}
+        Way::Refused(errno) => return fail(errno),
+        Way::Framed(framed) => {
+            if let Some(result) = answer(framed.shutdown(how).map(|()| 0)) {
+                return result;
+            }
+        }
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::shutdown(fd, how) }
 }
 
 /// See `connect` in the C library's manual.
@@ -21,11 +53,17 @@ hooks! {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    if let Way::Refused(errno) = gate::connect(fd, || next::address_of(addr, len)) {
+    let way = gate::connect(fd, || next::address_of(addr, len));
+    if let Way::Refused(errno) = way {
         return fail(errno);
     }
     // SAFETY: our caller's promise.
-    unsafe { next::connect(fd, addr, len) }
+    let result = unsafe { next::connect(fd, addr, len) };
+    let Way::Framed(connecting) = way else { return result };
+    match connecting.connected(if result == 0 { Ok(()) } else { Err(next::errno()) }) {
+        Ok(()) => 0,
+        Err(errno) => fail(errno),
+    }
 }
 
 /// See `setsockopt` in the C library's manual, and rddp/ddp.h.

@@ -114,6 +114,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    gate::duplicating(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup2(fd, to) };
     if result >= 0 {
@@ -129,6 +130,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    gate::duplicating(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup3(fd, to, flags) };
     if result >= 0 {

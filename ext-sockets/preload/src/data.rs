@@ -3,57 +3,116 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::next;
+use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
 
-use crate::hook::fail;
+use crate::hook::{answer, fail};
+use crate::message;
 
-hooks! {
-    through[data(fd)] fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t;
-    through[data(fd)] fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-    through[data(fd)] fn preadv2(
-        fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int
-    ) -> ssize_t;
-    through[data(fd)] fn preadv64v2(
-        fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int
-    ) -> ssize_t;
-    through[data(fd)] fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
-    through[data(fd)] fn recvfrom(
-        fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t
-    ) -> ssize_t;
-    through[data(fd)] fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
-    through[data(fd)] fn recvmmsg(
-        fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
-    ) -> c_int;
-
-    through[data(fd)] fn write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t;
-    through[data(fd)] fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-    through[data(fd)] fn pwritev2(
-        fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int
-    ) -> ssize_t;
-    through[data(fd)] fn pwritev64v2(
-        fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int
-    ) -> ssize_t;
-    through[data(fd)] fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
-    through[data(fd)] fn sendto(
-        fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t
-    ) -> ssize_t;
-    through[data(fd)] fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
-    through[data(fd)] fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
-    through[data(out)] fn sendfile(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    through[data(out)] fn sendfile64(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+/// Functions on the first descriptor that a framed socket answers by an expression of `framed`.
+macro_rules! moving {
+    ($(fn $name:ident($fd:ident: c_int $(, $arg:ident: $type:ty)*) -> $result:ty => |$framed:ident| $call:expr;)*) => {
+        $(
+            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            ///
+            /// # Safety
+            ///
+            /// As in C.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($fd: c_int $(, $arg: $type)*) -> $result {
+                match gate::data($fd) {
+                    Way::Plain => {}
+                    Way::Refused(errno) => return fail(errno),
+                    Way::Framed($framed) => {
+                        // SAFETY: our caller's promise.
+                        let result: Result<$result, Errno> = unsafe { $call };
+                        if let Some(result) = answer(result) {
+                            return result;
+                        }
+                    }
+                }
+                // SAFETY: our caller's promise.
+                unsafe { next::$name($fd $(, $arg)*) }
+            }
+        )*
+    };
 }
 
-// What programs call that are built with _FORTIFY_SOURCE and know how large the buffer is.
-hooks! {
-    through[data(fd)] fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t;
-    through[data(fd)] fn __recv_chk(
-        fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int
-    ) -> ssize_t;
-    through[data(fd)] fn __recvfrom_chk(
+moving! {
+    fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t => |framed| receive(&framed, buf, count, 0);
+    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t => |framed| scatter(&framed, pieces, count);
+    fn preadv2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
+        |framed| at_no_offset(offset, flags).and_then(|()| scatter(&framed, pieces, count));
+    fn preadv64v2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
+        |framed| at_no_offset(offset, flags).and_then(|()| scatter(&framed, pieces, count));
+    fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t =>
+        |framed| receive(&framed, buf, len, flags);
+    fn recvfrom(
+        fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t
+    ) -> ssize_t => |framed| receive_from(&framed, buf, len, flags, addr, addr_len);
+    fn recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int =>
+        |framed| message::receive_many(&framed, msgs, count, flags);
+
+    fn write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t => |framed| send_one(&framed, buf, count, 0);
+    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t => |framed| gather(&framed, pieces, count);
+    fn pwritev2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
+        |framed| at_no_offset(offset, flags).and_then(|()| gather(&framed, pieces, count));
+    fn pwritev64v2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
+        |framed| at_no_offset(offset, flags).and_then(|()| gather(&framed, pieces, count));
+    fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t =>
+        |framed| send_one(&framed, buf, len, flags);
+    fn sendto(
+        fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t
+    ) -> ssize_t => |framed| send_one(&framed, buf, len, flags);
+    fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t => |framed| message::send(&framed, msg, flags);
+    fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =>
+        |framed| message::send_many(&framed, msgs, count, flags);
+    fn sendfile(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t =>
+        |framed| send_file(&framed, fd, offset, count);
+    fn sendfile64(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t =>
+        |framed| send_file(&framed, fd, offset, count);
+}
+
+/// See `recvmsg` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+    match gate::data(fd) {
+        Way::Plain => {}
+        Way::Refused(errno) => return fail(errno),
+        Way::Framed(framed) => {
+            // SAFETY: our caller's promise.
+            if let Some(result) = answer(unsafe { message::receive(&framed, msg, flags) }) {
+                return result;
+            }
+        }
+    }
+    // SAFETY: our caller's promise.
+    let result = unsafe { next::recvmsg(fd, msg, flags) };
+    if result >= 0 {
+        // SAFETY: the call has filled it.
+        unsafe { message::note_descriptors(msg) };
+    }
+    result
+}
+
+// What programs call that are built with _FORTIFY_SOURCE and know how large the buffer is. More than there is room for is the C
+// library's to say.
+moving! {
+    fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t =>
+        |framed| within(count, room).and_then(|()| receive(&framed, buf, count, 0));
+    fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t =>
+        |framed| within(len, room).and_then(|()| receive(&framed, buf, len, flags));
+    fn __recvfrom_chk(
         fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr,
         addr_len: *mut socklen_t
-    ) -> ssize_t;
+    ) -> ssize_t =>
+        |framed| within(len, room).and_then(|()| receive_from(&framed, buf, len, flags, addr, addr_len));
 }
 
 hooks! {
@@ -67,4 +126,130 @@ hooks! {
     through[within_kernel(fd, out)] fn copy_file_range(
         fd: c_int, in_offset: *mut off_t, out: c_int, out_offset: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t;
+}
+
+/// # Safety
+///
+/// `buf` is null or has room for `len` octets.
+unsafe fn receive(framed: &Framed, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
+    let mut piece = piece(buf, len)?;
+    // SAFETY: as the caller says, and one piece overlaps with none.
+    framed.recv(unsafe { sink_pieces(&raw mut piece, 1) }, flags).map(octets)
+}
+
+/// # Safety
+///
+/// As for [`receive`]; `addr_len` is null or points to a length.
+unsafe fn receive_from(
+    framed: &Framed,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> Result<ssize_t, Errno> {
+    // SAFETY: as the caller says.
+    let result = unsafe { receive(framed, buf, len, flags) };
+    if result.is_ok() && !addr.is_null() && !addr_len.is_null() {
+        // SAFETY: not null. TCP names nobody.
+        unsafe { *addr_len = 0 };
+    }
+    result
+}
+
+/// # Safety
+///
+/// `buf` is null or `len` octets are there.
+unsafe fn send_one(framed: &Framed, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
+    let piece = piece(buf.cast_mut(), len)?;
+    // SAFETY: as the caller says.
+    framed.send(unsafe { source_pieces(&raw const piece, 1) }, flags).map(octets)
+}
+
+/// # Safety
+///
+/// As for `readv`.
+unsafe fn scatter(framed: &Framed, pieces: *const iovec, count: c_int) -> Result<ssize_t, Errno> {
+    // SAFETY: as the caller says.
+    let count = unsafe { checked(pieces, count as usize, libc::EINVAL) }?;
+    // SAFETY: as the caller says; they are not changed.
+    framed.recv(unsafe { sink_pieces(pieces.cast_mut(), count) }, 0).map(octets)
+}
+
+/// # Safety
+///
+/// As for `writev`.
+unsafe fn gather(framed: &Framed, pieces: *const iovec, count: c_int) -> Result<ssize_t, Errno> {
+    // SAFETY: as the caller says.
+    let count = unsafe { checked(pieces, count as usize, libc::EINVAL) }?;
+    // SAFETY: as the caller says.
+    framed.send(unsafe { source_pieces(pieces, count) }, 0).map(octets)
+}
+
+/// # Safety
+///
+/// `offset` is null or points to one.
+unsafe fn send_file(
+    framed: &Framed,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> Result<ssize_t, Errno> {
+    // SAFETY: as the caller says.
+    let offset = unsafe { offset.as_mut() };
+    framed.send_file(from, offset, count.min(MOST)).map(octets)
+}
+
+/// A list of pieces has no more than `IOV_MAX`, and all of them lead somewhere.
+///
+/// # Safety
+///
+/// `pieces` is null or points to `count` entries.
+pub(crate) unsafe fn checked(pieces: *const iovec, count: usize, too_many: c_int) -> Result<usize, Errno> {
+    if count > libc::UIO_MAXIOV as usize {
+        return Err(Errno(too_many));
+    }
+    if pieces.is_null() && count > 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: as the caller says.
+    let all = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(pieces, count) } };
+    for one in all {
+        piece(one.iov_base, one.iov_len)?;
+    }
+    let sum = all.iter().try_fold(0usize, |sum, one| sum.checked_add(one.iov_len));
+    if sum.is_none_or(|sum| sum > isize::MAX as usize) { Err(Errno::INVALID) } else { Ok(count) }
+}
+
+/// One piece; where nothing can be, EFAULT.
+fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
+    if buf.is_null() && len > 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    // No slice is longer; the kernel's calls move less than that at a time.
+    Ok(iovec { iov_base: if len == 0 { NOWHERE } else { buf }, iov_len: len.min(MOST) })
+}
+
+/// What a slice of no octets points to.
+const NOWHERE: *mut c_void = std::ptr::without_provenance_mut(1);
+
+/// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).
+const MOST: usize = 0x7fff_f000;
+
+/// `preadv2` and its like act on a socket as `readv` when the offset is -1.
+fn at_no_offset(offset: off_t, flags: c_int) -> Result<(), Errno> {
+    match (offset, flags) {
+        (-1, 0) => Ok(()),
+        (-1, _) => Err(Errno::UNSUPPORTED),
+        _ => Err(Errno(libc::ESPIPE)),
+    }
+}
+
+/// Whether the C library would let the call pass; otherwise it ends the program, as the program was built to be.
+fn within(count: size_t, room: size_t) -> Result<(), Errno> {
+    if count <= room { Ok(()) } else { Err(Errno::PLAIN) }
+}
+
+pub(crate) fn octets(count: usize) -> ssize_t {
+    count as ssize_t
 }

@@ -1,7 +1,9 @@
 //! What most functions do, written once.
 
-use rddp_switch::next;
 use std::ffi::c_int;
+
+use rddp_switch::next;
+use rddp_switch::stream::Errno;
 
 /// A result that says that errno was set.
 pub(crate) trait Failed {
@@ -25,6 +27,15 @@ impl Failed for isize {
 pub(crate) fn fail<T: Failed>(errno: c_int) -> T {
     next::set_errno(errno);
     T::failed()
+}
+
+/// What the program gets of a framed stream; `None`: the C library is to be asked.
+pub(crate) fn answer<T: Failed>(result: Result<T, Errno>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(Errno::PLAIN) => None,
+        Err(errno) => Some(fail(errno.0)),
+    }
 }
 
 /// Functions that go on to the C library:

@@ -18,11 +18,12 @@ mod hook;
 mod control;
 mod create;
 mod data;
+mod message;
 mod print;
 mod variadic;
 mod wait;
 
-use rddp_switch::{next, process, switch};
+use rddp_switch::{framed, next, process, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -31,6 +32,25 @@ static ON_LOAD: extern "C" fn() = on_load;
 
 extern "C" fn on_load() {
     next::resolve();
-    next::after_fork(process::after_fork);
+    next::around_fork(before_fork, framed_fork_is_over, in_child);
+    next::at_exit(on_exit);
     switch::load();
+    framed::adopt_open();
+}
+
+extern "C" fn before_fork() {
+    framed::before_fork();
+}
+
+extern "C" fn framed_fork_is_over() {
+    framed::fork_is_over();
+}
+
+extern "C" fn in_child() {
+    process::after_fork();
+    framed::after_fork();
+}
+
+extern "C" fn on_exit() {
+    framed::exiting();
 }

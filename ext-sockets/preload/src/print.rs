@@ -1,19 +1,94 @@
 //! `dprintf` and its like: formatted octets to a descriptor.
 //!
-//! A `va_list` comes as a pointer on `x86_64` (an array) and on aarch64 (a structure of 32 octets, which goes by reference). `dprintf` itself
-//! is called with any arguments at all, also floating-point ones; it goes on as it came, all registers untouched, by the one jump
-//! that assembly is needed for.
+//! `dprintf` is called with any arguments at all, also floating-point ones. For a plain descriptor it goes on as it came, all registers
+//! untouched, by the one jump that assembly is needed for; for a framed one the saved registers are made a `va_list`, and the octets
+//! are made by the C library's `vasprintf`. A `va_list` is passed as a pointer, on `x86_64` (an array) and on aarch64 (a structure of 32
+//! octets, which goes by reference).
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
+use std::io::IoSlice;
+use std::ptr;
 
+use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::next;
+use rddp_switch::stream::Errno;
 
-use crate::hook::fail;
+use crate::hook::{answer, fail};
 
-/// The body of a variadic function: asks `$way` about the first argument, then jumps to where it says with all registers that carry
-/// arguments as they were, or returns -1.
+unsafe extern "C" {
+    fn vasprintf(text: *mut *mut c_char, format: *const c_char, args: *mut c_void) -> c_int;
+}
+
+/// What the entry of a variadic function has saved: the registers that carry arguments.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+struct Saved {
+    /// As a `va_list` has it: integers, then vectors.
+    integers: [usize; 6],
+    vectors: [[u64; 2]; 8],
+    vectors_used: usize,
+    result: c_int,
+}
+
+/// As on `x86_64`.
+#[cfg(target_arch = "aarch64")]
+#[repr(C)]
+struct Saved {
+    frame: [usize; 2],
+    integers: [usize; 8],
+    vectors: [[u64; 2]; 8],
+    result: c_int,
+}
+
+/// System V ABI, figure 3.34.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+struct Arguments {
+    integers_from: u32,
+    vectors_from: u32,
+    on_stack: *mut c_void,
+    saved: *mut Saved,
+}
+
+/// AAPCS64, appendix B.
+#[cfg(target_arch = "aarch64")]
+#[repr(C)]
+struct Arguments {
+    on_stack: *mut c_void,
+    integers_end: *mut c_void,
+    vectors_end: *mut c_void,
+    integers_from: c_int,
+    vectors_from: c_int,
+}
+
+impl Arguments {
+    /// Those behind the first `named` ones, which are integers.
+    #[cfg(target_arch = "x86_64")]
+    fn of(saved: *mut Saved, on_stack: *mut c_void, named: usize) -> Self {
+        Arguments { integers_from: named as u32 * 8, vectors_from: 48, on_stack, saved }
+    }
+
+    /// As on `x86_64`.
+    #[cfg(target_arch = "aarch64")]
+    fn of(saved: *mut Saved, on_stack: *mut c_void, named: usize) -> Self {
+        // SAFETY: addresses within, and at the end of, what is saved.
+        let (integers_end, vectors_end) = unsafe {
+            ((&raw mut (*saved).integers).add(1).cast(), (&raw mut (*saved).vectors).add(1).cast())
+        };
+        Arguments {
+            on_stack,
+            integers_end,
+            vectors_end,
+            integers_from: -8 * (8 - named as c_int),
+            vectors_from: -128,
+        }
+    }
+}
+
+/// The body of a variadic function: shows `$way` what it was called with, then jumps to where it says with all registers that carry
+/// arguments as they were, or returns the result that it left.
 #[cfg(target_arch = "x86_64")]
 macro_rules! on_to {
     ($way:ident) => {
@@ -27,16 +102,20 @@ macro_rules! on_to {
             "mov [rsp + 24], rcx",
             "mov [rsp + 32], r8",
             "mov [rsp + 40], r9",
-            "mov [rsp + 48], rax", // how many vector registers are in use
-            "movaps [rsp + 64], xmm0",
-            "movaps [rsp + 80], xmm1",
-            "movaps [rsp + 96], xmm2",
-            "movaps [rsp + 112], xmm3",
-            "movaps [rsp + 128], xmm4",
-            "movaps [rsp + 144], xmm5",
-            "movaps [rsp + 160], xmm6",
-            "movaps [rsp + 176], xmm7",
+            "movaps [rsp + 48], xmm0",
+            "movaps [rsp + 64], xmm1",
+            "movaps [rsp + 80], xmm2",
+            "movaps [rsp + 96], xmm3",
+            "movaps [rsp + 112], xmm4",
+            "movaps [rsp + 128], xmm5",
+            "movaps [rsp + 144], xmm6",
+            "movaps [rsp + 160], xmm7",
+            "mov [rsp + 176], rax", // how many vector registers are in use
+            "mov rdi, rsp",
+            "lea rsi, [rbp + 16]",
             "call {way}",
+            "test rax, rax",
+            "jz 2f",
             "mov r11, rax",
             "mov rdi, [rsp]",
             "mov rsi, [rsp + 8]",
@@ -44,21 +123,20 @@ macro_rules! on_to {
             "mov rcx, [rsp + 24]",
             "mov r8, [rsp + 32]",
             "mov r9, [rsp + 40]",
-            "mov rax, [rsp + 48]",
-            "movaps xmm0, [rsp + 64]",
-            "movaps xmm1, [rsp + 80]",
-            "movaps xmm2, [rsp + 96]",
-            "movaps xmm3, [rsp + 112]",
-            "movaps xmm4, [rsp + 128]",
-            "movaps xmm5, [rsp + 144]",
-            "movaps xmm6, [rsp + 160]",
-            "movaps xmm7, [rsp + 176]",
+            "movaps xmm0, [rsp + 48]",
+            "movaps xmm1, [rsp + 64]",
+            "movaps xmm2, [rsp + 80]",
+            "movaps xmm3, [rsp + 96]",
+            "movaps xmm4, [rsp + 112]",
+            "movaps xmm5, [rsp + 128]",
+            "movaps xmm6, [rsp + 144]",
+            "movaps xmm7, [rsp + 160]",
+            "mov rax, [rsp + 176]",
             "leave",
-            "test r11, r11",
-            "jz 2f",
             "jmp r11",
             "2:",
-            "mov eax, -1",
+            "mov eax, [rsp + 184]",
+            "leave",
             "ret",
             way = sym $way,
         )
@@ -70,7 +148,7 @@ macro_rules! on_to {
 macro_rules! on_to {
     ($way:ident) => {
         naked_asm!(
-            "stp x29, x30, [sp, -208]!",
+            "stp x29, x30, [sp, -224]!",
             "mov x29, sp",
             "stp x0, x1, [sp, 16]",
             "stp x2, x3, [sp, 32]",
@@ -80,7 +158,10 @@ macro_rules! on_to {
             "stp q2, q3, [sp, 112]",
             "stp q4, q5, [sp, 144]",
             "stp q6, q7, [sp, 176]",
+            "mov x0, sp",
+            "add x1, sp, 224",
             "bl {way}",
+            "cbz x0, 2f",
             "mov x16, x0",
             "ldp x0, x1, [sp, 16]",
             "ldp x2, x3, [sp, 32]",
@@ -90,22 +171,58 @@ macro_rules! on_to {
             "ldp q2, q3, [sp, 112]",
             "ldp q4, q5, [sp, 144]",
             "ldp q6, q7, [sp, 176]",
-            "ldp x29, x30, [sp], 208",
-            "cbz x16, 2f",
+            "ldp x29, x30, [sp], 224",
             "br x16",
             "2:",
-            "mov w0, -1",
+            "ldr w0, [sp, 208]",
+            "ldp x29, x30, [sp], 224",
             "ret",
             way = sym $way,
         )
     };
 }
 
-hooks! {
-    through[data(fd)] fn vdprintf(fd: c_int, format: *const c_char, args: *mut c_void) -> c_int;
-    through[data(fd)] fn __vdprintf_chk(
-        fd: c_int, flag: c_int, format: *const c_char, args: *mut c_void
-    ) -> c_int;
+/// See `vdprintf` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
+    match gate::data(fd) {
+        Way::Plain => {}
+        Way::Refused(errno) => return fail(errno),
+        Way::Framed(framed) => {
+            // SAFETY: our caller's promise.
+            return unsafe { print(&framed, fd, format, args) };
+        }
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::vdprintf(fd, format, args) }
+}
+
+/// See `vdprintf` in the C library's manual; what programs call that are built with `_FORTIFY_SOURCE`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    args: *mut c_void,
+) -> c_int {
+    match gate::data(fd) {
+        Way::Plain => {}
+        Way::Refused(errno) => return fail(errno),
+        Way::Framed(framed) => {
+            // SAFETY: our caller's promise.
+            return unsafe { print(&framed, fd, format, args) };
+        }
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::__vdprintf_chk(fd, flag, format, args) }
 }
 
 /// See `dprintf` in the C library's manual.
@@ -130,21 +247,80 @@ pub unsafe extern "C" fn __dprintf_chk(fd: c_int, flag: c_int, format: *const c_
     on_to!(way_of_dprintf_chk)
 }
 
-extern "C" fn way_of_dprintf(fd: c_int) -> *const c_void {
-    way(fd, next::dprintf_address())
+/// # Safety
+///
+/// Called by [`dprintf`] alone.
+unsafe extern "C" fn way_of_dprintf(saved: *mut Saved, on_stack: *mut c_void) -> *const c_void {
+    // SAFETY: as the caller says.
+    unsafe { way(saved, on_stack, 2, next::dprintf_address()) }
 }
 
-extern "C" fn way_of_dprintf_chk(fd: c_int) -> *const c_void {
-    way(fd, next::dprintf_chk_address())
+/// # Safety
+///
+/// Called by [`__dprintf_chk`] alone.
+unsafe extern "C" fn way_of_dprintf_chk(saved: *mut Saved, on_stack: *mut c_void) -> *const c_void {
+    // SAFETY: as the caller says.
+    unsafe { way(saved, on_stack, 3, next::dprintf_chk_address()) }
 }
 
-/// Where the call goes on; null, with errno set, when it does not.
-fn way(fd: c_int, next: *const c_void) -> *const c_void {
-    let errno = match gate::data(fd) {
-        Way::Refused(errno) => errno,
-        Way::Plain if next.is_null() => libc::ENOSYS,
+/// Where a call with so many `named` arguments, of which the last is the format, goes on; null when its result is there.
+///
+/// # Safety
+///
+/// `saved` and `on_stack` are what a variadic function has been called with.
+unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *const c_void) -> *const c_void {
+    // SAFETY: as the caller says.
+    let integers = unsafe { (*saved).integers };
+    let fd = integers[0] as c_int;
+    let result = match gate::data(fd) {
+        Way::Plain if next.is_null() => fail(libc::ENOSYS),
         Way::Plain => return next,
+        Way::Refused(errno) => fail(errno),
+        Way::Framed(framed) => {
+            let mut args = Arguments::of(saved, on_stack, named);
+            let format = ptr::with_exposed_provenance(integers[named - 1]);
+            // SAFETY: the format is the program's, and the arguments are those that came with it.
+            unsafe { print(&framed, fd, format, (&raw mut args).cast()) }
+        }
     };
-    next::set_errno(errno);
-    std::ptr::null()
+    // SAFETY: as the caller says.
+    unsafe { (*saved).result = result };
+    ptr::null()
+}
+
+/// Formats the octets and sends all of them.
+///
+/// # Safety
+///
+/// As for `vdprintf`.
+unsafe fn print(framed: &Framed, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
+    let mut text = ptr::null_mut();
+    // SAFETY: the caller's promise; `text` is set to memory of the C library's.
+    let len = unsafe { vasprintf(&raw mut text, format, args) };
+    if len < 0 {
+        return -1;
+    }
+    // SAFETY: so many octets were written there.
+    let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len as usize) };
+    let sent = send_all(framed, fd, octets);
+    // SAFETY: it is `vasprintf`'s, and nothing refers to it any more.
+    unsafe { libc::free(text.cast()) };
+    answer(sent.map(|()| len)).unwrap_or(-1)
+}
+
+fn send_all(framed: &Framed, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> {
+    while !octets.is_empty() {
+        let sent = match framed.send(&[IoSlice::new(octets)], 0) {
+            Err(Errno::PLAIN) => write_plain(fd, octets),
+            sent => sent,
+        }?;
+        octets = &octets[sent..];
+    }
+    Ok(())
+}
+
+fn write_plain(fd: c_int, octets: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the octets are borrowed until the call returns.
+    let sent = unsafe { next::write(fd, octets.as_ptr().cast(), octets.len()) };
+    usize::try_from(sent).map_err(|_| Errno(next::errno()))
 }

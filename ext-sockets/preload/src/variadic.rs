@@ -7,13 +7,15 @@
 //! arguments they go on to the C library's function, which is called as what it is: variadic.
 
 use std::ffi::{c_char, c_int, c_long, c_ulong};
-use std::ptr::with_exposed_provenance;
+use std::ptr::with_exposed_provenance_mut;
 
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
+use rddp_switch::stream::{self, Errno};
 use rddp_switch::{next, switch, table};
 
-use crate::hook::fail;
+use crate::hook::{answer, fail};
+use crate::{control, create, data, wait};
 
 hooks! {
     new fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
@@ -58,8 +60,39 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     if let Way::Refused(errno) = gate::device_command(fd, request) {
         return fail(errno);
     }
+    if matches!(request, libc::FIONREAD | SIOCATMARK)
+        && let Way::Framed(framed) = gate::data(fd)
+    {
+        let count = if request == SIOCATMARK { Ok(0) } else { framed.available() };
+        let given = count.and_then(|count| {
+            let place: *mut c_int = with_exposed_provenance_mut(argument);
+            // SAFETY: our caller's promise: an int, or null.
+            let place = unsafe { place.as_mut() }.ok_or(Errno(libc::EFAULT))?;
+            *place = c_int::try_from(count).unwrap_or(c_int::MAX);
+            Ok(0)
+        });
+        if let Some(result) = answer(given) {
+            return result;
+        }
+    }
     // SAFETY: our caller's promise.
     unsafe { next::ioctl(fd, request, argument) }
+}
+
+/// See `prctl` in the C library's manual.
+///
+/// A process that is about to confine itself to a few system calls makes no others on its framed sockets from then on.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    if option == libc::PR_SET_SECCOMP && table::any() {
+        stream::confine();
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::prctl(option, a, b, c, d) }
 }
 
 /// See `syscall` in the C library's manual.
@@ -79,76 +112,85 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if (table::any() || switch::is_on())
-        && let Some(errno) = before_syscall(number, a, b, c)
-    {
-        next::set_errno(errno);
-        return -1;
+    if table::any() || switch::is_on() {
+        // SAFETY: our caller's promise.
+        if let Some(result) = unsafe { by_name(number, [a, b, c, d, e, f]) } {
+            return result;
+        }
     }
     // SAFETY: our caller's promise.
-    let result = unsafe { next::syscall(number, a, b, c, d, e, f) };
-    if table::any() && result >= 0 {
-        after_syscall(number, a, b, result as c_int);
-    }
-    result
+    unsafe { next::syscall(number, a, b, c, d, e, f) }
 }
 
-/// What the function of that name would have asked first; the errno if it is refused.
-fn before_syscall(number: c_long, a: usize, b: usize, c: usize) -> Option<c_int> {
-    let fd = a as c_int;
-    let way = match number {
-        libc::SYS_read
-        | libc::SYS_readv
-        | libc::SYS_preadv2
-        | libc::SYS_recvfrom
-        | libc::SYS_recvmsg
-        | libc::SYS_recvmmsg
-        | libc::SYS_write
-        | libc::SYS_writev
-        | libc::SYS_pwritev2
-        | libc::SYS_sendto
-        | libc::SYS_sendmsg
-        | libc::SYS_sendmmsg
-        | libc::SYS_sendfile
-        | libc::SYS_shutdown => gate::data(fd),
-        libc::SYS_splice => match gate::within_kernel(fd) {
-            Way::Plain => gate::within_kernel(c as c_int),
-            refused => refused,
-        },
-        libc::SYS_connect => gate::connect(fd, || next::address_of(with_exposed_provenance(b), c as u32)),
-        libc::SYS_listen => gate::listen(fd),
-        libc::SYS_fcntl => gate::descriptor_command(fd, b as c_int, c),
-        libc::SYS_ioctl => gate::device_command(fd, b as c_ulong),
-        libc::SYS_close => {
-            gate::closing(fd);
-            Way::Plain
+/// The call as the function of its name makes it; `None` for one that has no part of ours.
+///
+/// # Safety
+///
+/// The arguments are those of that system call.
+unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = arguments;
+    let (fd, len) = (a as c_int, c as libc::socklen_t);
+    // SAFETY: as the caller says; the functions of the C library take what the kernel's take, but for signal masks, whose length is fixed.
+    let result = unsafe {
+        match number {
+            libc::SYS_read => return Some(data::read(fd, at(b), c) as c_long),
+            libc::SYS_readv => return Some(data::readv(fd, at(b), c as c_int) as c_long),
+            libc::SYS_recvfrom => {
+                return Some(data::recvfrom(fd, at(b), c, d as c_int, at(e), at(f)) as c_long);
+            }
+            libc::SYS_recvmsg => return Some(data::recvmsg(fd, at(b), c as c_int) as c_long),
+            libc::SYS_write => return Some(data::write(fd, at(b), c) as c_long),
+            libc::SYS_writev => return Some(data::writev(fd, at(b), c as c_int) as c_long),
+            libc::SYS_sendto => {
+                return Some(data::sendto(fd, at(b), c, d as c_int, at(e), f as libc::socklen_t) as c_long);
+            }
+            libc::SYS_sendmsg => return Some(data::sendmsg(fd, at(b), c as c_int) as c_long),
+            libc::SYS_sendfile => return Some(data::sendfile(fd, b as c_int, at(c), d) as c_long),
+            libc::SYS_splice => {
+                return Some(data::splice(fd, at(b), c as c_int, at(d), e, f as u32) as c_long);
+            }
+            libc::SYS_recvmmsg => data::recvmmsg(fd, at(b), c as u32, d as c_int, at(e)),
+            libc::SYS_sendmmsg => data::sendmmsg(fd, at(b), c as u32, d as c_int),
+            libc::SYS_shutdown => control::shutdown(fd, b as c_int),
+            libc::SYS_connect => control::connect(fd, at(b), len),
+            libc::SYS_listen => control::listen(fd, b as c_int),
+            libc::SYS_setsockopt => {
+                control::setsockopt(fd, b as c_int, c as c_int, at(d), e as libc::socklen_t)
+            }
+            libc::SYS_getsockopt => control::getsockopt(fd, b as c_int, c as c_int, at(d), at(e)),
+            libc::SYS_accept4 => create::accept4(fd, at(b), at(c), d as c_int),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_accept => create::accept(fd, at(b), at(c)),
+            libc::SYS_dup => create::dup(fd),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => create::dup2(fd, b as c_int),
+            libc::SYS_dup3 => create::dup3(fd, b as c_int, c as c_int),
+            libc::SYS_close => create::close(fd),
+            libc::SYS_close_range => create::close_range(a as u32, b as u32, c as c_int),
+            libc::SYS_socket => create::socket(fd, b as c_int, c as c_int),
+            libc::SYS_fcntl => fcntl(fd, b as c_int, c),
+            libc::SYS_ioctl => ioctl(fd, b as c_ulong, c),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => wait::poll(at(a), b as libc::nfds_t, c as c_int),
+            libc::SYS_ppoll => wait::ppoll(at(a), b as libc::nfds_t, at(c), at(d)),
+            libc::SYS_epoll_create1 => wait::epoll_create1(fd),
+            libc::SYS_epoll_ctl => wait::epoll_ctl(fd, b as c_int, c as c_int, at(d)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => wait::epoll_wait(fd, at(b), c as c_int, d as c_int),
+            libc::SYS_epoll_pwait => wait::epoll_pwait(fd, at(b), c as c_int, d as c_int, at(e)),
+            libc::SYS_seccomp if table::any() => {
+                stream::confine();
+                return None;
+            }
+            _ => return None,
         }
-        libc::SYS_close_range if c & !(libc::CLOSE_RANGE_UNSHARE as usize) == 0 => {
-            gate::closing_range(a as u32, b as u32);
-            Way::Plain
-        }
-        _ => Way::Plain,
     };
-    match way {
-        Way::Plain => None,
-        Way::Refused(errno) => Some(errno),
-    }
+    Some(c_long::from(result))
 }
 
-/// What the function of that name would have noted of its result.
-fn after_syscall(number: c_long, a: usize, b: usize, result: c_int) {
-    let fd = a as c_int;
-    match number {
-        libc::SYS_accept4 => gate::accepted(fd, result),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_accept => gate::accepted(fd, result),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_dup2 => gate::duplicated(fd, result),
-        libc::SYS_dup | libc::SYS_dup3 => gate::duplicated(fd, result),
-        libc::SYS_fcntl if matches!(b as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
-            gate::duplicated(fd, result);
-        }
-        libc::SYS_socket | libc::SYS_openat | libc::SYS_epoll_create1 => gate::fresh(result),
-        _ => {}
-    }
+fn at<T>(address: usize) -> *mut T {
+    with_exposed_provenance_mut(address)
 }
+
+// linux/sockios.h; not in `libc`.
+const SIOCATMARK: c_ulong = 0x8905;

@@ -40,6 +40,17 @@ pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     if copied == len as isize { parse(&octets[..len]) } else { None }
 }
 
+/// The C library's `connect`, and its errno. Leaves errno as it was.
+pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), c_int> {
+    let addr = socket2::SockAddr::from(to);
+    let before = errno();
+    // SAFETY: the address is as long as it says.
+    let got = unsafe { super::connect(fd, addr.as_ptr().cast(), addr.len()) };
+    let result = if got == 0 { Ok(()) } else { Err(errno()) };
+    set_errno(before);
+    result
+}
+
 /// Where a socket is bound; `None` for one of another family. Leaves errno as it was.
 pub fn local_address(fd: c_int) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];

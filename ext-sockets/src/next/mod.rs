@@ -12,9 +12,9 @@ mod process;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-pub use address::{address_of, local_address};
+pub use address::{address_of, connect_to, local_address};
 pub use list::*;
-pub use process::{after_fork, program_name, secure_variable, to_syslog, user_id};
+pub use process::{around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id};
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
@@ -125,6 +125,14 @@ pub fn time_option(fd: c_int, level: c_int, name: c_int) -> Option<(i64, i64)> {
     (got == 0).then_some((value.tv_sec, value.tv_usec))
 }
 
+/// Sets an option of a socket; one that it does not have stays as it is. Leaves errno as it was.
+pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
+    let before = errno();
+    // SAFETY: the value is as long as is said.
+    unsafe { setsockopt(fd, level, name, octets.as_ptr().cast(), octets.len() as libc::socklen_t) };
+    set_errno(before);
+}
+
 /// A TCP socket that is neither connected nor listening, as `tcp_info` numbers its state.
 pub const TCP_CLOSE: u8 = 7;
 
@@ -140,14 +148,49 @@ pub fn tcp_state(fd: c_int) -> Option<u8> {
     (got == 0).then_some(state)
 }
 
-/// How many octets the kernel has that nobody has read. Leaves errno as it was.
-pub fn unread(fd: c_int) -> Option<usize> {
-    let mut count: c_int = 0;
+/// Looks at the octets that the kernel has and nobody has read. How many fit. Leaves errno as it was.
+pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
     let before = errno();
-    // SAFETY: FIONREAD sets one int.
-    let got = unsafe { ioctl(fd, libc::FIONREAD, (&raw mut count).expose_provenance()) };
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: `front` is borrowed for writing until the call returns.
+    let seen = unsafe { recv(fd, front.as_mut_ptr().cast(), front.len(), flags) };
     set_errno(before);
-    (got == 0).then_some(count as usize)
+    usize::try_from(seen).unwrap_or(0)
+}
+
+/// Whether `O_NONBLOCK` is set. Leaves errno as it was.
+pub fn is_nonblocking(fd: c_int) -> bool {
+    let before = errno();
+    // SAFETY: F_GETFL takes no pointer.
+    let flags = unsafe { fcntl(fd, libc::F_GETFL, 0) };
+    set_errno(before);
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Whether anything is open under `fd`. Leaves errno as it was.
+pub fn is_open(fd: c_int) -> bool {
+    let before = errno();
+    // SAFETY: F_GETFD takes no pointer.
+    let open = unsafe { fcntl(fd, libc::F_GETFD, 0) } >= 0;
+    set_errno(before);
+    open
+}
+
+/// Ends both directions of a connection: whoever sleeps in a call on it wakes. Leaves errno as it was.
+pub fn shut_both(fd: c_int) {
+    let before = errno();
+    // SAFETY: two integers.
+    unsafe { shutdown(fd, libc::SHUT_RDWR) };
+    set_errno(before);
+}
+
+/// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.
+pub fn disconnect(fd: c_int) {
+    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let before = errno();
+    // SAFETY: an address of that length.
+    unsafe { connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t) };
+    set_errno(before);
 }
 
 /// The errno of asking for an option of what is no socket: EBADF or ENOTSOCK.

@@ -9,10 +9,16 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// Has `child` called in the child of every `fork`.
-pub fn after_fork(child: extern "C" fn()) {
-    // SAFETY: `child` takes nothing and returns nothing.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+/// Has these called around every `fork`: before it and after it in the parent, and in the child.
+pub fn around_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: they take nothing and return nothing.
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+}
+
+/// Has this called when the process exits.
+pub fn at_exit(last: extern "C" fn()) {
+    // SAFETY: it takes nothing and returns nothing.
+    unsafe { libc::atexit(last) };
 }
 
 /// The program's name without its folder.
@@ -45,4 +51,14 @@ pub fn to_syslog(line: &str) {
     let Ok(line) = CString::new(line) else { return };
     // SAFETY: both end with a nul, and the format takes one string.
     unsafe { libc::syslog(libc::LOG_NOTICE, c"%s".as_ptr(), line.as_ptr()) };
+}
+
+/// Whether there is a process of this number, be it only the rest of one.
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    let before = super::errno();
+    // SAFETY: signal 0 is sent to nobody.
+    let alive = unsafe { libc::kill(pid, 0) } == 0 || super::errno() == libc::EPERM;
+    super::set_errno(before);
+    alive
 }

@@ -4,6 +4,7 @@
 //! time-outs of a call are not those of the several that it makes. So the program's values are kept here.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
 
@@ -60,6 +61,38 @@ impl Kept {
         }
     }
 
+    /// Leaves the kernel's socket to the stream: nothing of these holds there any more.
+    pub fn lay_down(&self, fd: c_int) {
+        let none = Timeout::default();
+        for (name, timeout) in [(SO_RCVTIMEO, self.rcvtimeo), (SO_SNDTIMEO, self.sndtimeo)] {
+            if timeout != none {
+                next::set_option(fd, SOL_SOCKET, name, &none.value());
+            }
+        }
+        if self.cork {
+            next::set_option(fd, libc::IPPROTO_TCP, TCP_CORK, &Value::int(0));
+        }
+        if self.rcvlowat != 1 {
+            next::set_option(fd, SOL_SOCKET, SO_RCVLOWAT, &Value::int(1));
+        }
+    }
+
+    /// Gives them to the kernel's socket, which has become a plain one.
+    pub fn hand_over(&self, fd: c_int) {
+        let tcp = libc::IPPROTO_TCP;
+        for (level, name) in [
+            (SOL_SOCKET, SO_RCVTIMEO),
+            (SOL_SOCKET, SO_SNDTIMEO),
+            (SOL_SOCKET, SO_RCVLOWAT),
+            (tcp, TCP_NODELAY),
+            (tcp, TCP_CORK),
+        ] {
+            if let Ok(value) = self.get(level, name) {
+                next::set_option(fd, level, name, &value);
+            }
+        }
+    }
+
     /// Sets one, with the kernel's own rules for its value.
     pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
         match (level, name) {
@@ -99,6 +132,13 @@ impl Timeout {
         }
         // A time before now is one that has passed at once; the kernel reads it as none.
         Ok(if sec < 0 { Timeout::default() } else { Timeout { sec, usec } })
+    }
+
+    /// As a length of time; none is `None`.
+    pub fn duration(self) -> Option<Duration> {
+        let whole = Duration::from_secs(self.sec.unsigned_abs());
+        let all = whole.saturating_add(Duration::from_micros(self.usec.unsigned_abs()));
+        (all != Duration::ZERO).then_some(all)
     }
 
     fn value(self) -> Value {

@@ -4,6 +4,7 @@
 //! makes sure that it is the right one for as long as it is looked at.
 
 mod allow;
+mod held;
 mod kept;
 mod options;
 mod settings;
@@ -11,14 +12,16 @@ mod settings;
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 
 use crate::{next, process, table};
+use held::Uses;
 
 pub use allow::{Care, care};
+pub use held::Held;
 pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD, DDP_PRIVATE_DATA,
@@ -37,20 +40,28 @@ static SOCKETS: [OnceBox<[Socket; CHUNK]>; CHUNKS] = [const { OnceBox::new() }; 
 /// See the module.
 #[derive(Debug)]
 pub struct Socket {
-    /// The numbers it is open under and the calls that look at it; 0 when it is free.
-    uses: AtomicU32,
+    uses: Uses,
+    /// The numbers of this process that it is open under.
+    numbers: AtomicU32,
     cookie: AtomicU64,
     /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
     mode: AtomicI32,
+    /// No number of this process leads to it any more, though calls on it may go on.
+    closed: AtomicBool,
+    /// It is in an epoll set: see [`wait`](crate::wait).
+    watched: AtomicBool,
     settings: Mutex<Settings>,
 }
 
 impl Socket {
     const fn free() -> Self {
         Socket {
-            uses: AtomicU32::new(0),
+            uses: Uses::none(),
+            numbers: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
             mode: AtomicI32::new(Mode::Off as i32),
+            closed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             settings: Mutex::new(Settings::DEFAULT),
         }
     }
@@ -74,23 +85,35 @@ impl Socket {
         Locked { mode: &self.mode, settings }
     }
 
+    /// The kernel's number of it, which no other socket has.
+    pub fn cookie(&self) -> u64 {
+        self.cookie.load(Ordering::Relaxed)
+    }
+
     /// Whether it is this socket that is open under `fd`, and not another since.
     pub fn is_under(&self, fd: c_int) -> bool {
-        next::cookie(fd) == Some(self.cookie.load(Ordering::Relaxed))
+        next::cookie(fd) == Some(self.cookie())
     }
 
-    fn reserve(&self) -> bool {
-        self.uses.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    /// Whether the last number of this process was closed while a call went on.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
-    fn use_again(&self) -> bool {
-        self.uses
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |uses| (uses != 0).then(|| uses + 1))
-            .is_ok()
+    /// Whether an epoll set has it.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Acquire)
     }
 
-    fn release(&self) {
-        self.uses.fetch_sub(1, Ordering::AcqRel);
+    /// An epoll set has it, or none any more.
+    pub fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Release);
+    }
+
+    /// Whether calls on it go on, besides the caller's own and the use of its last number.
+    pub fn has_other_callers(&self) -> bool {
+        self.uses.count() > 2
     }
 }
 
@@ -121,27 +144,6 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// A socket of ours, not used for another while this lives.
-#[derive(Debug)]
-pub struct Held {
-    socket: &'static Socket,
-    index: NonZeroU32,
-}
-
-impl Deref for Held {
-    type Target = Socket;
-
-    fn deref(&self) -> &Socket {
-        self.socket
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.socket.release();
-    }
-}
-
 /// The socket under `fd`, if it is one of ours.
 #[inline]
 pub fn hold(fd: c_int) -> Option<Held> {
@@ -162,10 +164,10 @@ pub fn hold_checked(fd: c_int) -> Option<Held> {
 #[cold]
 fn hold_entry(fd: c_int, index: NonZeroU32) -> Option<Held> {
     let socket = at(index)?;
-    if !socket.use_again() {
+    if !socket.uses.another() {
         return None;
     }
-    let held = Held { socket, index };
+    let held = Held::of_use(socket, index);
     // It may have been closed, and used for another, before it was held.
     (table::entry(fd) == Some(index)).then_some(held)
 }
@@ -178,25 +180,19 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     }
     let cookie = next::cookie(fd)?;
     let (socket, index) = reserve()?;
+    let held = Held::of_use(socket, index);
     socket.cookie.store(cookie, Ordering::Relaxed);
+    socket.closed.store(false, Ordering::Relaxed);
+    socket.watched.store(false, Ordering::Relaxed);
+    socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
-    // What the caller holds; the entry has the first use.
-    socket.use_again();
-    let held = Held { socket, index };
-    if !enter(fd, index) {
-        socket.release();
-        return None;
-    }
-    Some(held)
+    enter(fd, &held).then_some(held)
 }
 
 /// `to` has become another number of `from`.
 pub fn share(from: &Held, to: c_int) {
-    if !process::owns_table() {
-        return;
-    }
-    if from.socket.use_again() && !enter(to, from.index) {
-        from.socket.release();
+    if process::owns_table() {
+        enter(to, from);
     }
 }
 
@@ -208,19 +204,60 @@ pub fn forget(fd: c_int) {
     }
 }
 
-fn enter(fd: c_int, index: NonZeroU32) -> bool {
-    match table::set(fd, index) {
+/// Nothing of ours will be open under `fd` any more. The socket, if that was its last number in this process.
+pub fn forget_before_close(fd: c_int) -> Option<Held> {
+    table::entry(fd)?;
+    if !process::owns_table() {
+        return None;
+    }
+    let held = hold(fd)?;
+    leave(table::clear(fd));
+    if held.numbers.load(Ordering::Acquire) > 0 {
+        return None;
+    }
+    held.closed.store(true, Ordering::Release);
+    Some(held)
+}
+
+/// All sockets of ours, each held while `look` looks at it.
+pub fn for_each(mut look: impl FnMut(&Held)) {
+    for (number, chunk) in SOCKETS.iter().enumerate() {
+        let Some(chunk) = chunk.get() else { break };
+        for (place, socket) in chunk.iter().enumerate() {
+            if socket.uses.another() {
+                look(&Held::of_use(socket, index_of(number, place)));
+            }
+        }
+    }
+}
+
+/// The settings of all sockets of ours.
+pub fn settings_of_all() -> Vec<Locked<'static>> {
+    let mut all = Vec::new();
+    for_each(|held| all.push(held.socket().settings()));
+    all
+}
+
+fn enter(fd: c_int, held: &Held) -> bool {
+    let socket = held.socket();
+    socket.uses.another();
+    socket.numbers.fetch_add(1, Ordering::AcqRel);
+    match table::set(fd, held.index()) {
         Ok(before) => {
             leave(before);
             true
         }
-        Err(table::BeyondTable) => false,
+        Err(table::BeyondTable) => {
+            leave(Some(held.index()));
+            false
+        }
     }
 }
 
 fn leave(entry: Option<NonZeroU32>) {
-    if let Some(socket) = entry.and_then(at) {
-        socket.release();
+    if let Some((socket, index)) = entry.and_then(|index| Some((at(index)?, index))) {
+        socket.numbers.fetch_sub(1, Ordering::AcqRel);
+        drop(Held::of_use(socket, index));
     }
 }
 
@@ -229,15 +266,26 @@ fn at(index: NonZeroU32) -> Option<&'static Socket> {
     Some(&SOCKETS.get(index / CHUNK)?.get()?[index % CHUNK])
 }
 
+/// No chunk before this one has a free place, as far as is known.
+static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
+
+fn is_free(index: NonZeroU32) {
+    FREE_FROM.fetch_min((index.get() as usize - 1) / CHUNK, Ordering::Relaxed);
+}
+
 fn reserve() -> Option<(&'static Socket, NonZeroU32)> {
-    for (number, chunk) in SOCKETS.iter().enumerate() {
+    for (number, chunk) in SOCKETS.iter().enumerate().skip(FREE_FROM.load(Ordering::Relaxed)) {
         let chunk = chunk.get_or_init(|| Box::new([const { Socket::free() }; CHUNK]));
-        if let Some(place) = chunk.iter().position(Socket::reserve) {
-            let index = NonZeroU32::MIN.saturating_add((number * CHUNK + place) as u32);
-            return Some((&chunk[place], index));
+        if let Some(place) = chunk.iter().position(|socket| socket.uses.first()) {
+            FREE_FROM.store(number, Ordering::Relaxed);
+            return Some((&chunk[place], index_of(number, place)));
         }
     }
     None
+}
+
+fn index_of(number: usize, place: usize) -> NonZeroU32 {
+    NonZeroU32::MIN.saturating_add((number * CHUNK + place) as u32)
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
 //! What a program asked of a socket, and what became of it.
 
 use std::ffi::c_int;
+use std::net::SocketAddr;
+
+use rddp_mpa::{Revision, RtrSet};
 
 use super::kept::Kept;
+use crate::stream::{self, Options, Plain, PrivateData};
 
 /// How far a socket has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +17,8 @@ pub enum Mode {
     Off = 0,
     /// DDPMODE begins when it is connected, or with its accepted children.
     Asked = 1,
-    /// Connected; the startup of MPA is done by the first call that needs it.
+    /// Connected, or about to be; the startup of MPA is done by the first call that needs it. How far that has come the
+    /// stream knows.
     Starting = 2,
     /// Its octets travel in FPDUs.
     On = 3,
@@ -65,12 +70,18 @@ pub struct Settings {
     pub largest_send: u32,
     /// How FPDUs are gathered.
     pub gather: Gather,
+    /// A peer that does not speak MPA gets plain TCP: the policy's `both`.
+    pub plain_allowed: bool,
     /// What goes with our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
     /// Options of TCP sockets that mean something else to a framed stream.
     pub kept: Kept,
+    /// Where it was to be connected to.
+    pub to: Option<SocketAddr>,
     /// Why it failed, as an errno.
     pub failure: c_int,
+    /// `SO_ERROR` has told it.
+    pub error_told: bool,
 }
 
 impl Settings {
@@ -85,9 +96,12 @@ impl Settings {
         rtr: 0b011,
         largest_send: 64 << 10,
         gather: Gather::Writev,
+        plain_allowed: false,
         private_data: None,
         kept: Kept::DEFAULT,
+        to: None,
         failure: 0,
+        error_told: false,
     };
 
     /// What a connection has that was accepted on a socket with these.
@@ -102,6 +116,34 @@ impl Settings {
     pub fn fail(&mut self, errno: c_int) {
         self.mode = Mode::Failed;
         self.failure = errno;
+    }
+
+    /// What the stream is to be, `by_default` in this role.
+    pub fn options(&self, by_default: Role) -> Options {
+        let role = match self.role.unwrap_or(by_default) {
+            Role::Initiator => stream::Role::Initiator,
+            Role::Responder => stream::Role::Responder,
+        };
+        let has = |bit| self.rtr & bit != 0;
+        let private_data = self.private_data.as_deref().unwrap_or_default();
+        Options {
+            plain: if self.plain_allowed { Plain::Allowed } else { Plain::Refused },
+            crc: self.crc,
+            markers: self.markers,
+            ird: self.ird,
+            ord: self.ord,
+            peer_to_peer: self.rtr != 0,
+            rtr: RtrSet { write: has(0b001), read: has(0b010), send: has(0b100) },
+            max_send: self.largest_send,
+            gather: match self.gather {
+                Gather::Writev => stream::Gather::Vectored,
+                Gather::Copy => stream::Gather::Copy,
+                Gather::Cork => stream::Gather::Cork,
+            },
+            // Longer ones were refused when they were set.
+            private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
+            ..Options::new(role)
+        }
     }
 }
 

@@ -15,9 +15,9 @@ fn a_socket_is_ours_until_its_last_number_is_closed() {
     forget(fd);
     assert!(hold(fd).is_none());
     assert_eq!(hold_checked(again).unwrap().settings().ird, 7);
-    let socket = hold(again).unwrap().socket;
+    let socket = hold(again).unwrap().socket();
     forget(again);
-    assert_eq!(socket.uses.load(Ordering::Relaxed), 0);
+    assert_eq!(socket.uses.count(), 0);
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn threads_that_close_duplicate_and_look_leave_nothing_behind() {
     });
     numbers.for_each(forget);
     forget(fd);
-    let socket = first.socket;
-    assert_eq!(socket.uses.load(Ordering::Relaxed), 1, "but for the one that this test holds");
+    let socket = first.socket();
+    assert_eq!(socket.uses.count(), 1, "but for the one that this test holds");
     drop(first);
-    assert_eq!(socket.uses.load(Ordering::Relaxed), 0);
+    assert_eq!(socket.uses.count(), 0);
 }

@@ -86,6 +86,10 @@ impl AtomicEnd {
         let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    pub(super) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire) != 0
     }

@@ -47,8 +47,8 @@ use std::time::Duration;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use raw::{Calls, SharedState, Table, confine, sink_pieces, source_pieces};
-pub use state::{Phase, State};
+pub use raw::{Calls, SharedState, Table, confine, is_confined, sink_pieces, source_pieces};
+pub use state::{Mood, Phase, State};
 
 use raw::Kernel;
 

@@ -35,6 +35,8 @@ pub struct State {
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
     pub(super) end: AtomicEnd,
+    /// The processes that hold the socket; 0 where there is none.
+    holders: [AtomicU32; HOLDERS],
     pub(super) options: Options,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
@@ -75,6 +77,13 @@ impl State {
 
     pub(super) fn set_framed(&self) {
         self.phase.store(FRAMED, Ordering::Release);
+    }
+
+    /// The connection was made anew, for a peer that does not speak MPA.
+    pub fn stay_plain(&self) {
+        self.set_plain();
+        self.end.clear();
+        self.owing.store(false, Ordering::Release);
     }
 
     pub(super) fn set_plain(&self) {
@@ -126,11 +135,82 @@ impl State {
         duration(self.send_timeout.load(Ordering::Relaxed))
     }
 
+    /// Notes that process `pid` holds the socket.
+    pub fn join(&self, pid: u32) {
+        if self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == pid) {
+            return;
+        }
+        let free = |holder: &&AtomicU32| {
+            holder.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        // Where there is no room, one more is taken for alive for ever.
+        if self.holders.iter().find(free).is_none() {
+            self.holders[0].store(NOBODY_KNOWS, Ordering::Release);
+        }
+    }
+
+    /// Notes that process `pid` does not hold the socket any more.
+    pub fn leave(&self, pid: u32) {
+        for holder in &self.holders {
+            let _ = holder.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one of its holders `is_alive`.
+    pub fn is_held(&self, is_alive: impl Fn(u32) -> bool) -> bool {
+        let holds = |pid| pid != 0 && (pid == NOBODY_KNOWS || is_alive(pid));
+        self.holders.iter().any(|holder| holds(holder.load(Ordering::Acquire)))
+    }
+
+    /// As if nothing had happened: TCP could not connect, and is about to be asked again.
+    pub fn begin_again(&self) {
+        self.began.store(0, Ordering::Relaxed);
+        self.pending.store(0, Ordering::Relaxed);
+        self.end.clear();
+        if let Ok(mut tx) = self.tx.lock() {
+            (tx.greeted, tx.moving) = (false, false);
+            let owed = tx.owed().len();
+            tx.paid(owed);
+        }
+        self.owing.store(false, Ordering::Release);
+        self.phase.store(STARTING, Ordering::Release);
+    }
+
+    /// What readiness depends on besides the kernel's socket: when it changes, so may [`Stream::interest`](super::Stream::interest).
+    #[must_use]
+    pub fn mood(&self) -> Mood {
+        Mood {
+            phase: self.phase.load(Ordering::Acquire),
+            ended: self.end.is_set(),
+            may_send: self.may_send.load(Ordering::Acquire),
+            owing: self.owing.load(Ordering::Acquire),
+            began: self.began.load(Ordering::Relaxed) > 0,
+        }
+    }
+
     /// The peer's private data, once its startup frame has come.
     #[must_use]
     pub fn peer_private_data(&self) -> Option<PrivateData> {
         let rx = self.rx.lock().ok()?;
         rx.peer_data_known.then_some(rx.peer_data)
+    }
+}
+
+/// See [`State::mood`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mood {
+    phase: u32,
+    ended: bool,
+    may_send: bool,
+    owing: bool,
+    began: bool,
+}
+
+impl Mood {
+    /// Whether the kernel's events are the program's: nothing but octets changes what it waits for.
+    #[must_use]
+    pub fn is_settled(self) -> bool {
+        self.ended || self.phase == PLAIN || (self.phase == FRAMED && self.may_send && !self.owing)
     }
 }
 
@@ -258,6 +338,11 @@ const OWED: usize = 72 * 1024;
 
 /// Changes with everything that would make a state of another build unreadable.
 const MAGIC: u64 = 0x7264_6470_0000_0001 ^ ((size_of::<State>() as u64) << 16);
+
+/// How many processes can be known to hold one socket.
+const HOLDERS: usize = 32;
+/// Stands for those that there was no room for.
+const NOBODY_KNOWS: u32 = u32::MAX;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
-/// The functions, each with the contract that its name has in libc.
+/// The functions, each with the contract that its name has in libc; variadic ones with the one argument more that is used.
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "each is the C function of its name")]
 pub struct Table {
@@ -18,8 +18,8 @@ pub struct Table {
     pub ppoll: unsafe extern "C" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
     pub getsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
     pub setsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
-    pub ioctl: unsafe extern "C" fn(c_int, libc::Ioctl, ...) -> c_int,
-    pub fcntl: unsafe extern "C" fn(c_int, c_int, ...) -> c_int,
+    pub ioctl: unsafe extern "C" fn(c_int, libc::Ioctl, *mut c_void) -> c_int,
+    pub fcntl: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
     pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
 }
@@ -42,8 +42,8 @@ impl Calls {
             ppoll: libc::ppoll,
             getsockopt: libc::getsockopt,
             setsockopt: libc::setsockopt,
-            ioctl: libc::ioctl,
-            fcntl: libc::fcntl,
+            ioctl,
+            fcntl,
             shutdown: libc::shutdown,
             connect: libc::connect,
         })
@@ -63,4 +63,14 @@ impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Calls")
     }
+}
+
+unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::ioctl(fd, request, argument) }
+}
+
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::fcntl(fd, command, argument) }
 }

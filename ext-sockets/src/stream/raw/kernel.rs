@@ -184,14 +184,14 @@ impl Kernel<'_> {
     pub(in crate::stream) fn unread(&self) -> Result<usize, Errno> {
         let mut count: c_int = 0;
         // SAFETY: FIONREAD writes one int.
-        let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::FIONREAD, &raw mut count) };
+        let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::FIONREAD, (&raw mut count).cast()) };
         if done < 0 { Err(Errno::last()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
     }
 
     /// Whether `O_NONBLOCK` is set.
     pub(in crate::stream) fn is_nonblocking(&self) -> Result<bool, Errno> {
         // SAFETY: F_GETFL takes no argument.
-        let flags = unsafe { (self.calls.0.fcntl)(self.fd, libc::F_GETFL) };
+        let flags = unsafe { (self.calls.0.fcntl)(self.fd, libc::F_GETFL, 0) };
         if flags < 0 { Err(Errno::last()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
     }
 
@@ -257,7 +257,8 @@ pub fn confine() {
     CONFINED.store(true, Ordering::Relaxed);
 }
 
-pub(in crate::stream) fn is_confined() -> bool {
+/// Whether [`confine`] was called.
+pub fn is_confined() -> bool {
     CONFINED.load(Ordering::Relaxed)
 }
 

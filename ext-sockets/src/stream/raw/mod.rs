@@ -12,10 +12,8 @@ mod scratch;
 mod shared;
 
 pub use calls::{Calls, Table};
-pub use kernel::confine;
-pub(super) use kernel::{
-    Direction, Kernel, handlers_restart, is_confined, now, raise_sigpipe, read_at, seek,
-};
+pub(super) use kernel::{Direction, Kernel, handlers_restart, now, raise_sigpipe, read_at, seek};
+pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;

@@ -1,0 +1,126 @@
+//! `struct msghdr`, as a framed stream fills and empties it.
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{mmsghdr, msghdr, ssize_t};
+use rddp_switch::framed::{self, Framed};
+use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
+
+use crate::data::{checked, octets};
+
+/// # Safety
+///
+/// As for `recvmsg`.
+pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
+    // SAFETY: as the caller says.
+    let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
+    // SAFETY: as the caller says.
+    let count = unsafe { checked(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    // SAFETY: as the caller says.
+    let done = framed.recv(unsafe { sink_pieces(msg.msg_iov, count) }, flags)?;
+    // TCP names nobody, and says nothing beside.
+    msg.msg_namelen = 0;
+    msg.msg_controllen = 0;
+    msg.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    Ok(octets(done))
+}
+
+/// # Safety
+///
+/// As for `sendmsg`.
+pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
+    // SAFETY: as the caller says.
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
+    // SAFETY: as the caller says.
+    let count = unsafe { checked(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    // SAFETY: as the caller says.
+    framed.send(unsafe { source_pieces(msg.msg_iov, count) }, flags).map(octets)
+}
+
+/// `recvmmsg`: one after the other, as long as there is something at once.
+///
+/// # Safety
+///
+/// As for `recvmmsg`.
+pub(crate) unsafe fn receive_many(
+    framed: &Framed,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Result<c_int, Errno> {
+    let later = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
+    let flags = flags & !libc::MSG_WAITFORONE;
+    // SAFETY: as the caller says.
+    unsafe { many(msgs, count, |msg, first| receive(framed, msg, if first { flags } else { flags | later })) }
+}
+
+/// `sendmmsg`: one after the other, up to the first that is not sent whole.
+///
+/// # Safety
+///
+/// As for `sendmmsg`.
+pub(crate) unsafe fn send_many(
+    framed: &Framed,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Result<c_int, Errno> {
+    // SAFETY: as the caller says.
+    unsafe { many(msgs, count, |msg, _| send(framed, msg, flags)) }
+}
+
+/// # Safety
+///
+/// `msgs` is null or points to `count` of them, with each of which `one` may be called.
+unsafe fn many(
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    one: impl Fn(*mut msghdr, bool) -> Result<ssize_t, Errno>,
+) -> Result<c_int, Errno> {
+    let count = count.min(libc::UIO_MAXIOV as c_uint);
+    if msgs.is_null() && count > 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    for done in 0..count {
+        // SAFETY: as the caller says.
+        let entry = unsafe { &mut *msgs.add(done as usize) };
+        let wanted = entry.msg_hdr.msg_iovlen;
+        match one(&raw mut entry.msg_hdr, done == 0) {
+            Ok(octets) => {
+                entry.msg_len = octets as c_uint;
+                // The end of the stream, or no room: the next would say so, and only to a call of its own.
+                if octets == 0 && wanted > 0 {
+                    return Ok(done as c_int + 1);
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => return Ok(done as c_int),
+        }
+    }
+    Ok(count as c_int)
+}
+
+/// A message has come on a plain socket: descriptors in it may be streams of another process.
+///
+/// # Safety
+///
+/// `recvmsg` has filled it.
+pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
+    // SAFETY: as the caller says: the control data is there, and made of whole headers.
+    unsafe {
+        if (*msg).msg_controllen == 0 {
+            return;
+        }
+        let mut header = libc::CMSG_FIRSTHDR(msg);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let len = (*header).cmsg_len - libc::CMSG_LEN(0) as usize;
+                let fds = libc::CMSG_DATA(header).cast::<c_int>();
+                for at in 0..len / size_of::<c_int>() {
+                    framed::received(fds.add(at).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(msg, header);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! From `connect`, `accept` and `setsockopt` to a stream.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::calls::CALLS;
+use super::{Framed, fall_back, store};
+use crate::next;
+use crate::socket::{Held, Locked, Mode, Role};
+use crate::stream::{Errno, Stream};
+
+/// How long a `connect` under the policy's `both` waits for the peer's Reply.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A socket in DDPMODE whose `connect` is under way.
+#[derive(Debug)]
+pub struct Connecting {
+    held: Held,
+    fd: c_int,
+}
+
+/// What a `connect` on `fd` comes to, if it is a socket in DDPMODE. To be finished by [`Connecting::connected`].
+///
+/// # Errors
+/// The errno of what stands in the way.
+pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Connecting, c_int> {
+    let mut settings = held.settings();
+    settings.to = to;
+    match held.state() {
+        // A second attempt: the first has failed, or goes on and the kernel will say so.
+        Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
+            state.begin_again();
+            settings.mode = Mode::Starting;
+        }
+        Some(_) => {}
+        None => start(fd, &held, &mut settings, Role::Initiator)?,
+    }
+    drop(settings);
+    Ok(Connecting { held, fd })
+}
+
+impl Connecting {
+    /// The C library's `connect` has come back, with an errno if it failed.
+    ///
+    /// # Errors
+    /// What the program is told.
+    pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        match result {
+            Ok(()) => self.is_up(),
+            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => result,
+            Err(_) => {
+                self.held.settings().mode = Mode::Asked;
+                result
+            }
+        }
+    }
+
+    fn is_up(self) -> Result<(), c_int> {
+        let Connecting { held, fd } = self;
+        let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
+        let framed = Framed { held, fd };
+        if !both || nonblocking {
+            // What is wrong with it the first call of the program will be told.
+            let _ = framed.call(|stream| stream.greet());
+            return Ok(());
+        }
+        match framed.call(|stream| stream.start(Some(PATIENCE))) {
+            Ok(()) | Err(Errno::PLAIN) => Ok(()),
+            Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
+            Err(error) => Err(error.0),
+        }
+    }
+}
+
+/// `accept` has made `fd` of a connection to a listener in DDPMODE: the startup is for the first call on it.
+pub fn accepted(fd: c_int, held: &Held) {
+    let mut settings = held.settings();
+    if let Err(errno) = start(fd, held, &mut settings, Role::Responder) {
+        settings.fail(errno);
+    }
+}
+
+/// The program has asked for DDPMODE on a connection that is there already.
+///
+/// # Errors
+/// The errno of what stands in the way.
+pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<(), c_int> {
+    start(fd, held, settings, Role::Initiator)?;
+    if let Some(state) = held.state()
+        && settings.role == Some(Role::Initiator)
+    {
+        let _ = Stream::new(fd, state, &CALLS).greet();
+    }
+    Ok(())
+}
+
+fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
+    let options = settings.options(by_default);
+    let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
+    state.set_receive_timeout(settings.kept.rcvtimeo.duration());
+    state.set_send_timeout(settings.kept.sndtimeo.duration());
+    settings.kept.lay_down(fd);
+    held.set_state(state);
+    settings.mode = Mode::Starting;
+    Ok(())
+}

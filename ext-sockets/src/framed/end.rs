@@ -1,0 +1,65 @@
+//! `close`: what is owed to TCP goes out before the last number of the last holder does.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use super::calls::CALLS;
+use super::store;
+use crate::socket::{self, Held};
+use crate::stream::{self, State, Stream};
+use crate::{next, table};
+
+/// How long `close` waits for TCP to take the rest of an FPDU that a call, which did not wait, has begun. At most 64 KiB; longer only a peer
+/// takes that has stopped reading.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// `fd` is about to be closed.
+#[inline]
+pub fn closing(fd: c_int) {
+    if let Some(held) = socket::forget_before_close(fd) {
+        let before = next::errno();
+        last_number(&held, fd);
+        next::set_errno(before);
+    }
+}
+
+#[cold]
+fn last_number(held: &Held, fd: c_int) {
+    let Some(state) = held.state() else { return };
+    if stream::is_confined() {
+        // It may make none of the calls that follow; its parent sees to them.
+        return;
+    }
+    if !held.is_under(fd) {
+        // Closed behind our back, and the number is something else's by now: nothing can be sent any more.
+        leave(held, state);
+        return;
+    }
+    let stream = Stream::new(fd, state, &CALLS);
+    if stream.owes() {
+        let _ = stream.finish(PATIENCE);
+    }
+    if !leave(held, state) && held.has_other_callers() {
+        // A thread that sleeps in a call would sleep on, holding a connection that nobody can reach any more.
+        next::shut_both(fd);
+    }
+}
+
+/// Whether another process holds it still.
+fn leave(held: &Held, state: &State) -> bool {
+    state.leave(std::process::id());
+    let is_held = state.is_held(next::is_alive);
+    if !is_held {
+        store::remove(held.cookie());
+    }
+    is_held
+}
+
+/// The process is about to exit, which closes all that is open.
+pub fn exiting() {
+    if stream::is_confined() {
+        return;
+    }
+    let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
+    open.into_iter().for_each(closing);
+}

@@ -1,0 +1,88 @@
+//! Plain TCP for a peer that speaks nothing else: the policy's `both`, on the side that connects.
+//!
+//! The peer has read our Request as its client's first octets, so that connection is spoiled. The socket is connected again, as it
+//! is: dissolved by the stream when it gave up, it is the same socket under the same number, in the same epoll sets. That the
+//! peer is a plain one is remembered for a time, so that the next `connect` does not try.
+
+use std::ffi::c_short;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Framed;
+use crate::next;
+use crate::stream::{Errno, Phase, Role, Why};
+
+/// How long a peer is taken for a plain one.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// How many of them.
+const MANY: usize = 64;
+
+static PLAIN: Mutex<Vec<(SocketAddr, Instant)>> = Mutex::new(Vec::new());
+
+/// Whether this peer has turned out to be a plain one.
+pub fn is_known_plain(peer: SocketAddr) -> bool {
+    let mut known = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(_, at)| at.elapsed() < REMEMBERED);
+    known.iter().any(|(known, _)| *known == peer)
+}
+
+fn remember(peer: SocketAddr) {
+    let mut known = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() == MANY {
+        known.remove(0);
+    }
+    known.push((peer, Instant::now()));
+}
+
+/// An error of the stream: where it means a plain peer, and that is allowed, the connection is made anew.
+pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
+    if error == Errno::PLAIN {
+        framed.become_plain();
+        return error;
+    }
+    if !is_due(framed) {
+        return error;
+    }
+    match connect_again(framed) {
+        Ok(()) => Errno::PLAIN,
+        Err(error) => error,
+    }
+}
+
+/// The peer has not answered within the time that a `connect` waits.
+pub(super) fn no_answer(framed: &Framed) -> Result<(), Errno> {
+    connect_again(framed)
+}
+
+/// Whether the stream has ended in a way that means a plain peer, and plain TCP is allowed.
+pub(super) fn is_due(framed: &Framed) -> bool {
+    let Some(state) = framed.held.state() else { return false };
+    let options = state.options();
+    options.role == Role::Initiator
+        && framed.held.settings().plain_allowed
+        && state.ended().is_some_and(|end| matches!(end.why, Why::NotMpa | Why::NoAnswer))
+}
+
+/// What a wait tells of a socket that has just been connected again.
+pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
+    match connect_again(framed) {
+        // Connected it is writable; the next wait asks the kernel.
+        Ok(()) => 0,
+        Err(_) => want & (libc::POLLIN | libc::POLLOUT) | libc::POLLERR,
+    }
+}
+
+fn connect_again(framed: &Framed) -> Result<(), Errno> {
+    let state = framed.state()?;
+    let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
+    remember(to);
+    next::disconnect(framed.fd);
+    state.stay_plain();
+    framed.become_plain();
+    debug_assert_eq!(state.phase(), Phase::Plain);
+    match next::connect_to(framed.fd, to) {
+        Ok(()) | Err(libc::EINPROGRESS | libc::EINTR) => Ok(()),
+        Err(errno) => Err(Errno(errno)),
+    }
+}

@@ -1,0 +1,184 @@
+//! A socket of the program whose octets travel in FPDUs: its calls, led to its [stream](crate::stream).
+//!
+//! | file | what |
+//! |---|---|
+//! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
+//! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
+//! | `end.rs` | `close`, by the last holder and by others |
+//! | `inherit.rs` | sockets that came through `fork` and `exec` |
+//! | `store.rs` | where the states of streams lie |
+//! | `calls.rs` | the C library's functions, as a stream calls them |
+
+mod begin;
+mod calls;
+mod end;
+mod fall_back;
+mod inherit;
+mod store;
+
+use std::ffi::{c_int, c_short};
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+
+use crate::socket::{self, Held, Mode};
+use crate::stream::{Errno, Phase, State, Stream};
+use crate::wait;
+
+use calls::CALLS;
+
+pub use begin::{Connecting, accepted, connecting, establish};
+pub use end::{closing, exiting};
+pub use fall_back::is_known_plain;
+pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
+
+/// A framed socket, held for the length of a call.
+#[derive(Debug)]
+pub struct Framed {
+    held: Held,
+    fd: c_int,
+}
+
+/// The socket under `fd`, if it is framed. `Err`: it was to be, and this is what every call on it answers.
+#[inline]
+pub fn of(fd: c_int) -> Result<Option<Framed>, Errno> {
+    match socket::hold(fd) {
+        // The kernel knows what a socket answers that was never connected.
+        Some(held) if !held.is_still_tcp() => Framed::of_held(held, fd).map(Some),
+        _ => Ok(None),
+    }
+}
+
+impl Framed {
+    #[cold]
+    fn of_held(held: Held, fd: c_int) -> Result<Self, Errno> {
+        if held.state().is_some() {
+            return Ok(Framed { held, fd });
+        }
+        let settings = held.settings();
+        Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
+    }
+
+    /// What is known of the socket.
+    #[must_use]
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn state(&self) -> Result<&State, Errno> {
+        self.held.state().ok_or(Errno::ABORTED)
+    }
+
+    /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
+    fn call<T>(&self, call: impl FnOnce(&Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+        let state = self.state()?;
+        let before = state.mood();
+        let result = call(&Stream::new(self.fd, state, &CALLS));
+        if self.held.is_closed() {
+            return result.map_err(|_| Errno(libc::EBADF));
+        }
+        let result = result.map_err(|error| self.reconsider(error));
+        if self.held.is_watched() && state.mood() != before {
+            wait::changed(&self.held, self.fd);
+        }
+        result
+    }
+
+    /// What an error comes to: it may be another socket's by now, and it may be one that plain TCP does not have.
+    #[cold]
+    fn reconsider(&self, error: Errno) -> Errno {
+        match error.0 {
+            libc::EBADF | libc::ENOTSOCK if !self.held.is_under(self.fd) => {
+                socket::forget(self.fd);
+                Errno::PLAIN
+            }
+            libc::EAGAIN | libc::EINTR => error,
+            _ => fall_back::after(self, error),
+        }
+    }
+
+    /// `recv` and its like: see [`Stream::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        self.call(|stream| stream.recv(pieces, flags))
+    }
+
+    /// `send` and its like: see [`Stream::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        self.call(|stream| stream.send(pieces, flags))
+    }
+
+    /// `sendfile`: see [`Stream::send_file`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_file(&self, from: c_int, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
+        self.call(|stream| stream.send_file(from, offset, count))
+    }
+
+    /// `shutdown`.
+    ///
+    /// # Errors
+    /// As of [`Stream::shutdown`].
+    pub fn shutdown(&self, how: c_int) -> Result<(), Errno> {
+        self.call(|stream| stream.shutdown(how))
+    }
+
+    /// `ioctl(FIONREAD)`.
+    ///
+    /// # Errors
+    /// What a read would answer.
+    pub fn available(&self) -> Result<usize, Errno> {
+        self.call(|stream| stream.available())
+    }
+
+    /// What to ask the kernel for when the program wants to know of `want`.
+    #[must_use]
+    pub fn interest(&self, want: c_short) -> c_short {
+        self.state().map_or(want, |state| Stream::new(self.fd, state, &CALLS).interest(want))
+    }
+
+    /// What of `want` holds for the program, the kernel having answered `ready`: see [`Stream::revents`].
+    #[must_use]
+    pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
+        let Ok(state) = self.state() else { return ready };
+        let before = state.mood();
+        let stream = Stream::new(self.fd, state, &CALLS);
+        let mut revents = stream.revents(ready, want);
+        if state.phase() == Phase::Ended && fall_back::is_due(self) {
+            revents = fall_back::revents(self, want);
+        }
+        if state.phase() == Phase::Plain {
+            self.become_plain();
+        }
+        if self.held.is_watched() && state.mood() != before {
+            wait::changed(&self.held, self.fd);
+        }
+        revents
+    }
+
+    /// When to call [`revents`](Self::revents) at the latest, though the kernel says nothing.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
+    }
+
+    /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.
+    #[must_use]
+    pub fn holds_octets(&self) -> bool {
+        self.state().is_ok_and(|state| Stream::new(self.fd, state, &CALLS).holds_octets())
+    }
+
+    /// The connection goes on as plain TCP.
+    fn become_plain(&self) {
+        let mut settings = self.held.settings();
+        if settings.mode == Mode::Starting {
+            settings.mode = Mode::Off;
+            settings.kept.hand_over(self.fd);
+        }
+    }
+}

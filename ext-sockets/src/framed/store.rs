@@ -1,0 +1,135 @@
+//! Where the states of streams lie: files in memory, found by the socket's cookie.
+//!
+//! The children of `fork` have the mapping; what a process becomes by `exec` has the descriptor alone, asks the kernel for its cookie and
+//! finds the file of that name. Only the user that made a file can open it. It goes with the last holder of the socket; those whose
+//! holders were all killed are swept away by the next process that makes one.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::next;
+use crate::stream::{Errno, Options, SharedState};
+
+const FOLDER: &str = "/dev/shm";
+const PREFIX: &str = "rddp-";
+
+/// How many this process has made.
+static MADE: AtomicU32 = AtomicU32::new(0);
+/// Sweeping looks at all there are.
+const SWEEP_EVERY: u32 = 4096;
+
+/// What is known of a socket that came from another program.
+pub(super) enum Found {
+    /// Nothing: a plain one.
+    Nothing,
+    /// The state of its stream.
+    Stream(SharedState),
+    /// A stream's, but this user may not have it; or another build's.
+    Closed,
+}
+
+/// A new state for the socket of this cookie. Where there is no such folder, or no right to it, the state is for this process and its
+/// children alone.
+pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errno> {
+    let before = next::errno();
+    if MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
+        sweep();
+    }
+    let state = match create_file(cookie) {
+        Ok(file) => SharedState::in_file(file.as_fd(), options).or_else(|_| {
+            remove(cookie);
+            SharedState::anonymous(options)
+        }),
+        Err(_) => SharedState::anonymous(options),
+    };
+    next::set_errno(before);
+    let state = state?;
+    state.set_cookie(cookie);
+    state.join(std::process::id());
+    Ok(state)
+}
+
+fn create_file(cookie: u64) -> std::io::Result<File> {
+    let path = path(cookie);
+    let create = || own().create_new(true).open(&path);
+    match create() {
+        // A cookie is another socket's only after the system has been started anew.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && is_ours(&path) => {
+            std::fs::remove_file(&path)?;
+            create()
+        }
+        other => other,
+    }
+}
+
+/// The state of the socket of this cookie, if another process, or what this one was before `exec`, has left one.
+pub(super) fn find(cookie: u64) -> Found {
+    let path = path(cookie);
+    let Ok(about) = std::fs::symlink_metadata(&path) else { return Found::Nothing };
+    let user = next::user_id();
+    if about.uid() != user {
+        // Only root's word counts about a socket that is not this user's.
+        return if about.uid() == 0 { Found::Closed } else { Found::Nothing };
+    }
+    let opened = own().open(&path).ok().filter(|file| file.metadata().is_ok_and(|of| of.uid() == user));
+    match opened.map(|file| SharedState::open(file.as_fd())) {
+        Some(Ok(state)) if state.cookie() == cookie => {
+            state.join(std::process::id());
+            Found::Stream(state)
+        }
+        _ => Found::Closed,
+    }
+}
+
+/// The last holder is about to go.
+pub(super) fn remove(cookie: u64) {
+    let before = next::errno();
+    // Where there is none, or somebody else's, it stays so.
+    let _ = std::fs::remove_file(path(cookie));
+    next::set_errno(before);
+}
+
+/// Removes the files of this user whose holders are all gone.
+fn sweep() {
+    let before = next::errno();
+    for entry in std::fs::read_dir(FOLDER).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let of_ours =
+            name.to_str().and_then(|name| name.strip_prefix(PREFIX)).map(|hex| u64::from_str_radix(hex, 16));
+        if let Some(Ok(cookie)) = of_ours
+            && is_left_over(cookie)
+        {
+            remove(cookie);
+        }
+    }
+    next::set_errno(before);
+}
+
+fn is_left_over(cookie: u64) -> bool {
+    let path = path(cookie);
+    if !is_ours(&path) {
+        return false;
+    }
+    match own().open(&path).map(|file| SharedState::open(file.as_fd())) {
+        Ok(Ok(state)) => !state.is_held(next::is_alive),
+        _ => false,
+    }
+}
+
+fn is_ours(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|about| about.is_file() && about.uid() == next::user_id())
+}
+
+fn own() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+fn path(cookie: u64) -> PathBuf {
+    Path::new(FOLDER).join(format!("{PREFIX}{cookie:x}"))
+}
