@@ -13,6 +13,7 @@
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
 //! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
+//! | [`raw_mode`] | RDMA itself over such a socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
 //! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own |
 #![deny(unsafe_code)]
@@ -32,6 +33,7 @@ mod journal;
 pub mod next;
 pub mod policy;
 pub mod process;
+pub mod raw_mode;
 pub mod socket;
 pub mod stream;
 pub mod switch;

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
-use crate::event::EventQueue;
 use crate::io::bell::Asleep;
 use crate::io::driver::{Driver, Holder, Lease};
 use crate::io::ready_set::ReadySet;
@@ -72,10 +71,15 @@ impl CompletionQueue {
         }
     }
 
-    /// Sleeps until there is a completion, or an event of a QP of this queue in `events`; a signal ends it with
-    /// `Interrupted`. Otherwise as [`wait`](Self::wait).
-    pub fn wait_for(&self, events: &EventQueue, timeout: Option<Duration>) -> io::Result<bool> {
-        self.0.wait(timeout, &|| !events.is_empty())
+    /// Sleeps until there is a completion or `other` is true; a signal ends it with `Interrupted`. Otherwise as
+    /// [`wait`](Self::wait). Events of the queue's QPs make it ask `other` again, and so does [`wake`](Self::wake).
+    pub fn wait_or(&self, timeout: Option<Duration>, other: impl Fn() -> bool) -> io::Result<bool> {
+        self.0.wait(timeout, &other)
+    }
+
+    /// Makes who sleeps in [`wait_or`](Self::wait_or) look again. What there is to see has been stored with `SeqCst`.
+    pub fn wake(&self) {
+        self.0.ready.bell.ring();
     }
 
     /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at the next solicited

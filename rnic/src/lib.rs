@@ -53,6 +53,7 @@ mod io;
 pub mod mem;
 mod pd;
 mod qp;
+mod scratch;
 mod srq;
 mod wr;
 

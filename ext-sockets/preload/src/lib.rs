@@ -20,10 +20,11 @@ mod create;
 mod data;
 mod message;
 mod print;
+mod raw;
 mod variadic;
 mod wait;
 
-use rddp_switch::{framed, next, process, switch};
+use rddp_switch::{framed, next, process, raw_mode, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -49,6 +50,7 @@ extern "C" fn framed_fork_is_over() {
 extern "C" fn in_child() {
     process::after_fork();
     framed::after_fork();
+    raw_mode::after_fork();
 }
 
 extern "C" fn on_exit() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::calls::CALLS;
 use super::{Framed, fall_back, store};
-use crate::next;
 use crate::socket::{Held, Locked, Mode, Role};
 use crate::stream::{Errno, Stream};
+use crate::{next, raw_mode};
 
 /// How long a `connect` under the policy's `both` waits for the peer's Reply.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +27,10 @@ pub struct Connecting {
 pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Connecting, c_int> {
     let mut settings = held.settings();
     settings.to = to;
+    if settings.raw {
+        drop(settings);
+        return Ok(Connecting { held, fd });
+    }
     match held.state() {
         // A second attempt: the first has failed, or goes on and the kernel will say so.
         Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
@@ -46,6 +50,9 @@ impl Connecting {
     /// # Errors
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        if self.held.settings().raw {
+            return raw_mode::connected(&self.held, self.fd, result);
+        }
         match result {
             Ok(()) => self.is_up(),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => result,

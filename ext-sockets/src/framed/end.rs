@@ -7,7 +7,7 @@ use super::calls::CALLS;
 use super::store;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
-use crate::{next, table};
+use crate::{next, raw_mode, table};
 
 /// How long `close` waits for TCP to take the rest of an FPDU that a call, which did not wait, has begun. At most 64 KiB; longer only a peer
 /// takes that has stopped reading.
@@ -25,6 +25,9 @@ pub fn closing(fd: c_int) {
 
 #[cold]
 fn last_number(held: &Held, fd: c_int) {
+    if held.settings().raw {
+        raw_mode::closed(held.cookie());
+    }
     let Some(state) = held.state() else { return };
     if stream::is_confined() {
         // It may make none of the calls that follow; its parent sees to them.

@@ -9,7 +9,7 @@ use super::settings::{Gather, Mode, Role, Settings};
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;
 
-/// int: 0 off, 1 on; when read, a [`Mode`].
+/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
 /// int: a [`Role`]; 0: who connects is the initiator.
 pub const DDP_ROLE: c_int = 2;
@@ -74,7 +74,8 @@ impl std::ops::Deref for Value {
 
 /// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
 pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_int> {
-    if !matches!(settings.mode, Mode::Off | Mode::Asked) {
+    let begins_later = settings.raw && settings.mode == Mode::Starting;
+    if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(EINVAL);
     }
     if name == DDP_PRIVATE_DATA {
@@ -114,10 +115,10 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
     })
 }
 
-/// `struct ddp_mode_info`: mode, role, errno of what failed.
+/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw.
 fn mode_info(settings: &Settings) -> Value {
     let role = settings.role.map_or(0, |role| role as c_int);
-    let fields = [settings.mode as c_int, role, settings.failure, 0];
+    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into()];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 

@@ -188,6 +188,7 @@ impl Startup {
     fn succeed(&self, driver: &Driver, done: Done) {
         let Some(qp) = self.qp.upgrade() else { return self.fail(driver, ConnectError::GivenUp) };
         let Done { socket, negotiated, private_data, active } = done;
+        let negotiated = qp.without_reads(negotiated);
         driver.unwatch(socket.as_fd());
         let connected = Connected { negotiated: negotiated.clone(), private_data };
         let told = || {

@@ -73,7 +73,7 @@ impl OutBuffer {
     /// Room for octets that are promised now.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         if self.octets.capacity() == 0 {
-            self.octets = SPARE.take();
+            self.octets = SPARE.try_with(Cell::take).unwrap_or_default();
         }
         self.octets.room(len)
     }
@@ -109,8 +109,11 @@ impl OutBuffer {
 /// Leaves memory to the next that needs some, if it is more than what is there.
 fn leave(mut arena: Arena) {
     arena.clear();
-    let spare = SPARE.take();
-    SPARE.set(if arena.capacity() > spare.capacity() { arena } else { spare });
+    // A thread that ends leaves nothing.
+    let _ = SPARE.try_with(|place| {
+        let spare = place.take();
+        place.set(if arena.capacity() > spare.capacity() { arena } else { spare });
+    });
 }
 
 /// An FPDU whose payload is being received straight into registered memory.

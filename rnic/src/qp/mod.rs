@@ -247,7 +247,7 @@ impl QpInner {
         &self.startup
     }
 
-    /// Tells the program what happened.
+    /// Tells the program what happened, and wakes who waits for that.
     pub(crate) fn report(&self, kind: AsyncEventKind) {
         self.events.push(self.num, kind);
         self.cqs().for_each(|cq| cq.ready.bell.ring());

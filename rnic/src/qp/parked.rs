@@ -34,7 +34,7 @@ impl QpInner {
     }
 
     /// Responses would wait behind a parked Send: there are none.
-    pub(super) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
+    pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
         if self.waits() { Negotiated { ird: 0, ord: 0, ..negotiated } } else { negotiated }
     }
 

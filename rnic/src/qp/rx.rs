@@ -4,7 +4,7 @@
 //! The payload of a large FPDU goes straight into registered memory where that is allowed: see `direct`. A QP itself
 //! keeps only the octets of a partial FPDU.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ use super::state::QpState;
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, Grant, PdId, PieceMut, recv_vectored};
+use crate::scratch::{Own, with_own};
 use crate::wr::{Operation, Sge};
 
 /// Room for several of the largest FPDUs.
@@ -40,7 +41,7 @@ const TURN: u64 = 1024 * 1024;
 const MAX_DISCARDED: usize = 64 << 20;
 
 thread_local! {
-    static STAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static STAGE: Own<Vec<u8>> = const { Cell::new(None) };
 }
 
 /// How a turn of reading ended.
@@ -74,7 +75,7 @@ pub(super) enum Unplaceable {
 impl QpInner {
     /// Reads for one turn.
     pub(super) fn pull(&self, core: &mut Core) -> Pulled {
-        STAGE.with_borrow_mut(|stage| {
+        with_own(&STAGE, |stage| {
             if stage.is_empty() {
                 stage.resize(STAGING, 0);
             }
@@ -135,7 +136,7 @@ impl QpInner {
 
     /// Handles whole FPDUs among what the last turn left over.
     pub(super) fn handle_stashed(&self, core: &mut Core) {
-        STAGE.with_borrow_mut(|stage| {
+        with_own(&STAGE, |stage| {
             if stage.is_empty() {
                 stage.resize(STAGING, 0);
             }

@@ -231,11 +231,11 @@ const LAST: u64 = 999;
 fn an_event_wakes_who_waits_for_completions_and_events() {
     let events = EventQueue::new().unwrap();
     let end = End::with(|config| config.events = Some(events.clone()));
-    assert!(!end.cq.wait_for(&events, Some(Duration::from_millis(1))).unwrap());
+    assert!(!end.cq.wait_or(Some(Duration::from_millis(1)), || !events.is_empty()).unwrap());
     let other = End::new();
     connect_on("127.0.0.1:0", &end, &other, &ConnectOptions::default(), &ConnectOptions::default());
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| end.cq.wait_for(&events, Some(PATIENCE)).unwrap());
+        let waiting = scope.spawn(|| end.cq.wait_or(Some(PATIENCE), || !events.is_empty()).unwrap());
         // Most often it is asleep by then.
         std::thread::sleep(Duration::from_millis(20));
         other.qp.disconnect();

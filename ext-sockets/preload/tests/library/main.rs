@@ -5,4 +5,5 @@
 mod differential;
 mod exports;
 mod modes;
+mod raw;
 mod support;

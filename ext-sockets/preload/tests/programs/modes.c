@@ -19,15 +19,7 @@
 
 #include <rddp/ddp.h>
 
-static int is_so(int line, const char *what, long got, long wanted) {
-    if (got == wanted)
-        return 1;
-    printf("line %d: %s is %ld, not %ld (errno %s)\n", line, what, got, wanted, strerror(errno));
-    exit(1);
-}
-#define IS(what, wanted) is_so(__LINE__, #what, (long)(what), (long)(wanted))
-/* A call that fails with this errno. */
-#define FAILS(what, with) (IS(what, -1), IS(errno, with))
+#include "check.h"
 
 static int set(int fd, int option, int value) { return setsockopt(fd, SOL_DDP, option, &value, sizeof value); }
 
