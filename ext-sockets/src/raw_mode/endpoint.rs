@@ -239,6 +239,12 @@ impl Endpoint {
         Ok(())
     }
 
+    /// The program has closed its queue: nobody will be told how it ends.
+    pub(super) fn abandon(self: &Arc<Self>) {
+        self.close();
+        self.life.lock().over.get_or_insert(libc::ECANCELED);
+    }
+
     /// The program has closed its socket, or its queue: all works are flushed before this returns.
     pub(super) fn close(self: &Arc<Self>) {
         let connected = self.resolve().is_some_and(|begun| begun.is_ok());

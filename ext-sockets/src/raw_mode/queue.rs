@@ -179,7 +179,7 @@ impl Queue {
     fn close(&self) {
         let endpoints: Vec<_> = self.endpoints.write().drain().map(|(_, endpoint)| endpoint).collect();
         for endpoint in endpoints {
-            endpoint.close();
+            endpoint.abandon();
             if let Some(adapter) = Adapter::existing() {
                 adapter.linger(endpoint);
             }

@@ -123,7 +123,7 @@ impl QpInner {
     /// Any state to Error: TCP is gone, or goes now by a reset.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(link) = core.link.take() {
-            link.reset_on_close();
+            link.reset();
             self.drop_link(&link);
         }
         let before = std::mem::replace(&mut core.state, QpState::Error);

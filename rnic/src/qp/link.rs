@@ -16,6 +16,7 @@ use socket2::Socket;
 use super::arena::Arena;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
+use crate::conn::reset::reset;
 
 /// How long closing or terminating may take before TCP is reset.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -328,9 +329,9 @@ impl Link {
         }
     }
 
-    /// Makes TCP reset the connection when the socket is closed.
-    pub(super) fn reset_on_close(&self) {
-        let _ = self.socket.set_linger(Some(Duration::ZERO));
+    /// Makes TCP reset the connection.
+    pub(super) fn reset(&self) {
+        reset(self.fd());
     }
 }
 

@@ -17,8 +17,7 @@ fn all_is_so(test: &str) {
     let scratch = TempDir::new().unwrap();
     let folder = library().parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
-    let program =
-        compile(&SOURCES, scratch.path(), &["-pthread", "-L", &folder, &rpath, "-lrddp_sockets"]);
+    let program = compile(&SOURCES, scratch.path(), &["-pthread", "-L", &folder, &rpath, "-lrddp_sockets"]);
     let said = succeeded(&command(&program, false, scratch.path()).arg(test).output().unwrap());
     assert_eq!(said, "all is so\n");
 }
