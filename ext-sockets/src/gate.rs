@@ -10,7 +10,7 @@ use libc::{EBUSY, EINVAL, ENOTCONN, EOPNOTSUPP};
 use crate::framed::{self, Connecting, Framed};
 use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
-use crate::stream::{self, Errno, Phase};
+use crate::stream::{self, Errno, Phase, State};
 use crate::{next, raw_mode, switch, table};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
@@ -196,10 +196,7 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     match of_mode(&settings, level, name) {
         Care::Kernel => None,
         Care::Ours => Some(settings.kept.set(level, name, octets).map(|()| {
-            if let Some(state) = held.state() {
-                state.set_receive_timeout(settings.kept.rcvtimeo.duration());
-                state.set_send_timeout(settings.kept.sndtimeo.duration());
-            }
+            framed::keep(fd, &held, &settings.kept);
         })),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
@@ -251,6 +248,10 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     match socket::hold_checked(fd) {
+        Some(held) if name == socket::DDP_PEER_PRIVATE_DATA => {
+            let data = held.state().and_then(State::peer_private_data);
+            Ok(data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref())))
+        }
         Some(held) => socket::get(&as_it_is(&held), name),
         None => {
             is_tcp(fd)?;
@@ -323,12 +324,11 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
 /// Whether DDPMODE can begin in the state that a socket is in.
 fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
     match next::tcp_state(fd).ok_or(EINVAL)? {
-        next::TCP_CLOSE | next::TCP_LISTEN => Ok(()),
         // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to say.
         next::TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
         // What the peer has sent so far is for the program.
         next::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
-        next::TCP_ESTABLISHED => Ok(()),
+        next::TCP_CLOSE | next::TCP_LISTEN | next::TCP_ESTABLISHED => Ok(()),
         next::TCP_SYN_SENT | next::TCP_SYN_RECV => Err(libc::EALREADY),
         _ => Err(ENOTCONN),
     }

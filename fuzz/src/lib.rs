@@ -18,3 +18,4 @@ pub mod rdmap_terminate;
 pub mod rnic_stack;
 pub mod rnic_startup;
 pub mod switch_policy;
+pub mod switch_stream;

@@ -32,7 +32,7 @@ ROOMS = [
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/src/next",  # the C library's functions, by name
-    "ext-sockets/src/stream/raw",
+    "ext-sockets/src/socket/held.rs", "ext-sockets/src/stream/raw",
     "ext-sockets/src/raw_mode/room.rs",  # what a program's pointers promise
     "ext-sockets/preload/src",  # C signatures
     "ext-sockets/preload/benches",  # calls by C signatures

@@ -6,5 +6,5 @@ instrument  the pair of rddp-compare processes
 peers       libfabric and UCX
 result      items, rows, and whether they reach what they should
 rows/       one file for each kind of row
-report      tables for people; svg, docs: charts and docs/performance.md
+report      tables for people; svg, charts, docs: charts and the pages in docs/
 """

@@ -48,6 +48,11 @@ def segments(path):
 
 def count(path):
     """Of the MPA initiator's stream, once its Request is over."""
+    return count_stream(initiators(path))
+
+
+def initiators(path):
+    """The MPA initiator's stream: payload by its offset from the Request on."""
     flow, first, stream = None, 0, {}
     for of, sequence, payload in segments(path):
         if flow is None and payload.startswith(REQUEST):
@@ -57,7 +62,7 @@ def count(path):
             stream.setdefault((sequence - first) % (1 << 32), payload)
     if flow is None:
         raise ValueError("no MPA Request in the capture")
-    return count_stream(stream)
+    return stream
 
 
 def count_stream(stream):

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from . import docs, machine, report, setup
+from . import machine, report, setup
+from .docs import PAGES
 from .instrument import Fault
 from .plan import Plan
 from .result import CannotMeasure, Row
@@ -21,32 +22,42 @@ def main():
     # So that what was started ends, and namespaces go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = arguments()
+    page = PAGES[options.page]
     if options.list:
         for kind in ROWS:
-            print(f"{kind.name:<12} {kind.title}")
+            if kind.page == options.page:
+                print(f"{kind.name:<16} {kind.title}")
         return 0
     try:
-        result = json.loads(Path(options.report).read_text()) if options.report else measure(options)
+        result = joined(options.report) if options.report else measure(options)
     except (OSError, json.JSONDecodeError, subprocess.CalledProcessError) as reason:
         # No cargo, a build that fails, a file that is no result: what to do about it is in the words.
         print(f"compare: {reason}", file=sys.stderr)
         return 1
     rows = [Row.from_dict(stored) for stored in result["rows"]]
     if options.docs or options.report:
-        docs.write(result, rows, ROOT)
-        print("docs/performance.md and docs/performance/ are written")
+        page.write(result, rows, ROOT)
+        print(f"{page.path} and what it shows are written")
     if not options.report:
-        store(result, rows, Path(options.out))
+        store(result, rows, page, Path(options.out))
     return 1 if any(row.faulty for row in rows) else 0
 
 
-def store(result, rows, out):
+def joined(files):
+    """One result of several, each with some of the rows."""
+    results = [json.loads(Path(file).read_text()) for file in files]
+    names = [kind.name for kind in ROWS]
+    rows = sorted((row for result in results for row in result["rows"]), key=lambda row: names.index(row["name"]))
+    return results[-1] | {"rows": rows, "seconds": sum(result["seconds"] for result in results)}
+
+
+def store(result, rows, page, out):
     out.mkdir(parents=True, exist_ok=True)
-    (out / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    (out / page.result).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     (out / "table.md").write_text(report.markdown(rows))
-    for name, chart in docs.charts(rows).items():
+    for name, chart in page.charts(rows).items():
         (out / f"{name}.svg").write_text(chart.draw())
-    print(f"table.md, result.json and charts are in {out}")
+    print(f"table.md, {page.result} and charts are in {out}")
 
 
 def arguments():
@@ -55,6 +66,8 @@ def arguments():
         description="Measures rddp against plain TCP, libfabric's tcp and UCX's tcp on this machine. Every figure is a ratio "
                     "of slices that take turns. What is missing is installed from Debian (as root).",
         epilog="The exit status says whether everything ran, not how fast it was: 1 when something hung or broke.")
+    parser.add_argument("--sockets", action="store_true",
+                        help="the rows of sockets under librddp_sockets.so (docs/performance-sockets.md) instead")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
                         help="measure this row; may be given again")
@@ -62,9 +75,14 @@ def arguments():
     parser.add_argument("--pin", action="store_true",
                         help="keep each end on a processor of its own, TCP's, ours and the others' alike")
     parser.add_argument("--out", metavar="DIR", default=str(ROOT / "target/compare"), help="where results go (%(default)s)")
-    parser.add_argument("--docs", action="store_true", help="write docs/performance.md and docs/performance/ from this run")
-    parser.add_argument("--report", metavar="FILE", help="write those from a stored result.json, and measure nothing")
-    return parser.parse_args()
+    parser.add_argument("--docs", action="store_true", help="write the page in docs/ and its charts from this run")
+    parser.add_argument("--report", metavar="FILE", action="append",
+                        help="write those from a stored result, and measure nothing; may be given again, for more rows")
+    options = parser.parse_args()
+    options.page = "sockets" if options.sockets else "engine"
+    if options.only and any(kind.page != options.page for kind in ROWS if kind.name in options.only):
+        parser.error("rows of one page at a time (--sockets)")
+    return options
 
 
 def measure(options):
@@ -75,7 +93,7 @@ def measure(options):
     begun = time.monotonic()
     rows = []
     for kind in ROWS:
-        if not options.only or kind.name in options.only:
+        if kind.name in options.only if options.only else kind.page == options.page:
             rows.append(measure_row(plan, kind))
             print(report.terminal(rows[-1]), flush=True)
     return {"machine": described, "quick": options.quick, "pin": options.pin, "rounds": rounds, "ms": ms,

@@ -1,80 +1,51 @@
-"""docs/performance.md and its charts, from a result."""
+"""The pages of the docs and their charts, from a result."""
 
 import json
 import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from . import report
-from .plan import size_name
-from .svg import Chart
+from . import charts, report
 
 NOTES = Path(__file__).resolve().parents[1] / "notes.toml"
+# Of all charts and results.
+FOLDER = Path("docs/performance")
 
 
-def write(result, rows, root):
-    folder = root / "docs/performance"
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = charts(rows)
-    for name, chart in drawn.items():
-        (folder / f"{name}.svg").write_text(chart.draw())
-    (folder / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    (root / "docs/performance.md").write_text(page(result, rows, drawn))
+@dataclass
+class Page:
+    path: Path
+    # In `FOLDER`.
+    result: str
+    charts: Callable
+    head: str
+    method: str
 
+    def write(self, result, rows, root):
+        (root / FOLDER).mkdir(parents=True, exist_ok=True)
+        drawn = self.charts(rows)
+        for name, chart in drawn.items():
+            (root / FOLDER / f"{name}.svg").write_text(chart.draw())
+        (root / FOLDER / self.result).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        (root / self.path).write_text(self.text(result, rows, drawn))
 
-def charts(rows):
-    """name -> chart, for those that something was measured of."""
-    lines = {"bandwidth": {}, "latency": {}}
-    # TCP and rddp come first in the legend.
-    for row in sorted(rows, key=lambda row: row.name != "curves"):
-        for series in row.series:
-            lines[series["chart"]][series["line"]] = series["points"]
-    drawn = {}
-    if lines["bandwidth"]:
-        how = ("one connection, loopback; TCP: one write a message; rddp: up to 16 requests posted at once; "
-               "others: one at a time")
-        drawn["bandwidth"] = Chart("Bandwidth over message size", how, "bandwidth", lines["bandwidth"], short_size, rate_tick)
-    if lines["latency"]:
-        how = "half of there and back, both ends polling, loopback"
-        drawn["latency"] = Chart("Latency over message size", how, "one way", lines["latency"], short_size, time_tick)
-    relative = against_tcp(lines["bandwidth"])
-    if relative:
-        how = "bandwidth of each, divided by that of TCP at the same size"
-        drawn["relative"] = Chart("Bandwidth against TCP", how, "times TCP", relative, short_size, "{:g} x".format)
-    return drawn
-
-
-def against_tcp(lines):
-    tcp = dict(map(tuple, lines.get("TCP", [])))
-    if not tcp:
-        return {}
-    return {name: [(size, value / tcp[size]) for size, value in points if size in tcp] for name, points in lines.items()}
-
-
-def short_size(size):
-    return size_name(size).replace(" octets", " B")
-
-
-def rate_tick(value):
-    return f"{value / 1e9:g} GB/s" if value >= 1e9 else f"{value / 1e6:g} MB/s"
-
-
-def time_tick(value):
-    return f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"
-
-
-def page(result, rows, drawn):
-    parts = [HEAD, machine(result), "## Reached and not\n", report.summary(rows)]
-    if drawn:
-        parts.append("## Over message size\n")
-        parts.extend(f"![{chart.title}](performance/{name}.svg)\n" for name, chart in drawn.items())
-    parts += [unreached(rows), METHOD.format(**result), "## All figures\n"]
-    told = {}
-    for row in rows:
-        # Rows that are measured alike say so.
-        same = told.setdefault(row.method, row.name)
-        how = row.method if same == row.name else f"As {same}."
-        parts += [f"### {row.name}: {row.title}\n", how + "\n", report.figures(row)]
-    return "\n".join(parts).rstrip() + "\n"
+    def text(self, result, rows, drawn):
+        parts = [self.head, machine(result), "## Reached and not\n", report.summary(rows)]
+        if drawn:
+            beside = FOLDER.relative_to(self.path.parent)
+            parts.append("## Over message size\n")
+            parts.extend(f"![{chart.title}]({beside / name}.svg)\n" for name, chart in drawn.items())
+        parts += [unreached(rows), self.method.format(**result), "## All figures\n"]
+        told = {}
+        for row in rows:
+            # Rows that are measured alike say so.
+            same = told.setdefault(row.method, row.name)
+            how = row.method if same == row.name else f"As {same}."
+            parts += [f"### {row.name}: {row.title}\n", how + "\n", report.figures(row)]
+            if about := notes().get(row.name, {}).get("about"):
+                parts.append(about.strip() + "\n")
+        return "\n".join(parts).rstrip() + "\n"
 
 
 def machine(result):
@@ -86,9 +57,12 @@ def machine(result):
             f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{pinned}{short}\n")
 
 
+def notes():
+    return tomllib.loads(NOTES.read_text())
+
+
 def unreached(rows):
     """Every row that misses something, and why as far as that is known."""
-    notes = tomllib.loads(NOTES.read_text())
     parts = []
     for row in rows:
         missed = [item for item in row.items if item.reached is False]
@@ -99,18 +73,19 @@ def unreached(rows):
             parts.append(f"Missed: {'; '.join(f'{item.what} ({report.value_name(item)})' for item in missed)}.")
         if row.problem:
             parts.append(f"Not measured: {row.problem}.")
-        parts.append(notes.get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
+        parts.append(notes().get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
     return "\n".join(["## What was not reached, and why\n", *(parts or ["Nothing.\n"])])
 
 
-HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->
+ENGINE_HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->
 # Performance
 
 rddp against the plain TCP socket underneath it, and against the other stacks in user space that do RDMA over TCP: libfabric's
-`tcp` provider and UCX's `tcp` transport. `benches/compare/run` measures all of it and writes this page.
+`tcp` provider and UCX's `tcp` transport. `benches/compare/run` measures all of it and writes this page. What sockets cost under
+`librddp_sockets.so`, in DDPMODE and not, is in [a page of its own](performance-sockets.md).
 """
 
-METHOD = """## Method
+ENGINE_METHOD = """## Method
 
 Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in
 one run, in the same pair of processes where both sides are ours; which comes first alternates. The table has the
@@ -119,3 +94,25 @@ Both ends are on this machine, on loopback and not tied to processors unless sai
 receiving end has said that it has everything. Messages leave from, and arrive in, the same memory again and again, at
 all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
 """
+
+SOCKETS_HEAD = """<!-- Written by benches/compare/run --sockets --docs: change that, or benches/compare/notes.toml, and not this page. -->
+# Performance of sockets
+
+What programs pay that run with `librddp_sockets.so` ([extended sockets](extended-sockets.md)): for plain sockets, which pass
+through it, and for sockets in DDPMODE. These are figures 5 and 6, and the comparison of ways to gather, of the report that
+DDPMODE comes from (OSU-CISRC-6/05-TR37, 2005), measured anew. `benches/compare/run --sockets` measures all of it and writes
+this page. rddp's own interface is in [performance](performance.md).
+"""
+
+SOCKETS_METHOD = """## Method
+
+Every figure compares slices that take turns in one run, each side first as often as the other; each row says how long they
+are and where the ends run. Unless a row says otherwise the table has the median of {rounds} ratios (or differences) of
+neighbouring slices, with the least and the most. Both ends are on this machine. Messages leave from, and arrive in, the same
+memory again and again, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+"""
+
+PAGES = {
+    "engine": Page(Path("docs/performance.md"), "result.json", charts.engine, ENGINE_HEAD, ENGINE_METHOD),
+    "sockets": Page(Path("docs/performance-sockets.md"), "sockets.json", charts.sockets, SOCKETS_HEAD, SOCKETS_METHOD),
+}

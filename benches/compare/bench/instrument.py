@@ -101,6 +101,11 @@ class Lane:
         """Seconds one way, of ping-pong."""
         return self.slice("latency", ms)["active"]["latency_ns"][which] / 1e9
 
+    def window(self, ms):
+        """Octets a second in the median window."""
+        seconds = self.slice("window", ms)["active"]["latency_ns"]["p50"] / 1e9
+        return self.spec["depth"] * self.spec["size"] / seconds
+
     def notice(self, ms):
         """Seconds one way, to a process that waits for nothing else."""
         return self.slice("notice", ms)["passive"]["latency_ns"]["p50"] / 1e9

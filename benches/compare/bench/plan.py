@@ -49,23 +49,35 @@ class Plan:
     def binary(self):
         return str(self.target / "release" / "rddp-compare")
 
+    @property
+    def library(self):
+        return self.target / "release" / "librddp_sockets.so"
+
+    @property
+    def preloaded(self):
+        """Words before the command of a program that runs with the library."""
+        return ("env", f"LD_PRELOAD={self.library}")
+
     def instrument(self, server_in=(), client_in=(), **options):
         """A pair of processes of ours; words before their commands."""
         return Instrument(self.binary, server_in=(*server_in, *self.server_in), client_in=(*client_in, *self.client_in),
                           **options)
 
     def compare(self, base, ours, rounds=None):
-        """Slices of both in turn, the order changing each round: [(base, ours)]. The first slice of each is not counted:
-        TCP finds its window, memory its pages."""
-        base(), ours()
-        pairs = []
+        """Slices of both in turn: [(base, ours)]."""
+        return self.turns([base, ours], rounds)
+
+    def turns(self, kinds, rounds=None):
+        """Slices of each kind in turn, the order changing each round: [(first, second, ...)]. The first slice of each is not
+        counted: TCP finds its window, memory its pages."""
+        for take in kinds:
+            take()
+        taken = []
         for number in range(rounds or self.rounds):
-            if number % 2 == 0:
-                first, second = base(), ours()
-            else:
-                second, first = ours(), base()
-            pairs.append((first, second))
-        return pairs
+            order = [(number + place) % len(kinds) for place in range(len(kinds))]
+            slices = {kind: kinds[kind]() for kind in order}
+            taken.append(tuple(slices[kind] for kind in range(len(kinds))))
+        return taken
 
 
 def apart():
@@ -87,15 +99,16 @@ def ratios(pairs):
     return [ours / base for base, ours in pairs]
 
 
-def medians(pairs):
-    return statistics.median(base for base, _ in pairs), statistics.median(ours for _, ours in pairs)
+def medians(taken):
+    """Of each kind of slice."""
+    return tuple(map(statistics.median, zip(*taken)))
 
 
 def size_name(size):
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
-    return f"{size} octets"
+    return f"{size} octet{'s' if size > 1 else ''}"
 
 
 def rate_name(octets_per_s):

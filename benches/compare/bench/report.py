@@ -4,17 +4,22 @@ import os
 import textwrap
 
 MARKS = {True: "yes", False: "NO", None: "–"}
-HEADS = "| what | reach | measured (median) | least … most | both sides | reached |\n|---|---|---|---|---|---|"
+HEADS = "| what | reach | measured (median) | {spread} | both sides | reached |\n|---|---|---|---|---|---|"
 
 
 def value_name(item):
     if item.unit.startswith("x "):
-        return f"{item.median:.2f} {item.unit}"
+        return f"{item.median:.{digits(item)}f} {item.unit}"
     return f"{item.median:.3g} {item.unit}".strip()
 
 
+def digits(item):
+    return 4 if item.fine else 2
+
+
 def spread_name(item):
-    return f"{min(item.values):.2f} … {max(item.values):.2f}" if len(item.values) > 1 else ""
+    least, most = item.interval if item.fine else (min(item.values), max(item.values))
+    return f"{least:.{digits(item)}f} … {most:.{digits(item)}f}" if len(item.values) > 1 else ""
 
 
 def sides_name(item):
@@ -44,7 +49,8 @@ def coloured(reached):
 
 def figures(row):
     """All items of a row as a table in Markdown."""
-    lines = [HEADS]
+    fine = all(item.fine for item in row.items)
+    lines = [HEADS.format(spread="95 % interval" if fine else "least … most")]
     for item in row.items:
         cells = (item.what, item.reach, value_name(item), spread_name(item), sides_name(item), MARKS[item.reached])
         lines.append(f"| {' | '.join(cells)} |")

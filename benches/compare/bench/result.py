@@ -1,5 +1,6 @@
 """What comes out: rows of items, each a list of ratios against a reach."""
 
+import math
 import statistics
 from dataclasses import asdict, dataclass, field
 
@@ -20,12 +21,23 @@ class Item:
     at_most: float | None = None
     # The two sides of the ratios in their own unit, as medians: {"TCP": "3.51 GB/s", ...}.
     sides: dict = field(default_factory=dict)
+    # A matter of a few thousandths: more digits, and the interval of the median instead of the least and the most.
+    fine: bool = False
     # Items of one group are one line of the table: the worst of them.
     group: str = ""
 
     @property
     def median(self):
         return statistics.median(self.values)
+
+    @property
+    def interval(self):
+        """In which the median lies with 95 %, whatever the distribution: from one value to another in order of size."""
+        ordered, count = sorted(self.values), len(self.values)
+        below, outside = -1, 0.0
+        while (outside := outside + math.comb(count, below + 1) / 2 ** count) <= 0.025:
+            below += 1
+        return (ordered[below], ordered[-1 - below]) if below >= 0 else (ordered[0], ordered[-1])
 
     @property
     def reach(self):
@@ -52,7 +64,7 @@ class Item:
 
     @classmethod
     def from_dict(cls, stored):
-        return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
 
 
 @dataclass

@@ -35,8 +35,9 @@ def install(packages):
 
 
 def build(root):
-    """Builds our ends in release; where the build's output is."""
-    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "rddp-compare"], cwd=root, check=True)
+    """Builds our ends and the library for sockets in release; where the build's output is."""
+    packages = ["-p", "rddp-compare", "-p", "rddp-preload"]
+    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *packages], cwd=root, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
 
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 860, 500
-# Room around the plot: left, top, right, bottom.
-LEFT, TOP, RIGHT, BOTTOM = 96, 78, 24, 62
+WIDTH, HEIGHT = 860, 518
+# Room around the plot: left, top (two lines of legend), right, bottom.
+LEFT, TOP, RIGHT, BOTTOM = 96, 96, 24, 62
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'"
 INK, FAINT, GRID = "#24292f", "#57606a", "#e6e8eb"
 
@@ -19,6 +19,19 @@ STYLES = {
     "rddp Send, CRC off": ("#56b4e9", "6 4", "circle"),
     "libfabric tcp": ("#d55e00", "", "diamond"),
     "UCX tcp": ("#009e73", "", "triangle"),
+    "TCP, polling": ("#57606a", "", "square"),
+    "polling, CRC on": ("#0072b2", "", "circle"),
+    "polling, CRC off": ("#0072b2", "6 4", "circle"),
+    "TCP, blocking": ("#57606a", "6 4", "diamond"),
+    "blocking, CRC on": ("#d55e00", "", "diamond"),
+    "blocking on two processors, CRC on": ("#d55e00", "2 3", "diamond"),
+    "threads, CRC on": ("#009e73", "", "triangle"),
+    "threads on two processors, CRC on": ("#009e73", "2 3", "triangle"),
+    "the report's": ("#cc79a7", "2 3", "square"),
+    "latency, on one processor, asleep": ("#0072b2", "", "circle"),
+    "latency, each on its own, polling": ("#0072b2", "6 4", "circle"),
+    "bandwidth, on one processor, asleep": ("#d55e00", "", "diamond"),
+    "bandwidth, each on its own, polling": ("#d55e00", "6 4", "diamond"),
 }
 OTHER = ("#cc79a7", "2 3", "circle")
 
@@ -33,6 +46,8 @@ class Chart:
     x_name: callable
     y_name: callable
     log_y: bool = True
+    # Not from nothing on, but as much as there is around this value.
+    around: float | None = None
 
     def draw(self):
         self.scale = self.make_scale()
@@ -45,8 +60,14 @@ class Chart:
     def make_scale(self):
         sizes = [size for points in self.lines.values() for size, _ in points]
         values = [value for points in self.lines.values() for _, value in points]
-        low, high = (self.log_range(values) if self.log_y else (0.0, nice_top(max(values))))
+        low, high = self.log_range(values) if self.log_y else self.range(values)
         return Scale(min(sizes), max(sizes), low, high, self.log_y)
+
+    def range(self, values):
+        if self.around is None:
+            return 0.0, nice_top(max(values))
+        most = nice_above(max([0.01, *(abs(value - self.around) for value in values)]))
+        return self.around - most, self.around + most
 
     @staticmethod
     def log_range(values):
@@ -84,13 +105,16 @@ class Chart:
         return "\n".join(parts)
 
     def legend(self):
-        parts, x = [], LEFT
+        parts, x, y = [], LEFT, 62
         for name in self.lines:
+            width = 32 + 6.6 * len(name) + 22
+            if x + width > WIDTH:
+                x, y = LEFT, y + 18
             colour, dashes, marker = STYLES.get(name, OTHER)
-            parts.append(f"<line x1='{x}' x2='{x + 26}' y1='62' y2='62' stroke='{colour}' stroke-width='2.2' "
-                         f"stroke-dasharray='{dashes}'/>{MARKERS[marker](x + 13, 62, colour)}")
-            parts.append(text(x + 32, 66, name, fill=INK))
-            x += 32 + 6.6 * len(name) + 22
+            parts.append(f"<line x1='{x}' x2='{x + 26}' y1='{y}' y2='{y}' stroke='{colour}' stroke-width='2.2' "
+                         f"stroke-dasharray='{dashes}'/>{MARKERS[marker](x + 13, y, colour)}")
+            parts.append(text(x + 32, y + 4, name, fill=INK))
+            x += width
         return "\n".join(parts)
 
     def line(self, name):
@@ -124,8 +148,9 @@ class Scale:
 
     def y_ticks(self):
         if not self.log_y:
-            step = nice_step(self.high)
-            return [number * step for number in range(int(self.high / step + 1e-9) + 1)]
+            step = nice_step(self.high - self.low)
+            first = math.ceil(self.low / step - 1e-9)
+            return [number * step for number in range(first, int(self.high / step + 1e-9) + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         ticks = [factor * 10.0 ** decade for decade in decades for factor in (1, 2, 5)]
         return [tick for tick in ticks if self.low * 0.999 <= tick <= self.high * 1.001]

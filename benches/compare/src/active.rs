@@ -57,7 +57,7 @@ impl Session {
         }
         let begun = Instant::now();
         let (lane, agreed) = match spec.op {
-            Op::Tcp => (Lane::Tcp(tcp::Active::connect(spec, addr)?), None),
+            Op::Tcp | Op::Ddp => (Lane::Tcp(tcp::Active::connect(spec, addr)?), None),
             _ => {
                 let mut active = rdma::Active::new(spec)?;
                 let agreed = active.connect(addr)?;
@@ -123,9 +123,11 @@ impl Lane {
         Ok(match (self, slice.kind) {
             (Lane::Tcp(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
             (Lane::Tcp(lane), Kind::Latency) => (0, lane.latency(time)?),
+            (Lane::Tcp(lane), Kind::Window) => lane.windows(time)?,
             (Lane::Tcp(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
             (Lane::Rdma(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
             (Lane::Rdma(lane), Kind::Latency) => (0, lane.latency(time)?),
+            (Lane::Rdma(_), Kind::Window) => return Err("windows are for streams".into()),
             (Lane::Rdma(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
         })
     }

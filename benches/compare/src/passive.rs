@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::{Usage, allow_connections, cpu_s};
-use crate::spec::{Latency, Message, Op, Slice, Spec, Tally};
+use crate::spec::{Latency, Message, Slice, Spec, Tally};
 use crate::{rdma, tcp};
 
 enum Lane {
@@ -38,8 +38,9 @@ pub(crate) fn serve(address: &str) -> Outcome<()> {
 fn open(spec: &Spec, address: IpAddr, control: &mut Control) -> Outcome<Lane> {
     spec.check()?;
     allow_connections(spec.connections)?;
-    if spec.op == Op::Tcp {
+    if spec.is_stream() {
         let listener = TcpListener::bind((address, 0))?;
+        tcp::prepare(&listener, spec)?;
         control.tell(&Message::Listening { port: listener.local_addr()?.port() })?;
         let lane = tcp::Passive::accept(spec, &listener)?;
         control.tell(&Message::Ready)?;

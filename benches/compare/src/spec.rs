@@ -44,6 +44,8 @@ pub(crate) enum Message {
 pub(crate) enum Op {
     /// A plain TCP stream.
     Tcp,
+    /// The same program on sockets in DDPMODE; `librddp_sockets.so` has to be loaded.
+    Ddp,
     Send,
     Write,
     Read,
@@ -59,6 +61,15 @@ pub(crate) enum Wait {
     Sleep,
     /// Sleeps on the completion channel. TCP: as `Sleep`.
     Channel,
+}
+
+/// How the pieces of an FPDU of a socket in DDPMODE are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Gather {
+    Writev,
+    Copy,
+    Cork,
 }
 
 /// One lane: connections of one kind, and the traffic that they carry.
@@ -81,6 +92,9 @@ pub(crate) struct Spec {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) place_before_crc: bool,
+    /// Of streams: how many pieces of memory a message is written from, by one call.
+    pub(crate) pieces: usize,
+    pub(crate) gather: Gather,
 }
 
 impl Default for Spec {
@@ -97,6 +111,8 @@ impl Default for Spec {
             crc: true,
             markers: false,
             place_before_crc: false,
+            pieces: 1,
+            gather: Gather::Writev,
         }
     }
 }
@@ -104,14 +120,22 @@ impl Default for Spec {
 impl Spec {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let active = self.active();
-        let fits = self.batch <= self.depth.max(1) || self.op == Op::Tcp;
+        let fits = self.batch <= self.depth.max(1) || self.is_stream();
         match self {
             _ if self.size == 0 || self.size > 1 << 30 => Err("size is out of range"),
             _ if self.connections == 0 || active > self.connections => Err("connections are out of range"),
             _ if self.batch == 0 || !fits => Err("batch is out of range"),
+            _ if self.pieces == 0 || self.pieces > self.size.min(MAX_PIECES) => {
+                Err("pieces are out of range")
+            }
             _ if self.window < 4 => Err("window is out of range"),
             _ => Ok(()),
         }
+    }
+
+    /// Whether sockets carry it, by the calls that any program makes.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.op, Op::Tcp | Op::Ddp)
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -141,6 +165,8 @@ pub(crate) enum Kind {
     Bandwidth,
     /// There and back, one at a time.
     Latency,
+    /// Streams only: as many messages as the spec's depth one way, answered by one octet; then the next as many.
+    Window,
     /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone (Write).
     Notice,
 }
@@ -160,9 +186,12 @@ pub(crate) struct Tally {
     pub(crate) send_calls: u64,
     pub(crate) receive_calls: u64,
     pub(crate) fpdus_sent: u64,
-    /// Of the end that can tell, in nanoseconds.
+    /// Of the end that can tell, in nanoseconds: of ping-pong, of windows, of what is noticed.
     pub(crate) latency_ns: Option<Latency>,
 }
+
+/// Pieces of memory that one call takes: `IOV_MAX`.
+const MAX_PIECES: usize = 1024;
 
 /// Quantiles. Of ping-pong: half of there and back (of a Read: all of it).
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -226,6 +255,7 @@ mod tests {
         assert!(spec.check().is_ok());
         assert!(Spec { batch: 5, ..spec.clone() }.check().is_err());
         assert!(Spec { size: 0, ..spec.clone() }.check().is_err());
+        assert!(Spec { pieces: 65, ..spec.clone() }.check().is_err());
         assert!(Spec { connections: 2, active: 3, ..spec }.check().is_err());
     }
 }

@@ -15,6 +15,20 @@ struct Ends {
 
 impl Ends {
     fn start() -> Self {
+        Self::start_as(&command)
+    }
+
+    /// With the library for sockets in DDPMODE, which lies beside the tests.
+    fn start_preloaded() -> Self {
+        let library = std::env::current_exe().unwrap().with_file_name("librddp_sockets.so");
+        Self::start_as(&|arguments| {
+            let mut command = command(arguments);
+            command.env("LD_PRELOAD", &library);
+            command
+        })
+    }
+
+    fn start_as(command: &dyn Fn(&[&str]) -> Command) -> Self {
         let mut server = command(&["server", "127.0.0.1"]).spawn().unwrap();
         let mut printed = BufReader::new(server.stdout.take().unwrap()).lines();
         let addr = format!("127.0.0.1:{}", printed.next().unwrap().unwrap());
@@ -72,6 +86,48 @@ fn lanes_of_every_kind_take_turns() {
     for lane in (0..lanes).chain(0..lanes) {
         let report = ends.slice(lane, "bandwidth");
         assert!(report["messages"].as_u64().unwrap() > 0, "{lane}: {report}");
+    }
+}
+
+#[test]
+fn windows_are_answered_and_messages_may_lie_in_pieces() {
+    let mut ends = Ends::start();
+    let mut lane = 0;
+    for wait in ["poll", "sleep"] {
+        for (size, pieces) in [(1, 1), (100_000, 1), (100_000, 17), (5000, 1024)] {
+            ends.open(&json!({ "op": "tcp", "size": size, "wait": wait, "depth": 5, "pieces": pieces }));
+            for _ in 0..2 {
+                let report = ends.slice(lane, "window");
+                // The last message ends the slice.
+                assert_eq!(report["messages"].as_u64().unwrap() % 5, 1, "{report}");
+                assert!(report["active"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{report}");
+                assert!(ends.slice(lane, "bandwidth")["messages"].as_u64().unwrap() > 0);
+            }
+            lane += 1;
+        }
+    }
+}
+
+#[test]
+fn the_same_program_moves_messages_in_ddpmode() {
+    let mut ends = Ends::start_preloaded();
+    let mut lane = 0;
+    for wait in ["poll", "sleep"] {
+        for (size, pieces, gather, crc) in [
+            (1, 1, "writev", true),
+            (200_000, 1, "copy", false),
+            (5000, 1024, "cork", true),
+            (64, 2, "writev", false),
+        ] {
+            ends.open(&json!({
+                "op": "ddp", "size": size, "wait": wait, "depth": 3, "pieces": pieces, "gather": gather, "crc": crc
+            }));
+            for kind in ["latency", "window", "bandwidth", "latency"] {
+                let report = ends.slice(lane, kind);
+                assert!(kind == "latency" || report["messages"].as_u64().unwrap() > 0, "{report}");
+            }
+            lane += 1;
+        }
     }
 }
 

@@ -57,6 +57,8 @@ extern "C" {
 #define DDP_GATHER 10
 /* struct ddp_mode_info, get only. */
 #define DDP_MODE_INFO 11
+/* Octets, get only (none until it has come): the private data of the peer's startup frame. */
+#define DDP_PEER_PRIVATE_DATA 12
 
 enum ddp_mode {
     DDP_MODE_OFF = 0,      /* a TCP socket */

@@ -1,73 +1,116 @@
-//! What the library costs sockets that are not in DDPMODE: nanoseconds a call, and plain TCP with it and without.
+//! What the library costs sockets that are not in DDPMODE, in nanoseconds a call. `cargo bench --package rddp-preload`
 //!
-//! The program runs itself by turns with and without `LD_PRELOAD` and takes the best of each, so that what the host does besides
-//! hits both alike. `cargo bench --package rddp-preload`
+//! The program starts itself twice, with `LD_PRELOAD` and without, and lets both make short batches of calls by turns, so that
+//! what the host does besides hits both alike; and starts both anew some times. `benches/compare/run --sockets` puts what it
+//! prints into the docs, beside what becomes of latency and bandwidth.
 
-use std::collections::BTreeMap;
-use std::ffi::{c_int, c_short, c_void};
-use std::io::{Read, Write};
+use std::ffi::{OsStr, c_int, c_short, c_void};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
-/// Turns of each kind.
-const TURNS: usize = 9;
-const CALLS: u32 = 50_000;
-const BATCHES: usize = 8;
-const ROUNDS: u32 = 200;
-const CHUNK: usize = 64 << 10;
-const CHUNKS: u32 = 250;
-/// Of rounds and of chunks: many short ones, since the scheduler has a hand in them.
-const PASSES: u32 = 30;
+const STARTS: usize = 9;
+const TURNS: usize = 150;
+/// Calls of one kind in a turn.
+const BATCH: u32 = 2000;
 
 const CHILD: &str = "RDDP_BENCH_CHILD";
 
 fn main() {
     if std::env::var_os(CHILD).is_some() {
-        return measure();
+        return obey();
     }
     let library = std::env::current_exe().unwrap().with_file_name("librddp_sockets.so");
-    let (mut bare, mut preloaded) = (BTreeMap::new(), BTreeMap::new());
-    for _ in 0..TURNS {
-        best(&mut bare, &run(None));
-        best(&mut preloaded, &run(Some(library.as_os_str())));
-    }
-    println!("{:<28}{:>12}{:>12}{:>12}{:>9}", "ns", "without", "with", "more", "ratio");
-    for (what, without) in &bare {
-        let with = preloaded[what];
-        let more = with - without;
-        println!("{what:<28}{without:>12.1}{with:>12.1}{more:>12.1}{:>9.4}", with / without);
+    let starts: Vec<_> = (0..STARTS).map(|start| compare(library.as_os_str(), start)).collect();
+    println!("{:<28}{:>9}{:>9}    more, at each start", "ns, medians", "without", "with");
+    for (at, (what, _)) in CALLS.iter().enumerate() {
+        let of_starts = |figure: fn(&Compared) -> f64| starts.iter().map(move |start| figure(&start[at]));
+        let (without, with) = (median(of_starts(|one| one.without)), median(of_starts(|one| one.with)));
+        let more: String = of_starts(|one| one.more).map(|more| format!("{more:>7.1}")).collect();
+        println!("{what:<28}{without:>9.1}{with:>9.1} {more}");
     }
 }
 
-fn run(library: Option<&std::ffi::OsStr>) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(CHILD, "1").env_remove("LD_PRELOAD").envs(library.map(|library| ("LD_PRELOAD", library)));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+/// Of one kind of call, medians over the turns of two processes.
+struct Compared {
+    without: f64,
+    with: f64,
+    more: f64,
 }
 
-fn best(so_far: &mut BTreeMap<String, f64>, lines: &str) {
-    for line in lines.lines() {
-        let (what, nanoseconds) = line.rsplit_once(' ').unwrap();
-        let nanoseconds: f64 = nanoseconds.parse().unwrap();
-        let entry = so_far.entry(what.to_owned()).or_insert(f64::MAX);
-        *entry = entry.min(nanoseconds);
+fn compare(library: &OsStr, start: usize) -> Vec<Compared> {
+    let mut bare = Process::start(None);
+    let mut preloaded = Process::start(Some(library));
+    let turn = |number: usize| {
+        if (start + number).is_multiple_of(2) {
+            let without = bare.turn();
+            (without, preloaded.turn())
+        } else {
+            let with = preloaded.turn();
+            (bare.turn(), with)
+        }
+    };
+    let turns: Vec<_> = (0..TURNS).map(turn).collect();
+    let of_call = |at: usize| Compared {
+        without: median(turns.iter().map(|(without, _)| without[at])),
+        with: median(turns.iter().map(|(_, with)| with[at])),
+        more: median(turns.iter().map(|(without, with)| with[at] - without[at])),
+    };
+    (0..CALLS.len()).map(of_call).collect()
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// One that makes its calls when it is told to.
+struct Process {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(library: Option<&OsStr>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(CHILD, "1").env_remove("LD_PRELOAD").envs(library.map(|library| ("LD_PRELOAD", library)));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (orders, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Process { child, orders, answers }
+    }
+
+    /// Nanoseconds of each of [`CALLS`].
+    fn turn(&mut self) -> Vec<f64> {
+        self.orders.as_mut().unwrap().write_all(b"\n").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.split_whitespace().map(|nanoseconds| nanoseconds.parse().unwrap()).collect()
     }
 }
 
-fn measure() {
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.orders = None;
+        let ended = self.child.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+fn obey() {
     on_one_processor();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut far, _) = listener.accept().unwrap();
-    calls(near.as_raw_fd());
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
-    round_trips(&mut near, &mut far);
-    bulk(&mut near, &mut far);
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    // SAFETY: it takes no pointer.
+    let place = Place { fd: near.as_raw_fd(), set: unsafe { libc::epoll_create1(0) } };
+    for order in std::io::stdin().lock().lines() {
+        order.unwrap();
+        let answer: String = CALLS.iter().map(|(_, call)| format!("{} ", batch(&place, *call))).collect();
+        println!("{answer}");
+    }
 }
 
 /// Where threads wake each other is the scheduler's choice, and differs more from run to run than anything here.
@@ -80,89 +123,62 @@ fn on_one_processor() {
     }
 }
 
-/// A buffer that begins a page: how fast the kernel copies depends on that, and where the heap is on the library.
-fn buffer(room: &mut Vec<u8>) -> &mut [u8] {
-    room.resize(CHUNK + 4096, 7);
-    let start = room.as_ptr().align_offset(4096);
-    &mut room[start..start + CHUNK]
+fn batch(place: &Place, call: Call) -> f64 {
+    let start = Instant::now();
+    for _ in 0..BATCH {
+        std::hint::black_box(call(place));
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(BATCH)
 }
+
+/// A connected socket to which nobody sends, and an epoll set without sockets.
+struct Place {
+    fd: c_int,
+    set: c_int,
+}
+
+type Call = fn(&Place) -> isize;
 
 /// Calls that have nothing to do and come straight back.
-fn calls(fd: c_int) {
-    let mut octet = 0u8;
-    let at: *mut c_void = (&raw mut octet).cast();
-    // SAFETY: nothing is there to be read.
-    each("read, nothing there", || unsafe { libc::recv(fd, at, 1, libc::MSG_DONTWAIT) });
-    // SAFETY: no octet is written.
-    each("write of 0 octets", || unsafe { libc::write(fd, at, 0) });
-    // SAFETY: it takes no pointer.
-    each("fcntl(F_GETFL)", || unsafe { libc::fcntl(fd, libc::F_GETFL) as isize });
-    // SAFETY: as above.
-    each("close(-1)", || unsafe { libc::close(-1) as isize });
-    let mut one = libc::pollfd { fd, events: libc::POLLIN as c_short, revents: 0 };
-    // SAFETY: one entry.
-    each("poll of one", || unsafe { libc::poll(&raw mut one, 1, 0) as isize });
-    // SAFETY: it takes no pointer.
-    let set = unsafe { libc::epoll_create1(0) };
-    let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: room for one event.
-    each("epoll_wait of none", || unsafe { libc::epoll_wait(set, &raw mut event, 1, 0) as isize });
-}
-
-fn each(what: &str, mut call: impl FnMut() -> isize) {
-    let mut batch = || {
-        let start = Instant::now();
-        for _ in 0..CALLS {
-            std::hint::black_box(call());
+const CALLS: [(&str, Call); 8] = [
+    ("recv, nothing there", |place| {
+        let mut octet = 0u8;
+        // SAFETY: room for one octet.
+        unsafe { libc::recv(place.fd, (&raw mut octet).cast::<c_void>(), 1, libc::MSG_DONTWAIT) }
+    }),
+    ("write of 0 octets", |place| {
+        let octet = 0u8;
+        // SAFETY: no octet is written.
+        unsafe { libc::write(place.fd, (&raw const octet).cast::<c_void>(), 0) }
+    }),
+    ("writev of no pieces", |place| {
+        // SAFETY: no piece is looked at.
+        unsafe { libc::writev(place.fd, std::ptr::null(), 0) }
+    }),
+    ("fcntl(F_GETFL)", |place| {
+        // SAFETY: it takes no pointer.
+        unsafe { libc::fcntl(place.fd, libc::F_GETFL) as isize }
+    }),
+    ("getsockopt(SO_ERROR)", |place| {
+        let (mut error, mut len) = (0, 4);
+        let at: *mut c_int = &raw mut error;
+        // SAFETY: room for an int, and its length.
+        unsafe {
+            libc::getsockopt(place.fd, libc::SOL_SOCKET, libc::SO_ERROR, at.cast(), &raw mut len) as isize
         }
-        start.elapsed()
-    };
-    let best = std::iter::repeat_with(&mut batch).take(BATCHES).min().unwrap();
-    report(what, best, CALLS);
-}
-
-fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut octet = [0];
-            for _ in 0..PASSES * ROUNDS {
-                far.read_exact(&mut octet).unwrap();
-                far.write_all(&octet).unwrap();
-            }
-        });
-        let mut octet = [0];
-        passes("round trip of 1 octet", ROUNDS, || {
-            near.write_all(&octet).unwrap();
-            near.read_exact(&mut octet).unwrap();
-        });
-    });
-}
-
-fn bulk(near: &mut TcpStream, far: &mut TcpStream) {
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut room = Vec::new();
-            let chunk = buffer(&mut room);
-            for _ in 0..PASSES * CHUNKS {
-                near.write_all(chunk).unwrap();
-            }
-        });
-        let mut room = Vec::new();
-        let chunk = buffer(&mut room);
-        passes("64 KiB one way", CHUNKS, || far.read_exact(chunk).unwrap());
-    });
-}
-
-fn passes(what: &str, times: u32, mut once: impl FnMut()) {
-    let pass = || {
-        let start = Instant::now();
-        (0..times).for_each(|_| once());
-        start.elapsed()
-    };
-    let best = std::iter::repeat_with(pass).take(PASSES as usize).min().unwrap();
-    report(what, best, times);
-}
-
-fn report(what: &str, took: Duration, times: u32) {
-    println!("{what} {}", took.as_nanos() as f64 / f64::from(times));
-}
+    }),
+    ("close(-1)", |_| {
+        // SAFETY: it takes no pointer, and -1 is nobody's.
+        unsafe { libc::close(-1) as isize }
+    }),
+    ("poll of one", |place| {
+        let mut one = libc::pollfd { fd: place.fd, events: libc::POLLIN as c_short, revents: 0 };
+        // SAFETY: one entry.
+        unsafe { libc::poll(&raw mut one, 1, 0) as isize }
+    }),
+    ("epoll_wait of none", |place| {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        unsafe { libc::epoll_wait(place.set, &raw mut event, 1, 0) as isize }
+    }),
+];

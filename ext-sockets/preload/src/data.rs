@@ -21,7 +21,7 @@ macro_rules! moving {
             ///
             /// As in C.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($fd: c_int $(, $arg: $type)*) -> $result {
+            pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $arg: $type)*) -> $result {
                 match gate::data($fd) {
                     Way::Plain => {}
                     Way::Refused(errno) => return fail(errno),
@@ -42,25 +42,25 @@ macro_rules! moving {
 
 moving! {
     fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t => |framed| receive(&framed, buf, count, 0);
-    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t => |framed| scatter(&framed, pieces, count);
+    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t => |framed| scatter(&framed, pieces, count, 0);
     fn preadv2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
-        |framed| at_no_offset(offset, flags).and_then(|()| scatter(&framed, pieces, count));
+        |framed| at_no_offset(offset, flags).and_then(|flags| scatter(&framed, pieces, count, flags));
     fn preadv64v2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
-        |framed| at_no_offset(offset, flags).and_then(|()| scatter(&framed, pieces, count));
+        |framed| at_no_offset(offset, flags).and_then(|flags| scatter(&framed, pieces, count, flags));
     fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t =>
         |framed| receive(&framed, buf, len, flags);
     fn recvfrom(
         fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t
     ) -> ssize_t => |framed| receive_from(&framed, buf, len, flags, addr, addr_len);
     fn recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int =>
-        |framed| message::receive_many(&framed, msgs, count, flags);
+        |framed| message::receive_many(&framed, msgs, count, flags, timeout);
 
     fn write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t => |framed| send_one(&framed, buf, count, 0);
-    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t => |framed| gather(&framed, pieces, count);
+    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t => |framed| gather(&framed, pieces, count, 0);
     fn pwritev2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
-        |framed| at_no_offset(offset, flags).and_then(|()| gather(&framed, pieces, count));
+        |framed| at_no_offset(offset, flags).and_then(|flags| gather(&framed, pieces, count, flags));
     fn pwritev64v2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =>
-        |framed| at_no_offset(offset, flags).and_then(|()| gather(&framed, pieces, count));
+        |framed| at_no_offset(offset, flags).and_then(|flags| gather(&framed, pieces, count, flags));
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t =>
         |framed| send_one(&framed, buf, len, flags);
     fn sendto(
@@ -81,7 +81,7 @@ moving! {
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     match gate::data(fd) {
         Way::Plain => {}
         Way::Refused(errno) => return fail(errno),
@@ -120,7 +120,7 @@ hooks! {
         fd: c_int, in_offset: *mut off_t, out: c_int, out_offset: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t;
     through[within_kernel(fd, out)] fn tee(fd: c_int, out: c_int, len: size_t, flags: c_uint) -> ssize_t;
-    through[within_kernel(fd)] fn vmsplice(
+    plain fn vmsplice(
         fd: c_int, pieces: *const iovec, count: size_t, flags: c_uint
     ) -> ssize_t;
     through[within_kernel(fd, out)] fn copy_file_range(
@@ -149,12 +149,12 @@ unsafe fn receive_from(
     addr_len: *mut socklen_t,
 ) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let result = unsafe { receive(framed, buf, len, flags) };
-    if result.is_ok() && !addr.is_null() && !addr_len.is_null() {
-        // SAFETY: not null. TCP names nobody.
-        unsafe { *addr_len = 0 };
+    let count = unsafe { receive(framed, buf, len, flags) }?;
+    if !addr.is_null() {
+        // SAFETY: as the caller says. TCP names nobody.
+        *unsafe { addr_len.as_mut() }.ok_or(Errno(libc::EFAULT))? = 0;
     }
-    result
+    Ok(count)
 }
 
 /// # Safety
@@ -169,21 +169,31 @@ unsafe fn send_one(framed: &Framed, buf: *const c_void, len: size_t, flags: c_in
 /// # Safety
 ///
 /// As for `readv`.
-unsafe fn scatter(framed: &Framed, pieces: *const iovec, count: c_int) -> Result<ssize_t, Errno> {
+unsafe fn scatter(
+    framed: &Framed,
+    pieces: *const iovec,
+    count: c_int,
+    flags: c_int,
+) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let count = unsafe { checked(pieces, count as usize, libc::EINVAL) }?;
     // SAFETY: as the caller says; they are not changed.
-    framed.recv(unsafe { sink_pieces(pieces.cast_mut(), count) }, 0).map(octets)
+    framed.recv(unsafe { sink_pieces(pieces.cast_mut(), count) }, flags).map(octets)
 }
 
 /// # Safety
 ///
 /// As for `writev`.
-unsafe fn gather(framed: &Framed, pieces: *const iovec, count: c_int) -> Result<ssize_t, Errno> {
+unsafe fn gather(
+    framed: &Framed,
+    pieces: *const iovec,
+    count: c_int,
+    flags: c_int,
+) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let count = unsafe { checked(pieces, count as usize, libc::EINVAL) }?;
     // SAFETY: as the caller says.
-    framed.send(unsafe { source_pieces(pieces, count) }, 0).map(octets)
+    framed.send(unsafe { source_pieces(pieces, count) }, flags).map(octets)
 }
 
 /// # Safety
@@ -236,10 +246,12 @@ const NOWHERE: *mut c_void = std::ptr::without_provenance_mut(1);
 /// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
 
-/// `preadv2` and its like act on a socket as `readv` when the offset is -1.
-fn at_no_offset(offset: off_t, flags: c_int) -> Result<(), Errno> {
-    match (offset, flags) {
-        (-1, 0) => Ok(()),
+/// `preadv2` and its like act on a socket as `readv` when the offset is -1. The flags, as those of `recvmsg`.
+fn at_no_offset(offset: off_t, flags: c_int) -> Result<c_int, Errno> {
+    const OF_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
+    match (offset, flags & !OF_FILES) {
+        (-1, 0) => Ok(0),
+        (-1, libc::RWF_NOWAIT) => Ok(libc::MSG_DONTWAIT),
         (-1, _) => Err(Errno::UNSUPPORTED),
         _ => Err(Errno(libc::ESPIPE)),
     }

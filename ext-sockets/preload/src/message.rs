@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use libc::{mmsghdr, msghdr, ssize_t};
+use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_switch::framed::{self, Framed};
 use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
 
@@ -47,7 +47,13 @@ pub(crate) unsafe fn receive_many(
     msgs: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
+    timeout: *const timespec,
 ) -> Result<c_int, Errno> {
+    // SAFETY: as the caller says. TCP's messages wait for nobody's time: it is looked at between them, when they are there.
+    let timeout = unsafe { timeout.as_ref() };
+    if timeout.is_some_and(|time| time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec)) {
+        return Err(Errno::INVALID);
+    }
     let later = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
     let flags = flags & !libc::MSG_WAITFORONE;
     // SAFETY: as the caller says.

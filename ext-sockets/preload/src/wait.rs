@@ -1,26 +1,250 @@
 //! Calls that wait until a descriptor is ready.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_ulong};
+use std::ptr;
+use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use rddp_switch::{gate, next};
+use rddp_switch::stream::Errno;
+use rddp_switch::{gate, next, table, wait};
+
+use crate::hook::answer;
+
+/// See `poll` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let ours = table::any().then(|| unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) });
+    // SAFETY: our caller's promise.
+    ours.and_then(answer).unwrap_or_else(|| unsafe { next::poll(fds, count, timeout) })
+}
+
+/// See `ppoll` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let ours = table::any().then(|| {
+        // SAFETY: our caller's promise.
+        unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
+    });
+    // SAFETY: our caller's promise.
+    ours.and_then(answer).unwrap_or_else(|| unsafe { next::ppoll(fds, count, timeout, mask) })
+}
+
+/// `poll` of programs that are built with `_FORTIFY_SOURCE`. More than there is room for is the C library's to say.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+    if fits(count, room) {
+        // SAFETY: our caller's promise.
+        return unsafe { poll(fds, count, timeout) };
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::__poll_chk(fds, count, timeout, room) }
+}
+
+/// `ppoll` of programs that are built with `_FORTIFY_SOURCE`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    if fits(count, room) {
+        // SAFETY: our caller's promise.
+        return unsafe { ppoll(fds, count, timeout, mask) };
+    }
+    // SAFETY: our caller's promise.
+    unsafe { next::__ppoll_chk(fds, count, timeout, mask, room) }
+}
+
+fn fits(count: nfds_t, room: size_t) -> bool {
+    count <= (room / size_of::<pollfd>()) as nfds_t
+}
+
+/// # Safety
+///
+/// As for `ppoll`.
+unsafe fn poll_ours(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<c_int, Errno> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= table::LIMIT).ok_or(Errno::PLAIN)?;
+    if fds.is_null() {
+        return Err(Errno::PLAIN);
+    }
+    // SAFETY: our caller's promise.
+    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
+    let ready = wait::poll(fds, timeout, |fds, nap| {
+        let nap = nap.map(Nap::from);
+        // SAFETY: a slice and a time that live until the call returns, and the caller's mask.
+        done(unsafe { next::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, Nap::at(nap.as_ref()), mask) })
+    })?;
+    Ok(ready as c_int)
+}
+
+/// See `select` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let ours = table::any().then(|| {
+        // SAFETY: our caller's promise.
+        let span = unsafe { microseconds(timeout) }?;
+        // SAFETY: our caller's promise.
+        let (result, left) = unsafe { select_ours(count, [read, write, except], span, ptr::null()) };
+        if let (Some(left), true) = (left, result != Err(Errno::PLAIN)) {
+            // Linux says how much of the time is left.
+            // SAFETY: there was a time, so the pointer leads to one.
+            unsafe {
+                *timeout = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() }
+            };
+        }
+        result
+    });
+    // SAFETY: our caller's promise.
+    ours.and_then(answer).unwrap_or_else(|| unsafe { next::select(count, read, write, except, timeout) })
+}
+
+/// See `pselect` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let ours = table::any().then(|| {
+        // SAFETY: our caller's promise.
+        let span = unsafe { nanoseconds(timeout) }?;
+        // SAFETY: our caller's promise.
+        unsafe { select_ours(count, [read, write, except], span, mask) }.0
+    });
+    // SAFETY: our caller's promise.
+    ours.and_then(answer)
+        .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
+}
+
+/// The result, and how much of the time is left.
+///
+/// # Safety
+///
+/// As for `pselect`.
+unsafe fn select_ours(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> (Result<c_int, Errno>, Option<Duration>) {
+    let Some(bits) = usize::try_from(count).ok().filter(|count| *count <= table::LIMIT) else {
+        return (Err(Errno::PLAIN), timeout);
+    };
+    let words = bits.div_ceil(c_ulong::BITS as usize);
+    let slice = |set: *mut fd_set| {
+        // SAFETY: our caller's promise: null, or as many bits as are counted.
+        (!set.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) })
+    };
+    let (result, left) = wait::select(bits, &mut sets.map(slice), timeout, |sets, nap| {
+        let nap = nap.map(Nap::from);
+        let [read, write, except] = sets.each_mut().map(|set| set.as_mut_ptr().cast());
+        // SAFETY: sets of as many bits as are counted and a time, which live until the call returns, and the caller's mask.
+        done(unsafe { next::pselect(count, read, write, except, Nap::at(nap.as_ref()), mask) })
+    });
+    (result.map(|ready| ready as c_int), left)
+}
+
+/// A time as the kernel's calls take it.
+struct Nap(timespec);
+
+impl From<Duration> for Nap {
+    fn from(span: Duration) -> Self {
+        let tv_sec = libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX);
+        Nap(timespec { tv_sec, tv_nsec: span.subsec_nanos().into() })
+    }
+}
+
+impl Nap {
+    /// Where it is; null for none.
+    fn at(nap: Option<&Self>) -> *const timespec {
+        nap.map_or(ptr::null(), |nap| &raw const nap.0)
+    }
+}
+
+/// Less than nothing is as long as it takes.
+fn milliseconds(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// What makes no sense is for the C library to refuse.
+///
+/// # Safety
+///
+/// `timeout` is null or points to a time.
+unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errno> {
+    // SAFETY: as the caller says.
+    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    match (u64::try_from(timeout.tv_sec), u32::try_from(timeout.tv_nsec)) {
+        (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Some(Duration::new(seconds, rest))),
+        _ => Err(Errno::PLAIN),
+    }
+}
+
+/// # Safety
+///
+/// As for [`nanoseconds`].
+unsafe fn microseconds(timeout: *const timeval) -> Result<Option<Duration>, Errno> {
+    // SAFETY: as the caller says.
+    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    match (u64::try_from(timeout.tv_sec), u64::try_from(timeout.tv_usec)) {
+        (Ok(seconds), Ok(rest)) => {
+            Ok(Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(rest))))
+        }
+        _ => Err(Errno::PLAIN),
+    }
+}
+
+fn done(result: c_int) -> Result<(), Errno> {
+    if result < 0 { Err(Errno(next::errno())) } else { Ok(()) }
+}
 
 hooks! {
-    plain fn select(
-        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval
-    ) -> c_int;
-    plain fn pselect(
-        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
-        mask: *const sigset_t
-    ) -> c_int;
-    plain fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
-    plain fn ppoll(
-        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t
-    ) -> c_int;
-    plain fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
-    plain fn __ppoll_chk(
-        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t
-    ) -> c_int;
     new fn epoll_create(size: c_int) -> c_int;
     new fn epoll_create1(flags: c_int) -> c_int;
     plain fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;

@@ -2,16 +2,13 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls::CALLS;
 use super::{Framed, fall_back, store};
-use crate::socket::{Held, Locked, Mode, Role};
+use crate::next::CALLS;
+use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
-use crate::{next, raw_mode};
-
-/// How long a `connect` under the policy's `both` waits for the peer's Reply.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::{next, raw_mode, table};
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -54,8 +51,11 @@ impl Connecting {
             return raw_mode::connected(&self.held, self.fd, result);
         }
         match result {
-            Ok(()) => self.is_up(),
-            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => result,
+            Ok(()) => self.up(),
+            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
+                self.held.settings().kept.lay_down(self.fd);
+                result
+            }
             Err(_) => {
                 self.held.settings().mode = Mode::Asked;
                 result
@@ -63,8 +63,10 @@ impl Connecting {
         }
     }
 
-    fn is_up(self) -> Result<(), c_int> {
+    fn up(self) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
+        // Until now the time-outs were those of the kernel's `connect`.
+        held.settings().kept.lay_down(fd);
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
         let framed = Framed { held, fd };
         if !both || nonblocking {
@@ -72,7 +74,7 @@ impl Connecting {
             let _ = framed.call(|stream| stream.greet());
             return Ok(());
         }
-        match framed.call(|stream| stream.start(Some(PATIENCE))) {
+        match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),
@@ -83,8 +85,9 @@ impl Connecting {
 /// `accept` has made `fd` of a connection to a listener in DDPMODE: the startup is for the first call on it.
 pub fn accepted(fd: c_int, held: &Held) {
     let mut settings = held.settings();
-    if let Err(errno) = start(fd, held, &mut settings, Role::Responder) {
-        settings.fail(errno);
+    match start(fd, held, &mut settings, Role::Responder) {
+        Ok(()) => settings.kept.lay_down(fd),
+        Err(errno) => settings.fail(errno),
     }
 }
 
@@ -94,6 +97,7 @@ pub fn accepted(fd: c_int, held: &Held) {
 /// The errno of what stands in the way.
 pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<(), c_int> {
     start(fd, held, settings, Role::Initiator)?;
+    settings.kept.lay_down(fd);
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
     {
@@ -102,13 +106,47 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     Ok(())
 }
 
+/// Whether a socket may have something to do that no call of the program is at.
+static UNSETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that there is one.
+pub(super) fn note_unsettled() {
+    UNSETTLED.store(true, Ordering::Release);
+}
+
+/// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
+/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
+pub(crate) fn see_to_others() {
+    if !UNSETTLED.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    for fd in table::within(0, c_int::MAX) {
+        if let Ok(Some(framed)) = super::of(fd)
+            && let Some(state) = framed.held().state()
+            && !state.mood().is_settled()
+        {
+            // What is wrong with it its own calls are told.
+            let _ = Stream::new(fd, state, &CALLS).step();
+            note_unsettled();
+        }
+    }
+}
+
+/// Tells the stream what the program has set on its socket.
+pub fn keep(fd: c_int, held: &Held, kept: &Kept) {
+    let Some(state) = held.state() else { return };
+    state.set_receive_timeout(kept.rcvtimeo.duration());
+    state.set_send_timeout(kept.sndtimeo.duration());
+    state.set_low_water(kept.rcvlowat.unsigned_abs());
+    let _ = Stream::new(fd, state, &CALLS).cork(kept.cork);
+}
+
 fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
     let options = settings.options(by_default);
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
-    state.set_receive_timeout(settings.kept.rcvtimeo.duration());
-    state.set_send_timeout(settings.kept.sndtimeo.duration());
-    settings.kept.lay_down(fd);
     held.set_state(state);
+    keep(fd, held, &settings.kept);
     settings.mode = Mode::Starting;
+    note_unsettled();
     Ok(())
 }

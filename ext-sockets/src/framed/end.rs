@@ -3,15 +3,11 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::calls::CALLS;
-use super::store;
+use super::{linger, store};
+use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
 use crate::{next, raw_mode, table};
-
-/// How long `close` waits for TCP to take the rest of an FPDU that a call, which did not wait, has begun. At most 64 KiB; longer only a peer
-/// takes that has stopped reading.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// `fd` is about to be closed.
 #[inline]
@@ -39,8 +35,9 @@ fn last_number(held: &Held, fd: c_int) {
         return;
     }
     let stream = Stream::new(fd, state, &CALLS);
-    if stream.owes() {
-        let _ = stream.finish(PATIENCE);
+    if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
+        // It leaves when that is done.
+        return linger::see_to(held, fd);
     }
     if !leave(held, state) && held.has_other_callers() {
         // A thread that sleeps in a call would sleep on, holding a connection that nobody can reach any more.
@@ -49,11 +46,11 @@ fn last_number(held: &Held, fd: c_int) {
 }
 
 /// Whether another process holds it still.
-fn leave(held: &Held, state: &State) -> bool {
+pub(super) fn leave(held: &Held, state: &State) -> bool {
     state.leave(std::process::id());
     let is_held = state.is_held(next::is_alive);
     if !is_held {
-        store::remove(held.cookie());
+        store::leave(held.cookie());
     }
     is_held
 }
@@ -65,4 +62,6 @@ pub fn exiting() {
     }
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
     open.into_iter().for_each(closing);
+    linger::finish();
+    store::leave_all();
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::c_short;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Framed;
@@ -18,17 +18,24 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// How many of them.
 const MANY: usize = 64;
 
-static PLAIN: Mutex<Vec<(SocketAddr, Instant)>> = Mutex::new(Vec::new());
+/// Peers, and when each was seen to be a plain one.
+pub(super) type Plain = Vec<(SocketAddr, Instant)>;
+
+static PLAIN: Mutex<Plain> = Mutex::new(Vec::new());
+
+pub(super) fn plain() -> MutexGuard<'static, Plain> {
+    PLAIN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether this peer has turned out to be a plain one.
 pub fn is_known_plain(peer: SocketAddr) -> bool {
-    let mut known = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = plain();
     known.retain(|(_, at)| at.elapsed() < REMEMBERED);
     known.iter().any(|(known, _)| *known == peer)
 }
 
 fn remember(peer: SocketAddr) {
-    let mut known = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = plain();
     if known.len() == MANY {
         known.remove(0);
     }

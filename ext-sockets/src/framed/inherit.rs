@@ -2,38 +2,70 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::store::{self, Found};
-use crate::next;
+use super::{begin, fall_back, linger};
 use crate::socket::{self, Locked, Mode, Role, Settings};
-use crate::stream;
+use crate::stream::{self, State};
+use crate::{next, table};
+
+/// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
+struct Locks {
+    line: MutexGuard<'static, linger::Line>,
+    left: MutexGuard<'static, store::Left>,
+    _plain: MutexGuard<'static, fall_back::Plain>,
+    _settings: Vec<Locked<'static>>,
+}
 
 thread_local! {
-    /// Held by the thread that forks, so that in the child nobody is found to have them who is not there.
-    static HELD_FOR_FORK: RefCell<Vec<Locked<'static>>> = const { RefCell::new(Vec::new()) };
+    static HELD_FOR_FORK: RefCell<Option<Locks>> = const { RefCell::new(None) };
 }
+
+/// Who forked last: in the child, its parent.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// A thread is about to fork.
 pub fn before_fork() {
-    let all = socket::settings_of_all();
+    // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
+    for _ in 0..STEPS {
+        begin::see_to_others();
+    }
+    if table::any() {
+        let me = std::process::id();
+        FORKS.store(me, Ordering::Relaxed);
+        for_each_state(|state| state.expect_child_of(me));
+    }
+    let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
+    let locks = Locks { line, left, _plain, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
-    let _ = HELD_FOR_FORK.try_with(|held| held.replace(all));
+    let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
 }
 
-/// It has, in the parent and in the child.
+/// Request, Reply, the first FPDU, and that it was seen.
+const STEPS: usize = 4;
+
+/// It has, in the parent.
 pub fn fork_is_over() {
-    let _ = HELD_FOR_FORK.try_with(|held| held.take());
+    let _ = HELD_FOR_FORK.try_with(RefCell::take);
 }
 
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
-    fork_is_over();
-    let me = std::process::id();
-    socket::for_each(|held| {
-        if let Some(state) = held.state() {
-            state.join(me);
-        }
-    });
+    if let Ok(Some(mut locks)) = HELD_FOR_FORK.try_with(RefCell::take) {
+        // The parent sees to what is in them.
+        locks.line.forget();
+        locks.left.clear();
+    }
+    if table::any() {
+        let (parent, me) = (FORKS.load(Ordering::Relaxed), std::process::id());
+        for_each_state(|state| state.join_child_of(parent, me));
+    }
+}
+
+fn for_each_state(look: impl Fn(&State)) {
+    socket::for_each(|held| held.state().into_iter().for_each(&look));
 }
 
 /// Looks through what this program has been given by `exec`.

@@ -5,28 +5,28 @@
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
 //! | `store.rs` | where the states of streams lie |
-//! | `calls.rs` | the C library's functions, as a stream calls them |
 
 mod begin;
-mod calls;
 mod end;
 mod fall_back;
 mod inherit;
+mod linger;
 mod store;
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
+use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Phase, State, Stream};
+use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
 use crate::wait;
 
-use calls::CALLS;
-
-pub use begin::{Connecting, accepted, connecting, establish};
+pub(crate) use begin::see_to_others;
+pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{closing, exiting};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
@@ -72,18 +72,31 @@ impl Framed {
     }
 
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
-    fn call<T>(&self, call: impl FnOnce(&Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+    fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
-        let before = state.mood();
-        let result = call(&Stream::new(self.fd, state, &CALLS));
+        let _uncancelled = Uncancelled::here();
+        let (before, errno) = (state.mood(), next::errno());
+        let result = call(Stream::new(self.fd, state, &CALLS));
+        // What was tried and did not succeed is nothing to a program whose call does.
+        next::set_errno(errno);
         if self.held.is_closed() {
             return result.map_err(|_| Errno(libc::EBADF));
         }
         let result = result.map_err(|error| self.reconsider(error));
-        if self.held.is_watched() && state.mood() != before {
-            wait::changed(&self.held, self.fd);
+        if state.mood() != before {
+            self.changed(state);
         }
         result
+    }
+
+    #[cold]
+    fn changed(&self, state: &State) {
+        if !state.mood().is_settled() {
+            begin::note_unsettled();
+        }
+        if self.held.is_watched() {
+            wait::changed(&self.held, self.fd);
+        }
     }
 
     /// What an error comes to: it may be another socket's by now, and it may be one that plain TCP does not have.
@@ -149,7 +162,8 @@ impl Framed {
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Ok(state) = self.state() else { return ready };
-        let before = state.mood();
+        let _uncancelled = Uncancelled::here();
+        let (before, errno) = (state.mood(), next::errno());
         let stream = Stream::new(self.fd, state, &CALLS);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
@@ -158,9 +172,10 @@ impl Framed {
         if state.phase() == Phase::Plain {
             self.become_plain();
         }
-        if self.held.is_watched() && state.mood() != before {
-            wait::changed(&self.held, self.fd);
+        if state.mood() != before {
+            self.changed(state);
         }
+        next::set_errno(errno);
         revents
     }
 
@@ -168,6 +183,22 @@ impl Framed {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
+    }
+
+    /// Every call answers why it is over, whatever the kernel's socket is like.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
+    }
+
+    /// Whether the number is still this socket's. One that another file was opened under, where nobody saw it, is forgotten.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let is_there = self.held.is_under(self.fd);
+        if !is_there {
+            socket::forget(self.fd);
+        }
+        is_there
     }
 
     /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.

@@ -4,12 +4,15 @@
 //! finds the file of that name. Only the user that made a file can open it. It goes with the last holder of the socket; those whose
 //! holders were all killed are swept away by the next process that makes one.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::next;
 use crate::stream::{Errno, Options, SharedState};
@@ -85,8 +88,42 @@ pub(super) fn find(cookie: u64) -> Found {
     }
 }
 
-/// The last holder is about to go.
-pub(super) fn remove(cookie: u64) {
+/// Cookies, and since when their files have no holder.
+pub(super) type Left = VecDeque<(u64, Instant)>;
+
+static LEFT: Mutex<Left> = Mutex::new(VecDeque::new());
+/// How long such a file stays. A child that `vfork` or `posix_spawn` made holds the socket from its `exec` on, and cannot say so before the
+/// new program has begun.
+const GRACE: Duration = Duration::from_secs(2);
+const MANY_LEFT: usize = 256;
+
+/// The last holder that is known goes.
+pub(super) fn leave(cookie: u64) {
+    let mut left = left();
+    left.push_back((cookie, Instant::now()));
+    while left.len() > MANY_LEFT || left.front().is_some_and(|(_, since)| since.elapsed() > GRACE) {
+        left.pop_front().into_iter().for_each(|(cookie, _)| remove_unheld(cookie));
+    }
+}
+
+/// The process exits.
+pub(super) fn leave_all() {
+    let mut left = left();
+    left.drain(..).for_each(|(cookie, _)| remove_unheld(cookie));
+}
+
+pub(super) fn left() -> MutexGuard<'static, Left> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Somebody may have come in the meantime.
+fn remove_unheld(cookie: u64) {
+    if is_left_over(cookie) {
+        remove(cookie);
+    }
+}
+
+fn remove(cookie: u64) {
     let before = next::errno();
     // Where there is none, or somebody else's, it stays so.
     let _ = std::fs::remove_file(path(cookie));

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // function pointers by name are what this module is for
 
 mod address;
+mod calls;
 mod list;
 mod process;
 
@@ -13,6 +14,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use address::{address_of, connect_to, local_address};
+pub use calls::CALLS;
 pub use list::*;
 pub use process::{around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id};
 
@@ -190,6 +192,46 @@ pub fn shut_both(fd: c_int) {
     // SAFETY: two integers.
     unsafe { shutdown(fd, libc::SHUT_RDWR) };
     set_errno(before);
+}
+
+/// Another number for what is open under `fd`, at `least` that, closed by `exec`. Leaves errno as it was.
+pub fn duplicate_above(fd: c_int, least: c_int) -> Option<c_int> {
+    let before = errno();
+    // SAFETY: F_DUPFD_CLOEXEC takes an int. With a low limit of numbers there is room further down.
+    let found =
+        [least, 3].into_iter().map(|least| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, least as usize) });
+    let number = found.into_iter().find(|number| *number >= 0);
+    set_errno(before);
+    number
+}
+
+/// Closes a number that nobody else knows of.
+pub fn close_number(fd: c_int) {
+    // SAFETY: an integer.
+    unsafe { close(fd) };
+}
+
+/// Sleeps until one of these has room, or for so long.
+pub fn wait_for_room(fds: &[c_int], timeout: std::time::Duration) {
+    let mut entries: Vec<libc::pollfd> =
+        fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
+    // SAFETY: as many entries as are said.
+    unsafe { poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout.as_millis() as c_int) };
+}
+
+/// Runs this with all signals blocked, so that a thread that it starts takes none of the program's.
+pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: all zero is a signal set; both live until the calls return.
+    let (mut all, mut before) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: as above.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let result = body();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
 }
 
 /// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.

@@ -24,10 +24,10 @@ pub use allow::{Care, care};
 pub use held::Held;
 pub use kept::Kept;
 pub use options::{
-    DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD, DDP_PRIVATE_DATA,
-    DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get, set,
+    DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
+    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get, set,
 };
-pub use settings::{Gather, Mode, Role, Settings};
+pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
 
 /// How many sockets can be ours at a time.
 pub const MAX_SOCKETS: usize = CHUNKS * CHUNK;

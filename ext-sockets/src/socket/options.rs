@@ -32,6 +32,9 @@ pub const DDP_GATHER: c_int = 10;
 /// `struct ddp_mode_info`, read only.
 pub const DDP_MODE_INFO: c_int = 11;
 
+/// The private data of the peer's startup frame, read only.
+pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
+
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder that it may send.
 const RTR_ALL: c_int = 0b111;
 /// RFC 5044 §7.1.1 allows 512 octets of private data, of which RFC 6581 §9 takes four.

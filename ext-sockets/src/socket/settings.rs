@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet};
 
@@ -48,6 +49,13 @@ pub enum Gather {
     /// Piece by piece into a corked socket.
     Cork = 2,
 }
+
+/// How long a peer may take to answer the startup. It may be a server that has much to do before it accepts; a half-open connection
+/// costs no more than its socket.
+const STARTUP: Duration = Duration::from_secs(30);
+
+/// And how long until one that does not is taken for a plain one, where that is allowed.
+pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +162,7 @@ impl Settings {
             },
             // Longer ones were refused when they were set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
+            startup_timeout: if self.plain_allowed { UNTIL_PLAIN } else { STARTUP },
             ..Options::new(role)
         }
     }

@@ -17,7 +17,10 @@ impl Stream<'_> {
     pub fn send_file(&self, from: RawFd, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
         let start = match &offset {
             Some(offset) => **offset,
-            None => seek(self.kernel.calls, from, 0, libc::SEEK_CUR).map_err(|_| Errno::INVALID)?,
+            None => match seek(self.kernel.calls, from, 0, libc::SEEK_CUR) {
+                Err(Errno(libc::ESPIPE)) => Err(Errno::INVALID),
+                at => at,
+            }?,
         };
         let sent = self.send_file_at(from, start, count)?;
         let end = start + sent as i64;

@@ -30,11 +30,12 @@ impl Stream<'_> {
         let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         self.tell_pending()?;
+        let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
         while sink.room() > 0 {
             if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
                 return self.so_far(sink.done(), error);
             }
-            if sink.done() > 0 && flags & libc::MSG_WAITALL == 0 {
+            if sink.done() >= enough {
                 break;
             }
         }
@@ -87,7 +88,8 @@ impl Stream<'_> {
         let all = source.left();
         self.tell_pending()?;
         loop {
-            let error = match self.send_once(&source, flags & libc::MSG_MORE != 0) {
+            let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
+            let error = match self.send_once(&source, more) {
                 Ok(count) => {
                     source.skip(count);
                     if source.left() > 0 {
@@ -176,6 +178,15 @@ impl Stream<'_> {
                 error => Err(Errno(error)),
             },
         }
+    }
+
+    /// `TCP_CORK`: a segment that is not full waits for more octets. When that ends, what waits goes out.
+    ///
+    /// # Errors
+    /// That of `setsockopt`.
+    pub fn cork(&self, on: bool) -> Result<(), Errno> {
+        self.state.corked.store(on, Ordering::Relaxed);
+        if on { Ok(()) } else { self.kernel.no_delay() }
     }
 
     /// `shutdown`. The FIN goes out behind everything that was accepted for sending: at once, if TCP has room for it, else

@@ -47,8 +47,9 @@ use std::time::Duration;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use raw::{Calls, SharedState, Table, confine, is_confined, sink_pieces, source_pieces};
+pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};
+pub(crate) use wait::Patience;
 
 use raw::Kernel;
 
@@ -110,6 +111,17 @@ impl<'a> Stream<'a> {
     /// Why the connection is none.
     pub fn greet(&self) -> Result<bool, Errno> {
         self.establish()
+    }
+
+    /// Does what can be done without waiting: the startup, and what is owed to TCP. Takes nothing that is the program's.
+    ///
+    /// # Errors
+    /// Why the connection is none.
+    pub fn step(&self) -> Result<(), Errno> {
+        if self.establish()? && !self.has_leave_to_send()? {
+            return Ok(());
+        }
+        self.pay_if_owing().map(drop)
     }
 
     /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.

@@ -30,7 +30,7 @@ pub enum Plain {
 pub enum Gather {
     /// Copied together, then one write. The only way that lets the program change the octets while they are sent.
     Copy,
-    /// One vectored write of the pieces where they lie.
+    /// One vectored write of the pieces where they lie, short ones copied together.
     Vectored,
     /// One write for each piece, between `TCP_CORK` on and off.
     Cork,

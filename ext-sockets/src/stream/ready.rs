@@ -40,6 +40,10 @@ impl Stream<'_> {
         if greets { POLLOUT } else { POLLIN }
     }
 
+    fn awaits_connection(&self) -> bool {
+        self.state.options.role == Role::Initiator && self.state.began.load(Ordering::Relaxed) == 0
+    }
+
     /// What of `want` holds for the program, the kernel having answered `ready`. Does what is to be done for that, and
     /// never waits. `POLLERR`, `POLLHUP` and `POLLNVAL` are told whether they are wanted or not.
     #[must_use]
@@ -79,6 +83,8 @@ impl Stream<'_> {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state.phase() {
+            // TCP is not connected yet, and has a time of its own for that.
+            Phase::Starting if self.awaits_connection() => None,
             Phase::Starting => {
                 self.note_beginning();
                 self.startup_left().map(|left| left.min(RECHECK))

@@ -34,6 +34,10 @@ pub struct State {
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
+    /// `SO_RCVLOWAT` as the program has set it; 0 stands for 1.
+    low_water: AtomicU32,
+    /// `TCP_CORK` as the program has set it.
+    pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
     /// The processes that hold the socket; 0 where there is none.
     holders: [AtomicU32; HOLDERS],
@@ -123,6 +127,15 @@ impl State {
         self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
+    /// `SO_RCVLOWAT`: how many octets a receiving call that waits returns with at least, if there is room for them.
+    pub fn set_low_water(&self, octets: u32) {
+        self.low_water.store(octets, Ordering::Relaxed);
+    }
+
+    pub(super) fn low_water(&self) -> usize {
+        self.low_water.load(Ordering::Relaxed).max(1) as usize
+    }
+
     /// As set by [`set_receive_timeout`](Self::set_receive_timeout).
     #[must_use]
     pub fn receive_timeout(&self) -> Option<Duration> {
@@ -137,11 +150,30 @@ impl State {
 
     /// Notes that process `pid` holds the socket.
     pub fn join(&self, pid: u32) {
-        if self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == pid) {
-            return;
+        if self.holders.iter().all(|holder| holder.load(Ordering::Relaxed) != pid) {
+            self.enter(pid);
         }
+    }
+
+    /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may close its own
+    /// number first. Where `fork` then fails nobody is told, and the socket is taken for held as long as `parent` lives.
+    pub fn expect_child_of(&self, parent: u32) {
+        self.enter(parent | EXPECTED);
+    }
+
+    /// Notes that the child `pid` of `parent` is there.
+    pub fn join_child_of(&self, parent: u32, pid: u32) {
+        self.join(pid);
+        let expected = |holder: &&AtomicU32| {
+            holder.compare_exchange(parent | EXPECTED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        // One of them: another thread may be about to fork, too.
+        let _ = self.holders.iter().find(expected);
+    }
+
+    fn enter(&self, holding: u32) {
         let free = |holder: &&AtomicU32| {
-            holder.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            holder.compare_exchange(0, holding, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         // Where there is no room, one more is taken for alive for ever.
         if self.holders.iter().find(free).is_none() {
@@ -158,7 +190,7 @@ impl State {
 
     /// Whether one of its holders `is_alive`.
     pub fn is_held(&self, is_alive: impl Fn(u32) -> bool) -> bool {
-        let holds = |pid| pid != 0 && (pid == NOBODY_KNOWS || is_alive(pid));
+        let holds = |pid| pid != 0 && (pid == NOBODY_KNOWS || is_alive(pid & !EXPECTED));
         self.holders.iter().any(|holder| holds(holder.load(Ordering::Acquire)))
     }
 
@@ -343,6 +375,8 @@ const MAGIC: u64 = 0x7264_6470_0000_0001 ^ ((size_of::<State>() as u64) << 16);
 const HOLDERS: usize = 32;
 /// Stands for those that there was no room for.
 const NOBODY_KNOWS: u32 = u32::MAX;
+/// With a process's number: a child of it that is not there yet. Linux has no process numbers as large.
+const EXPECTED: u32 = 1 << 31;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;
@@ -366,5 +400,34 @@ mod tests {
         assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
         tx.paid(70_000);
         assert!(!tx.owes());
+    }
+
+    #[test]
+    fn a_child_that_is_expected_holds_the_socket_when_its_parent_has_closed_it() {
+        let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
+        let (parent, child) = (100, 101);
+        let is_held = |alive: &[u32]| state.is_held(|pid| alive.contains(&pid));
+        state.join(parent);
+        state.expect_child_of(parent);
+        state.leave(parent);
+        assert!(is_held(&[parent, child]), "the child has not said yet that it is there");
+        assert!(!is_held(&[]), "a parent that is gone has no children to come");
+        state.join_child_of(parent, child);
+        assert!(is_held(&[child]));
+        state.leave(child);
+        assert!(!is_held(&[parent, child]));
+    }
+
+    #[test]
+    fn two_threads_may_fork_at_once() {
+        let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
+        state.expect_child_of(100);
+        state.expect_child_of(100);
+        state.join_child_of(100, 101);
+        state.leave(101);
+        assert!(state.is_held(|_| true), "the other child is still expected");
+        state.join_child_of(100, 102);
+        state.leave(102);
+        assert!(!state.is_held(|_| true));
     }
 }

@@ -49,15 +49,16 @@ impl<'a, 'l> Train<'a, 'l> {
         payload: &mut Source<'a>,
         count: usize,
     ) -> bool {
+        let pieces = pieces_of(payload, count);
         let copies = match self.gather {
             Gather::Copy => true,
-            Gather::Vectored => count <= COPY_UP_TO,
+            Gather::Vectored => count <= COPY_UP_TO * pieces,
             Gather::Cork => false,
         };
         let before = *payload;
         let pushed = if framer.framing().markers {
             self.push_marked(framer, header, payload, count)
-        } else if copies || !self.has_room_for(payload, count) {
+        } else if copies || !self.has_room_for(pieces) {
             self.push_copied(framer, header, payload, count)
         } else {
             self.push_pieces(framer, header, payload, count)
@@ -69,15 +70,9 @@ impl<'a, 'l> Train<'a, 'l> {
     }
 
     /// A train of nothing takes any FPDU: one of too many pieces is copied.
-    fn has_room_for(&self, payload: &Source<'a>, count: usize) -> bool {
-        let mut ahead = *payload;
-        let mut pieces = 2;
-        let mut rest = count;
-        while rest > 0 {
-            rest -= ahead.next(rest).len();
-            pieces += 1;
-        }
-        self.used > 0 || pieces <= self.list.len()
+    fn has_room_for(&self, pieces: usize) -> bool {
+        // Header and trailer are two more.
+        self.used > 0 || pieces + 2 <= self.list.len()
     }
 
     fn push_marked(
@@ -184,10 +179,21 @@ impl<'a, 'l> Train<'a, 'l> {
     }
 }
 
+/// Of how many pieces the next `count` octets are.
+fn pieces_of(payload: &Source<'_>, count: usize) -> usize {
+    let mut ahead = *payload;
+    let (mut pieces, mut rest) = (0, count);
+    while rest > 0 {
+        rest -= ahead.next(rest).len();
+        pieces += 1;
+    }
+    pieces
+}
+
 fn put_header(out: &mut [u8], header: &Header, ulpdu_len: usize) {
     out[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
     out[LENGTH_LEN..LENGTH_LEN + header.len()].copy_from_slice(&header.octets());
 }
 
-/// Payloads up to this size are copied next to their headers: a piece more costs as much.
+/// Pieces up to this size, on the average of an FPDU, are copied next to its header: a piece more costs as much.
 const COPY_UP_TO: usize = 1024;

@@ -144,8 +144,11 @@ impl Stream<'_> {
         let mut msn = Msn(tx.msn);
         let mut count = 0;
         while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
-            let total = u32::try_from(source.left()).unwrap_or(u32::MAX).min(max_send);
-            let mut message = open.unwrap_or(Message { msn, mo: 0, total });
+            let mut message = open.unwrap_or_else(|| Message {
+                msn,
+                mo: 0,
+                total: send_len(source.left(), max_send, mulpdu),
+            });
             let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
             if !train.push(&mut framer, &message.header(cut.last), &mut source, cut.len) {
                 break;
@@ -203,6 +206,14 @@ impl Stream<'_> {
         }
         (tx.emss as usize).max(SAFE_EMSS)
     }
+}
+
+/// How many of a write's last `left` octets are one Send: all, or, if they are too many, as many as fill their segments. On
+/// loopback a segment has a little less room than a Send of 64 KiB, whose rest would be an FPDU more for each.
+fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
+    let left = u32::try_from(left).unwrap_or(u32::MAX);
+    let full = u32::try_from(mulpdu.saturating_sub(UntaggedRepr::LEN)).unwrap_or(u32::MAX).max(1);
+    if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
 }
 
 /// Ends a message with some more of its octets. There are some: a segment that is not the last leaves some.

@@ -10,7 +10,7 @@ use super::state::Phase;
 use super::{Errno, Stream};
 
 /// How long a call may wait.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     none: bool,
     /// Until then, by [`now`].
     until: Option<u64>,
@@ -18,17 +18,17 @@ pub(super) struct Patience {
 
 impl Patience {
     /// None at all, or up to `timeout` from now, or as long as it takes.
-    pub(super) fn new(none: bool, timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(none: bool, timeout: Option<Duration>) -> Self {
         let until = timeout
             .map(|timeout| now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
         Self { none, until }
     }
 
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.left() == Some(Duration::ZERO)
     }
 }
@@ -37,7 +37,7 @@ impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
-        if simple && self.state.phase() == Phase::Framed && !self.state.owing.load(Ordering::Acquire) {
+        if simple && self.state.mood().is_settled() && self.state.phase() == Phase::Framed {
             return self.kernel.await_octet();
         }
         self.wait(libc::POLLIN, patience)
@@ -70,6 +70,7 @@ impl Stream<'_> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
+        self.kernel.see_to_others();
         let left = [patience.left(), self.deadline()].into_iter().flatten().min();
         match self.kernel.poll(self.interest(want), left) {
             // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).

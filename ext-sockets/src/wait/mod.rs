@@ -1,8 +1,26 @@
 //! `poll`, `select` and `epoll` of framed sockets.
+//!
+//! The kernel's own socket stays the truth of readiness. A wait asks the kernel for what the stream is
+//! [interested](Framed::interest) in, and what the kernel answers goes through [`Framed::revents`]; when nothing of it is the
+//! program's business the wait goes on with the time that is left. A call that concerns no framed socket goes on to the
+//! C library as it came ([`Errno::PLAIN`]).
+//!
+//! | file | what |
+//! |---|---|
+//! | `watched.rs` | one framed descriptor of a wait |
+//! | `poll.rs` | `poll`, `ppoll` |
+//! | `select.rs` | `select`, `pselect` |
+
+mod poll;
+mod select;
+mod watched;
 
 use std::ffi::c_int;
 
 use crate::socket::Held;
+
+pub use poll::poll;
+pub use select::{Bits, select};
 
 /// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
 pub fn changed(_held: &Held, _fd: c_int) {}

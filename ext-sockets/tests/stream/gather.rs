@@ -65,3 +65,20 @@ fn a_write_is_one_send_and_a_long_one_several() {
     }
     assert_eq!(messages, [(1000, true), (1000, true), (1000, true), (500, true)]);
 }
+
+// The rest of a Send that does not fill its last segment would be a short FPDU between long ones, each time.
+#[test]
+fn a_write_of_several_sends_has_one_short_fpdu() {
+    let options = Options { max_send: 5000, ..initiator() };
+    let (mut hand, end) = Hand::responder_on(tcp_pair_with_mss(1448), &silent(), &options);
+    end.send_all(&octets(1, 20_000));
+    end.stream().shutdown(libc::SHUT_WR).unwrap();
+    let mut lengths = Vec::new();
+    while let Some((_, payload)) = hand.segment() {
+        lengths.push(payload.len());
+    }
+    let longest = lengths.iter().copied().max();
+    let short: Vec<_> = lengths.iter().filter(|len| Some(**len) != longest && **len > 0).collect();
+    assert_eq!(short.len(), 1, "{lengths:?}");
+    assert_eq!(lengths.iter().sum::<usize>(), 20_000);
+}

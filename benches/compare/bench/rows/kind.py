@@ -15,3 +15,5 @@ class RowKind:
     # Debian packages that it needs.
     packages: tuple = ()
     needs_root: bool = False
+    # Which page of the docs it is on.
+    page: str = "engine"

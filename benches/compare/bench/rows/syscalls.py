@@ -31,15 +31,17 @@ def measure(plan, row):
             row.items.append(Item(f"{name}, {end} end", [total], unit="calls a message", sides=sides))
 
 
-def counted(plan, lane, end):
-    """System calls of one end by name, less those of setting up; and the messages."""
+def counted(plan, lane, end, where=None):
+    """System calls of one end by name, less those of setting up; and the messages. `where` both ends are: an instrument's
+    options."""
+    where = where or {}
+    traced = "server_in" if end == "passive" else "client_in"
     with tempfile.TemporaryDirectory() as folder:
         totals = []
         for ms in (0, plan.ms):
             path = Path(folder) / f"calls-{ms}"
             words = ("strace", "-f", "-c", "-o", str(path))
-            where = {"server_in" if end == "passive" else "client_in": words}
-            ends = Instrument(plan.binary, **where)
+            ends = Instrument(plan.binary, **where | {traced: (*words, *where.get(traced, ()))})
             try:
                 messages = ends.open(**lane).slice("bandwidth", ms)["messages"]
                 ends.finish()

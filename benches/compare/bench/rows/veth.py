@@ -1,20 +1,17 @@
 """Between two network namespaces, MTU 1500."""
 
-import signal
-import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 from .. import capture
-from ..namespaces import ADDRESSES, DEVICE, inside, veth, without_offload
+from ..dump import Dump
+from ..namespaces import ADDRESSES, inside, veth, without_offload
 from ..plan import KIB, MIB, size_name
 from ..result import CannotMeasure, Item
 from .bandwidth import compare, item, spec, tcp
 from .kind import RowKind
 
-# Packets that the capture may hold before it drops some, in MiB; and how long the traffic is that is counted.
-BUFFER_MIB = 256
+# How long the traffic is that is counted.
 CAPTURED_MS = 30
 ATTEMPTS = 3
 
@@ -42,37 +39,12 @@ def counted(plan, where, namespace, op, batch):
     for _ in range(ATTEMPTS):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "capture.pcap"
-            with _Capture(namespace, path), plan.instrument(**where) as ends:
+            with Dump(namespace, path), plan.instrument(**where) as ends:
                 ends.open(**spec(op, 64 * KIB, "sleep", crc=True) | {"batch": batch}).bandwidth(CAPTURED_MS)
             count = capture.count(path)
         if count.missing == 0 and count.segments > 0:
             return count
     raise CannotMeasure(f"the capture lacks segments in each of {ATTEMPTS} attempts")
-
-
-class _Capture:
-    def __init__(self, namespace, path):
-        words = ["dumpcap", "-q", "-P", "-i", DEVICE, "-B", str(BUFFER_MIB), "-f", "tcp", "-w", str(path)]
-        self.process = subprocess.Popen([*inside(namespace), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        self.path = path
-
-    def __enter__(self):
-        for _ in range(500):
-            if self.path.exists() and self.path.stat().st_size >= 24:
-                return self
-            time.sleep(0.01)
-        self.process.kill()
-        raise CannotMeasure(f"dumpcap does not start: {self.process.communicate()[1].decode()}")
-
-    def __exit__(self, *_):
-        # What has arrived is written before it ends.
-        time.sleep(0.3)
-        self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.communicate()
 
 
 METHOD = """The script makes the namespaces. Both ends asleep while they wait. Segments are counted in a capture on

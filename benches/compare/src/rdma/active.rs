@@ -80,7 +80,7 @@ impl Active {
                 remote: remote(&self.theirs, side.source(at))?,
                 invalidate_sink: false,
             },
-            Op::Tcp => return Err("TCP is no RDMA operation".into()),
+            Op::Tcp | Op::Ddp => return Err("a stream is no RDMA operation".into()),
         })
     }
 
@@ -187,7 +187,7 @@ impl Active {
         match self.side.spec.op {
             Op::Write => return self.round_in_memory(),
             Op::Send => self.flows[0].sent += 1,
-            Op::Read | Op::Tcp => {}
+            Op::Read | Op::Tcp | Op::Ddp => {}
         }
         let before = self.answers;
         let is_answered_by_send = self.side.spec.op == Op::Send;
@@ -237,6 +237,7 @@ impl Active {
     /// Whether such a slice can be had on this lane.
     pub(crate) fn can(spec: &Spec, kind: Kind) -> Result<(), &'static str> {
         match kind {
+            Kind::Window => Err("windows are for streams"),
             Kind::Notice if spec.op != Op::Write => Err("only a Write is noticed in memory"),
             Kind::Latency if is_in_memory(spec, kind) && spec.wait != Wait::Poll => {
                 Err("only an end that spins sees a Write in memory")

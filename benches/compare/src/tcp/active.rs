@@ -1,12 +1,12 @@
 //! The end that sends.
 
 use std::io::IoSlice;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
-use super::{LAST, MORE, Streams};
+use super::{ANSWER, LAST, MORE, Streams, mode};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -22,8 +22,9 @@ pub(crate) struct Active {
 
 impl Active {
     pub(crate) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<Self> {
-        let list = (0..spec.connections).map(|_| TcpStream::connect(addr)).collect::<Result<Vec<_>, _>>()?;
-        let (message, answer) = (vec![MORE; spec.size], vec![0; spec.size]);
+        let list = (0..spec.connections).map(|_| mode::connect(spec, addr)).collect::<Outcome<Vec<_>>>()?;
+        let (mut message, answer) = (patterned(spec.size), vec![0; spec.size]);
+        *message.last_mut().ok_or("a message has no octets")? = MORE;
         Ok(Active { streams: Streams::new(spec, list)?, message, answer, positions: vec![0; spec.active()] })
     }
 
@@ -49,7 +50,7 @@ impl Active {
     fn send_batch(&mut self, at: usize) -> Outcome<usize> {
         let position = self.positions[at];
         let count = match self.streams.spec.batch {
-            1 => self.streams.send(at, &[IoSlice::new(&self.message[position..])])?,
+            1 => self.streams.send_from(at, &self.message, position)?,
             batch => {
                 let mut pieces = vec![IoSlice::new(&self.message); batch];
                 pieces[0] = IoSlice::new(&self.message[position..]);
@@ -92,7 +93,7 @@ impl Active {
         let end = begun + time;
         while begun < end {
             self.streams.send_all(0, &self.message, 0)?;
-            self.receive_answer()?;
+            self.receive_answer(self.answer.len())?;
             let now = Instant::now();
             times.push((now - begun).as_nanos() as u64 / 2);
             begun = now;
@@ -101,10 +102,30 @@ impl Active {
         Ok(Latency::of(times))
     }
 
-    fn receive_answer(&mut self) -> Outcome<()> {
+    /// Windows, each answered; how many messages, and how long a window took.
+    pub(crate) fn windows(&mut self, time: Duration) -> Outcome<(u64, Option<Latency>)> {
+        let depth = self.streams.spec.depth.max(1);
+        let mut times = Vec::new();
+        let mut begun = Instant::now();
+        let end = begun + time;
+        while begun < end {
+            for left in (0..depth).rev() {
+                self.mark(if left == 0 { ANSWER } else { MORE });
+                self.streams.send_all(0, &self.message, 0)?;
+            }
+            self.receive_answer(1)?;
+            let now = Instant::now();
+            times.push((now - begun).as_nanos() as u64);
+            begun = now;
+        }
+        self.finish()?;
+        Ok(((times.len() * depth) as u64 + 1, Latency::of(times)))
+    }
+
+    fn receive_answer(&mut self, count: usize) -> Outcome<()> {
         let mut have = 0;
-        while have < self.answer.len() {
-            match self.streams.receive(0, &mut self.answer[have..])? {
+        while have < count {
+            match self.streams.receive(0, &mut self.answer[have..count])? {
                 0 => self.streams.idle(PollFlags::POLLIN)?,
                 count => have += count,
             }
@@ -125,4 +146,9 @@ impl Active {
         message[stamp..].copy_from_slice(&u64::MAX.to_be_bytes());
         self.streams.send_all(0, &message, 0)
     }
+}
+
+/// Octets that tell pieces of a message apart.
+fn patterned(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at ^ at >> 8) as u8).collect()
 }

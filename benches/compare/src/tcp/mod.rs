@@ -1,11 +1,14 @@
-//! Plain TCP streams: what everything is measured against.
+//! Plain TCP streams: what everything is measured against. The same program in DDPMODE, which knows of it only in `mode`.
 //!
-//! The last octet of a message says whether it ends the slice; nothing follows the last message.
+//! The last octet of a message says whether it ends the slice, and whether it ends a window; nothing follows the last message
+//! of either.
 
 mod active;
+mod mode;
 mod passive;
 
 pub(crate) use self::active::Active;
+pub(crate) use self::mode::prepare;
 pub(crate) use self::passive::Passive;
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -20,6 +23,7 @@ use crate::turns::Turns;
 
 const MORE: u8 = 0x5a;
 const LAST: u8 = 0xa5;
+const ANSWER: u8 = 0xc3;
 
 /// One end of all connections of a lane.
 struct Streams {
@@ -63,10 +67,22 @@ impl Streams {
         }
     }
 
+    /// What one call takes of a message from `position` on, out of as many pieces as the spec says.
+    fn send_from(&mut self, at: usize, message: &[u8], position: usize) -> Outcome<usize> {
+        if self.spec.pieces == 1 {
+            return self.send(at, &[IoSlice::new(&message[position..])]);
+        }
+        let piece = message.len().div_ceil(self.spec.pieces);
+        let (first, rest) = message.split_at(position.next_multiple_of(piece).min(message.len()));
+        let pieces = std::iter::once(&first[position..]).chain(rest.chunks(piece));
+        let pieces: Vec<_> = pieces.filter(|piece| !piece.is_empty()).map(IoSlice::new).collect();
+        self.send(at, &pieces)
+    }
+
     /// All of a message from `position` on.
     fn send_all(&mut self, at: usize, message: &[u8], mut position: usize) -> Outcome<()> {
         while position < message.len() {
-            match self.send(at, &[IoSlice::new(&message[position..])])? {
+            match self.send_from(at, message, position)? {
                 0 => self.idle(PollFlags::POLLOUT)?,
                 count => position += count,
             }

@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 
 use nix::poll::PollFlags;
 
-use super::{LAST, MORE, Streams};
+use super::{ANSWER, LAST, MORE, Streams};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -62,9 +62,12 @@ impl Passive {
         let flow = &mut self.flows[at];
         flow.position = (flow.position + count) % self.answer.len();
         if count > 0 && flow.position == 0 {
-            flow.ended = self.room[count - 1] == LAST;
-            if kind == Kind::Latency && !flow.ended {
-                self.streams.send_all(at, &self.answer, 0)?;
+            let mark = self.room[count - 1];
+            flow.ended = mark == LAST;
+            match kind {
+                Kind::Latency if !flow.ended => self.streams.send_all(at, &self.answer, 0)?,
+                Kind::Window if mark == ANSWER => self.streams.send_all(at, &[MORE], 0)?,
+                _ => {}
             }
         }
         Ok(count)

@@ -2,8 +2,10 @@
 //!
 //! They need `cc` and `nm`, which whoever links Rust programs has; what needs `strace` says so and does nothing without it.
 
+mod both;
 mod differential;
 mod exports;
 mod modes;
+mod processes;
 mod raw;
 mod support;

@@ -151,7 +151,7 @@ static void kernel_options(void) {
     IS(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &len), 0);
     IS(value, 1);
     IS(syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &value, &len), 0);
-    IS(value, 0); /* the kernel was not told */
+    IS(value, 1); /* by number as by name */
     time.tv_sec = 0;
     len = sizeof time;
     IS(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, &len), 0);
@@ -208,35 +208,172 @@ static void numbers(void) {
     FAILS(get(copies[1], DDP_IRD), EBADF);
 }
 
-/* As long as there is no framed stream: asked for and refused, and nothing goes out as plain octets. */
-static void without_stream(void) {
+/* Two ends of a connection in DDPMODE, in one thread. */
+static void framed(int ends[2]) {
     struct sockaddr_in addr;
-    int listener = listening(&addr), client = tcp(), plain = tcp();
-    IS(set(client, DDPMODE, 1), 0);
-    FAILS(connect(client, (void *)&addr, sizeof addr), EPROTONOSUPPORT);
-    FAILS(write(client, "x", 1), EPIPE); /* as any socket that was never connected */
+    int listener = listening(&addr);
     IS(set(listener, DDPMODE, 1), 0);
     IS(set(listener, DDP_ORD, 5), 0);
-    IS(connect(plain, (void *)&addr, sizeof addr), 0);
-    int child = accept(listener, NULL, NULL), tube[2];
-    IS(get(child, DDPMODE), DDP_MODE_STARTING);
-    IS(get(child, DDP_ROLE), DDP_ROLE_RESPONDER);
-    IS(get(child, DDP_ORD), 5);
-    IS(pipe(tube), 0);
-    FAILS(splice(child, NULL, tube[1], NULL, 1, 0), EINVAL);
-    FAILS(write(child, "x", 1), EPROTONOSUPPORT);
-    FAILS(syscall(SYS_write, child, "x", 1L), EPROTONOSUPPORT);
-    FAILS(dprintf(child, "%d %g", 1, 2.5), EPROTONOSUPPORT);
-    IS(get(child, DDPMODE), DDP_MODE_FAILED);
+    ends[0] = tcp();
+    IS(set(ends[0], DDPMODE, 1), 0);
+    IS(connect(ends[0], (void *)&addr, sizeof addr), 0);
+    ends[1] = accept(listener, NULL, NULL);
+    IS(ends[1] >= 0, 1);
+    IS(close(listener), 0);
+}
+
+static struct ddp_mode_info info_of(int fd) {
     struct ddp_mode_info info;
     socklen_t len = sizeof info;
-    IS(getsockopt(child, SOL_DDP, DDP_MODE_INFO, &info, &len), 0);
-    IS(info.failure, EPROTONOSUPPORT);
-    char octet;
-    FAILS(recv(plain, &octet, 1, MSG_DONTWAIT), EAGAIN);
+    IS(getsockopt(fd, SOL_DDP, DDP_MODE_INFO, &info, &len), 0);
+    return info;
+}
+
+/* `read` of so many octets, as text. */
+static const char *next(int fd, size_t count) {
+    static char text[100];
+    memset(text, 0, sizeof text);
+    IS(recv(fd, text, count, MSG_WAITALL), count);
+    return text;
+}
+
+static void streams(void) {
+    int ends[2], tube[2], count = -1;
+    framed(ends);
+    IS(get(ends[0], DDPMODE), DDP_MODE_STARTING);
+    IS(get(ends[1], DDPMODE), DDP_MODE_STARTING);
+    IS(get(ends[1], DDP_ROLE), DDP_ROLE_RESPONDER);
+    IS(get(ends[1], DDP_ORD), 5);
+    IS(pipe(tube), 0);
+    FAILS(splice(ends[1], NULL, tube[1], NULL, 1, 0), EINVAL);
+    IS(write(ends[0], "written", 7), 7);
+    IS(strcmp(next(ends[1], 7), "written"), 0);
+    IS(get(ends[0], DDPMODE), DDP_MODE_ON);
+    IS(get(ends[1], DDPMODE), DDP_MODE_ON);
+    FAILS(set(ends[0], DDPMODE, 0), EINVAL);
+    FAILS(set(ends[0], DDP_CRC, 0), EINVAL);
+    IS(syscall(SYS_write, ends[1], "by number", 9L), 9);
+    IS(strcmp(next(ends[0], 9), "by number"), 0);
+    IS(dprintf(ends[1], "%d %s %g %Lg %d %d %d %g", 1, "two", 2.5, (long double)3.5, 4, 5, 6, 7.5), 23);
+    IS(strcmp(next(ends[0], 23), "1 two 2.5 3.5 4 5 6 7.5"), 0);
+    IS(write(ends[0], "seven", 5), 5);
+    IS(write(ends[0], " more", 5), 5);
+    struct pollfd one = {ends[1], POLLIN, 0};
+    IS(poll(&one, 1, 10000), 1);
+    IS(ioctl(ends[1], FIONREAD, &count), 0);
+    IS(count, 10);
+    IS(strcmp(next(ends[1], 10), "seven more"), 0);
+    FAILS(recv(ends[1], tube, 1, MSG_DONTWAIT), EAGAIN);
+    FAILS(send(ends[0], "!", 1, MSG_OOB), EOPNOTSUPP);
+    FAILS(read(ends[1], NULL, 1), EFAULT);
+    FAILS(write(ends[1], NULL, 1), EFAULT);
+    struct timeval soon = {0, 50000};
+    IS(setsockopt(ends[1], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), 0);
+    FAILS(read(ends[1], tube, 1), EAGAIN);
+    IS(shutdown(ends[0], SHUT_WR), 0);
+    IS(read(ends[1], tube, 1), 0);
+    IS(write(ends[1], "still", 5), 5); /* a half close is one half */
+    IS(strcmp(next(ends[0], 5), "still"), 0);
+    IS(info_of(ends[1]).failure, 0);
+    IS(close(ends[1]), 0);
+    IS(read(ends[0], tube, 1), 0);
     FAILS(close_range(3, ~0U, 8), EINVAL);
-    IS(get(child, DDPMODE), DDP_MODE_FAILED); /* nothing was closed */
+    IS(get(ends[0], DDPMODE), DDP_MODE_ON); /* nothing was closed */
     IS(close_range(3, ~0U, 0), 0);
+}
+
+/* DDPMODE begins on a connection that was plain until then. */
+static void from_plain_to_framed(void) {
+    int ends[2];
+    connection(ends);
+    IS(write(ends[0], "plain", 5), 5);
+    IS(strcmp(next(ends[1], 5), "plain"), 0);
+    IS(set(ends[0], DDP_ROLE, DDP_ROLE_INITIATOR), 0);
+    IS(set(ends[1], DDP_ROLE, DDP_ROLE_RESPONDER), 0);
+    IS(setsockopt(ends[0], SOL_DDP, DDP_PRIVATE_DATA, "hello", 5), 0);
+    IS(set(ends[0], DDPMODE, 1), 0); /* its Request is there before the other end asks */
+    struct pollfd one = {ends[1], POLLIN, 0};
+    IS(poll(&one, 1, 10000), 1);
+    IS(set(ends[1], DDPMODE, 1), 0);
+    IS(write(ends[1], "framed", 6), 6);
+    IS(strcmp(next(ends[0], 6), "framed"), 0);
+    char octets[16];
+    socklen_t len = sizeof octets;
+    IS(getsockopt(ends[1], SOL_DDP, DDP_PEER_PRIVATE_DATA, octets, &len), 0);
+    IS(len, 5);
+    IS(memcmp(octets, "hello", 5), 0);
+    IS(close_range(3, ~0U, 0), 0);
+}
+
+/* One end in DDPMODE, the other plain: an error at the one, and no octet of framing for the program at the other that has the library. */
+static void one_side_only(void) {
+    struct sockaddr_in addr;
+    int listener = listening(&addr), client = tcp(), value = -1;
+    socklen_t len = sizeof value;
+    char octet;
+    IS(set(listener, DDPMODE, 1), 0);
+    IS(connect(client, (void *)&addr, sizeof addr), 0);
+    int child = accept(listener, NULL, NULL);
+    IS(write(client, "GET / HTTP/1.0\r\n\r\n", 18), 18);
+    FAILS(read(child, &octet, 1), EPROTO);
+    IS(get(child, DDPMODE), DDP_MODE_FAILED);
+    IS(info_of(child).failure, EPROTO);
+    IS(getsockopt(child, SOL_SOCKET, SO_ERROR, &value, &len), 0);
+    IS(value, EPROTO);
+    FAILS(read(child, &octet, 1), EPROTO);
+    FAILS(read(client, &octet, 1), ECONNRESET);
+    close(child);
+    close(client);
+    IS(set(listener, DDPMODE, 0), 0);
+    client = tcp();
+    IS(set(client, DDPMODE, 1), 0);
+    IS(connect(client, (void *)&addr, sizeof addr), 0);
+    child = accept(listener, NULL, NULL);
+    IS(write(child, "220 ready for octets\r\n", 22), 22);
+    FAILS(read(client, &octet, 1), EPROTO);
+    FAILS(write(client, "x", 1), EPROTO);
+    IS(close_range(3, ~0U, 0), 0);
+    /* Nobody listens. */
+    client = tcp();
+    IS(set(client, DDPMODE, 1), 0);
+    FAILS(connect(client, (void *)&addr, sizeof addr), ECONNREFUSED);
+    FAILS(write(client, "x", 1), EPIPE);
+    listener = listening(&addr);
+    IS(set(listener, DDPMODE, 1), 0);
+    IS(connect(client, (void *)&addr, sizeof addr), 0); /* and now somebody does */
+    child = accept(listener, NULL, NULL);
+    IS(write(client, "again", 5), 5);
+    IS(strcmp(next(child, 5), "again"), 0);
+    IS(close_range(3, ~0U, 0), 0);
+}
+
+/* Every setting of one end meets every setting of the other. */
+static void settings_meet(void) {
+    for (int of = 0; of < 64; of++) {
+        struct sockaddr_in addr;
+        int listener = listening(&addr), client = tcp();
+        IS(set(client, DDP_CRC, of & 1), 0);
+        IS(set(client, DDP_MARKERS, of >> 1 & 1), 0);
+        IS(set(listener, DDP_CRC, of >> 2 & 1), 0);
+        IS(set(listener, DDP_MARKERS, of >> 3 & 1), 0);
+        IS(set(client, DDP_RTR, of >> 4 == 0 ? 0 : of >> 4 == 1 ? DDP_RTR_READ : of >> 4 == 2 ? DDP_RTR_SEND : 3), 0);
+        IS(set(listener, DDP_RTR, DDP_RTR_WRITE | DDP_RTR_READ | DDP_RTR_SEND), 0);
+        IS(set(client, DDP_GATHER, of % 3), 0);
+        IS(set(client, DDPMODE, 1), 0);
+        IS(set(listener, DDPMODE, 1), 0);
+        IS(connect(client, (void *)&addr, sizeof addr), 0);
+        int child = accept(listener, NULL, NULL);
+        static char sent[200000], got[200000];
+        for (size_t i = 0; i < sizeof sent; i++)
+            sent[i] = (char)(i * 7 + of);
+        IS(write(child, sent, sizeof sent), sizeof sent);
+        IS(recv(client, got, sizeof got, MSG_WAITALL), sizeof got);
+        IS(memcmp(sent, got, sizeof sent), 0);
+        IS(write(client, sent, sizeof sent), sizeof sent);
+        IS(recv(child, got, sizeof got, MSG_WAITALL), sizeof got);
+        IS(memcmp(sent, got, sizeof sent), 0);
+        IS(close_range(3, ~0U, 0), 0);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -251,7 +388,10 @@ int main(int argc, char **argv) {
     established();
     kernel_options();
     numbers();
-    without_stream();
+    streams();
+    from_plain_to_framed();
+    one_side_only();
+    settings_meet();
     puts("all is so");
     return 0;
 }

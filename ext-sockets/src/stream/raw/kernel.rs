@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Calls;
+use super::{Calls, Cancellable};
 use crate::stream::Errno;
 
 /// One direction of the connection, as `shutdown` names it.
@@ -47,17 +47,16 @@ impl Kernel<'_> {
         if is_confined() {
             return self.read_nowhere(count);
         }
-        let mut nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: count };
-        // SAFETY: with MSG_TRUNC TCP drops octets and writes to no memory (tcp(7)); the iovec lives.
-        unsafe { self.recvmsg(&raw mut nowhere, 1, libc::MSG_DONTWAIT | libc::MSG_TRUNC) }
+        // SAFETY: with MSG_TRUNC TCP drops octets and writes to no memory (tcp(7)).
+        unsafe { self.recv(ptr::null_mut(), count, libc::MSG_DONTWAIT | libc::MSG_TRUNC) }
     }
 
     /// Sleeps until an octet, the peer's FIN or an error is there. The kernel itself sees to a signal whose handler was
     /// installed with `SA_RESTART`. `EAGAIN` at once on a descriptor that does not block.
     pub(in crate::stream) fn await_octet(&self) -> Result<(), Errno> {
-        let mut nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
+        let _cancellable = Cancellable::here();
         // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
-        unsafe { self.recvmsg(&raw mut nowhere, 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
+        unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
     }
 
     fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
@@ -100,16 +99,22 @@ impl Kernel<'_> {
     }
 
     fn receive(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
-        // SAFETY: an `IoSliceMut` is an iovec of memory that is borrowed for writing until the call returns.
-        unsafe { self.recvmsg(pieces.as_mut_ptr().cast(), pieces.len(), flags) }
+        // The kernel has a message and its list of pieces to copy and to check before it looks at the socket.
+        if let [only] = pieces {
+            // SAFETY: it is borrowed for writing until the call returns.
+            return unsafe { self.recv(only.as_mut_ptr().cast(), only.len(), flags) };
+        }
+        let mut message = message(pieces.as_mut_ptr().cast(), pieces.len());
+        // SAFETY: an `IoSliceMut` is an iovec of memory that is borrowed for writing until the call returns; the message has
+        // no name and no control data.
+        octets(unsafe { (self.calls.0.recvmsg)(self.fd, &raw mut message, flags) })
     }
 
     /// # Safety
-    /// As `recvmsg` asks of the `count` entries at `iov`.
-    unsafe fn recvmsg(&self, iov: *mut libc::iovec, count: usize, flags: c_int) -> Result<usize, Errno> {
-        let mut message = message(iov, count);
-        // SAFETY: the caller's promise; the message has no name and no control data.
-        octets(unsafe { (self.calls.0.recvmsg)(self.fd, &raw mut message, flags) })
+    /// As `recv` asks of the `count` octets at `at`.
+    unsafe fn recv(&self, at: *mut c_void, count: usize, flags: c_int) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        octets(unsafe { (self.calls.0.recv)(self.fd, at, count, flags) })
     }
 
     /// Gives octets to TCP, as many as it takes. Never raises `SIGPIPE`.
@@ -117,8 +122,12 @@ impl Kernel<'_> {
         if is_confined() {
             return self.write(pieces);
         }
-        let message = message(pieces.as_ptr().cast_mut().cast(), pieces.len());
         let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        if let [only] = pieces {
+            // SAFETY: it is borrowed until the call returns, which only reads it.
+            return octets(unsafe { (self.calls.0.send)(self.fd, only.as_ptr().cast(), only.len(), flags) });
+        }
+        let message = message(pieces.as_ptr().cast_mut().cast(), pieces.len());
         // SAFETY: an `IoSlice` is an iovec of memory that is borrowed until the call returns, and `sendmsg` only reads it.
         octets(unsafe { (self.calls.0.sendmsg)(self.fd, &raw const message, flags) })
     }
@@ -143,9 +152,15 @@ impl Kernel<'_> {
         let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
         let span = timeout.map(timespec);
         let span = span.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let _cancellable = (timeout != Some(Duration::ZERO)).then(Cancellable::here);
         // SAFETY: one entry and a time that live until the call returns; no signal mask.
         let got = unsafe { (self.calls.0.ppoll)(&raw mut entry, 1, span, ptr::null()) };
         if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
+    }
+
+    /// Lets other connections of this process take a step of their startup.
+    pub(in crate::stream) fn see_to_others(&self) {
+        (self.calls.0.others)();
     }
 
     /// `SO_RCVLOWAT`: fewer octets than that wake nobody.

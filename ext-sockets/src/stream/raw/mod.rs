@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod calls;
+mod cancel;
 mod kernel;
 mod lock;
 mod pieces;
@@ -12,6 +13,8 @@ mod scratch;
 mod shared;
 
 pub use calls::{Calls, Table};
+use cancel::Cancellable;
+pub use cancel::Uncancelled;
 pub(super) use kernel::{Direction, Kernel, handlers_restart, now, raise_sigpipe, read_at, seek};
 pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};

@@ -58,6 +58,8 @@ void clear(void);
 struct sockaddr_in loopback(int port);
 /* Two ends of a TCP connection. */
 void connection(int ends[2]);
+/* An octet each way, after which both ends are ready for more. */
+void exchange(int ends[2]);
 /* Waits until octets are there, so that what follows does not depend on time. */
 void arrived(int fd);
 

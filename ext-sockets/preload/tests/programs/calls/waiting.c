@@ -6,6 +6,7 @@ static void on_signal(int signal) { (void)signal; }
 void waiting(void) {
     int ends[2];
     connection(ends);
+    exchange(ends);
     int a = ends[0], b = ends[1];
     struct timespec now = {0, 0}, wrong = {0, -1};
     sigset_t mask;

@@ -1,16 +1,17 @@
-//! The C library's functions, behind ours, as a stream calls them.
-#![allow(unsafe_code)] // functions by name, and what C passes to them
+//! The C library's functions as a stream calls them.
 
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::next;
 use crate::stream::{Calls, Table};
 
 // SAFETY: each is the C library's function of its name, which `next` has found.
-pub(super) static CALLS: Calls = unsafe {
+/// See [`Stream::new`](crate::stream::Stream::new).
+pub static CALLS: Calls = unsafe {
     Calls::from_table(Table {
+        recv,
+        send,
         recvmsg,
         sendmsg,
         read,
@@ -24,6 +25,7 @@ pub(super) static CALLS: Calls = unsafe {
         fcntl,
         shutdown,
         connect,
+        others: crate::framed::see_to_others,
     })
 };
 
@@ -32,18 +34,18 @@ macro_rules! on_to_next {
         $(
             unsafe extern "C" fn $name($($arg: $type),*) -> $result {
                 // SAFETY: the caller's promise.
-                unsafe { next::$name($($arg),*) }
+                unsafe { super::$name($($arg),*) }
             }
         )*
     };
 }
 
 on_to_next! {
+    fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t;
     fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
     fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
     fn read(fd: c_int, buf: *mut c_void, count: usize) -> ssize_t;
     fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
-    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
@@ -51,7 +53,22 @@ on_to_next! {
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
 }
 
+unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { super::recv(fd, buf, len, flags) }
+}
+
+unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { super::ppoll(fds, count, timeout, mask) }
+}
+
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { next::ioctl(fd, request as libc::c_ulong, argument.expose_provenance()) }
+    unsafe { super::ioctl(fd, request as libc::c_ulong, argument.expose_provenance()) }
 }

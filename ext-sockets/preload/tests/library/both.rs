@@ -1,0 +1,158 @@
+//! A peer that does not speak MPA: under `ddp` a clean error, under `both` plain TCP.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::{command, compile};
+
+/// What a plain server does with octets that it makes nothing of.
+#[derive(Clone, Copy, Debug)]
+enum Nature {
+    /// It has said something before it read them.
+    SpeaksFirst,
+    /// It says that they make no sense.
+    Answers,
+    /// It closes.
+    Closes,
+    /// It waits for more.
+    Waits,
+}
+
+/// A server of whoever says hello. How many connections were spoiled by octets of MPA.
+fn plain_server(nature: Nature) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let spoiled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&spoiled);
+    std::thread::spawn(move || {
+        for peer in listener.incoming() {
+            let count = Arc::clone(&count);
+            std::thread::spawn(move || serve(peer.unwrap(), nature, &count));
+        }
+    });
+    (port, spoiled)
+}
+
+fn serve(mut peer: TcpStream, nature: Nature, spoiled: &AtomicUsize) {
+    if matches!(nature, Nature::SpeaksFirst) {
+        let _ = peer.write_all(b"220 ready; ");
+    }
+    let mut octets = [0; 100];
+    let Ok(count) = peer.read(&mut octets) else { return };
+    if octets[..count].starts_with(b"MPA ID Req Frame") {
+        spoiled.fetch_add(1, Ordering::SeqCst);
+        match nature {
+            Nature::SpeaksFirst | Nature::Waits => {
+                let _ = peer.read(&mut octets);
+            }
+            Nature::Answers => {
+                let _ = peer.write_all(b"-ERR unknown command\r\n");
+                let _ = peer.read(&mut octets);
+            }
+            Nature::Closes => {}
+        }
+        return;
+    }
+    if count > 0 {
+        peer.write_all(&octets[..count]).unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+fn client(program: &Path, port: u16, family: &str, nonblocking: bool, scratch: &Path) -> String {
+    let mut command = command(program, true, scratch);
+    command.arg(port.to_string()).env("RDDP_FAMILY", family);
+    if nonblocking {
+        command.arg("nonblocking");
+    }
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn under_both_a_plain_server_is_served_in_plain_octets_and_is_remembered() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["client.c"], scratch.path(), &[]);
+    for nonblocking in [false, true] {
+        for nature in [Nature::SpeaksFirst, Nature::Answers, Nature::Closes, Nature::Waits] {
+            let (port, spoiled) = plain_server(nature);
+            let said = client(&program, port, "both", nonblocking, scratch.path());
+            let wanted = match nature {
+                Nature::SpeaksFirst => "220 ready; hello\n220 ready; hello\n",
+                _ => "hello\nhello\n",
+            };
+            assert_eq!(said, wanted, "{nature:?}, nonblocking {nonblocking}");
+            assert_eq!(spoiled.load(Ordering::SeqCst), 1, "{nature:?}, nonblocking {nonblocking}");
+        }
+    }
+}
+
+#[test]
+fn under_ddp_a_plain_server_is_an_error() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["client.c"], scratch.path(), &[]);
+    for (nature, errno) in
+        [(Nature::SpeaksFirst, "EPROTO"), (Nature::Answers, "EPROTO"), (Nature::Closes, "ECONNRESET")]
+    {
+        let (port, _) = plain_server(nature);
+        let said = client(&program, port, "ddp", false, scratch.path());
+        assert_eq!(said, format!("write: {errno}\n").repeat(2), "{nature:?}");
+    }
+}
+
+/// A server under rddp, here by a program that echoes: `family` is its.
+fn under_rddp(family: &str, scratch: &Path, client: impl FnOnce(u16)) {
+    let program = compile(&["server.c"], scratch, &[]);
+    let mut server = command(&program, true, &scratch.join("server"));
+    server.env("RDDP_FAMILY", family).stdout(std::process::Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(server.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    client(line.trim().parse().unwrap());
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+fn plain_client(port: u16, first: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut peer = TcpStream::connect(("127.0.0.1", port))?;
+    peer.set_read_timeout(Some(Duration::from_secs(20)))?;
+    peer.write_all(first)?;
+    peer.shutdown(Shutdown::Write)?;
+    let mut said = Vec::new();
+    peer.read_to_end(&mut said)?;
+    Ok(said)
+}
+
+#[test]
+fn under_both_a_plain_client_is_served_in_plain_octets() {
+    let scratch = TempDir::new().unwrap();
+    under_rddp("both", scratch.path(), |port| {
+        assert_eq!(plain_client(port, b"hello").unwrap(), b"hello");
+        assert_eq!(plain_client(port, b"MPA ID Req?").unwrap(), b"MPA ID Req?");
+        // One that waits to be spoken to, for longer than a framed one would.
+        let mut silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        silent.write_all(b"at last").unwrap();
+        silent.shutdown(Shutdown::Write).unwrap();
+        let mut said = Vec::new();
+        silent.read_to_end(&mut said).unwrap();
+        assert_eq!(said, b"at last");
+    });
+}
+
+#[test]
+fn under_ddp_a_plain_client_is_reset_and_the_server_reads_nothing() {
+    let scratch = TempDir::new().unwrap();
+    under_rddp("ddp", scratch.path(), |port| {
+        let error = plain_client(port, b"GET / HTTP/1.0\r\n\r\n").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        let error = plain_client(port, b"MPA ID Rep Frame0123456789").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    });
+}

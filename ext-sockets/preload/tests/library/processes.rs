@@ -1,0 +1,41 @@
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::{command, compile, succeeded};
+
+const WAYS: [&str; 11] = [
+    "child_serves",
+    "prefork",
+    "reader_and_writer",
+    "inetd",
+    "inetd_fresh",
+    "vforked",
+    "passed",
+    "closed_in_between",
+    "exits_with_octets",
+    "stranger",
+    "cancelled",
+];
+
+fn run(program: &Path, way: &str, with_library: bool, scratch: &Path) -> Command {
+    let mut command = command(program, with_library, scratch);
+    command.arg(way).env("RDDP_FAMILY", "ddp");
+    command
+}
+
+#[test]
+fn processes_that_share_a_connection_move_every_octet_as_over_plain_tcp() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["processes.c"], scratch.path(), &["-pthread"]);
+    for way in WAYS {
+        // Without the library a stranger reads the octets.
+        if way != "stranger" {
+            let plain = succeeded(&run(&program, way, false, scratch.path()).output().unwrap());
+            assert_eq!(plain, "as it should be\n", "{way}, plain");
+        }
+        let said = succeeded(&run(&program, way, true, scratch.path()).output().unwrap());
+        assert_eq!(said, "as it should be\n", "{way}");
+    }
+}

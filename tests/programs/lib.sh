@@ -1,0 +1,139 @@
+# What a case is made of. Read by ./one with ".", not run.
+#
+# A case finds: $way (plain, tcp, ddp), $folder (its own, and the one that it is in), $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
+# shellcheck shell=bash disable=SC2154
+
+case $way in
+plain) under=() ;;
+*) under=("$RDDP" run "--$way" --) ;;
+esac
+clients=$here/clients
+declare -A started=()
+address=127.0.0.1
+
+# note TEXT: a line that has to be the same both ways.
+note() { echo "$*" >>"$folder/results"; }
+
+# fault TEXT: the case has failed, whatever the other way says.
+fault() { note "FAULT $*"; }
+
+# start NAME COMMAND...: a server, in a session of its own, so that all of its processes can be ended. input= may be set before.
+start() {
+    local name=$1
+    shift
+    setsid "${before[@]}" "${under[@]}" "$@" >"$folder/$name.log" 2>"$folder/$name.err" <"${input:-/dev/null}" &
+    started[$name]=$!
+}
+# A command that `start` and `client` run theirs by, such as setpriv.
+before=()
+
+# stop NAME [SIGNAL]: ends a server and notes how it went.
+stop() {
+    local pid=${started[$1]} tenth
+    unset "started[$1]"
+    kill "-${2:-TERM}" "$pid" 2>/dev/null
+    for ((tenth = 0; tenth < 100; tenth++)); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -0 "$pid" 2>/dev/null && fault "$1 goes on after a signal"
+    kill -KILL -- "-$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    note "$1: ended with $?"
+}
+
+# ended NAME: waits until a server has ended by itself, and notes how.
+ended() {
+    local pid=${started[$1]} tenth
+    unset "started[$1]"
+    for ((tenth = 0; tenth < 300; tenth++)); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL -- "-$pid" 2>/dev/null
+    wait "$pid"
+    note "$1: ended with $?"
+}
+
+end_all() {
+    local pid
+    for pid in "${started[@]}" ${capturing:-}; do
+        kill -KILL -- "-$pid" 2>/dev/null
+    done
+}
+
+# client NAME COMMAND...: runs it to its end; what it wrote is in NAME.out and NAME.err, its exit code is noted.
+client() {
+    local name=$1 status
+    shift
+    timeout -k 5 "${limit:-100}" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
+    status=$?
+    note "$name: exit $status"
+    return $status
+}
+
+# content NAME FILE...: notes the length and the hash of what these hold together.
+content() {
+    local name=$1
+    shift
+    note "$name: $(cat "$@" | wc -c) octets, $(cat "$@" | sha256sum | cut -c1-16)"
+}
+
+# tree NAME FOLDER: the same for all files in it, with their names and modes.
+tree() { note "$1: $(cd "$2" && find . -type f -printf '%m %p\n' -exec sha256sum {} + | sort | sha256sum | cut -c1-16)"; }
+
+# port VARIABLE: sets it to the number of a port that is free, below those that the kernel hands out.
+port() {
+    local number
+    while number=$((20000 + RANDOM % 12000)); do
+        grep -qi ":$(printf %04X "$number") " /proc/net/tcp /proc/net/tcp6 || break
+    done
+    echo "$number" >>"$folder/ports"
+    printf -v "$1" %s "$number"
+}
+
+# listening PORT NAME: waits until the server of that name does; without a connection, which a server might count.
+listening() {
+    local tenth line
+    line=":$(printf %04X "$1") 0+:0000 0A"
+    for ((tenth = 0; tenth < 300; tenth++)); do
+        grep -qEi "$line" /proc/net/tcp /proc/net/tcp6 && return
+        kill -0 "${started[$2]}" 2>/dev/null || break
+        sleep 0.1
+    done
+    fault "$2 does not listen"
+    return 1
+}
+
+# framed: from here on each connection to a port of this case has to begin with MPA's startup frames.
+framed() {
+    [ "$way" = ddp ] || return 0
+    if [ "$(id -u)" != 0 ] || ! command -v dumpcap >/dev/null; then
+        echo "not captured: that needs root, and dumpcap" >>"$folder/remarks"
+        return 0
+    fi
+    local payload='tcp[((tcp[12] & 0xf0) >> 2):4]' mpa=0x4d504120 syn='tcp[13] & 0x12 = 2'
+    setsid dumpcap -q -i lo -s 128 -f "tcp and ($syn or $payload = $mpa)" -w "$folder/start.pcapng" >"$folder/dumpcap" 2>&1 &
+    capturing=$!
+    local tenth
+    for ((tenth = 0; tenth < 50; tenth++)); do
+        [ -s "$folder/start.pcapng" ] && return
+        sleep 0.1
+    done
+    fault "dumpcap does not start"
+}
+
+# was_framed PORT: ends what `framed` began, and has somebody without rddp try that port.
+was_framed() {
+    [ "$way" = ddp ] || return 0
+    if [ -n "${capturing:-}" ]; then
+        sleep 0.3
+        kill -INT "$capturing"
+        wait "$capturing"
+        capturing=''
+        "$here/framed.py" "$folder/start.pcapng" "$folder/ports" >>"$folder/remarks" 2>"$folder/framed.err" ||
+            fault "not framed: $(cat "$folder/framed.err")"
+    fi
+    timeout 20 python3 "$clients/outsider.py" "$address" "$1" >"$folder/outsider.out" 2>&1 ||
+        fault "somebody without rddp: $(tail -n 1 "$folder/outsider.out")"
+}
