@@ -114,10 +114,15 @@ impl QpInner {
             // What is still to come of a message is no longer placed: see `after_end`.
             link.direct = None;
             self.unpark_nothing(link);
-            let deadline = Instant::now() + CLOSE_TIMEOUT;
-            link.deadline = Some(deadline);
-            self.device.driver.at(deadline, self.token);
+            self.bound_close(link);
         }
+    }
+
+    /// From here on the peer has only so much time.
+    pub(super) fn bound_close(&self, link: &mut Link) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        link.deadline = Some(deadline);
+        self.device.driver.at(deadline, self.token);
     }
 
     /// Any state to Error: TCP is gone, or goes now by a reset.

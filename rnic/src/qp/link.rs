@@ -153,6 +153,15 @@ impl Nudge {
     }
 }
 
+/// Whether a Read that is our RTR is on its way. Its Response may not arrive in a graceful close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RtrRead {
+    None,
+    Out,
+    /// The program has asked for a graceful close meanwhile.
+    OutBeforeClose,
+}
+
 /// What a connection is doing about its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
@@ -202,6 +211,8 @@ pub(super) struct Link {
     pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
     pub(super) nudge: Option<Nudge>,
+    /// Of a Read that is our RTR: not answered yet, and what is to follow.
+    pub(super) rtr: RtrRead,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -237,6 +248,7 @@ impl Link {
             wants_room: false,
             interest: EpollFlags::EPOLLIN,
             ending: Ending::default(),
+            rtr: RtrRead::None,
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
             socket: Arc::new(socket),
@@ -319,6 +331,7 @@ impl Link {
             }
             Rtr::Read => {
                 let msn = self.msns.next(Qn(1));
+                self.rtr = RtrRead::Out;
                 self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
                 let request =
                     ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };

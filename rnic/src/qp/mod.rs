@@ -35,7 +35,7 @@ use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
 use self::core::Core;
-use self::link::Link;
+use self::link::{Link, RtrRead};
 use self::rq::RecvQueue;
 use self::rx::Pulled;
 use self::sq::SendQueue;
@@ -291,17 +291,31 @@ impl QpInner {
         if core.state != QpState::ReadyToSend {
             return;
         }
+        let idle = core.sq.is_empty();
+        match &mut core.link {
+            // Our RTR is nothing that the program knows of, or could wait for.
+            Some(link) if idle && link.rtr != RtrRead::None => {
+                link.rtr = RtrRead::OutBeforeClose;
+                self.bound_close(link);
+                self.flush(&mut core, None);
+            }
+            _ => self.close(&mut core),
+        }
+    }
+
+    /// See [`QueuePair::disconnect`].
+    fn close(&self, core: &mut Core) {
         let unread = |link: &Link| link.stream.inbound() > 0 || link.parked.is_some();
         let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(unread);
         if busy {
-            self.lose(&mut core, Some(AsyncEventKind::BadClose));
+            self.lose(core, Some(AsyncEventKind::BadClose));
             return;
         }
         core.state = QpState::Closing;
         // Nothing can arrive any more without making it a bad close.
-        self.flush(&mut core, None);
-        self.begin_close(&mut core);
-        self.pump(&mut core);
+        self.flush(core, None);
+        self.begin_close(core);
+        self.pump(core);
     }
 
     /// See [`QueuePair::attach`]. `connected` is called before anything is sent or received.

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::QpInner;
 use super::core::Core;
-use super::link::RTR_ID;
+use super::link::{RTR_ID, RtrRead};
 use super::rq::Outcome;
 use super::sq::Phase;
 use super::state::QpState;
@@ -474,7 +474,7 @@ impl QpInner {
 
     fn read_done(&self, core: &mut Core, id: u64) {
         if id == RTR_ID {
-            return;
+            return self.rtr_done(core);
         }
         let Some(wqe) = core.sq.get_mut(id) else { return };
         wqe.phase = Phase::Done(Status::Success);
@@ -484,6 +484,13 @@ impl QpInner {
             wqe.phase = Phase::Done(Status::MemoryBind);
         }
         self.retire(core);
+    }
+
+    fn rtr_done(&self, core: &mut Core) {
+        let Some(link) = &mut core.link else { return };
+        if std::mem::replace(&mut link.rtr, RtrRead::None) == RtrRead::OutBeforeClose {
+            self.close(core);
+        }
     }
 
     fn atomic_done(&self, core: &mut Core, id: u64, original: u64) -> Result<(), Fault> {

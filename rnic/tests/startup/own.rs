@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use rddp_rnic::{Access, AsyncEventKind, ConnectError, ConnectOptions, EventQueue, QpState, RecvWr, SendWr};
+use rddp_rnic::{
+    Access, AsyncEventKind, ConnectError, ConnectOptions, EventQueue, QpState, RecvWr, Rtr, RtrSet, SendWr,
+    Status,
+};
 use socket2::{Domain, Socket, Type};
 
 use crate::common::raw::read_to_end;
@@ -134,4 +137,53 @@ fn a_qp_that_goes_during_the_startup_takes_it_along() {
     // The end of the stream, or a reset.
     let _ = peer.read_to_end(&mut rest);
     assert!(rest.len() < 600);
+}
+
+/// RFC 6581 §9.2: the RTR is nobody's work; a program may close before it has been answered.
+#[test]
+fn a_close_right_behind_the_startup_is_graceful() {
+    for rtr in [Rtr::Read, Rtr::Write] {
+        for _ in 0..20 {
+            let ((active, its_events), (passive, events)) = (end(), end());
+            let only = ConnectOptions { rtr: RtrSet::only(rtr), ..options(b"") };
+            let inbox = active.region(8, Access::LOCAL_WRITE);
+            active.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+            let (one, other) = pair();
+            begins(&passive, other, &only, false);
+            begins(&active, one, &only, true);
+            assert!(active.qp.await_begun(PATIENCE));
+            active.qp.disconnect();
+            assert_eq!(active.cq.poll_one().unwrap().status, Status::Flushed, "at once");
+            for events in [&its_events, &events] {
+                let mut last = AsyncEventKind::Connected;
+                while last != AsyncEventKind::CloseComplete {
+                    last = events.wait(Some(PATIENCE)).unwrap().expect("no event came").kind;
+                    let fine = [
+                        AsyncEventKind::Connected,
+                        AsyncEventKind::Established,
+                        AsyncEventKind::CloseComplete,
+                    ];
+                    assert!(fine.contains(&last), "{last:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Who holds the socket, too, holds no connection when ours has been reset.
+#[test]
+fn a_reset_is_sent_though_the_program_keeps_its_socket() {
+    let ((active, _), (passive, events)) = (end(), end());
+    let (one, other) = pair();
+    let _held = one.try_clone().unwrap();
+    begins(&passive, other, &options(b""), false);
+    begins(&active, one, &options(b""), true);
+    assert!(active.qp.await_begun(PATIENCE) && passive.qp.await_begun(PATIENCE));
+    active.qp.abort();
+    while let Some(event) = events.wait(Some(PATIENCE)).unwrap() {
+        if event.kind == AsyncEventKind::ConnectionLost {
+            return;
+        }
+    }
+    panic!("the peer was told nothing");
 }
