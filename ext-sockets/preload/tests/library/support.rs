@@ -42,6 +42,8 @@ pub(crate) fn command(program: &Path, with_library: bool, folder: &Path) -> Comm
     std::fs::create_dir_all(folder).unwrap();
     let mut command = Command::new(program);
     command.current_dir(folder).env_remove("LD_PRELOAD").stdin(std::process::Stdio::null());
+    // Of cargo's: another build of the library may lie there.
+    command.env_remove("LD_LIBRARY_PATH");
     if with_library {
         command.env("LD_PRELOAD", library());
     }
