@@ -86,6 +86,15 @@ pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int
     }
 }
 
+/// A peer has turned out to be a plain one, and is connected to in plain TCP.
+pub(crate) fn tell_plain(peer: SocketAddr) {
+    if let Some(switch) = SWITCH.get() {
+        let program = String::from_utf8_lossy(&switch.program);
+        let told = format_args!("{program}: connect {peer}: no MPA there, connected again in plain TCP");
+        journal::tell(switch.policy.log(), Level::Warning, told);
+    }
+}
+
 impl Switch {
     fn tell(&self, side: Side, addr: SocketAddr, family: Family, known_plain: bool) {
         let what = match side {

@@ -121,7 +121,8 @@ impl Story {
             markers: has(wish::PEER_MARKERS),
             ..StartupConfig::default()
         };
-        let negotiated = if input.responder { story.as_initiator(&config) } else { story.as_responder(&config) };
+        let negotiated =
+            if input.responder { story.as_initiator(&config) } else { story.as_responder(&config) };
         story.framer = Framer::new(negotiated.tx());
         if input.responder {
             // The RTR.
@@ -244,7 +245,13 @@ impl Story {
     fn odd_fpdu(&mut self, step: &Move) {
         self.proper = false;
         let size = u32::from(step.size);
-        let opcode = Opcode::from_number(step.what / 12).unwrap_or(Opcode::Terminate);
+        let opcode = match step.what / 12 {
+            0..=3 => Opcode::ReadRequest,
+            4..=7 => Opcode::SendSolicited,
+            8..=11 => Opcode::SendInvalidate,
+            12..=15 => Opcode::Immediate,
+            _ => Opcode::Terminate,
+        };
         let header = match size % 3 {
             0 => tagged_header(Opcode::Write, Stag(size), u64::from(size), true),
             1 => untagged_header(opcode, Stag(size), self.msn, size, true),

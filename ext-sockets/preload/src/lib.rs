@@ -21,6 +21,7 @@ mod data;
 mod message;
 mod print;
 mod raw;
+mod stdio;
 mod variadic;
 mod wait;
 
@@ -36,7 +37,9 @@ extern "C" fn on_load() {
     next::around_fork(before_fork, framed_fork_is_over, in_child);
     next::at_exit(on_exit);
     switch::load();
-    framed::adopt_open();
+    if framed::adopt_open() {
+        stdio::replace_standard_streams();
+    }
 }
 
 extern "C" fn before_fork() {
@@ -54,5 +57,6 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn on_exit() {
+    stdio::flush();
     framed::exiting();
 }

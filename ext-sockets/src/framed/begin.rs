@@ -8,7 +8,7 @@ use super::{Framed, fall_back, store};
 use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
-use crate::{next, raw_mode, table};
+use crate::{next, raw_mode, table, wait};
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Conne
         None => start(fd, &held, &mut settings, Role::Initiator)?,
     }
     drop(settings);
+    wait::framed_now(&held, fd);
     Ok(Connecting { held, fd })
 }
 
@@ -58,6 +59,7 @@ impl Connecting {
             }
             Err(_) => {
                 self.held.settings().mode = Mode::Asked;
+                wait::framed_now(&self.held, self.fd);
                 result
             }
         }
@@ -70,8 +72,10 @@ impl Connecting {
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
         let framed = Framed { held, fd };
         if !both || nonblocking {
-            // What is wrong with it the first call of the program will be told.
-            let _ = framed.call(|stream| stream.greet());
+            let _ = framed.call(|stream| {
+                stream.step();
+                Ok(())
+            });
             return Ok(());
         }
         match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
@@ -101,7 +105,7 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
     {
-        let _ = Stream::new(fd, state, &CALLS).greet();
+        Stream::new(fd, state, &CALLS).step();
     }
     Ok(())
 }
@@ -125,9 +129,12 @@ pub(crate) fn see_to_others() {
             && let Some(state) = framed.held().state()
             && !state.mood().is_settled()
         {
-            // What is wrong with it its own calls are told.
-            let _ = Stream::new(fd, state, &CALLS).step();
+            let before = state.mood();
+            Stream::new(fd, state, &CALLS).step();
             note_unsettled();
+            if framed.held().is_watched() && state.mood() != before {
+                wait::changed(framed.held(), fd);
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Framed;
-use crate::next;
 use crate::stream::{Errno, Phase, Role, Why};
+use crate::{next, switch};
 
 /// How long a peer is taken for a plain one.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -84,6 +84,7 @@ fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
     remember(to);
+    switch::tell_plain(to);
     next::disconnect(framed.fd);
     state.stay_plain();
     framed.become_plain();

@@ -9,13 +9,14 @@ use super::store::{self, Found};
 use super::{begin, fall_back, linger};
 use crate::socket::{self, Locked, Mode, Role, Settings};
 use crate::stream::{self, State};
-use crate::{next, table};
+use crate::{next, table, wait};
 
 /// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
 struct Locks {
     line: MutexGuard<'static, linger::Line>,
     left: MutexGuard<'static, store::Left>,
     _plain: MutexGuard<'static, fall_back::Plain>,
+    _watches: MutexGuard<'static, wait::Watches>,
     _settings: Vec<Locked<'static>>,
 }
 
@@ -37,8 +38,9 @@ pub fn before_fork() {
         FORKS.store(me, Ordering::Relaxed);
         for_each_state(|state| state.expect_child_of(me));
     }
-    let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
-    let locks = Locks { line, left, _plain, _settings: socket::settings_of_all() };
+    wait::forking();
+    let (line, left, _plain, _watches) = (linger::line(), store::left(), fall_back::plain(), wait::watches());
+    let locks = Locks { line, left, _plain, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
 }
@@ -68,14 +70,15 @@ fn for_each_state(look: impl Fn(&State)) {
     socket::for_each(|held| held.state().into_iter().for_each(&look));
 }
 
-/// Looks through what this program has been given by `exec`.
-pub fn adopt_open() {
+/// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
+pub fn adopt_open() -> bool {
     let before = next::errno();
-    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return next::set_errno(before) };
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.into_iter().for_each(adopt);
     next::set_errno(before);
+    table::any()
 }
 
 /// `fd` has come in a message, or otherwise from where nothing is known of it.

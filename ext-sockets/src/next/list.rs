@@ -146,6 +146,9 @@ next! {
     fn fcntl(fd: c_int, command: c_int; argument: usize) -> c_int;
     fn fcntl64(fd: c_int, command: c_int; argument: usize) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong; argument: usize) -> c_int;
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    fn fileno(file: *mut libc::FILE) -> c_int;
+    fn fileno_unlocked(file: *mut libc::FILE) -> c_int;
     fn prctl(option: c_int; a: usize, b: usize, c: usize, d: usize) -> c_int;
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;

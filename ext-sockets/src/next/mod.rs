@@ -7,6 +7,7 @@
 
 mod address;
 mod calls;
+mod epoll;
 mod list;
 mod process;
 
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use address::{address_of, connect_to, local_address};
 pub use calls::CALLS;
+pub use epoll::control;
 pub use list::*;
 pub use process::{around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id};
 
@@ -72,6 +74,13 @@ impl Absent for i64 {
     fn absent() -> Self {
         set_errno(libc::ENOSYS);
         -1
+    }
+}
+
+impl Absent for *mut libc::FILE {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        std::ptr::null_mut()
     }
 }
 

@@ -111,6 +111,11 @@ impl Socket {
         self.watched.store(watched, Ordering::Release);
     }
 
+    /// Whether it is open under several numbers of this process.
+    pub fn has_other_numbers(&self) -> bool {
+        self.numbers.load(Ordering::Relaxed) > 1
+    }
+
     /// Whether calls on it go on, besides the caller's own and the use of its last number.
     pub fn has_other_callers(&self) -> bool {
         self.uses.count() > 2

@@ -115,13 +115,17 @@ impl<'a> Stream<'a> {
 
     /// Does what can be done without waiting: the startup, and what is owed to TCP. Takes nothing that is the program's.
     ///
-    /// # Errors
-    /// Why the connection is none.
-    pub fn step(&self) -> Result<(), Errno> {
-        if self.establish()? && !self.has_leave_to_send()? {
-            return Ok(());
+    /// What is wrong with the connection the program's next call is told.
+    pub fn step(&self) {
+        let stepped = self.establish().and_then(|up| {
+            if up && !self.has_leave_to_send()? {
+                return Ok(());
+            }
+            self.pay_if_owing().map(drop)
+        });
+        if let Err(error) = stepped {
+            self.remember(error);
         }
-        self.pay_if_owing().map(drop)
     }
 
     /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.

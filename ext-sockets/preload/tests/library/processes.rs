@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, succeeded};
 
-const WAYS: [&str; 11] = [
+const WAYS: [&str; 12] = [
     "child_serves",
     "prefork",
     "reader_and_writer",
@@ -17,6 +17,7 @@ const WAYS: [&str; 11] = [
     "exits_with_octets",
     "stranger",
     "cancelled",
+    "stdio",
 ];
 
 fn run(program: &Path, way: &str, with_library: bool, scratch: &Path) -> Command {

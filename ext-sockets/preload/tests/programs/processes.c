@@ -219,6 +219,37 @@ static void inetd(int fresh) {
     ended_well(server);
 }
 
+/* stdio: of a program that has the connection as standard input and output, and of one that opens it. */
+static void stdio(void) {
+    int listener = listening();
+    pid_t server = fork();
+    if (server == 0) {
+        int fd = accept(listener, NULL, NULL);
+        NEED(dup2(fd, 0) == 0 && dup2(fd, 1) == 1);
+        closefrom(3);
+        execl(self, self, "printed", NULL);
+        _exit(1);
+    }
+    int fd = connected();
+    FILE *in = fdopen(fd, "r"), *out = fdopen(dup(fd), "w");
+    char line[100];
+    NEED(in && out && fileno(in) == fd && fileno(out) != fd);
+    fprintf(out, "first %d\n", 1);
+    fflush(out);
+    NEED(fgets(line, sizeof line, in) && !strcmp(line, "8 first 1\n"));
+    for (int i = 0; i < 20000; i++)
+        fprintf(out, "line %d\n", i);
+    NEED(fflush(out) == 0 && shutdown(fileno(out), SHUT_WR) == 0 && fclose(out) == 0);
+    for (int i = 0; i < 20000; i++) {
+        char wanted[100];
+        snprintf(wanted, sizeof wanted, "line %d\n", i);
+        NEED(fgets(line, sizeof line, in) && !strcmp(strchr(line, ' ') + 1, wanted));
+    }
+    NEED(!fgets(line, sizeof line, in) && feof(in) && fclose(in) == 0);
+    NEED(fcntl(fd, F_GETFD) == -1);
+    ended_well(server);
+}
+
 /* A program runs another as CPython's subprocess does: vfork, close everything, exec. The parent's connection stays. */
 static void vforked(void) {
     int listener = listening();
@@ -423,6 +454,15 @@ int main(int argc, char **argv) {
             send_all(1, octets, count);
         return count == 0 ? 0 : 1;
     }
+    if (!strcmp(argv[1], "printed")) {
+        static char line[1000];
+        while (fgets(line, sizeof line, stdin)) {
+            printf("%zu %s", strlen(line), line);
+            if (line[0] == 'f')
+                fflush(stdout);
+        }
+        return 0;
+    }
     if (!strcmp(argv[1], "refused")) {
         char octet;
         const char *wanted = argc > 2 ? argv[2] : "";
@@ -435,7 +475,7 @@ int main(int argc, char **argv) {
     } all[] = {{"child_serves", child_serves}, {"prefork", prefork},     {"reader_and_writer", reader_and_writer},
                {"vforked", vforked},           {"passed", passed},       {"closed_in_between", closed_in_between},
                {"exits_with_octets", exits_with_octets}, {"stranger", stranger},
-               {"cancelled", cancelled}};
+               {"cancelled", cancelled},       {"stdio", stdio}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(argv[1], all[i].name))
             all[i].run();
