@@ -312,7 +312,7 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
             settings.raw = on == 2;
             settings.kept = Kept::of(fd);
             match next::tcp_state(fd) {
-                // The startup begins with `ddp_attach`.
+                // The startup begins with `ddp_begin`.
                 Some(next::TCP_ESTABLISHED) if settings.raw => settings.mode = Mode::Starting,
                 Some(next::TCP_ESTABLISHED) => framed::establish(fd, held, settings)?,
                 _ => settings.mode = Mode::Asked,

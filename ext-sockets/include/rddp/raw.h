@@ -10,8 +10,12 @@
  *     ddp_post(fd, &(struct ddp_work){.op = DDP_SEND, .list = &piece, .count = 1}, 1);
  *     ddp_events(queue, events, 16, -1);
  *
- * A listening socket in raw mode gives it to the connections that are accepted on it. Each has to be attached, and only then
- * the startup begins: accept never waits for a peer.
+ * A listening socket in raw mode gives it to the connections that are accepted on it:
+ *
+ *     fd = accept(listener, ...);  // TCP alone: it never waits for a peer's startup
+ *     ddp_attach(fd, ...);
+ *     ddp_post(fd, receives, 10);
+ *     ddp_begin(fd);               // the startup, in the background
  *
  * All calls may be made by any thread. Where nothing else is said they return 0, or -1 with errno:
  *   EBADF, ENOTSOCK  no descriptor, no socket
@@ -146,15 +150,21 @@ struct ddp_endpoint {
 /* Makes a socket in raw mode an endpoint. Receives can be posted from now on, before there is a connection. Options of SOL_DDP
  * (CRC, markers, IRD, ORD, RTR, private data) are those that the socket has by now.
  *
- * On a socket that is not connected, connect does TCP and the startup. A blocking one returns when both are done. A non-blocking
- * one fails with EINPROGRESS; DDP_CONNECTED or DDP_CLOSED tells the rest. On a connection that is there, accepted or not, the
- * startup begins at once, in the background, and the same events tell. The socket is non-blocking from then on.
+ * connect on it does TCP and the startup. A blocking one returns when both are done. A non-blocking one fails with EINPROGRESS;
+ * DDP_CONNECTED or DDP_CLOSED tells the rest.
  *   EALREADY  it is attached
  *   ENOTCONN  the connection is over
  *   EBADF, EINVAL  of the queue
  *   ENOBUFS   the queue has as many endpoints as it can
  */
 int ddp_attach(int fd, const struct ddp_endpoint *endpoint);
+
+/* The startup on a connection that is there, or that was being made when the socket was attached: begins in the background, and DDP_CONNECTED
+ * or DDP_CLOSED tells the rest. The socket is non-blocking from then on.
+ *   EALREADY  it has begun
+ *   ENOTCONN  TCP is not connected
+ */
+int ddp_begin(int fd);
 
 /* DDP_GRACEFUL: the peer sees an orderly end, if no work of the send queue and no Read of the peer's is outstanding; else the connection is
  *               reset. close(fd) of the last descriptor does the same.

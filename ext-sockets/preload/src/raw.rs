@@ -143,6 +143,12 @@ pub unsafe extern "C" fn ddp_attach(fd: c_int, how: *const How) -> c_int {
 }
 
 /// See rddp/raw.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn ddp_begin(fd: c_int) -> c_int {
+    result(|| raw_mode::begin(fd).map(|()| 0))
+}
+
+/// See rddp/raw.h.
 ///
 /// # Safety
 ///

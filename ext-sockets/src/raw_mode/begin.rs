@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use rddp_rnic::{ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
+use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
 
 use super::adapter::{Adapter, errno_of};
-use super::endpoint::{Endpoint, startup_errno};
+use super::endpoint::{self, Endpoint, startup_errno};
 use super::{memory, queue, room};
 use crate::gate;
 use crate::next;
@@ -70,14 +70,20 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
     endpoint.queue.admit(&endpoint, endpoint.completions())?;
     adapter.endpoints.write().insert(held.cookie(), endpoint.clone());
     settings.attached = true;
-    if tcp == next::TCP_CLOSE {
-        return Ok(());
+    Ok(())
+}
+
+/// `ddp_begin`.
+///
+/// # Errors
+/// ENOTCONN: TCP is not connected; EALREADY: it has begun.
+pub fn begin(fd: c_int) -> Result<(), c_int> {
+    let (_, endpoint) = endpoint::of(fd)?;
+    let held = socket::hold_checked(fd).ok_or(libc::EBADF)?;
+    match next::tcp_state(fd) {
+        Some(next::TCP_ESTABLISHED | next::TCP_SYN_SENT) => start(fd, &endpoint, &mut held.settings()),
+        _ => Err(libc::ENOTCONN),
     }
-    begin(fd, &endpoint, &mut settings).inspect_err(|_| {
-        settings.attached = false;
-        adapter.endpoints.write().remove(&held.cookie());
-        endpoint.queue.dismiss(&endpoint);
-    })
 }
 
 fn make(
@@ -131,11 +137,14 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
 }
 
 /// The startup begins, in the background.
-fn begin(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
+fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.kept.lay_down(fd);
     let socket = room::duplicate(fd)?;
-    endpoint.qp.begin(socket, &endpoint.options, active).map_err(|error| startup_errno(&error))?;
+    endpoint.qp.begin(socket, &endpoint.options, active).map_err(|error| match error {
+        ConnectError::NotIdle(_) => libc::EALREADY,
+        error => startup_errno(&error),
+    })?;
     settings.role = Some(if active { Role::Initiator } else { Role::Responder });
     settings.mode = Mode::Starting;
     Ok(())
@@ -160,7 +169,7 @@ pub fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Result<()
         Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&held.cookie()).cloned());
     let Some(endpoint) = endpoint else { return result };
     let waits = result.is_ok() && !next::is_nonblocking(fd);
-    begin(fd, &endpoint, &mut settings)?;
+    start(fd, &endpoint, &mut settings)?;
     drop(settings);
     match result {
         Ok(()) if waits => {

@@ -30,7 +30,7 @@ mod room;
 mod work;
 
 pub use adapter::after_fork;
-pub use begin::{How, attach, connected};
+pub use begin::{How, attach, begin, connected};
 pub use endpoint::{closed, disconnect};
 pub use event::Event;
 pub use info::{Info, describe, info};

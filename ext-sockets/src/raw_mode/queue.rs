@@ -169,12 +169,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Forgets an endpoint that came to nothing.
-    pub(super) fn dismiss(&self, endpoint: &Endpoint) {
-        self.endpoints.write().remove(&endpoint.qp.num());
-        self.reserved.fetch_sub(endpoint.completions(), Ordering::Relaxed);
-    }
-
     /// The program will take no more events: its endpoints end.
     fn close(&self) {
         let endpoints: Vec<_> = self.endpoints.write().drain().map(|(_, endpoint)| endpoint).collect();
@@ -265,7 +259,8 @@ impl Queue {
         let Ending { status, sent, received } = ending;
         let event = Event { kind: CLOSED, status, ..endpoint.event() };
         order.ready.push_back(event.with_terminate(sent, received));
-        self.dismiss(&endpoint);
+        self.endpoints.write().remove(&endpoint.qp.num());
+        self.reserved.fetch_sub(endpoint.completions(), Ordering::Relaxed);
         adapter.linger(endpoint);
     }
 

@@ -63,13 +63,14 @@ static void attached_later(struct end *one, struct end *other) {
     FAILS(set(one->fd, DDPMODE, 0), EINVAL);
     FAILS(set(one->fd, DDPMODE, 1), EINVAL);
     IS(set(one->fd, DDPMODE, DDPMODE_RAW), 0);
-    attach(one, 0, 0);
+    begin(one, 0, 0);
     IS(mode_info(one->fd).mode, DDP_MODE_STARTING);
     no_event(one);
     /* What is posted before there is a connection leaves when there is one. */
     IS(post(one, (struct ddp_work){.op = DDP_SEND, .flags = DDP_QUIET}), 1);
     attach(other, 0, 0);
     IS(post(other, (struct ddp_work){.op = DDP_RECEIVE}), 1);
+    IS(ddp_begin(other->fd), 0);
     event(one, DDP_CONNECTED, 0);
     event(other, DDP_CONNECTED, 0);
     event(other, DDP_RECEIVE, 0);
@@ -96,8 +97,8 @@ static void agreed(struct end *one, struct end *other) {
     other->fd = accept(listener, NULL, NULL);
     IS(setsockopt(other->fd, SOL_DDP, DDP_PRIVATE_DATA, "this reply", 10), 0);
     IS(set(other->fd, DDP_CRC, 0), 0);
-    attach(one, 0, 0);
-    attach(other, 0, 0);
+    begin(one, 0, 0);
+    begin(other, 0, 0);
     FAILS(set(other->fd, DDP_CRC, 1), EINVAL);
     event(one, DDP_CONNECTED, 0);
     event(other, DDP_CONNECTED, 0);
@@ -126,8 +127,8 @@ static void established(struct end *one, struct end *other) {
     }
     one->fd = fds[0];
     other->fd = fds[1];
-    attach(one, 0, 0);
-    attach(other, DDP_ENDPOINT_REVISION_1, 0);
+    begin(one, 0, 0);
+    begin(other, DDP_ENDPOINT_REVISION_1, 0);
     event(one, DDP_CONNECTED, 0);
     event(other, DDP_CONNECTED, 0);
     struct ddp_info info;
@@ -143,7 +144,7 @@ static void *passive(void *end) {
     passive->fd = accept(listener, NULL, NULL);
     IS(passive->fd >= 0, 1);
     IS(close(listener), 0);
-    attach(passive, 0, 0);
+    begin(passive, 0, 0);
     event(passive, DDP_CONNECTED, 0);
     return NULL;
 }
@@ -182,7 +183,7 @@ static void answers(struct end *end, const char *octets, size_t length, int stat
     end->fd = fds[0];
     IS(set(end->fd, DDP_ROLE, DDP_ROLE_INITIATOR), 0);
     IS(set(end->fd, DDPMODE, DDPMODE_RAW), 0);
-    attach(end, 0, 0);
+    begin(end, 0, 0);
     IS(receive(&(struct end){.fd = end->fd}, 0, 0, 3), 1);
     IS(recv(fds[1], request, 16, MSG_WAITALL), 16);
     IS(memcmp(request, "MPA ID Req Frame", 16), 0);

@@ -42,6 +42,12 @@ void attach(struct end *end, uint32_t flags, uint64_t tag) {
     IS(ddp_attach(end->fd, &how), 0);
 }
 
+void begin(struct end *end, uint32_t flags, uint64_t tag) {
+    attach(end, flags, tag);
+    IS(ddp_begin(end->fd), 0);
+    FAILS(ddp_begin(end->fd), EALREADY);
+}
+
 struct pair *connected(uint32_t flags) {
     struct pair *pair = calloc(1, sizeof *pair);
     struct end *ends[] = {&pair->active, &pair->passive};
@@ -58,7 +64,7 @@ struct pair *connected(uint32_t flags) {
     FAILS(connect(pair->active.fd, (void *)&addr, sizeof addr), EINPROGRESS);
     pair->passive.fd = accept(listener, NULL, NULL);
     IS(pair->passive.fd >= 0, 1);
-    attach(&pair->passive, flags, 2);
+    begin(&pair->passive, flags, 2);
     IS(event(&pair->active, DDP_CONNECTED, 0).endpoint, 1);
     IS(event(&pair->passive, DDP_CONNECTED, 0).fd, pair->passive.fd);
     IS(close(listener), 0);

@@ -39,6 +39,8 @@ struct ddp_mode_info mode_info(int fd);
 /* Connected, each with a queue and all its memory registered. */
 struct pair *connected(uint32_t flags);
 void attach(struct end *end, uint32_t flags, uint64_t tag);
+/* The same, of a socket that is connected. */
+void begin(struct end *end, uint32_t flags, uint64_t tag);
 void disconnected(struct pair *pair);
 
 struct ddp_sge piece(const struct end *end, size_t offset, uint32_t length);

@@ -71,6 +71,7 @@ static void descriptors(struct pair *pair) {
             FAILS(ddp_post(all[i].fd, &work, 1), all[i].other);
             FAILS(ddp_info(all[i].fd, &info), all[i].other);
             FAILS(ddp_disconnect(all[i].fd, DDP_GRACEFUL), all[i].other);
+            FAILS(ddp_begin(all[i].fd), all[i].other);
         }
         if (all[i].attach != 0)
             FAILS(ddp_attach(all[i].fd, &how), all[i].attach);
@@ -98,6 +99,7 @@ static void descriptors(struct pair *pair) {
     FAILS(set(raw, DDPMODE, 1), EINVAL);
     FAILS(ddp_disconnect(raw, DDP_GRACEFUL), ENOTCONN);
     FAILS(ddp_disconnect(raw, 3), EINVAL);
+    FAILS(ddp_begin(raw), ENOTCONN);
     IS(ddp_info(raw, &info), 0);
     IS(info.mode, DDP_MODE_ASKED);
     IS(receive(&(struct end){.fd = raw, .stag = pair->active.stag}, 0, 0, 77), 1);
