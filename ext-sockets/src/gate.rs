@@ -242,7 +242,9 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
     };
     let mut settings = held.settings();
     if name != socket::DDPMODE {
-        return socket::set(&mut settings, name, octets);
+        socket::set(&mut settings, name, octets)?;
+        held.set_threaded(held.state().is_some() && settings.is_threaded());
+        return Ok(());
     }
     set_mode(fd, &held, &mut settings, octets)?;
     drop(settings);

@@ -152,6 +152,7 @@ fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) ->
     let options = settings.options(by_default);
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
     held.set_state(state);
+    held.set_threaded(settings.is_threaded());
     keep(fd, held, &settings.kept);
     settings.mode = Mode::Starting;
     note_unsettled();
