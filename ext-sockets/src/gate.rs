@@ -11,7 +11,7 @@ use crate::framed::{self, Connecting, Framed};
 use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
 use crate::stream::{self, Errno, Phase, State};
-use crate::{next, switch, table};
+use crate::{next, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
 #[derive(Debug)]
@@ -137,6 +137,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     if from == to {
         return;
     }
+    wait::duplicated(from);
     match socket::hold(from) {
         Some(held) => socket::share(&held, to),
         None => fresh(to),
@@ -232,10 +233,15 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
         None => adopt(fd)?,
     };
     let mut settings = held.settings();
-    match name {
-        socket::DDPMODE => set_mode(fd, &held, &mut settings, octets),
-        _ => socket::set(&mut settings, name, octets),
+    if name != socket::DDPMODE {
+        socket::set(&mut settings, name, octets)?;
+        held.set_threaded(held.state().is_some() && settings.is_threaded());
+        return Ok(());
     }
+    set_mode(fd, &held, &mut settings, octets)?;
+    drop(settings);
+    wait::framed_now(&held, fd);
+    Ok(())
 }
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {

@@ -59,6 +59,15 @@ extern "C" {
 /* Octets, get only (none until it has come): the private data of the peer's startup frame. */
 #define DDP_PEER_PRIVATE_DATA 12
 
+/* int, an enum ddp_progress (as RDDP_PROGRESS in the environment says, "caller" or "threads"; else DDP_PROGRESS_CALLER): who
+ * makes progress in blocking calls. May be set at any time. */
+#define DDP_PROGRESS 16
+
+enum ddp_progress {
+    DDP_PROGRESS_CALLER = 0, /* the calling thread itself */
+    DDP_PROGRESS_THREADS = 1 /* two threads of the process, one for each direction, by a descriptor through a UNIX socket */
+};
+
 enum ddp_mode {
     DDP_MODE_OFF = 0,      /* a TCP socket */
     DDP_MODE_ASKED = 1,    /* will be in DDPMODE when connected */

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use rddp_switch::stream::Errno;
+use rddp_switch::wait::Wanted;
 use rddp_switch::{gate, next, table, wait};
 
 use crate::hook::answer;
@@ -244,15 +245,134 @@ fn done(result: c_int) -> Result<(), Errno> {
     if result < 0 { Err(Errno(next::errno())) } else { Ok(()) }
 }
 
+/// See `epoll_ctl` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let ours = wait::is_concerned().then(|| {
+        let wanted = match event.is_null() {
+            true if operation == libc::EPOLL_CTL_DEL => Wanted { events: 0, data: 0 },
+            true => return Err(Errno::PLAIN),
+            false => {
+                // SAFETY: our caller's promise, and not null.
+                let event = unsafe { event.read_unaligned() };
+                Wanted { events: event.events, data: event.u64 }
+            }
+        };
+        wait::control(epoll, operation, fd, wanted).map(|()| 0)
+    });
+    // SAFETY: our caller's promise.
+    ours.and_then(answer).unwrap_or_else(|| unsafe { next::epoll_ctl(epoll, operation, fd, event) })
+}
+
+/// See `epoll_wait` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+) -> c_int {
+    let ours = takes_events(events, room).and_then(|()| {
+        wait_of_set(epoll, milliseconds(timeout), |nap| {
+            // SAFETY: our caller's promise.
+            unsafe { filled(events, next::epoll_wait(epoll, events, room, whole_milliseconds(nap))) }
+        })
+    });
+    // SAFETY: our caller's promise.
+    answer(ours).unwrap_or_else(|| unsafe { next::epoll_wait(epoll, events, room, timeout) })
+}
+
+/// See `epoll_pwait` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let ours = takes_events(events, room).and_then(|()| {
+        wait_of_set(epoll, milliseconds(timeout), |nap| {
+            // SAFETY: our caller's promise.
+            unsafe { filled(events, next::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask)) }
+        })
+    });
+    // SAFETY: our caller's promise.
+    answer(ours).unwrap_or_else(|| unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) })
+}
+
+/// See `epoll_pwait2` in the C library's manual.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let ours = takes_events(events, room).and_then(|()| {
+        // SAFETY: our caller's promise.
+        wait_of_set(epoll, unsafe { nanoseconds(timeout) }?, |nap| {
+            let nap = nap.map(Nap::from);
+            // SAFETY: our caller's promise.
+            unsafe { filled(events, next::epoll_pwait2(epoll, events, room, Nap::at(nap.as_ref()), mask)) }
+        })
+    });
+    // SAFETY: our caller's promise.
+    answer(ours).unwrap_or_else(|| unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) })
+}
+
+/// Whether there is room for events; if not, the C library says so.
+fn takes_events(events: *mut epoll_event, room: c_int) -> Result<(), Errno> {
+    if events.is_null() || room <= 0 { Err(Errno::PLAIN) } else { Ok(()) }
+}
+
+fn wait_of_set<'a>(
+    epoll: c_int,
+    timeout: Option<Duration>,
+    sleep: impl FnMut(Option<Duration>) -> Result<&'a mut [epoll_event], Errno>,
+) -> Result<c_int, Errno> {
+    wait::wait(epoll, timeout, sleep).map(|told| told as c_int)
+}
+
+/// The events that a call has given.
+///
+/// # Safety
+///
+/// As many as `result` says are at `events`.
+unsafe fn filled<'a>(events: *mut epoll_event, result: c_int) -> Result<&'a mut [epoll_event], Errno> {
+    done(result)?;
+    // SAFETY: as the caller says; the program does not look at them before the call returns.
+    Ok(unsafe { std::slice::from_raw_parts_mut(events, result as usize) })
+}
+
+/// No less than `nap`.
+fn whole_milliseconds(nap: Option<Duration>) -> c_int {
+    nap.map_or(-1, |nap| c_int::try_from(nap.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX))
+}
+
 hooks! {
     new fn epoll_create(size: c_int) -> c_int;
     new fn epoll_create1(flags: c_int) -> c_int;
-    plain fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
-    plain fn epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
-    plain fn epoll_pwait(
-        epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t
-    ) -> c_int;
-    plain fn epoll_pwait2(
-        epoll: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t
-    ) -> c_int;
 }

@@ -8,7 +8,7 @@ use super::{Framed, fall_back, store};
 use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
-use crate::{next, table};
+use crate::{next, table, wait};
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -34,6 +34,7 @@ pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Conne
         None => start(fd, &held, &mut settings, Role::Initiator)?,
     }
     drop(settings);
+    wait::framed_now(&held, fd);
     Ok(Connecting { held, fd })
 }
 
@@ -51,6 +52,7 @@ impl Connecting {
             }
             Err(_) => {
                 self.held.settings().mode = Mode::Asked;
+                wait::framed_now(&self.held, self.fd);
                 result
             }
         }
@@ -120,8 +122,12 @@ pub(crate) fn see_to_others() {
             && let Some(state) = framed.held().state()
             && !state.mood().is_settled()
         {
+            let before = state.mood();
             Stream::new(fd, state, &CALLS).step();
             note_unsettled();
+            if framed.held().is_watched() && state.mood() != before {
+                wait::changed(framed.held(), fd);
+            }
         }
     }
 }
@@ -139,6 +145,7 @@ fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) ->
     let options = settings.options(by_default);
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
     held.set_state(state);
+    held.set_threaded(settings.is_threaded());
     keep(fd, held, &settings.kept);
     settings.mode = Mode::Starting;
     note_unsettled();

@@ -7,11 +7,12 @@ use super::{linger, store};
 use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
-use crate::{next, table};
+use crate::{next, table, wait};
 
 /// `fd` is about to be closed.
 #[inline]
 pub fn closing(fd: c_int) {
+    wait::closing(fd);
     if let Some(held) = socket::forget_before_close(fd) {
         let before = next::errno();
         last_number(&held, fd);
@@ -21,7 +22,7 @@ pub fn closing(fd: c_int) {
 
 #[cold]
 fn last_number(held: &Held, fd: c_int) {
-    let Some(state) = held.state() else { return };
+    let Some(state) = held.state() else { return wait::gone(held, false) };
     if stream::is_confined() {
         // It may make none of the calls that follow; its parent sees to them.
         return;
@@ -34,6 +35,7 @@ fn last_number(held: &Held, fd: c_int) {
     let stream = Stream::new(fd, state, &CALLS);
     if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
         // It leaves when that is done.
+        wait::withdraw(held, fd);
         return linger::see_to(held, fd);
     }
     if !leave(held, state) && held.has_other_callers() {
@@ -46,6 +48,7 @@ fn last_number(held: &Held, fd: c_int) {
 pub(super) fn leave(held: &Held, state: &State) -> bool {
     state.leave(std::process::id());
     let is_held = state.is_held(next::is_alive);
+    wait::gone(held, is_held);
     if !is_held {
         store::leave(held.cookie());
     }

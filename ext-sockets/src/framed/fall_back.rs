@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Framed;
-use crate::{next, switch};
 use crate::stream::{Errno, Phase, Role, Why};
+use crate::{next, switch};
 
 /// How long a peer is taken for a plain one.
 const REMEMBERED: Duration = Duration::from_secs(600);

@@ -9,13 +9,14 @@ use super::store::{self, Found};
 use super::{begin, fall_back, linger};
 use crate::socket::{self, Locked, Mode, Role, Settings};
 use crate::stream::{self, State};
-use crate::{next, table};
+use crate::{next, table, wait};
 
 /// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
 struct Locks {
     line: MutexGuard<'static, linger::Line>,
     left: MutexGuard<'static, store::Left>,
     _plain: MutexGuard<'static, fall_back::Plain>,
+    _watches: MutexGuard<'static, wait::Watches>,
     _settings: Vec<Locked<'static>>,
 }
 
@@ -37,8 +38,9 @@ pub fn before_fork() {
         FORKS.store(me, Ordering::Relaxed);
         for_each_state(|state| state.expect_child_of(me));
     }
-    let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
-    let locks = Locks { line, left, _plain, _settings: socket::settings_of_all() };
+    wait::forking();
+    let (line, left, _plain, _watches) = (linger::line(), store::left(), fall_back::plain(), wait::watches());
+    let locks = Locks { line, left, _plain, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
 }

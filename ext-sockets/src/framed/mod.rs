@@ -5,11 +5,13 @@
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `by_threads.rs` | calls that the threads of the report's design make |
 //! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
 //! | `store.rs` | where the states of streams lie |
 
 mod begin;
+mod by_threads;
 mod end;
 mod fall_back;
 mod inherit;
@@ -114,6 +116,9 @@ impl Framed {
     /// # Errors
     /// As there.
     pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        if self.is_for_threads(flags) {
+            return self.recv_by_thread(pieces, flags);
+        }
         self.call(|stream| stream.recv(pieces, flags))
     }
 
@@ -122,6 +127,9 @@ impl Framed {
     /// # Errors
     /// As there.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if self.is_for_threads(flags) {
+            return self.send_by_thread(pieces, flags);
+        }
         self.call(|stream| stream.send(pieces, flags))
     }
 

@@ -7,6 +7,7 @@
 
 mod address;
 mod calls;
+mod epoll;
 mod list;
 mod process;
 
@@ -15,8 +16,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use address::{address_of, connect_to, local_address};
 pub use calls::CALLS;
+pub use epoll::control;
 pub use list::*;
-pub use process::{around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id};
+pub use process::{
+    after_fork, around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id,
+};
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);

@@ -25,7 +25,8 @@ pub use held::Held;
 pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
-    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get, set,
+    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get,
+    set,
 };
 pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
 
@@ -50,6 +51,8 @@ pub struct Socket {
     closed: AtomicBool,
     /// It is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
+    /// Calls that wait are for the threads: `DDP_PROGRESS`.
+    threaded: AtomicBool,
     settings: Mutex<Settings>,
 }
 
@@ -62,6 +65,7 @@ impl Socket {
             mode: AtomicI32::new(Mode::Off as i32),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            threaded: AtomicBool::new(false),
             settings: Mutex::new(Settings::DEFAULT),
         }
     }
@@ -100,6 +104,17 @@ impl Socket {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Whether calls that wait are for the threads.
+    #[inline]
+    pub fn is_threaded(&self) -> bool {
+        self.threaded.load(Ordering::Relaxed)
+    }
+
+    /// Says whose they are.
+    pub fn set_threaded(&self, threaded: bool) {
+        self.threaded.store(threaded, Ordering::Relaxed);
+    }
+
     /// Whether an epoll set has it.
     #[inline]
     pub fn is_watched(&self) -> bool {
@@ -109,6 +124,11 @@ impl Socket {
     /// An epoll set has it, or none any more.
     pub fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::Release);
+    }
+
+    /// Whether it is open under several numbers of this process.
+    pub fn has_other_numbers(&self) -> bool {
+        self.numbers.load(Ordering::Relaxed) > 1
     }
 
     /// Whether calls on it go on, besides the caller's own and the use of its last number.
@@ -184,6 +204,7 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     socket.cookie.store(cookie, Ordering::Relaxed);
     socket.closed.store(false, Ordering::Relaxed);
     socket.watched.store(false, Ordering::Relaxed);
+    socket.threaded.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
     enter(fd, &held).then_some(held)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rddp_mpa::{Revision, RtrSet};
 
 use super::kept::Kept;
+use crate::progress::Progress;
 use crate::stream::{self, Options, Plain, PrivateData};
 
 /// How far a socket has come.
@@ -78,6 +79,8 @@ pub struct Settings {
     pub largest_send: u32,
     /// How FPDUs are gathered.
     pub gather: Gather,
+    /// Who makes progress in blocking calls; `None`: as the process has it.
+    pub progress: Option<Progress>,
     /// A peer that does not speak MPA gets plain TCP: the policy's `both`.
     pub plain_allowed: bool,
     /// What goes with our Request or Reply.
@@ -104,6 +107,7 @@ impl Settings {
         rtr: 0b011,
         largest_send: 64 << 10,
         gather: Gather::Writev,
+        progress: None,
         plain_allowed: false,
         private_data: None,
         kept: Kept::DEFAULT,
@@ -118,6 +122,11 @@ impl Settings {
             Mode::Off => self.clone(),
             _ => Settings { mode: Mode::Starting, role: Some(Role::Responder), failure: 0, ..self.clone() },
         }
+    }
+
+    /// Whether calls that wait are for the threads.
+    pub fn is_threaded(&self) -> bool {
+        self.progress.unwrap_or_else(Progress::of_process) == Progress::Threads
     }
 
     /// DDPMODE has ended before it began.

@@ -53,15 +53,16 @@ impl Stream<'_> {
         if self.state.phase() == Phase::Plain || always & (POLLERR | POLLNVAL) != 0 {
             return ready & (want | always);
         }
-        let broken = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
         match self.establish() {
             Ok(false) => return always,
             Err(Errno::PLAIN) => return self.fresh(want),
-            Err(error) => {
-                self.remember(error);
-                return broken & (want | POLLERR | POLLHUP);
-            }
+            Err(error) => return self.fails_with(error, want),
             Ok(true) => {}
+        }
+        if ready & POLLOUT != 0
+            && let Err(error) = self.pay_if_owing()
+        {
+            return self.fails_with(error, want);
         }
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
@@ -70,16 +71,20 @@ impl Stream<'_> {
             match self.look() {
                 Ok(Pull::Some | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
-                Err(error) => {
-                    self.remember(error);
-                    return broken & (want | POLLERR | POLLHUP);
-                }
+                Err(error) => return self.fails_with(error, want),
             }
         }
         if writable != 0 && self.is_writable() {
             out |= writable;
         }
         out
+    }
+
+    /// A call would answer this error, and one will: the kernel says it only once.
+    fn fails_with(&self, error: Errno, want: c_short) -> c_short {
+        self.remember(error);
+        let broken = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
+        broken & (want | POLLERR | POLLHUP)
     }
 
     /// When to call [`revents`](Self::revents) at the latest (with 0), although nothing has happened.

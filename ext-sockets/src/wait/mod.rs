@@ -10,17 +10,16 @@
 //! | `watched.rs` | one framed descriptor of a wait |
 //! | `poll.rs` | `poll`, `ppoll` |
 //! | `select.rs` | `select`, `pselect` |
+//! | `epoll/` | `epoll_ctl`, `epoll_wait` and its like |
 
+mod epoll;
 mod poll;
 mod select;
 mod watched;
 
-use std::ffi::c_int;
-
-use crate::socket::Held;
-
+pub use epoll::{
+    Wanted, Watches, changed, closing, control, duplicated, forking, framed_now, gone, is_concerned, wait,
+    watches, withdraw,
+};
 pub use poll::poll;
 pub use select::{Bits, select};
-
-/// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
-pub fn changed(_held: &Held, _fd: c_int) {}

@@ -5,6 +5,7 @@
 mod both;
 mod differential;
 mod exports;
+mod exs;
 mod modes;
 mod processes;
 mod support;
