@@ -7,4 +7,5 @@ mod differential;
 mod exports;
 mod modes;
 mod processes;
+mod readiness;
 mod support;
