@@ -8,5 +8,9 @@ mod exports;
 mod exs;
 mod modes;
 mod processes;
+<<<<<<< HEAD
 mod raw;
+=======
+mod readiness;
+>>>>>>> wait
 mod support;
