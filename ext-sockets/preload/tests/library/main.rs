@@ -8,9 +8,6 @@ mod exports;
 mod exs;
 mod modes;
 mod processes;
-<<<<<<< HEAD
 mod raw;
-=======
 mod readiness;
->>>>>>> wait
 mod support;
