@@ -8,4 +8,5 @@ mod exports;
 mod exs;
 mod modes;
 mod processes;
+mod raw;
 mod support;
