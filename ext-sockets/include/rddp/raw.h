@@ -17,7 +17,8 @@
  *     ddp_post(fd, receives, 10);
  *     ddp_begin(fd);               // the startup, in the background
  *
- * All calls may be made by any thread. Where nothing else is said they return 0, or -1 with errno:
+ * All calls may be made by any thread, none in a signal handler, where a socket in raw mode is not to be closed either.
+ * Where nothing else is said they return 0, or -1 with errno:
  *   EBADF, ENOTSOCK  no descriptor, no socket
  *   EOPNOTSUPP       no socket in raw mode
  *   ENOTCONN         not attached, or no connection
