@@ -13,8 +13,13 @@
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
 //! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
+//! | [`raw_mode`] | RDMA itself over such a socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
 //! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own |
+//! | [`sockets`] | the socket calls as the program finds them, for what acts on its behalf |
+//! | [`progress`], [`threads`] | who goes on with what has to wait: the caller, or two threads |
+//! | [`hidden`] | descriptors of our own |
+//! | [`exs`] | the ES-API: operations, event queues, registered memory |
 #![deny(unsafe_code)]
 
 #[cfg(not(all(
@@ -26,14 +31,20 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
+pub mod exs;
 pub mod framed;
 pub mod gate;
+pub mod hidden;
 mod journal;
 pub mod next;
 pub mod policy;
 pub mod process;
+pub mod progress;
+pub mod raw_mode;
 pub mod socket;
+pub mod sockets;
 pub mod stream;
 pub mod switch;
 pub mod table;
+pub mod threads;
 pub mod wait;

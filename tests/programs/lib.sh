@@ -66,7 +66,7 @@ end_all() {
 client() {
     local name=$1 status
     shift
-    timeout -k 5 "${limit:-100}" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
+    timeout -k 5 "$((LIMIT / 2))" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
     status=$?
     note "$name: exit $status"
     return $status
@@ -112,8 +112,10 @@ framed() {
         echo "not captured: that needs root, and dumpcap" >>"$folder/remarks"
         return 0
     fi
-    local payload='tcp[((tcp[12] & 0xf0) >> 2):4]' mpa=0x4d504120 syn='tcp[13] & 0x12 = 2'
-    setsid dumpcap -q -i lo -s 128 -f "tcp and ($syn or $payload = $mpa)" -w "$folder/start.pcapng" >"$folder/dumpcap" 2>&1 &
+    local mpa=0x4d504120
+    local ip4="tcp[13] & 0x12 = 2 or tcp[((tcp[12] & 0xf0) >> 2):4] = $mpa"
+    local ip6="ip6[53] & 0x12 = 2 or ip6[(40 + ((ip6[52] & 0xf0) >> 2)):4] = $mpa"
+    setsid dumpcap -q -i lo -s 128 -f "(ip proto \\tcp and ($ip4)) or (ip6 proto \\tcp and ($ip6))" -w "$folder/start.pcapng" >"$folder/dumpcap" 2>&1 &
     capturing=$!
     local tenth
     for ((tenth = 0; tenth < 50; tenth++)); do

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{EFAULT, sockaddr, socklen_t};
+use rddp_switch::exs;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::next;
 
@@ -79,6 +80,11 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    if exs::answers_option(level, name) {
+        // SAFETY: our caller's promise.
+        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(EFAULT) };
+        return exs::set_option(fd, name, octets).map_or_else(fail, |()| 0);
+    }
     if gate::answers_options(fd, level) {
         // SAFETY: our caller's promise.
         let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(EFAULT) };
@@ -105,6 +111,10 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if exs::answers_option(level, name) {
+        // SAFETY: our caller's promise.
+        return exs::option(fd, name).map_or_else(fail, |octets| unsafe { give(&octets, value.cast(), len) });
+    }
     if gate::answers_options(fd, level) {
         match gate::option(fd, level, name) {
             // SAFETY: our caller's promise.

@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{mode_t, sockaddr, socklen_t};
-use rddp_switch::{gate, next};
+use rddp_switch::{exs, gate, hidden, next};
+
+use crate::hook::fail;
 
 hooks! {
     new fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -114,6 +116,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    exs::replacing(fd, to);
     gate::duplicating(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup2(fd, to) };
@@ -130,6 +133,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    exs::replacing(fd, to);
     gate::duplicating(fd, to);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup3(fd, to, flags) };
@@ -146,7 +150,11 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if hidden::is_hidden(fd) {
+        return fail(libc::EBADF);
+    }
     // Before the number can be another's.
+    exs::closing(fd);
     gate::closing(fd);
     // SAFETY: our caller's promise.
     unsafe { next::close(fd) }
@@ -161,10 +169,18 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // With any other flag it closes nothing, or fails.
     if flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
+        exs::closing_range(first, last);
         gate::closing_range(first, last);
     }
-    // SAFETY: our caller's promise.
-    unsafe { next::close_range(first, last, flags) }
+    let mut result = 0;
+    for (first, last) in hidden::around(first, last) {
+        // SAFETY: our caller's promise.
+        result = unsafe { next::close_range(first, last, flags) };
+        if result != 0 {
+            break;
+        }
+    }
+    result
 }
 
 /// See `closefrom` in the C library's manual.
@@ -174,7 +190,15 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
+    exs::closing_range(first.max(0) as c_uint, c_uint::MAX);
     gate::closing_range(first.max(0) as c_uint, c_uint::MAX);
+    if hidden::any() {
+        for (first, last) in hidden::around(first.max(0) as c_uint, c_uint::MAX) {
+            // SAFETY: our caller's promise.
+            unsafe { next::close_range(first, last, 0) };
+        }
+        return;
+    }
     // SAFETY: our caller's promise.
     unsafe { next::closefrom(first) }
 }

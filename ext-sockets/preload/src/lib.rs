@@ -18,13 +18,15 @@ mod hook;
 mod control;
 mod create;
 mod data;
+mod exs;
 mod message;
 mod print;
+mod raw;
 mod stdio;
 mod variadic;
 mod wait;
 
-use rddp_switch::{framed, next, process, switch};
+use rddp_switch::{framed, next, process, progress, raw_mode, sockets, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -36,6 +38,8 @@ extern "C" fn on_load() {
     next::around_fork(before_fork, framed_fork_is_over, in_child);
     next::at_exit(on_exit);
     switch::load();
+    progress::load();
+    sockets::install(&exs::Own);
     if framed::adopt_open() {
         stdio::replace_standard_streams();
     }
@@ -52,6 +56,7 @@ extern "C" fn framed_fork_is_over() {
 extern "C" fn in_child() {
     process::after_fork();
     framed::after_fork();
+    raw_mode::after_fork();
 }
 
 extern "C" fn on_exit() {

@@ -5,11 +5,13 @@
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `by_threads.rs` | calls that the threads of the report's design make |
 //! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
 //! | `store.rs` | where the states of streams lie |
 
 mod begin;
+mod by_threads;
 mod end;
 mod fall_back;
 mod inherit;
@@ -55,6 +57,9 @@ impl Framed {
             return Ok(Framed { held, fd });
         }
         let settings = held.settings();
+        if settings.raw {
+            return Err(Errno::UNSUPPORTED);
+        }
         Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
     }
 
@@ -114,6 +119,9 @@ impl Framed {
     /// # Errors
     /// As there.
     pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        if self.is_for_threads(flags) {
+            return self.recv_by_thread(pieces, flags);
+        }
         self.call(|stream| stream.recv(pieces, flags))
     }
 
@@ -122,6 +130,9 @@ impl Framed {
     /// # Errors
     /// As there.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if self.is_for_threads(flags) {
+            return self.send_by_thread(pieces, flags);
+        }
         self.call(|stream| stream.send(pieces, flags))
     }
 
@@ -146,7 +157,12 @@ impl Framed {
     /// # Errors
     /// What a read would answer.
     pub fn available(&self) -> Result<usize, Errno> {
-        self.call(|stream| stream.available())
+        let octets = self.call(|stream| stream.available())?;
+        if self.held.is_watched() && self.call(|stream| Ok(stream.has_more_than_a_look()))? {
+            // A program that waits for edges takes what it reads beyond this number for new, and waits for the edge of it.
+            wait::tell_again(&self.held, self.fd);
+        }
+        Ok(octets)
     }
 
     /// What to ask the kernel for when the program wants to know of `want`.

@@ -15,6 +15,12 @@ pub fn around_fork(before: extern "C" fn(), parent: extern "C" fn(), child: exte
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 
+/// Has this called in the child of every `fork`.
+pub fn after_fork(child: extern "C" fn()) {
+    // SAFETY: it takes nothing and returns nothing.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
 /// Has this called when the process exits.
 pub fn at_exit(last: extern "C" fn()) {
     // SAFETY: it takes nothing and returns nothing.

@@ -25,7 +25,8 @@ pub use held::Held;
 pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
-    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get, set,
+    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDPMODE, SOL_DDP, Value, get,
+    set,
 };
 pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
 
@@ -50,6 +51,8 @@ pub struct Socket {
     closed: AtomicBool,
     /// It is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
+    /// Calls that wait are for the threads: `DDP_PROGRESS`.
+    threaded: AtomicBool,
     settings: Mutex<Settings>,
 }
 
@@ -62,6 +65,7 @@ impl Socket {
             mode: AtomicI32::new(Mode::Off as i32),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            threaded: AtomicBool::new(false),
             settings: Mutex::new(Settings::DEFAULT),
         }
     }
@@ -98,6 +102,17 @@ impl Socket {
     /// Whether the last number of this process was closed while a call went on.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether calls that wait are for the threads.
+    #[inline]
+    pub fn is_threaded(&self) -> bool {
+        self.threaded.load(Ordering::Relaxed)
+    }
+
+    /// Says whose they are.
+    pub fn set_threaded(&self, threaded: bool) {
+        self.threaded.store(threaded, Ordering::Relaxed);
     }
 
     /// Whether an epoll set has it.
@@ -189,6 +204,7 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     socket.cookie.store(cookie, Ordering::Relaxed);
     socket.closed.store(false, Ordering::Relaxed);
     socket.watched.store(false, Ordering::Relaxed);
+    socket.threaded.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
     enter(fd, &held).then_some(held)

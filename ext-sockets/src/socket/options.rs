@@ -5,11 +5,12 @@ use std::ffi::c_int;
 use libc::{EINVAL, ENOPROTOOPT};
 
 use super::settings::{Gather, Mode, Role, Settings};
+use crate::progress::Progress;
 
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;
 
-/// int: 0 off, 1 on; when read, a [`Mode`].
+/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
 /// int: a [`Role`]; 0: who connects is the initiator.
 pub const DDP_ROLE: c_int = 2;
@@ -34,6 +35,8 @@ pub const DDP_MODE_INFO: c_int = 11;
 
 /// The private data of the peer's startup frame, read only.
 pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
+/// int: a [`Progress`]; may be set at any time.
+pub const DDP_PROGRESS: c_int = 16;
 
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder that it may send.
 const RTR_ALL: c_int = 0b111;
@@ -77,13 +80,18 @@ impl std::ops::Deref for Value {
 
 /// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
 pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_int> {
-    if !matches!(settings.mode, Mode::Off | Mode::Asked) {
+    if name == DDP_PROGRESS {
+        settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
+        return Ok(());
+    }
+    let begins_later = settings.raw && settings.mode == Mode::Starting;
+    if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(EINVAL);
     }
     if name == DDP_PRIVATE_DATA {
         return set_private_data(settings, octets);
     }
-    let value = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
+    let value = int(octets)?;
     match name {
         DDP_ROLE => settings.role = role(value)?,
         DDP_CRC => settings.crc = flag(value)?,
@@ -113,14 +121,15 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
         DDP_LARGEST_SEND => Value::int(settings.largest_send as c_int),
         DDP_GATHER => Value::int(settings.gather as c_int),
         DDP_MODE_INFO => mode_info(settings),
+        DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
         _ => return Err(ENOPROTOOPT),
     })
 }
 
-/// `struct ddp_mode_info`: mode, role, errno of what failed.
+/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw.
 fn mode_info(settings: &Settings) -> Value {
     let role = settings.role.map_or(0, |role| role as c_int);
-    let fields = [settings.mode as c_int, role, settings.failure, 0];
+    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into()];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 
@@ -130,6 +139,10 @@ fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), c_int>
     }
     settings.private_data = (!octets.is_empty()).then(|| octets.into());
     Ok(())
+}
+
+fn int(octets: &[u8]) -> Result<c_int, c_int> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
 }
 
 fn role(value: c_int) -> Result<Option<Role>, c_int> {
@@ -178,6 +191,7 @@ mod tests {
             (DDP_RTR, 4),
             (DDP_LARGEST_SEND, 4096),
             (DDP_GATHER, 2),
+            (DDP_PROGRESS, 1),
         ];
         for (name, value) in options {
             assert_ne!(
@@ -208,6 +222,7 @@ mod tests {
             (DDP_RTR, 8),
             (DDP_LARGEST_SEND, 0),
             (DDP_GATHER, 3),
+            (DDP_PROGRESS, 2),
         ] {
             assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(EINVAL), "option {name}");
         }
@@ -224,6 +239,15 @@ mod tests {
             let mut settings = Settings { mode, ..Settings::default() };
             assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(EINVAL));
         }
+    }
+
+    #[test]
+    fn who_makes_progress_may_change_at_any_time() {
+        let mut settings = Settings { mode: Mode::On, ..Settings::default() };
+        set(&mut settings, DDP_PROGRESS, &1i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));
+        set(&mut settings, DDP_PROGRESS, &0i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(0)));
     }
 
     #[test]

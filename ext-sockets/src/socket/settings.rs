@@ -7,6 +7,7 @@ use std::time::Duration;
 use rddp_mpa::{Revision, RtrSet};
 
 use super::kept::Kept;
+use crate::progress::Progress;
 use crate::stream::{self, Options, Plain, PrivateData};
 
 /// How far a socket has come.
@@ -62,6 +63,10 @@ pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// How far it has come.
     pub mode: Mode,
+    /// It carries no byte stream: see [`raw_mode`](crate::raw_mode).
+    pub raw: bool,
+    /// In raw mode: it has been made an endpoint.
+    pub attached: bool,
     /// `None`: who connects is the initiator.
     pub role: Option<Role>,
     /// Whether we ask for CRCs.
@@ -78,6 +83,8 @@ pub struct Settings {
     pub largest_send: u32,
     /// How FPDUs are gathered.
     pub gather: Gather,
+    /// Who makes progress in blocking calls; `None`: as the process has it.
+    pub progress: Option<Progress>,
     /// A peer that does not speak MPA gets plain TCP: the policy's `both`.
     pub plain_allowed: bool,
     /// What goes with our Request or Reply.
@@ -96,6 +103,8 @@ impl Settings {
     /// What a socket has that nobody asked anything of.
     pub const DEFAULT: Settings = Settings {
         mode: Mode::Off,
+        raw: false,
+        attached: false,
         role: None,
         crc: true,
         markers: false,
@@ -104,6 +113,7 @@ impl Settings {
         rtr: 0b011,
         largest_send: 64 << 10,
         gather: Gather::Writev,
+        progress: None,
         plain_allowed: false,
         private_data: None,
         kept: Kept::DEFAULT,
@@ -116,8 +126,19 @@ impl Settings {
     pub fn of_child(&self) -> Settings {
         match self.mode {
             Mode::Off => self.clone(),
-            _ => Settings { mode: Mode::Starting, role: Some(Role::Responder), failure: 0, ..self.clone() },
+            _ => Settings {
+                mode: Mode::Starting,
+                attached: false,
+                role: Some(Role::Responder),
+                failure: 0,
+                ..self.clone()
+            },
         }
+    }
+
+    /// Whether calls that wait are for the threads.
+    pub fn is_threaded(&self) -> bool {
+        self.progress.unwrap_or_else(Progress::of_process) == Progress::Threads
     }
 
     /// DDPMODE has ended before it began.

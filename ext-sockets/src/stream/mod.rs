@@ -47,6 +47,7 @@ use std::time::Duration;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub(crate) use raw::raise_sigpipe;
 pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;

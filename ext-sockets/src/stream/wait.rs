@@ -50,6 +50,7 @@ impl Stream<'_> {
 
     fn wait(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
         if patience.none || self.is_nonblocking()? {
+            self.pay_by_the_way();
             return Err(Errno::WOULD_BLOCK);
         }
         self.wait_in_any_case(want, patience)
@@ -82,6 +83,14 @@ impl Stream<'_> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// A program that asks again and again, and never waits, gives TCP what is owed in the calls that have nothing for it: the
+    /// peer may wait for just that. An error is the next call's.
+    fn pay_by_the_way(&self) {
+        if let Err(error) = self.pay_if_owing() {
+            self.remember(error);
         }
     }
 

@@ -114,15 +114,7 @@ fn a_receiver_that_does_not_read_stops_the_sender() {
 #[test]
 fn what_is_owed_goes_out_with_any_call() {
     let (a, b) = pair(&initiator(), &responder());
-    let block = octets(8, 300_000);
-    let mut sent = Vec::new();
-    while let Ok(count) = a.stream().send(&[IoSlice::new(&block)], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
-        sent.extend(&block[..count]);
-        if a.stream().owes() {
-            break;
-        }
-    }
-    assert!(a.stream().owes(), "the last FPDU was cut");
+    let sent = send_until_owing(&a);
     thread::scope(|scope| {
         let other = scope.spawn(|| {
             let mut got = Vec::new();
@@ -136,6 +128,39 @@ fn what_is_owed_goes_out_with_any_call() {
         assert_eq!(a.read(100).unwrap(), b"all of it");
         assert!(other.join().unwrap() == sent);
     });
+}
+
+// One that never waits, neither in a read nor in a poll.
+#[test]
+fn what_is_owed_goes_out_with_reads_that_find_nothing() {
+    let (a, b) = pair(&initiator(), &responder());
+    let sent = send_until_owing(&a);
+    b.nonblocking();
+    let mut got = Vec::new();
+    for _ in 0..10_000 {
+        assert_eq!(a.recv(&mut [0; 100], libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));
+        got.extend(b.read(100_000).unwrap_or_default());
+        if got.len() == sent.len() {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(got == sent, "{} of {}", got.len(), sent.len());
+}
+
+/// Writes that do not wait, up to one that stops inside an FPDU. What they say they have sent.
+fn send_until_owing(end: &End) -> Vec<u8> {
+    let block = octets(8, 300_000);
+    let mut sent = Vec::new();
+    while let Ok(count) = end.stream().send(&[IoSlice::new(&block)], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    {
+        sent.extend(&block[..count]);
+        if end.stream().owes() {
+            break;
+        }
+    }
+    assert!(end.stream().owes(), "the last FPDU was cut");
+    sent
 }
 
 // A program that exits behind a blocking write leaves no FPDU cut.

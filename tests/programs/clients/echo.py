@@ -1,6 +1,6 @@
 """Echo over TCP: echo.py serve KIND ADDRESS PORT, echo.py ask KIND ADDRESS PORT CONNECTIONS MEBIOCTETS
 
-KIND is asyncio, selectors or threads. Each connection sends as many octets in pieces of random lengths while it reads what comes
+KIND is asyncio, selectors or threads, or, to serve, programs. Each connection sends as many octets in pieces of random lengths while it reads what comes
 back, then closes its own direction and reads to the end; a hash of all of it is printed for each.
 """
 
@@ -10,6 +10,7 @@ import random
 import selectors
 import socket
 import socketserver
+import subprocess
 import sys
 import threading
 
@@ -106,6 +107,17 @@ def ask_threads(address, port, all_pieces):
         thread.join()
 
 
+def serve_programs(address, port):
+    """A connection is another program's input and output, and closed here at once."""
+    children = []
+    with socket.create_server((address, port), backlog=100) as listener:
+        while True:
+            connection = listener.accept()[0]
+            with connection:
+                children.append(subprocess.Popen(["cat"], stdin=connection, stdout=connection))
+            children = [child for child in children if child.poll() is None]
+
+
 class Loop:
     """Connections that never block, each with octets to send and an interest in both directions."""
 
@@ -182,7 +194,7 @@ def serve_selectors(address, port):
 def ask_selectors(address, port, all_pieces):
     loop = Loop()
     for pieces in all_pieces:
-        connection = socket.socket()
+        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         connection.setblocking(False)
         connection.connect_ex((address, port))
         loop.add(connection, pieces)

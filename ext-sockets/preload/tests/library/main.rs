@@ -5,7 +5,9 @@
 mod both;
 mod differential;
 mod exports;
+mod exs;
 mod modes;
 mod processes;
+mod raw;
 mod readiness;
 mod support;

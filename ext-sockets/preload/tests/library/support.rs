@@ -41,7 +41,12 @@ pub(crate) fn succeeded(output: &Output) -> String {
 pub(crate) fn command(program: &Path, with_library: bool, folder: &Path) -> Command {
     std::fs::create_dir_all(folder).unwrap();
     let mut command = Command::new(program);
-    command.current_dir(folder).env_remove("LD_PRELOAD").stdin(std::process::Stdio::null());
+    // Cargo names folders in which an older library may lie.
+    command
+        .current_dir(folder)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("LD_PRELOAD")
+        .stdin(std::process::Stdio::null());
     if with_library {
         command.env("LD_PRELOAD", library());
     }

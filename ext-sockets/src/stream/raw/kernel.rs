@@ -309,7 +309,7 @@ pub(in crate::stream) fn now() -> u64 {
 }
 
 /// What TCP does to a thread that sends into a direction that is closed.
-pub(in crate::stream) fn raise_sigpipe() {
+pub(crate) fn raise_sigpipe() {
     // SAFETY: sends a signal to the calling thread.
     unsafe { libc::raise(libc::SIGPIPE) };
 }

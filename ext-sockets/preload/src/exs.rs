@@ -1,0 +1,216 @@
+//! The ES-API, as `include/rddp/exs.h` declares it.
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use libc::{EFAULT, EINVAL, EIO, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval};
+use rddp_switch::exs::{self, Event, EventPlaces, MsgHdr, To, XferFile};
+use rddp_switch::sockets::{AcceptAddr, Sockets};
+use rddp_switch::stream::Uncancelled;
+
+use crate::hook::fail;
+use crate::{control, create, data, variadic, wait};
+
+/// Our own functions, so that what a socket is in is the business of nobody else.
+pub(crate) struct Own;
+
+// SAFETY: they keep the contract of the C library's; this only makes their addresses reachable.
+unsafe impl Sockets for Own {
+    unsafe fn recvmsg(&self, fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+        // SAFETY: our caller's promise.
+        unsafe { data::recvmsg(fd, msg, flags) }
+    }
+
+    unsafe fn sendmsg(&self, fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+        // SAFETY: our caller's promise.
+        unsafe { data::sendmsg(fd, msg, flags) }
+    }
+
+    unsafe fn connect(&self, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+        // SAFETY: our caller's promise.
+        unsafe { control::connect(fd, addr, len) }
+    }
+
+    unsafe fn accept4(&self, fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+        // SAFETY: our caller's promise.
+        unsafe { create::accept4(fd, addr, len, flags) }
+    }
+
+    unsafe fn poll(&self, fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        // SAFETY: our caller's promise.
+        unsafe { wait::poll(fds, count, timeout) }
+    }
+
+    unsafe fn fcntl(&self, fd: c_int, command: c_int, argument: usize) -> c_int {
+        // SAFETY: our caller's promise.
+        unsafe { variadic::fcntl(fd, command, argument) }
+    }
+
+    unsafe fn getsockopt(
+        &self,
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut socklen_t,
+    ) -> c_int {
+        // SAFETY: our caller's promise.
+        unsafe { control::getsockopt(fd, level, name, value, len) }
+    }
+}
+
+/// What C gets: -1 and errno for an error. A panic is ours, and does not get past here.
+fn answer(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    // A thread that is cancelled in between would leave locks behind.
+    let _uncancelled = Uncancelled::here();
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(errno)) => fail(errno),
+        Err(_) => fail(EIO),
+    }
+}
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $body:block)*) => {
+        $(
+            #[doc = concat!("See `", stringify!($name), "` in rddp/exs.h.")]
+            ///
+            /// # Safety
+            ///
+            /// As there.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+                answer(|| $body)
+            }
+        )*
+    };
+}
+
+calls! {
+    fn exs_init(version: c_int) {
+        exs::init(version).map(|()| 0)
+    }
+
+    fn exs_qcreate(depth: c_int) {
+        exs::create_queue(depth)
+    }
+
+    fn exs_qdelete(queue: c_int) {
+        exs::delete_queue(queue).map(|()| 0)
+    }
+
+    fn exs_qmodify(queue: c_int, attribute: c_int, value: c_int) {
+        exs::modify_queue(queue, attribute, value).map(|()| 0)
+    }
+
+    fn exs_qstatus(queue: c_int, attribute: c_int, value: *mut c_int) {
+        let status = exs::queue_status(queue, attribute)?;
+        if value.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: not null, and the caller's.
+        unsafe { *value = status };
+        Ok(0)
+    }
+
+    fn exs_qfd(queue: c_int) {
+        exs::queue_descriptor(queue)
+    }
+
+    fn exs_qdequeue(queue: c_int, events: *mut Event, count: c_int, timeout: *const timeval) {
+        let room = count.unsigned_abs() as usize;
+        if room > exs::MOST {
+            return Err(EINVAL);
+        }
+        if events.is_null() && room != 0 {
+            return Err(EFAULT);
+        }
+        // SAFETY: null, or the caller's.
+        let timeout = unsafe { timeout.as_ref() }.map(duration).transpose()?;
+        // SAFETY: the caller's promise.
+        let mut places = unsafe { EventPlaces::new(events, room) };
+        let least = if count < 0 { room } else { room.min(1) };
+        exs::dequeue(queue, &mut places, least, timeout).map(|count| count as c_int)
+    }
+
+    fn exs_mregister(addr: *mut c_void, len: size_t, flags: c_int) {
+        exs::register(addr.expose_provenance(), len, flags)
+    }
+
+    fn exs_mderegister(memory: c_int, flags: c_int) {
+        exs::deregister(memory, flags).map(|()| 0)
+    }
+
+    fn exs_send(
+        fd: c_int, buf: *const c_void, len: size_t, flags: c_int, queue: c_int, handle: *mut c_void, memory: c_int
+    ) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::send(buf, len, flags, memory) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_recv(
+        fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, queue: c_int, handle: *mut c_void, memory: c_int
+    ) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::receive(buf, len, flags, memory) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int, queue: c_int, handle: *mut c_void) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::send_message(msg, flags) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int, queue: c_int, handle: *mut c_void) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::receive_message(msg, flags) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_sendfile(fd: c_int, file: *const XferFile, flags: c_int, queue: c_int, handle: *mut c_void) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::send_file(file, flags) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_connect(
+        fd: c_int, addr: *const sockaddr, len: socklen_t, flags: c_int, queue: c_int, handle: *mut c_void
+    ) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::connect(addr, len, flags) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_accept(
+        fd: c_int, list: *mut AcceptAddr, count: c_int, flags: c_int, queue: c_int, handle: *mut c_void
+    ) {
+        // SAFETY: the caller's promise.
+        exs::post(fd, unsafe { exs::accept(list, count, flags) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_poll(list: *mut pollfd, count: c_int, queue: c_int, handle: *mut c_void) {
+        // SAFETY: the caller's promise.
+        exs::post_poll(unsafe { exs::poll(list, count) }?, to(queue, handle)).map(|()| 0)
+    }
+
+    fn exs_cancel(fd: c_int, handle: *mut c_void, flags: c_int) {
+        match flags {
+            0 => exs::cancel(fd, Some(handle.expose_provenance())),
+            CANCEL_ALL => exs::cancel(fd, None),
+            _ => Err(EINVAL),
+        }
+        .map(|()| 0)
+    }
+}
+
+/// `EXS_CANCEL_ALL`.
+const CANCEL_ALL: c_int = 1;
+
+fn to(queue: c_int, handle: *mut c_void) -> To {
+    To { queue, ahandle: handle.expose_provenance() }
+}
+
+fn duration(time: &timeval) -> Result<Duration, c_int> {
+    if !(0..1_000_000).contains(&time.tv_usec) {
+        return Err(EINVAL);
+    }
+    let sec = u64::try_from(time.tv_sec).map_err(|_| EINVAL)?;
+    Ok(Duration::from_secs(sec) + Duration::from_micros(time.tv_usec.unsigned_abs()))
+}

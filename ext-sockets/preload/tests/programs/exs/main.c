@@ -1,0 +1,110 @@
+/* The ES-API as rddp/exs.h tells it. Arguments: "caller" or "threads", as RDDP_PROGRESS says; then "ddp" for sockets in DDPMODE. */
+#include "exs_test.h"
+
+#include <dirent.h>
+
+static int in_ddpmode;
+
+int is_so(const char *file, int line, const char *what, long got, long wanted) {
+    if (got == wanted)
+        return 1;
+    printf("%s, line %d: %s is %ld, not %ld (errno %s)\n", file, line, what, got, wanted, strerror(errno));
+    fflush(stdout);
+    _exit(1);
+}
+
+int tcp(void) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    if (in_ddpmode)
+        IS(setsockopt(fd, SOL_DDP, DDPMODE, &on, sizeof on), 0);
+    return fd;
+}
+
+int listening(struct sockaddr_in *addr) {
+    int fd = tcp();
+    socklen_t len = sizeof *addr;
+    memset(addr, 0, sizeof *addr);
+    addr->sin_family = AF_INET;
+    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    IS(bind(fd, (void *)addr, len), 0);
+    IS(listen(fd, 5), 0);
+    IS(getsockname(fd, (void *)addr, &len), 0);
+    return fd;
+}
+
+void connection(int ends[2]) {
+    struct sockaddr_in addr;
+    int listener = listening(&addr);
+    ends[0] = tcp();
+    IS(connect(ends[0], (void *)&addr, sizeof addr), 0);
+    ends[1] = accept(listener, NULL, NULL);
+    IS(ends[1] >= 0, 1);
+    IS(close(listener), 0);
+}
+
+void send_buffer(int fd, int octets) { IS(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &octets, sizeof octets), 0); }
+
+unsigned char octet_at(size_t place) { return (unsigned char)(place * 2654435761u >> 13); }
+
+void fill(unsigned char *octets, size_t from, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        octets[i] = octet_at(from + i);
+}
+
+int is_filled(const unsigned char *octets, size_t from, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (octets[i] != octet_at(from + i))
+            return 0;
+    return 1;
+}
+
+exs_event_t next_at(int line, exs_qhandle_t queue, int type, int error, size_t length, uintptr_t handle) {
+    exs_event_t event = {0};
+    const char *of = "next event";
+    is_so(of, line, "their number", exs_qdequeue(queue, &event, 1, LONG_TIME), 1);
+    is_so(of, line, "its type", event.exs_evt_type, type);
+    is_so(of, line, "its errno", event.exs_evt_errno, error);
+    is_so(of, line, "its handle", (long)event.exs_evt_ahandle, (long)handle);
+    is_so(of, line, "its length", event.exs_evt_union.exs_evt_xfer.exs_xfer_length, length);
+    return event;
+}
+
+int no_events(exs_qhandle_t queue) {
+    exs_event_t event;
+    return exs_qdequeue(queue, &event, 1, NO_TIME) == 0;
+}
+
+int threads(void) {
+    int count = -2; /* . and .. */
+    DIR *tasks = opendir("/proc/self/task");
+    while (readdir(tasks) != NULL)
+        count++;
+    closedir(tasks);
+    return count;
+}
+
+int main(int argc, char **argv) {
+    int by_threads = argc > 1 && strcmp(argv[1], "threads") == 0;
+    in_ddpmode = argc > 2 && strcmp(argv[2], "ddp") == 0;
+    alarm(120); /* a hang is a failure */
+    arguments();
+    queues();
+    memory();
+    many();
+    netperf();
+    files();
+    connecting();
+    polling();
+    cancelling();
+    closing();
+    ends();
+    timeouts();
+    forking();
+    interrupted();
+    /* One pair of threads whatever the number of sockets, or none. */
+    IS(threads(), by_threads ? 3 : 1);
+    descriptor();
+    everything();
+    puts("all is so");
+    return 0;
+}

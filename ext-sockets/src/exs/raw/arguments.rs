@@ -1,0 +1,253 @@
+//! What a C program passes, made into [`Work`].
+//!
+//! Everything but the memory that is moved is copied, so that the program may use its structures again at once. Null pointers are
+//! `EFAULT`; others are taken to be what the header asks for.
+
+use std::ffi::{c_int, c_void};
+use std::slice::from_raw_parts;
+
+use libc::{EFAULT, EINVAL, EMSGSIZE, EOPNOTSUPP, iovec, pollfd, sockaddr, socklen_t};
+
+use super::types::{IoVec, MsgHdr, XferFile, XferPart, parts};
+use crate::exs::memory::{self, Used};
+use crate::exs::work::{Part, Work};
+use crate::sockets::{AcceptAddr, Address, Pieces, Places, PollPlaces};
+
+/// As the kernel has it: the most pieces of a message.
+const IOV_MAX: c_int = 1024;
+/// The most descriptors of a poll, and places of an accept.
+const MANY: c_int = 65536;
+const SEND_FLAGS: c_int = libc::MSG_MORE | libc::MSG_NOSIGNAL | libc::MSG_EOR;
+const RECEIVE_FLAGS: c_int = libc::MSG_WAITALL | libc::MSG_PEEK;
+
+/// `exs_send`.
+///
+/// # Safety
+/// The memory stays as it is until the event.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn send(at: *const c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, c_int> {
+    let one = IoVec { base: at.cast_mut(), len, mhandle };
+    // SAFETY: the caller's promise.
+    unsafe { to_send(&[one], flags, false) }
+}
+
+/// `exs_sendmsg`.
+///
+/// # Safety
+/// The structure is there; the memory stays as it is until the event.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn send_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { to_send(pieces_of(msg)?, flags, true) }
+}
+
+/// `exs_recv`.
+///
+/// # Safety
+/// Until the event nobody else uses the memory.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn receive(at: *mut c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { to_receive(&[IoVec { base: at, len, mhandle }], flags, false) }
+}
+
+/// `exs_recvmsg`.
+///
+/// # Safety
+/// The structure is there; until the event nobody else uses the memory.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn receive_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { to_receive(pieces_of(msg)?, flags, true) }
+}
+
+/// `exs_sendfile`.
+///
+/// # Safety
+/// The structure is there; files and memory stay as they are until the event.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn send_file(file: *const XferFile, flags: c_int) -> Result<Work, c_int> {
+    // SAFETY: the caller's promise.
+    let file = unsafe { file.as_ref() }.ok_or(EFAULT)?;
+    if flags & !SEND_FLAGS != 0 {
+        return Err(EINVAL);
+    }
+    let (mut list, mut used) = (Vec::new(), Used::default());
+    // SAFETY: the caller's promise.
+    for part in unsafe { list_of(file.parts, file.count, IOV_MAX) }? {
+        // SAFETY: the caller's promise.
+        list.push(unsafe { part_of(part, &mut used) }?);
+    }
+    list.reverse();
+    Ok(Work::SendFile { parts: list, flags, used })
+}
+
+/// `exs_connect`.
+///
+/// # Safety
+/// The address is as long as it is said.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn connect(addr: *const sockaddr, len: socklen_t, flags: c_int) -> Result<Work, c_int> {
+    if flags != 0 {
+        return Err(EINVAL);
+    }
+    if addr.is_null() {
+        return Err(EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    let addr = unsafe { Address::copy(addr, len) }.ok_or(EINVAL)?;
+    Ok(Work::Connect { addr, begun: false })
+}
+
+/// `exs_accept`.
+///
+/// # Safety
+/// Until the event nobody else uses the places and what they lead to.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn accept(at: *mut AcceptAddr, count: c_int, flags: c_int) -> Result<Work, c_int> {
+    if flags & !(ACCEPT_FILDES | ACCEPT_AHANDLE) != 0 {
+        return Err(EINVAL);
+    }
+    let count = counted(at, count, MANY)?;
+    // SAFETY: the caller's promise.
+    let places = unsafe { Places::new(at, count) };
+    Ok(Work::Accept { places, own_ahandle: flags & ACCEPT_AHANDLE != 0 })
+}
+
+/// `EXS_CAF_FILDES`, which is always so.
+const ACCEPT_FILDES: c_int = 1;
+/// `EXS_CAF_AHANDLE`.
+const ACCEPT_AHANDLE: c_int = 2;
+
+/// `exs_poll`.
+///
+/// # Safety
+/// Until the event nobody else uses the structures.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub unsafe fn poll(at: *mut pollfd, count: c_int) -> Result<PollPlaces, c_int> {
+    let count = counted(at, count, MANY)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { PollPlaces::new(at, count) })
+}
+
+/// # Safety
+/// As [`send`].
+unsafe fn to_send(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, c_int> {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if flags & !SEND_FLAGS != 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let (pieces, used) = unsafe { lent(list) }?;
+    Ok(Work::Send { pieces, flags, used, is_message })
+}
+
+/// # Safety
+/// As [`receive`].
+unsafe fn to_receive(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, c_int> {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if flags & !RECEIVE_FLAGS != 0 || flags == RECEIVE_FLAGS {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let (pieces, used) = unsafe { lent(list) }?;
+    // EX5: 0 octets are the peer's close, and nothing else.
+    if pieces.left() == 0 {
+        return Err(EINVAL);
+    }
+    Ok(Work::Receive { pieces, flags, used, is_message, arrived: 0 })
+}
+
+/// # Safety
+/// As [`Pieces::new`].
+unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), c_int> {
+    let mut used = Used::default();
+    let mut pieces = Vec::with_capacity(list.len());
+    for piece in list {
+        if piece.base.is_null() && piece.len != 0 {
+            return Err(EFAULT);
+        }
+        used.add(memory::of(piece.mhandle)?, piece.base.expose_provenance(), piece.len)?;
+        if piece.len != 0 {
+            pieces.push(iovec { iov_base: piece.base, iov_len: piece.len });
+        }
+    }
+    // SAFETY: the caller's promise.
+    Ok((unsafe { Pieces::new(pieces) }.ok_or(EINVAL)?, used))
+}
+
+/// # Safety
+/// As [`send_message`].
+unsafe fn pieces_of<'a>(msg: *const MsgHdr) -> Result<&'a [IoVec], c_int> {
+    // SAFETY: the caller's promise.
+    let msg = unsafe { msg.as_ref() }.ok_or(EFAULT)?;
+    if !msg.name.is_null() || !msg.control.is_null() {
+        return Err(EOPNOTSUPP);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { list_of(msg.iov, msg.iov_len, IOV_MAX) }
+}
+
+/// # Safety
+/// As [`send_file`].
+unsafe fn part_of(part: &XferPart, used: &mut Used) -> Result<Part, c_int> {
+    match part.kind {
+        parts::MEMORY => {
+            // SAFETY: the kind says that it is this.
+            let memory = unsafe { part.of.memory };
+            // SAFETY: the caller's promise.
+            let (pieces, more) = unsafe { lent(&[memory]) }?;
+            used.join(more);
+            Ok(Part::Memory(pieces))
+        }
+        parts::FILE => {
+            // SAFETY: as above.
+            let file = unsafe { part.of.file };
+            let len = u64::try_from(file.len).map_err(|_| EINVAL)?;
+            if file.offset < 0
+                || i64::try_from(len).ok().and_then(|len| file.offset.checked_add(len)).is_none()
+            {
+                return Err(EINVAL);
+            }
+            Part::file(file.fd, file.offset, file.len)
+        }
+        _ => Err(EINVAL),
+    }
+}
+
+/// # Safety
+/// There are as many as is said.
+unsafe fn list_of<'a, T>(at: *const T, count: c_int, most: c_int) -> Result<&'a [T], c_int> {
+    let count = counted(at, count, most)?;
+    // SAFETY: the caller's promise, and not null.
+    Ok(unsafe { from_raw_parts(at, count) })
+}
+
+fn counted<T>(at: *const T, count: c_int, most: c_int) -> Result<usize, c_int> {
+    match count {
+        ..=0 => Err(EINVAL),
+        _ if count > most => Err(EMSGSIZE),
+        _ if at.is_null() => Err(EFAULT),
+        _ => Ok(count as usize),
+    }
+}
