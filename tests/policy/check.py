@@ -33,11 +33,15 @@ ROOMS = [
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/src/next",  # the C library's functions, by name
     "ext-sockets/src/socket/held.rs", "ext-sockets/src/stream/raw",
+    "ext-sockets/src/wait/epoll/memory.rs",  # entries that the children of fork share
     "ext-sockets/src/raw_mode/room.rs",  # what a program's pointers promise
     "ext-sockets/src/sockets",  # socket calls as the program finds them, on its memory
     "ext-sockets/src/threads/raw.rs",
     "ext-sockets/src/exs/raw",  # what C programs pass to the ES-API
+<<<<<<< HEAD
     "ext-sockets/src/wait/epoll/memory.rs",  # entries that the children of fork share
+=======
+>>>>>>> wait
     "ext-sockets/preload/src",  # C signatures
     "ext-sockets/preload/benches",  # calls by C signatures
 ]
