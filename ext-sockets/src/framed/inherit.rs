@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::store::{self, Found};
 use super::{begin, fall_back, linger};
-use crate::socket::{self, Locked, Mode, Role, Settings};
+use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
 use crate::stream::{self, State};
 use crate::{next, table, wait};
 
@@ -100,6 +100,7 @@ fn adopt(fd: c_int) {
         return socket::share(&held, fd);
     }
     match store::find(cookie) {
+        Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
         Found::Nothing => {}
         Found::Stream(state) => {
             let role = match state.options().role {
@@ -111,10 +112,13 @@ fn adopt(fd: c_int) {
                 held.set_state(state);
             }
         }
-        Found::Closed => {
-            let mut settings = Settings::default();
-            settings.fail(libc::ECONNABORTED);
-            socket::adopt(fd, settings);
-        }
+        Found::Closed => refuse(fd),
     }
+}
+
+/// A stream that this process cannot go on with.
+fn refuse(fd: c_int) {
+    let mut settings = Settings::default();
+    settings.fail(libc::ECONNABORTED);
+    socket::adopt(fd, settings);
 }

@@ -19,7 +19,8 @@ pub use calls::CALLS;
 pub use epoll::control;
 pub use list::*;
 pub use process::{
-    after_fork, around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id,
+    after_fork, around_fork, at_exit, is_alive, is_copied_memory, note_memory, program_name, secure_variable,
+    to_syslog, user_id,
 };
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
