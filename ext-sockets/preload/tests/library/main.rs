@@ -4,6 +4,7 @@
 
 mod both;
 mod differential;
+mod edges;
 mod exports;
 mod exs;
 mod modes;
