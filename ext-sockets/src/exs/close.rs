@@ -46,13 +46,13 @@ impl Engine {
         if self.registry.within(fd, fd).is_empty() || self.owner != std::process::id() {
             return;
         }
-        for lane in self.registry.forget(fd) {
-            lane.close(ECONNABORTED);
-        }
-        for poll in self.registry.polls(fd) {
+        let (lanes, polls) = (self.registry.forget(fd), self.registry.polls(fd));
+        lanes.iter().for_each(|lane| lane.close(ECONNABORTED));
+        for poll in &polls {
             poll.end(ECONNABORTED, &[]);
         }
-        // A thread that polls the socket would keep the connection open.
         threads::nudge();
+        lanes.iter().for_each(|lane| lane.wait_until_unpolled());
+        polls.iter().for_each(|poll| poll.wait_until_unpolled());
     }
 }

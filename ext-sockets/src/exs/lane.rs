@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use libc::{EBADF, ECONNABORTED, ENOTSOCK, POLLIN, POLLOUT};
 
 use super::operation::{End, Operation};
+use super::polled::Polled;
 use super::queue::Queue;
 use super::work::Outcome;
 use crate::next;
@@ -24,6 +25,7 @@ pub(super) struct Lane {
     /// Shared with the other direction, which waits for the end of `connect`.
     connecting: Arc<AtomicBool>,
     inner: Mutex<Inner>,
+    polled: Polled,
     me: Weak<Lane>,
 }
 
@@ -66,6 +68,7 @@ impl Lane {
             direction,
             connecting: connecting.clone(),
             inner: Mutex::default(),
+            polled: Polled::default(),
             me: me.clone(),
         })
     }
@@ -141,14 +144,27 @@ impl Lane {
     pub(super) fn close(&self, errno: c_int) {
         let mut inner = self.inner();
         inner.is_closed = true;
-        // Whoever polls the socket keeps it open.
-        for watcher in &inner.watchers {
-            watcher.look_anew();
-        }
         while let Some(operation) = inner.operations.pop_front() {
             self.end_first(&mut inner, operation, End::Of(errno));
         }
-        inner.rest(self.id);
+        self.rest(&mut inner);
+    }
+
+    /// After [`close`](Self::close): waits until nobody has the number in a `poll`. The threads have been nudged.
+    pub(super) fn wait_until_unpolled(&self) {
+        self.polled.wait();
+    }
+
+    /// Nothing is left.
+    fn rest(&self, inner: &mut Inner) {
+        inner.since = None;
+        let is_polled = self.polled.is_polled();
+        for watcher in inner.watchers.drain(..) {
+            watcher.unwatch(self.id);
+            if is_polled {
+                watcher.look_anew();
+            }
+        }
     }
 
     /// Cancels those with this handle, or all; says whether there was one.
@@ -167,7 +183,7 @@ impl Lane {
             self.end_first(&mut inner, first, End::Of(libc::ECANCELED));
         }
         if inner.operations.is_empty() {
-            inner.rest(self.id);
+            self.rest(&mut inner);
         }
         found
     }
@@ -197,14 +213,6 @@ impl Lane {
 }
 
 impl Inner {
-    /// Nothing is left.
-    fn rest(&mut self, id: u64) {
-        self.since = None;
-        for watcher in self.watchers.drain(..) {
-            watcher.unwatch(id);
-        }
-    }
-
     fn deadline(&self) -> Option<Instant> {
         Some(self.since? + self.timeout?.after)
     }
@@ -244,20 +252,26 @@ impl Task for Lane {
             self.end_first(&mut inner, first, end);
         }
         if inner.operations.is_empty() {
-            inner.rest(self.id);
+            self.rest(&mut inner);
         }
         !inner.operations.is_empty()
     }
 
-    fn waits_for(&self, waits: &mut Waits) {
+    fn waits_for(&self, waits: &mut Waits) -> bool {
         let inner = self.inner();
         if inner.operations.is_empty() {
-            return;
+            return false;
         }
+        self.polled.begin();
         waits.add(self.fd, if self.direction == Direction::Send { POLLOUT } else { POLLIN });
         if let Some(deadline) = inner.deadline() {
             waits.until(deadline);
         }
+        true
+    }
+
+    fn waited(&self) {
+        self.polled.end();
     }
 
     fn abandon(&self, errno: c_int) {

@@ -22,6 +22,7 @@ mod handles;
 mod lane;
 mod memory;
 mod operation;
+mod polled;
 mod polling;
 mod queue;
 mod raw;

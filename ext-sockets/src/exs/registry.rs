@@ -70,19 +70,19 @@ impl Registry {
     /// Notes a poll that goes on.
     pub(super) fn add_poll(&self, poll: Arc<Polling>) {
         let mut known = self.known();
-        known.polls.retain(|poll| !poll.has_ended());
+        known.polls.retain(|poll| !poll.is_over());
         known.polls.push(poll);
     }
 
     /// The polls that concern this number.
     pub(super) fn polls(&self, fd: c_int) -> Vec<Arc<Polling>> {
-        self.known().polls.iter().filter(|poll| poll.concerns(fd) && !poll.has_ended()).cloned().collect()
+        self.known().polls.iter().filter(|poll| poll.concerns(fd) && !poll.is_over()).cloned().collect()
     }
 
     /// The numbers from `first` to `last` that something is known of.
     pub(super) fn within(&self, first: c_int, last: c_int) -> Vec<c_int> {
         let known = self.known();
-        let polled = known.polls.iter().filter(|poll| !poll.has_ended()).flat_map(|poll| poll.fds());
+        let polled = known.polls.iter().filter(|poll| !poll.is_over()).flat_map(|poll| poll.fds());
         let mut fds: Vec<_> = known.sockets.keys().copied().chain(polled).collect();
         fds.retain(|fd| (first..=last).contains(fd));
         fds.sort_unstable();

@@ -8,7 +8,7 @@ use super::{Framed, fall_back, store};
 use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
-use crate::{next, table, wait};
+use crate::{next, raw_mode, table, wait};
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -24,6 +24,10 @@ pub struct Connecting {
 pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Connecting, c_int> {
     let mut settings = held.settings();
     settings.to = to;
+    if settings.raw {
+        drop(settings);
+        return Ok(Connecting { held, fd });
+    }
     match held.state() {
         // A second attempt: the first has failed, or goes on and the kernel will say so.
         Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
@@ -44,6 +48,9 @@ impl Connecting {
     /// # Errors
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        if self.held.settings().raw {
+            return raw_mode::connected(&self.held, self.fd, result);
+        }
         match result {
             Ok(()) => self.up(),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {

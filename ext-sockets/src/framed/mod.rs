@@ -57,6 +57,9 @@ impl Framed {
             return Ok(Framed { held, fd });
         }
         let settings = held.settings();
+        if settings.raw {
+            return Err(Errno::UNSUPPORTED);
+        }
         Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
     }
 

@@ -146,8 +146,16 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
     set_errno(before);
 }
 
-/// A TCP socket that is neither connected nor listening, as `tcp_info` numbers its state.
+/// States of a TCP socket, as `tcp_info` numbers them.
+pub const TCP_ESTABLISHED: u8 = 1;
+/// It is being connected.
+pub const TCP_SYN_SENT: u8 = 2;
+/// It is being connected by the peer.
+pub const TCP_SYN_RECV: u8 = 3;
+/// It is neither connected nor listening.
 pub const TCP_CLOSE: u8 = 7;
+/// It listens.
+pub const TCP_LISTEN: u8 = 10;
 
 /// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
 pub fn tcp_state(fd: c_int) -> Option<u8> {

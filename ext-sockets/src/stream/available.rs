@@ -10,11 +10,22 @@ use super::state::Rx;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// `FIONREAD`: octets that a read would give at once. Of many, as many as fit the buffer of one look.
+    /// `FIONREAD`: octets that a read would give at once. Of many, as many as fit the buffer of one look. Of a connection that is
+    /// broken none: as with TCP the error is for the next call that moves octets.
     ///
     /// # Errors
-    /// What a read would answer.
+    /// The descriptor is not the stream's any more, or the call is the C library's.
     pub fn available(&self) -> Result<usize, Errno> {
+        match self.count_available() {
+            Err(error) if ![Errno::PLAIN, Errno(libc::EBADF), Errno(libc::ENOTSOCK)].contains(&error) => {
+                self.remember(error);
+                Ok(0)
+            }
+            other => other,
+        }
+    }
+
+    fn count_available(&self) -> Result<usize, Errno> {
         if !self.establish()? {
             return Ok(0);
         }

@@ -20,6 +20,7 @@ pub(crate) struct Rounds {
 #[derive(Debug)]
 struct Span {
     start: usize,
+    waits: bool,
     until: Option<Instant>,
 }
 
@@ -34,7 +35,13 @@ impl Rounds {
         self.gather(first, tasks);
         let earliest = self.spans.iter().filter_map(|span| span.until).chain(until).min();
         let timeout = earliest.map(|time| time.saturating_duration_since(Instant::now()));
-        sockets::poll(&mut self.waits.fds, timeout)?;
+        let polled = sockets::poll(&mut self.waits.fds, timeout);
+        for (task, span) in tasks.iter().zip(&self.spans) {
+            if span.waits {
+                task.waited();
+            }
+        }
+        polled?;
         Ok(self.waits.fds[0].revents != 0)
     }
 
@@ -45,8 +52,8 @@ impl Rounds {
         for task in tasks {
             let start = self.waits.fds.len();
             self.waits.until = None;
-            task.waits_for(&mut self.waits);
-            self.spans.push(Span { start, until: self.waits.until });
+            let waits = task.waits_for(&mut self.waits);
+            self.spans.push(Span { start, waits, until: self.waits.until });
         }
     }
 
@@ -56,7 +63,7 @@ impl Rounds {
         let end = self.spans.get(index + 1).map_or(self.waits.fds.len(), |next| next.start);
         let ready = |one: &pollfd| one.revents != 0;
         // A task that waits for nothing was finished by somebody else.
-        span.start == end
+        !span.waits
             || self.waits.fds[span.start..end].iter().any(ready)
             || span.until.is_some_and(|until| until <= Instant::now())
     }

@@ -17,8 +17,11 @@ pub trait Task: Send + Sync {
     /// Does what can be done without waiting. `false`: nothing is left.
     fn advance(&self) -> bool;
 
-    /// Says what has to come before it can go on.
-    fn waits_for(&self, waits: &mut Waits);
+    /// Says what has to come before it can go on; whether there is anything. It is polled then, up to [`waited`](Task::waited).
+    fn waits_for(&self, waits: &mut Waits) -> bool;
+
+    /// Nothing of what it said is polled any more by whoever asked.
+    fn waited(&self) {}
 
     /// Nobody goes on with it: all that is left fails with this errno.
     fn abandon(&self, errno: c_int);

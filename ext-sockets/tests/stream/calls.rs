@@ -60,6 +60,17 @@ fn looking_takes_nothing() {
     }
 }
 
+// tcp(7): SIOCINQ does not fail because the peer is gone, and leaves the error where it is.
+#[test]
+fn counting_what_is_there_leaves_a_reset_to_the_next_read() {
+    let (a, b) = pair(&initiator(), &responder());
+    socket2::SockRef::from(&a.tcp).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(a);
+    b.poll(libc::POLLIN, Duration::from_secs(5));
+    assert_eq!(b.stream().available(), Ok(0));
+    assert_eq!(b.read(9), Err(Errno::RESET));
+}
+
 #[test]
 fn truncating_drops_octets() {
     for (count, drop) in [(100, 40), (50_000, 20_000), (50_000, 50_000)] {

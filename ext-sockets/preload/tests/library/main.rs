@@ -9,4 +9,6 @@ mod exports;
 mod exs;
 mod modes;
 mod processes;
+mod raw;
+mod readiness;
 mod support;
