@@ -38,10 +38,6 @@ ROOMS = [
     "ext-sockets/src/sockets",  # socket calls as the program finds them, on its memory
     "ext-sockets/src/threads/raw.rs",
     "ext-sockets/src/exs/raw",  # what C programs pass to the ES-API
-<<<<<<< HEAD
-    "ext-sockets/src/wait/epoll/memory.rs",  # entries that the children of fork share
-=======
->>>>>>> wait
     "ext-sockets/preload/src",  # C signatures
     "ext-sockets/preload/benches",  # calls by C signatures
 ]
