@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::next;
@@ -111,8 +111,8 @@ pub(super) fn leave_all() {
     left.drain(..).for_each(|(cookie, _)| remove_unheld(cookie));
 }
 
-pub(super) fn left() -> MutexGuard<'static, Left> {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn left() -> next::Locked<Left> {
+    next::lock(&LEFT)
 }
 
 /// Somebody may have come in the meantime.
