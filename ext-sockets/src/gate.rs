@@ -254,6 +254,9 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     match socket::hold_checked(fd) {
+        Some(held) if name == socket::DDP_PEER_PRIVATE_DATA && held.settings().raw => {
+            Ok(Value::octets(&raw_mode::peer_private_data(held.cookie())))
+        }
         Some(held) if name == socket::DDP_PEER_PRIVATE_DATA => {
             let data = held.state().and_then(State::peer_private_data);
             Ok(data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref())))

@@ -61,7 +61,8 @@ pub enum NoReceive {
     /// It waits until one is posted. Nothing more is read meanwhile, so TCP's window holds the peer.
     ///
     /// Everything else waits behind it. So such a QP has no Reads and atomics either way, whose Responses would: IRD and
-    /// ORD are 0, `inbound_read` has to be off, and its receives are its own.
+    /// ORD are 0, `inbound_read` has to be off, and its receives are its own. What was read behind it counts as partial FPDUs
+    /// do ([`RnicConfig::max_partial`]): when memory for those is short, a QP that has kept some for seconds is reset.
     Wait,
 }
 

@@ -17,7 +17,8 @@
  *     ddp_post(fd, receives, 10);
  *     ddp_begin(fd);               // the startup, in the background
  *
- * All calls may be made by any thread. Where nothing else is said they return 0, or -1 with errno:
+ * All calls may be made by any thread, none in a signal handler, where a socket in raw mode is not to be closed either.
+ * Where nothing else is said they return 0, or -1 with errno:
  *   EBADF, ENOTSOCK  no descriptor, no socket
  *   EOPNOTSUPP       no socket in raw mode
  *   ENOTCONN         not attached, or no connection
@@ -150,8 +151,9 @@ struct ddp_endpoint {
 /* Makes a socket in raw mode an endpoint. Receives can be posted from now on, before there is a connection. Options of SOL_DDP
  * (CRC, markers, IRD, ORD, RTR, private data) are those that the socket has by now.
  *
- * connect on it does TCP and the startup. A blocking one returns when both are done. A non-blocking one fails with EINPROGRESS;
- * DDP_CONNECTED or DDP_CLOSED tells the rest.
+ * connect on it does TCP and the startup. A blocking one returns when both are done (0, or -1 with what is the status of
+ * DDP_CLOSED). A non-blocking one fails with EINPROGRESS, and one that a signal interrupts with EINTR; DDP_CONNECTED or DDP_CLOSED
+ * tells the rest. The socket is non-blocking from then on.
  *   EALREADY  it is attached
  *   ENOTCONN  the connection is over
  *   EBADF, EINVAL  of the queue
@@ -159,17 +161,17 @@ struct ddp_endpoint {
  */
 int ddp_attach(int fd, const struct ddp_endpoint *endpoint);
 
-/* The startup on a connection that is there, or that was being made when the socket was attached: begins in the background, and DDP_CONNECTED
- * or DDP_CLOSED tells the rest. The socket is non-blocking from then on.
+/* The startup on a connection that is there, or that was being made when the socket was attached: begins in the background, and
+ * DDP_CONNECTED or DDP_CLOSED tells the rest. The socket is non-blocking from then on.
  *   EALREADY  it has begun
  *   ENOTCONN  TCP is not connected
  */
 int ddp_begin(int fd);
 
-/* DDP_GRACEFUL: the peer sees an orderly end, if no work of the send queue and no Read of the peer's is outstanding; else the connection is
- *               reset. close(fd) of the last descriptor does the same.
- * DDP_TERMINATE: with a Terminate, 0x0000.
- * DDP_ABORT: TCP is reset.
+/* DDP_GRACEFUL   the peer sees an orderly end, if no work of the send queue and no Read of the peer's is outstanding; else the
+ *                connection is reset. close(fd) of the last descriptor does the same
+ * DDP_TERMINATE  with a Terminate, 0x0000
+ * DDP_ABORT      TCP is reset
  * Works that are outstanding end with ECANCELED; DDP_CLOSED follows.
  *   ENOTCONN  there is no connection, or it is over
  */

@@ -12,7 +12,7 @@ use std::ptr::with_exposed_provenance_mut;
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::stream::{self, Errno};
-use rddp_switch::{next, switch, table};
+use rddp_switch::{exs, next, switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, wait};
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if table::any() || switch::is_on() {
+    if table::any() || switch::is_on() || exs::is_used() {
         // SAFETY: our caller's promise.
         if let Some(result) = unsafe { by_name(number, [a, b, c, d, e, f]) } {
             return result;

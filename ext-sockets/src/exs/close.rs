@@ -9,6 +9,12 @@ use libc::ECONNABORTED;
 use super::{ENGINE, Engine};
 use crate::{next, threads};
 
+/// Whether this process has used the ES-API: then what closes a number concerns it.
+#[inline]
+pub fn is_used() -> bool {
+    ENGINE.get().is_some()
+}
+
 /// `fd` is about to be closed: operations under way for it end with `ECONNABORTED`. Once this has returned, nothing here
 /// touches the number.
 #[inline]

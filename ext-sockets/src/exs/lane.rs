@@ -90,6 +90,9 @@ impl Lane {
     /// Accepts an operation whose place is reserved: tries it at once, if nothing is before it and the caller makes progress.
     pub(super) fn post(&self, mut operation: Operation) -> Posted {
         let mut inner = self.inner();
+        if inner.is_closed {
+            return Posted::OtherSocket(operation);
+        }
         let by_caller = operation.queue.progress() == Progress::Caller;
         if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
             match operation.attempt(self.fd) {
@@ -104,7 +107,7 @@ impl Lane {
                 Outcome::Later => {}
             }
         }
-        if inner.is_closed || !self.is_same_socket() {
+        if !self.is_same_socket() {
             return Posted::OtherSocket(operation);
         }
         match self.queue_up(&mut inner, operation, by_caller) {
@@ -206,6 +209,8 @@ impl Lane {
     fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
         if operation.is_connect() {
             self.connecting.store(false, Ordering::Release);
+            // Receives may begin.
+            threads::nudge();
         }
         inner.since = Some(Instant::now());
         operation.end(self.fd, end);
@@ -264,7 +269,9 @@ impl Task for Lane {
         }
         self.polled.begin();
         waits.add(self.fd, if self.direction == Direction::Send { POLLOUT } else { POLLIN });
-        if let Some(deadline) = inner.deadline() {
+        if !self.has_to_wait()
+            && let Some(deadline) = inner.deadline()
+        {
             waits.until(deadline);
         }
         true

@@ -67,6 +67,20 @@ impl Registry {
         forgotten.map_or_else(Vec::new, |socket| vec![socket.send, socket.receive])
     }
 
+    /// Forgets a number if this is still its lane, and ends what was under way for what it was.
+    pub(super) fn forget_stale(&self, fd: c_int, stale: &Arc<Lane>) {
+        let mut known = self.known();
+        let is_it =
+            |socket: &mut Socket| Arc::ptr_eq(&socket.send, stale) || Arc::ptr_eq(&socket.receive, stale);
+        let forgotten =
+            known.sockets.get_mut(&fd).is_some_and(is_it).then(|| known.sockets.remove(&fd)).flatten();
+        drop(known);
+        if let Some(Socket { send, receive }) = forgotten {
+            send.close(libc::ECONNABORTED);
+            receive.close(libc::ECONNABORTED);
+        }
+    }
+
     /// Notes a poll that goes on.
     pub(super) fn add_poll(&self, poll: Arc<Polling>) {
         let mut known = self.known();

@@ -36,16 +36,42 @@ fn last_number(held: &Held, fd: c_int) {
         return;
     }
     let stream = Stream::new(fd, state, &CALLS);
-    if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
+    let owes = stream.owes() && stream.finish(Duration::ZERO) == Ok(false);
+    see_callers_off(held, state, fd, owes);
+    if owes {
         // It leaves when that is done.
         wait::withdraw(held, fd);
-        return linger::see_to(held, fd);
-    }
-    if !leave(held, state) && held.has_other_callers() {
-        // A thread that sleeps in a call would sleep on, holding a connection that nobody can reach any more.
-        next::shut_both(fd);
+        linger::see_to(held, fd);
+    } else {
+        leave(held, state);
     }
 }
+
+/// Waits for calls that other threads are in: when the number is closed it may be another file's.
+fn see_callers_off(held: &Held, state: &State, fd: c_int, owes: bool) {
+    if held.other_callers() == 0 {
+        return;
+    }
+    let me = std::process::id();
+    let alone = !state.is_held(|pid| pid != me && next::is_alive(pid));
+    if alone && !owes {
+        // Who sleeps would sleep on, holding a connection that nobody can reach any more.
+        next::shut_both(fd);
+    }
+    let presence = held.presence();
+    for _ in 0..LOOKS {
+        // Who sleeps asks when it wakes.
+        if held.other_callers() <= presence.asleep() {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A call that is awake takes microseconds, but its thread may have to wait for a processor; and it may be this very thread's, which a signal has
+/// interrupted.
+const LOOK: Duration = Duration::from_micros(50);
+const LOOKS: u32 = 4000;
 
 /// Whether another process holds it still.
 pub(super) fn leave(held: &Held, state: &State) -> bool {
@@ -60,7 +86,7 @@ pub(super) fn leave(held: &Held, state: &State) -> bool {
 
 /// The process is about to exit, which closes all that is open.
 pub fn exiting() {
-    if stream::is_confined() {
+    if !socket::were_any() || stream::is_confined() {
         return;
     }
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();

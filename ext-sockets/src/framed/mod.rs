@@ -8,6 +8,7 @@
 //! | `by_threads.rs` | calls that the threads of the report's design make |
 //! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
+//! | `unsettled.rs` | sockets that have something to do that no call is at |
 //! | `store.rs` | where the states of streams lie |
 
 mod begin;
@@ -17,6 +18,7 @@ mod fall_back;
 mod inherit;
 mod linger;
 mod store;
+mod unsettled;
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
@@ -24,14 +26,14 @@ use std::time::Duration;
 
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
+use crate::stream::{Errno, Nap, Phase, State, Stream, Uncancelled};
 use crate::wait;
 
-pub(crate) use begin::see_to_others;
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{closing, exiting};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
+pub(crate) use unsettled::see_to_others;
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
@@ -73,12 +75,22 @@ impl Framed {
         self.held.state().ok_or(Errno::ABORTED)
     }
 
+    fn stream<'a>(&'a self, state: &'a State) -> Stream<'a> {
+        Stream::new(self.fd, state, &CALLS).with_presence(self.held.presence())
+    }
+
+    /// As long as the result lives, the caller sleeps and does not touch the descriptor.
+    #[must_use]
+    pub fn nap(&self) -> Nap<'_> {
+        self.held.presence().nap()
+    }
+
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
     fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let result = call(Stream::new(self.fd, state, &CALLS));
+        let result = call(self.stream(state));
         // What was tried and did not succeed is nothing to a program whose call does.
         next::set_errno(errno);
         if self.held.is_closed() {
@@ -94,7 +106,7 @@ impl Framed {
     #[cold]
     fn changed(&self, state: &State) {
         if !state.mood().is_settled() {
-            begin::note_unsettled();
+            unsettled::note(&self.held, self.fd);
         }
         if self.held.is_watched() {
             wait::changed(&self.held, self.fd);
@@ -168,16 +180,19 @@ impl Framed {
     /// What to ask the kernel for when the program wants to know of `want`.
     #[must_use]
     pub fn interest(&self, want: c_short) -> c_short {
-        self.state().map_or(want, |state| Stream::new(self.fd, state, &CALLS).interest(want))
+        self.state().map_or(want, |state| self.stream(state).interest(want))
     }
 
     /// What of `want` holds for the program, the kernel having answered `ready`: see [`Stream::revents`].
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
+        if self.held.is_closed() {
+            return libc::POLLNVAL;
+        }
         let Ok(state) = self.state() else { return ready };
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let stream = Stream::new(self.fd, state, &CALLS);
+        let stream = self.stream(state);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
             revents = fall_back::revents(self, want);
@@ -195,7 +210,7 @@ impl Framed {
     /// When to call [`revents`](Self::revents) at the latest, though the kernel says nothing.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
+        self.stream(self.state().ok()?).deadline()
     }
 
     /// Every call answers why it is over, whatever the kernel's socket is like.
@@ -217,7 +232,7 @@ impl Framed {
     /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.
     #[must_use]
     pub fn holds_octets(&self) -> bool {
-        self.state().is_ok_and(|state| Stream::new(self.fd, state, &CALLS).holds_octets())
+        self.state().is_ok_and(|state| self.stream(state).holds_octets())
     }
 
     /// The connection goes on as plain TCP.

@@ -10,6 +10,7 @@ mod calls;
 mod epoll;
 mod list;
 mod process;
+mod signals;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,8 +20,10 @@ pub use calls::CALLS;
 pub use epoll::control;
 pub use list::*;
 pub use process::{
-    after_fork, around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id,
+    after_fork, around_fork, at_exit, is_alive, is_copied_memory, note_memory, program_name, secure_variable,
+    to_syslog, user_id,
 };
+pub use signals::{Locked, NoSignals, lock};
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
@@ -228,21 +231,6 @@ pub fn wait_for_room(fds: &[c_int], timeout: std::time::Duration) {
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
     // SAFETY: as many entries as are said.
     unsafe { poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout.as_millis() as c_int) };
-}
-
-/// Runs this with all signals blocked, so that a thread that it starts takes none of the program's.
-pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: all zero is a signal set; both live until the calls return.
-    let (mut all, mut before) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    // SAFETY: as above.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-    }
-    let result = body();
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    result
 }
 
 /// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.

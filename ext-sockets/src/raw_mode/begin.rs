@@ -22,7 +22,7 @@ pub struct How {
     pub domain: i32,
     /// The program's mark.
     pub tag: u64,
-    /// Works of the send queue whose events were not taken; 0: [`DEFAULT_WORKS`].
+    /// Works of the send queue whose events were not taken; 0: `DEFAULT_WORKS`.
     pub max_send: u32,
     /// The same of receives.
     pub max_recv: u32,

@@ -14,7 +14,7 @@ pub struct Event {
     pub endpoint: u64,
     /// The program's mark of the work.
     pub tag: u64,
-    /// An operation, or one of [`CONNECTED`] and [`CLOSED`].
+    /// An operation, or one of `CONNECTED` and `CLOSED`.
     pub kind: u32,
     /// 0 or an errno.
     pub status: i32,

@@ -100,6 +100,15 @@ pub fn info(fd: c_int) -> Result<Info, c_int> {
     Ok(info)
 }
 
+/// What the peer's program said in the startup.
+pub fn peer_private_data(cookie: u64) -> Vec<u8> {
+    let endpoint = Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&cookie).cloned());
+    let said = endpoint.map(|endpoint| {
+        endpoint.look(|connected, _| connected.map(|connected| connected.private_data.clone()))
+    });
+    said.flatten().unwrap_or_default()
+}
+
 /// The mode of a socket in raw mode, as its endpoint knows it.
 pub fn describe(cookie: u64, settings: &mut Settings) {
     let Some(adapter) = Adapter::existing() else { return };

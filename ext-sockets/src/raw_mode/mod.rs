@@ -33,7 +33,7 @@ pub use adapter::after_fork;
 pub use begin::{How, attach, begin, connected};
 pub use endpoint::{closed, disconnect};
 pub use event::Event;
-pub use info::{Info, describe, info};
+pub use info::{Info, describe, info, peer_private_data};
 pub use memory::{close_domain, deregister, open_domain, open_window, register, reregister, stag_now};
 pub use queue::{closing as queue_closing, events, open as open_queue};
 pub use room::{Area, Works};

@@ -12,7 +12,7 @@ use super::room::{One, Works};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Its Tagged Offset; an address for [`flag::INLINE`].
+    /// Its Tagged Offset; an address for `flag::INLINE`.
     pub to: u64,
     /// Octets.
     pub len: u32,

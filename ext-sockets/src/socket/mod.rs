@@ -12,11 +12,12 @@ mod settings;
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 
+use crate::stream::Presence;
 use crate::{next, process, table};
 use held::Uses;
 
@@ -44,13 +45,13 @@ pub struct Socket {
     uses: Uses,
     /// The numbers of this process that it is open under.
     numbers: AtomicU32,
-    cookie: AtomicU64,
     /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
     mode: AtomicI32,
-    /// No number of this process leads to it any more, though calls on it may go on.
-    closed: AtomicBool,
+    presence: Presence,
     /// It is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
+    /// It is among those that are seen to: `framed/unsettled.rs`.
+    listed: AtomicBool,
     /// Calls that wait are for the threads: `DDP_PROGRESS`.
     threaded: AtomicBool,
     settings: Mutex<Settings>,
@@ -61,10 +62,10 @@ impl Socket {
         Socket {
             uses: Uses::none(),
             numbers: AtomicU32::new(0),
-            cookie: AtomicU64::new(0),
             mode: AtomicI32::new(Mode::Off as i32),
-            closed: AtomicBool::new(false),
+            presence: Presence::new(),
             watched: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             threaded: AtomicBool::new(false),
             settings: Mutex::new(Settings::DEFAULT),
         }
@@ -84,14 +85,15 @@ impl Socket {
 
     /// What is known of it.
     pub fn settings(&self) -> Locked<'_> {
+        let no_signals = next::NoSignals::here();
         // Whatever panicked, each field makes sense by itself.
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { mode: &self.mode, settings }
+        Locked { mode: &self.mode, settings, _no_signals: no_signals }
     }
 
     /// The kernel's number of it, which no other socket has.
     pub fn cookie(&self) -> u64 {
-        self.cookie.load(Ordering::Relaxed)
+        self.presence.cookie()
     }
 
     /// Whether it is this socket that is open under `fd`, and not another since.
@@ -101,7 +103,12 @@ impl Socket {
 
     /// Whether the last number of this process was closed while a call went on.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.presence.is_closed()
+    }
+
+    /// It is among those that are seen to, or not any more. Whether it was.
+    pub fn set_listed(&self, listed: bool) -> bool {
+        self.listed.swap(listed, Ordering::AcqRel)
     }
 
     /// Whether calls that wait are for the threads.
@@ -131,9 +138,14 @@ impl Socket {
         self.numbers.load(Ordering::Relaxed) > 1
     }
 
-    /// Whether calls on it go on, besides the caller's own and the use of its last number.
-    pub fn has_other_callers(&self) -> bool {
-        self.uses.count() > 2
+    /// What calls on it and its `close` know of each other.
+    pub fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    /// How many calls on it go on, once its last number is closed, besides the caller's own.
+    pub fn other_callers(&self) -> u32 {
+        self.uses.count().saturating_sub(1)
     }
 }
 
@@ -142,6 +154,7 @@ impl Socket {
 pub struct Locked<'a> {
     mode: &'a AtomicI32,
     settings: MutexGuard<'a, Settings>,
+    _no_signals: next::NoSignals,
 }
 
 impl Deref for Locked<'_> {
@@ -192,6 +205,11 @@ fn hold_entry(fd: c_int, index: NonZeroU32) -> Option<Held> {
     (table::entry(fd) == Some(index)).then_some(held)
 }
 
+/// Whether this process, or those that it was forked from, ever had sockets of ours.
+pub fn were_any() -> bool {
+    SOCKETS[0].get().is_some()
+}
+
 /// Makes the socket under `fd` ours. `None` when it is no socket, when too many are,
 /// or when the table is another process's.
 pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
@@ -201,10 +219,10 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     let cookie = next::cookie(fd)?;
     let (socket, index) = reserve()?;
     let held = Held::of_use(socket, index);
-    socket.cookie.store(cookie, Ordering::Relaxed);
-    socket.closed.store(false, Ordering::Relaxed);
+    socket.presence.begin(cookie);
     socket.watched.store(false, Ordering::Relaxed);
     socket.threaded.store(false, Ordering::Relaxed);
+    socket.listed.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
     enter(fd, &held).then_some(held)
@@ -236,7 +254,7 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
     if held.numbers.load(Ordering::Acquire) > 0 {
         return None;
     }
-    held.closed.store(true, Ordering::Release);
+    held.presence.close();
     Some(held)
 }
 
@@ -277,6 +295,7 @@ fn enter(fd: c_int, held: &Held) -> bool {
 
 fn leave(entry: Option<NonZeroU32>) {
     if let Some((socket, index)) = entry.and_then(|index| Some((at(index)?, index))) {
+        socket.presence.number_closed();
         socket.numbers.fetch_sub(1, Ordering::AcqRel);
         drop(Held::of_use(socket, index));
     }

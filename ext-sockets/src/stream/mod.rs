@@ -31,6 +31,7 @@ mod inbound;
 mod io;
 mod options;
 mod partial;
+mod presence;
 mod raw;
 mod ready;
 mod rx;
@@ -47,6 +48,7 @@ use std::time::Duration;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use presence::{Nap, Presence};
 pub(crate) use raw::raise_sigpipe;
 pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};
@@ -94,7 +96,14 @@ impl<'a> Stream<'a> {
     /// The stream on `fd`, a connected (or connecting) TCP socket, with its state.
     #[must_use]
     pub const fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
-        Self { kernel: Kernel { fd, calls }, state }
+        Self { kernel: Kernel { fd, calls, presence: None }, state }
+    }
+
+    /// The same, of a socket that other threads may close.
+    #[must_use]
+    pub const fn with_presence(mut self, presence: &'a Presence) -> Self {
+        self.kernel.presence = Some(presence);
+        self
     }
 
     /// The socket's `SO_COOKIE`, by which the state is found again.

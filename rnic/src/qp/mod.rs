@@ -136,8 +136,9 @@ impl QueuePair {
         self.inner.post_recv(wr)
     }
 
-    /// Closes gracefully: the peer sees an orderly end. Nothing may be outstanding on the send queue and no Read of the
-    /// peer's in service, else the connection is reset and all of it flushed (draft-hilland-rddp-verbs §6.2).
+    /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may be outstanding on the send
+    /// queue and no Read of the peer's in service, else the connection is reset and all of it flushed
+    /// (draft-hilland-rddp-verbs §6.2).
     pub fn disconnect(&self) {
         self.inner.disconnect();
     }

@@ -4,9 +4,11 @@
 
 mod both;
 mod differential;
+mod edges;
 mod exports;
 mod exs;
 mod modes;
 mod processes;
 mod raw;
+mod readiness;
 mod support;

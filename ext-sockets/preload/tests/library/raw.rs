@@ -2,13 +2,14 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, library, succeeded};
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "raw/main.c",
     "raw/operations.c",
     "raw/refusals.c",
     "raw/connections.c",
     "raw/endings.c",
     "raw/waiting.c",
+    "raw/crowds.c",
 ];
 
 /// Runs one of the program's tests.
@@ -65,4 +66,9 @@ fn sends_without_a_receive_wait_where_that_was_asked_for() {
 #[test]
 fn a_child_has_no_part_in_what_its_parent_attached() {
     all_is_so("forks");
+}
+
+#[test]
+fn threads_that_connect_and_close_at_any_moment_see_each_endpoint_end_once() {
+    all_is_so("crowds");
 }

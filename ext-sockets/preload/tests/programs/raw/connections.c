@@ -107,6 +107,11 @@ static void agreed(struct end *one, struct end *other) {
     IS(memcmp(info.private_data, "this reply", 10), 0);
     IS(info.ord, 8);
     IS(info.flags, DDP_INFO_MARKERS_RECEIVED);
+    char octets[600];
+    socklen_t len = sizeof octets;
+    IS(getsockopt(one->fd, SOL_DDP, DDP_PEER_PRIVATE_DATA, octets, &len), 0);
+    IS(len, 10);
+    IS(memcmp(octets, "this reply", 10), 0);
     IS(ddp_info(other->fd, &info), 0);
     IS(info.private_length, 9);
     IS(memcmp(info.private_data, "a request", 9), 0);

@@ -116,7 +116,7 @@ int main(int count, char **args) {
     } tests[] = {
         {"operations", operations}, {"windows", windows}, {"refusals", refusals},
         {"connections", connections}, {"peers", peers}, {"endings", endings},
-        {"readiness", readiness}, {"patience", patience}, {"forks", forks},
+        {"readiness", readiness}, {"patience", patience}, {"forks", forks}, {"crowds", crowds},
     };
     alarm(120);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

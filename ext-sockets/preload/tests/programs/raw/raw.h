@@ -62,5 +62,6 @@ void endings(void);
 void readiness(void);
 void patience(void);
 void forks(void);
+void crowds(void);
 
 #endif
