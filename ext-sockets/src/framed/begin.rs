@@ -97,6 +97,7 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     settings.kept.lay_down(fd);
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
+        && let Some(_at_work) = held.work_on(fd)
     {
         Stream::new(fd, state, &CALLS).step();
     }
@@ -121,6 +122,7 @@ pub(crate) fn see_to_others() {
         if let Ok(Some(framed)) = super::of(fd)
             && let Some(state) = framed.held().state()
             && !state.mood().is_settled()
+            && let Some(_at_work) = framed.held().work_on(fd)
         {
             let before = state.mood();
             Stream::new(fd, state, &CALLS).step();

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::{linger, store};
+use super::{inherit::received, linger, store};
 use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
@@ -38,9 +38,47 @@ fn last_number(held: &Held, fd: c_int) {
         wait::withdraw(held, fd);
         return linger::see_to(held, fd);
     }
+    leave_alone(held, state, fd);
+}
+
+/// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
+pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
     if !leave(held, state) && held.has_other_callers() {
-        // A thread that sleeps in a call would sleep on, holding a connection that nobody can reach any more.
         next::shut_both(fd);
+    }
+}
+
+/// A number that a socket is about to get.
+#[derive(Debug)]
+pub struct Expected {
+    held: Held,
+}
+
+/// `fd`, if it is one of ours, is about to get another number.
+#[inline]
+pub fn expect_number(fd: c_int) -> Option<Expected> {
+    socket::expect_number(fd).map(|held| Expected { held })
+}
+
+impl Expected {
+    /// It is `to`, if nobody has put something else under the old number first.
+    pub fn is(self, to: c_int) {
+        if self.held.is_under(to) {
+            socket::share(&self.held, to);
+        } else {
+            received(to);
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        // All others were closed in the meantime, and there is nothing by which to send any more.
+        if self.held.one_less()
+            && let Some(state) = self.held.state()
+        {
+            leave(&self.held, state);
+        }
     }
 }
 

@@ -22,14 +22,16 @@ use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
+use libc::POLLNVAL;
+
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
 use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
-use crate::wait;
+use crate::{table, wait};
 
 pub(crate) use begin::see_to_others;
 pub use begin::{Connecting, accepted, connecting, establish, keep};
-pub use end::{closing, exiting};
+pub use end::{Expected, closing, exiting, expect_number};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
 
@@ -73,9 +75,11 @@ impl Framed {
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
     fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
+        // It was closed since it was looked up, whatever it is by now.
+        let at_work = self.held.work_on(self.fd).ok_or(Errno(libc::EBADF))?;
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let result = call(Stream::new(self.fd, state, &CALLS));
+        let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
         // What was tried and did not succeed is nothing to a program whose call does.
         next::set_errno(errno);
         if self.held.is_closed() {
@@ -103,8 +107,9 @@ impl Framed {
     fn reconsider(&self, error: Errno) -> Errno {
         match error.0 {
             libc::EBADF | libc::ENOTSOCK if !self.held.is_under(self.fd) => {
-                socket::forget(self.fd);
-                Errno::PLAIN
+                socket::forget_stale(self.fd, &self.held);
+                // What is known by now as another of ours is not for the C library.
+                if table::entry(self.fd).is_none() { Errno::PLAIN } else { error }
             }
             libc::EAGAIN | libc::EINTR => error,
             _ => fall_back::after(self, error),
@@ -167,9 +172,10 @@ impl Framed {
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Ok(state) = self.state() else { return ready };
+        let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let stream = Stream::new(self.fd, state, &CALLS);
+        let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
             revents = fall_back::revents(self, want);
@@ -201,7 +207,7 @@ impl Framed {
     pub fn is_there(&self) -> bool {
         let is_there = self.held.is_under(self.fd);
         if !is_there {
-            socket::forget(self.fd);
+            socket::forget_stale(self.fd, &self.held);
         }
         is_there
     }

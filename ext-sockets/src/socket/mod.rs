@@ -4,6 +4,7 @@
 //! makes sure that it is the right one for as long as it is looked at.
 
 mod allow;
+mod at_work;
 mod held;
 mod kept;
 mod options;
@@ -45,6 +46,8 @@ pub struct Socket {
     /// The numbers of this process that it is open under.
     numbers: AtomicU32,
     cookie: AtomicU64,
+    /// Calls that are at work on one of the numbers.
+    at_work: AtomicU32,
     /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
     mode: AtomicI32,
     /// No number of this process leads to it any more, though calls on it may go on.
@@ -62,6 +65,7 @@ impl Socket {
             uses: Uses::none(),
             numbers: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
+            at_work: AtomicU32::new(0),
             mode: AtomicI32::new(Mode::Off as i32),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
@@ -126,6 +130,15 @@ impl Socket {
         self.watched.store(watched, Ordering::Release);
     }
 
+    /// Takes back what [`expect_number`] has counted. Whether no number leads to it now.
+    pub fn one_less(&self) -> bool {
+        let is_last = self.numbers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last {
+            self.closed.store(true, Ordering::Release);
+        }
+        is_last
+    }
+
     /// Whether it is open under several numbers of this process.
     pub fn has_other_numbers(&self) -> bool {
         self.numbers.load(Ordering::Relaxed) > 1
@@ -176,8 +189,7 @@ pub fn hold_checked(fd: c_int) -> Option<Held> {
     if held.is_under(fd) {
         return Some(held);
     }
-    drop(held);
-    forget(fd);
+    forget_stale(fd, &held);
     None
 }
 
@@ -217,11 +229,27 @@ pub fn share(from: &Held, to: c_int) {
     }
 }
 
+/// Counts a number that the socket under `fd` is about to get, so that none that is closed meanwhile is its last. To be taken back by
+/// [`Socket::one_less`], whatever comes of it.
+pub fn expect_number(fd: c_int) -> Option<Held> {
+    table::entry(fd)?;
+    let held = if process::owns_table() { hold(fd)? } else { return None };
+    held.numbers.fetch_add(1, Ordering::SeqCst);
+    Some(held)
+}
+
 /// Nothing of ours is open under `fd` any more.
 #[inline]
 pub fn forget(fd: c_int) {
     if table::entry(fd).is_some() && process::owns_table() {
         leave(table::clear(fd));
+    }
+}
+
+/// `fd` is a number of something else by now, unless that is ours and known already.
+pub fn forget_stale(fd: c_int, held: &Held) {
+    if process::owns_table() && table::clear_if(fd, held.index()) {
+        leave(Some(held.index()));
     }
 }
 
@@ -233,6 +261,7 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
     }
     let held = hold(fd)?;
     leave(table::clear(fd));
+    held.await_calls();
     if held.numbers.load(Ordering::Acquire) > 0 {
         return None;
     }

@@ -23,6 +23,7 @@
 //! Flow control is TCP's window: a receiver takes nothing out of the kernel that the program has not asked for.
 
 mod available;
+mod caller;
 mod ended;
 mod errno;
 mod fail;
@@ -44,6 +45,7 @@ mod wait;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
@@ -52,6 +54,7 @@ pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;
 
+use caller::Nobody;
 use raw::Kernel;
 
 /// A framed stream, for the length of a call.
@@ -94,7 +97,13 @@ impl<'a> Stream<'a> {
     /// The stream on `fd`, a connected (or connecting) TCP socket, with its state.
     #[must_use]
     pub const fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
-        Self { kernel: Kernel { fd, calls }, state }
+        Self { kernel: Kernel { fd, calls, caller: &Nobody }, state }
+    }
+
+    /// The same, for a call that somebody wants to know of.
+    #[must_use]
+    pub fn called_by(self, caller: &'a dyn Caller) -> Self {
+        Self { kernel: Kernel { caller, ..self.kernel }, state: self.state }
     }
 
     /// The socket's `SO_COOKIE`, by which the state is found again.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Calls, Cancellable};
-use crate::stream::Errno;
+use crate::stream::{Caller, Errno};
 
 /// One direction of the connection, as `shutdown` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub(in crate::stream) enum Direction {
 pub(in crate::stream) struct Kernel<'a> {
     pub(in crate::stream) fd: RawFd,
     pub(in crate::stream) calls: &'a Calls,
+    pub(in crate::stream) caller: &'a dyn Caller,
 }
 
 impl Kernel<'_> {
@@ -54,9 +55,10 @@ impl Kernel<'_> {
     /// Sleeps until an octet, the peer's FIN or an error is there. The kernel itself sees to a signal whose handler was
     /// installed with `SA_RESTART`. `EAGAIN` at once on a descriptor that does not block.
     pub(in crate::stream) fn await_octet(&self) -> Result<(), Errno> {
-        let _cancellable = Cancellable::here();
-        // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
-        unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
+        self.asleep(|| {
+            // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
+            unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
+        })
     }
 
     fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
@@ -152,10 +154,21 @@ impl Kernel<'_> {
         let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
         let span = timeout.map(timespec);
         let span = span.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let _cancellable = (timeout != Some(Duration::ZERO)).then(Cancellable::here);
-        // SAFETY: one entry and a time that live until the call returns; no signal mask.
-        let got = unsafe { (self.calls.0.ppoll)(&raw mut entry, 1, span, ptr::null()) };
-        if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
+        let mut poll = || {
+            // SAFETY: one entry and a time that live until the call returns; no signal mask.
+            let got = unsafe { (self.calls.0.ppoll)(&raw mut entry, 1, span, ptr::null()) };
+            if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
+        };
+        if timeout == Some(Duration::ZERO) { poll() } else { self.asleep(poll) }
+    }
+
+    /// Makes a call that sleeps. `EBADF`: the number was closed meanwhile.
+    fn asleep<T>(&self, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        let sleep = Sleep::of(self.caller);
+        let cancellable = Cancellable::here();
+        let result = call();
+        drop(cancellable);
+        if sleep.is_over() { result } else { Err(Errno(libc::EBADF)) }
     }
 
     /// Lets other connections of this process take a step of their startup.
@@ -260,6 +273,31 @@ impl Kernel<'_> {
         // SAFETY: the option is an int, for which there is room.
         let done = unsafe { (self.calls.0.getsockopt)(self.fd, level, name, at, &raw mut len) };
         (done == 0).then_some(value)
+    }
+}
+
+/// The time in which a call sleeps. A thread that is cancelled there ends it, too.
+struct Sleep<'a> {
+    caller: &'a dyn Caller,
+}
+
+impl<'a> Sleep<'a> {
+    fn of(caller: &'a dyn Caller) -> Self {
+        caller.sleeps();
+        Self { caller }
+    }
+
+    /// Whether the number is still there.
+    fn is_over(self) -> bool {
+        let caller = self.caller;
+        std::mem::forget(self);
+        caller.wakes()
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.caller.wakes();
     }
 }
 
