@@ -6,6 +6,8 @@ mod both;
 mod differential;
 mod exports;
 mod exs;
+mod hostile;
 mod modes;
 mod processes;
+mod stress;
 mod support;
