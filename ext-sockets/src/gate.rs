@@ -62,8 +62,7 @@ pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Way<Connecting
 #[cold]
 fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting> {
     if !held.is_under(fd) {
-        drop(held);
-        socket::forget(fd);
+        socket::forget_stale(fd, &held);
         return Way::Plain;
     }
     let mode = held.settings().mode;
@@ -139,16 +138,32 @@ pub fn duplicating(from: c_int, to: c_int) {
     }
 }
 
-/// `to` is now another number of what `from` is.
+/// `from` is about to get another number. To be finished by [`Duplicate::is`], if it does.
 #[inline]
-pub fn duplicated(from: c_int, to: c_int) {
-    if from == to {
-        return;
-    }
-    wait::duplicated(from);
-    match socket::hold(from) {
-        Some(held) => socket::share(&held, to),
-        None => fresh(to),
+pub fn duplicate(from: c_int) -> Duplicate {
+    Duplicate { from, expected: framed::expect_number(from) }
+}
+
+/// A number to come: `from` may be closed, and be another file's, before the kernel has given it.
+#[derive(Debug)]
+#[must_use]
+pub struct Duplicate {
+    from: c_int,
+    expected: Option<framed::Expected>,
+}
+
+impl Duplicate {
+    /// It is `to`.
+    pub fn is(self, to: c_int) {
+        if self.from == to {
+            return;
+        }
+        wait::duplicated(self.from);
+        match self.expected {
+            Some(expected) => expected.is(to),
+            None if table::entry(self.from).is_some() => framed::received(to),
+            None => fresh(to),
+        }
     }
 }
 

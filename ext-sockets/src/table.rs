@@ -38,12 +38,18 @@ pub fn entry(fd: c_int) -> Option<NonZeroU32> {
     NonZeroU32::new(slot(fd)?.load(Ordering::Acquire))
 }
 
+/// Whether the entry of `fd` is `value`, in one order with all that sets or clears it.
+#[inline]
+pub fn is(fd: c_int, value: NonZeroU32) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::SeqCst) == value.get())
+}
+
 /// Sets the entry of `fd` and says what it held; `Err` when the number is beyond the table.
 pub fn set(fd: c_int, value: NonZeroU32) -> Result<Option<NonZeroU32>, BeyondTable> {
     let index = usize::try_from(fd).map_err(|_| BeyondTable)?;
     let page = TABLE.get(index / PAGE).ok_or(BeyondTable)?;
     let page = page.get_or_init(|| Box::new([const { AtomicU32::new(0) }; PAGE]));
-    let held = NonZeroU32::new(page[index % PAGE].swap(value.get(), Ordering::AcqRel));
+    let held = NonZeroU32::new(page[index % PAGE].swap(value.get(), Ordering::SeqCst));
     if held.is_none() {
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
@@ -57,9 +63,19 @@ pub fn clear(fd: c_int) -> Option<NonZeroU32> {
     if slot.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let held = NonZeroU32::new(slot.swap(0, Ordering::AcqRel))?;
+    let held = NonZeroU32::new(slot.swap(0, Ordering::SeqCst))?;
     COUNT.fetch_sub(1, Ordering::Relaxed);
     Some(held)
+}
+
+/// Clears the entry of `fd` if it is `value`. Whether it was.
+pub fn clear_if(fd: c_int, value: NonZeroU32) -> bool {
+    let clear = |slot: &AtomicU32| slot.compare_exchange(value.get(), 0, Ordering::SeqCst, Ordering::Relaxed);
+    let cleared = slot(fd).is_some_and(|slot| clear(slot).is_ok());
+    if cleared {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+    cleared
 }
 
 /// The descriptors from `first` to `last` that are ours.
@@ -120,6 +136,7 @@ mod tests {
         assert!(any());
         assert_eq!(set(fd, TWO), Ok(Some(ONE)));
         assert_eq!(entry(fd), Some(TWO));
+        assert!(!clear_if(fd, ONE), "by now it is another's");
         assert_eq!(clear(fd), Some(TWO));
         assert_eq!(clear(fd), None);
         assert_eq!(entry(fd), None);

@@ -101,10 +101,11 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
     let to = unsafe { next::dup(fd) };
     if to >= 0 {
-        gate::duplicated(fd, to);
+        duplicate.is(to);
     }
     to
 }
@@ -118,10 +119,11 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     exs::replacing(fd, to);
     gate::duplicating(fd, to);
+    let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup2(fd, to) };
     if result >= 0 {
-        gate::duplicated(fd, to);
+        duplicate.is(to);
     }
     result
 }
@@ -135,10 +137,11 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     exs::replacing(fd, to);
     gate::duplicating(fd, to);
+    let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
     let result = unsafe { next::dup3(fd, to, flags) };
     if result >= 0 {
-        gate::duplicated(fd, to);
+        duplicate.is(to);
     }
     result
 }

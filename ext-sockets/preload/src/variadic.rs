@@ -37,12 +37,17 @@ macro_rules! fcntls {
                 if let Way::Refused(errno) = gate::descriptor_command(fd, command, argument) {
                     return fail(errno);
                 }
-                // SAFETY: our caller's promise.
-                let result = unsafe { next::$name(fd, command, argument) };
-                if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 {
-                    gate::duplicated(fd, result);
+                if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+                    let duplicate = gate::duplicate(fd);
+                    // SAFETY: our caller's promise.
+                    let to = unsafe { next::$name(fd, command, argument) };
+                    if to >= 0 {
+                        duplicate.is(to);
+                    }
+                    return to;
                 }
-                result
+                // SAFETY: our caller's promise.
+                unsafe { next::$name(fd, command, argument) }
             }
         )*
     };

@@ -103,6 +103,7 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     settings.kept.lay_down(fd);
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
+        && let Some(_at_work) = held.work_on(fd)
     {
         Stream::new(fd, state, &CALLS).step();
     }

@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::{linger, store};
+use super::{inherit::received, linger, store};
 use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
-use crate::{next, raw_mode, table, wait};
+use crate::{next, table, wait};
 
 /// `fd` is about to be closed.
 #[inline]
@@ -22,9 +22,6 @@ pub fn closing(fd: c_int) {
 
 #[cold]
 fn last_number(held: &Held, fd: c_int) {
-    if held.settings().raw {
-        raw_mode::closed(held.cookie());
-    }
     let Some(state) = held.state() else { return wait::gone(held, false) };
     if stream::is_confined() {
         // It may make none of the calls that follow; its parent sees to them.
@@ -36,42 +33,54 @@ fn last_number(held: &Held, fd: c_int) {
         return;
     }
     let stream = Stream::new(fd, state, &CALLS);
-    let owes = stream.owes() && stream.finish(Duration::ZERO) == Ok(false);
-    see_callers_off(held, state, fd, owes);
-    if owes {
+    if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
         // It leaves when that is done.
         wait::withdraw(held, fd);
-        linger::see_to(held, fd);
-    } else {
-        leave(held, state);
+        return linger::see_to(held, fd);
     }
+    leave_alone(held, state, fd);
 }
 
-/// Waits for calls that other threads are in: when the number is closed it may be another file's.
-fn see_callers_off(held: &Held, state: &State, fd: c_int, owes: bool) {
-    if held.other_callers() == 0 {
-        return;
-    }
-    let me = std::process::id();
-    let alone = !state.is_held(|pid| pid != me && next::is_alive(pid));
-    if alone && !owes {
-        // Who sleeps would sleep on, holding a connection that nobody can reach any more.
+/// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
+pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
+    if !leave(held, state) && held.has_other_callers() {
         next::shut_both(fd);
     }
-    let presence = held.presence();
-    for _ in 0..LOOKS {
-        // Who sleeps asks when it wakes.
-        if held.other_callers() <= presence.asleep() {
-            break;
+}
+
+/// A number that a socket is about to get.
+#[derive(Debug)]
+pub struct Expected {
+    held: Held,
+}
+
+/// `fd`, if it is one of ours, is about to get another number.
+#[inline]
+pub fn expect_number(fd: c_int) -> Option<Expected> {
+    socket::expect_number(fd).map(|held| Expected { held })
+}
+
+impl Expected {
+    /// It is `to`, if nobody has put something else under the old number first.
+    pub fn is(self, to: c_int) {
+        if self.held.is_under(to) {
+            socket::share(&self.held, to);
+        } else {
+            received(to);
         }
-        std::thread::sleep(LOOK);
     }
 }
 
-/// A call that is awake takes microseconds, but its thread may have to wait for a processor; and it may be this very thread's, which a signal has
-/// interrupted.
-const LOOK: Duration = Duration::from_micros(50);
-const LOOKS: u32 = 4000;
+impl Drop for Expected {
+    fn drop(&mut self) {
+        // All others were closed in the meantime, and there is nothing by which to send any more.
+        if self.held.one_less()
+            && let Some(state) = self.held.state()
+        {
+            leave(&self.held, state);
+        }
+    }
+}
 
 /// Whether another process holds it still.
 pub(super) fn leave(held: &Held, state: &State) -> bool {

@@ -64,6 +64,7 @@ pub fn after_fork() {
         locks.line.forget();
         locks.left.clear();
     }
+    socket::for_each(|held| held.none_at_work());
     if table::any() {
         let (parent, me) = (FORKS.load(Ordering::Relaxed), std::process::id());
         for_each_state(|state| state.join_child_of(parent, me));

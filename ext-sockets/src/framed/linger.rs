@@ -101,7 +101,7 @@ impl Lingering {
         let stream = Stream::new(self.fd, state, &CALLS);
         let over = stream.finish(Duration::ZERO) != Ok(false) || Instant::now() >= self.until;
         if over {
-            super::end::leave(&self.held, state);
+            super::end::leave_alone(&self.held, state, self.fd);
             next::close_number(self.fd);
         }
         over

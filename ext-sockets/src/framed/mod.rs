@@ -24,13 +24,15 @@ use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
+use libc::POLLNVAL;
+
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Nap, Phase, State, Stream, Uncancelled};
-use crate::wait;
+use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
+use crate::{table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
-pub use end::{closing, exiting};
+pub use end::{Expected, closing, exiting, expect_number};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
 pub(crate) use unsettled::see_to_others;
@@ -59,9 +61,6 @@ impl Framed {
             return Ok(Framed { held, fd });
         }
         let settings = held.settings();
-        if settings.raw {
-            return Err(Errno::UNSUPPORTED);
-        }
         Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
     }
 
@@ -75,22 +74,14 @@ impl Framed {
         self.held.state().ok_or(Errno::ABORTED)
     }
 
-    fn stream<'a>(&'a self, state: &'a State) -> Stream<'a> {
-        Stream::new(self.fd, state, &CALLS).with_presence(self.held.presence())
-    }
-
-    /// As long as the result lives, the caller sleeps and does not touch the descriptor.
-    #[must_use]
-    pub fn nap(&self) -> Nap<'_> {
-        self.held.presence().nap()
-    }
-
     /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
     fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
+        // It was closed since it was looked up, whatever it is by now.
+        let at_work = self.held.work_on(self.fd).ok_or(Errno(libc::EBADF))?;
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let result = call(self.stream(state));
+        let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
         // What was tried and did not succeed is nothing to a program whose call does.
         next::set_errno(errno);
         if self.held.is_closed() {
@@ -118,8 +109,9 @@ impl Framed {
     fn reconsider(&self, error: Errno) -> Errno {
         match error.0 {
             libc::EBADF | libc::ENOTSOCK if !self.held.is_under(self.fd) => {
-                socket::forget(self.fd);
-                Errno::PLAIN
+                socket::forget_stale(self.fd, &self.held);
+                // What is known by now as another of ours is not for the C library.
+                if table::entry(self.fd).is_none() { Errno::PLAIN } else { error }
             }
             libc::EAGAIN | libc::EINTR => error,
             _ => fall_back::after(self, error),
@@ -169,30 +161,23 @@ impl Framed {
     /// # Errors
     /// What a read would answer.
     pub fn available(&self) -> Result<usize, Errno> {
-        let octets = self.call(|stream| stream.available())?;
-        if self.held.is_watched() && self.call(|stream| Ok(stream.has_more_than_a_look()))? {
-            // A program that waits for edges takes what it reads beyond this number for new, and waits for the edge of it.
-            wait::tell_again(&self.held, self.fd);
-        }
-        Ok(octets)
+        self.call(|stream| stream.available())
     }
 
     /// What to ask the kernel for when the program wants to know of `want`.
     #[must_use]
     pub fn interest(&self, want: c_short) -> c_short {
-        self.state().map_or(want, |state| self.stream(state).interest(want))
+        self.state().map_or(want, |state| Stream::new(self.fd, state, &CALLS).interest(want))
     }
 
     /// What of `want` holds for the program, the kernel having answered `ready`: see [`Stream::revents`].
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
-        if self.held.is_closed() {
-            return libc::POLLNVAL;
-        }
         let Ok(state) = self.state() else { return ready };
+        let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
-        let stream = self.stream(state);
+        let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
             revents = fall_back::revents(self, want);
@@ -210,7 +195,7 @@ impl Framed {
     /// When to call [`revents`](Self::revents) at the latest, though the kernel says nothing.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        self.stream(self.state().ok()?).deadline()
+        Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
     }
 
     /// Every call answers why it is over, whatever the kernel's socket is like.
@@ -224,7 +209,7 @@ impl Framed {
     pub fn is_there(&self) -> bool {
         let is_there = self.held.is_under(self.fd);
         if !is_there {
-            socket::forget(self.fd);
+            socket::forget_stale(self.fd, &self.held);
         }
         is_there
     }
@@ -232,7 +217,7 @@ impl Framed {
     /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.
     #[must_use]
     pub fn holds_octets(&self) -> bool {
-        self.state().is_ok_and(|state| self.stream(state).holds_octets())
+        self.state().is_ok_and(|state| Stream::new(self.fd, state, &CALLS).holds_octets())
     }
 
     /// The connection goes on as plain TCP.

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Framed;
-use crate::next;
+use crate::next::{self, CALLS};
 use crate::socket::Held;
+use crate::stream::Stream;
+use crate::wait;
 
 /// Numbers of sockets that were seen to be unsettled.
 pub(super) type Unsettled = VecDeque<c_int>;
@@ -68,11 +70,15 @@ fn see_to(count: usize) {
 impl Framed {
     /// Whether it was unsettled. What is wrong with it its own calls are told.
     fn step_if_unsettled(&self) -> bool {
-        let Ok(state) = self.state() else { return false };
-        let unsettled = !state.mood().is_settled();
-        if unsettled {
-            self.stream(state).step();
+        let (Ok(state), Some(at_work)) = (self.state(), self.held.work_on(self.fd)) else { return false };
+        let before = state.mood();
+        if before.is_settled() {
+            return false;
         }
-        unsettled
+        Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
+        if self.held.is_watched() && state.mood() != before {
+            wait::changed(&self.held, self.fd);
+        }
+        true
     }
 }

@@ -4,6 +4,7 @@
 //! makes sure that it is the right one for as long as it is looked at.
 
 mod allow;
+mod at_work;
 mod held;
 mod kept;
 mod options;
@@ -12,12 +13,11 @@ mod settings;
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 
-use crate::stream::Presence;
 use crate::{next, process, table};
 use held::Uses;
 
@@ -45,9 +45,13 @@ pub struct Socket {
     uses: Uses,
     /// The numbers of this process that it is open under.
     numbers: AtomicU32,
+    cookie: AtomicU64,
+    /// Calls that are at work on one of the numbers.
+    at_work: AtomicU32,
     /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
     mode: AtomicI32,
-    presence: Presence,
+    /// No number of this process leads to it any more, though calls on it may go on.
+    closed: AtomicBool,
     /// It is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
     /// It is among those that are seen to: `framed/unsettled.rs`.
@@ -62,8 +66,10 @@ impl Socket {
         Socket {
             uses: Uses::none(),
             numbers: AtomicU32::new(0),
+            cookie: AtomicU64::new(0),
+            at_work: AtomicU32::new(0),
             mode: AtomicI32::new(Mode::Off as i32),
-            presence: Presence::new(),
+            closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             threaded: AtomicBool::new(false),
@@ -93,7 +99,7 @@ impl Socket {
 
     /// The kernel's number of it, which no other socket has.
     pub fn cookie(&self) -> u64 {
-        self.presence.cookie()
+        self.cookie.load(Ordering::Relaxed)
     }
 
     /// Whether it is this socket that is open under `fd`, and not another since.
@@ -103,7 +109,7 @@ impl Socket {
 
     /// Whether the last number of this process was closed while a call went on.
     pub fn is_closed(&self) -> bool {
-        self.presence.is_closed()
+        self.closed.load(Ordering::Acquire)
     }
 
     /// It is among those that are seen to, or not any more. Whether it was.
@@ -133,19 +139,23 @@ impl Socket {
         self.watched.store(watched, Ordering::Release);
     }
 
+    /// Takes back what [`expect_number`] has counted. Whether no number leads to it now.
+    pub fn one_less(&self) -> bool {
+        let is_last = self.numbers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last {
+            self.closed.store(true, Ordering::Release);
+        }
+        is_last
+    }
+
     /// Whether it is open under several numbers of this process.
     pub fn has_other_numbers(&self) -> bool {
         self.numbers.load(Ordering::Relaxed) > 1
     }
 
-    /// What calls on it and its `close` know of each other.
-    pub fn presence(&self) -> &Presence {
-        &self.presence
-    }
-
-    /// How many calls on it go on, once its last number is closed, besides the caller's own.
-    pub fn other_callers(&self) -> u32 {
-        self.uses.count().saturating_sub(1)
+    /// Whether calls on it go on, besides the caller's own, when its last number is closed.
+    pub fn has_other_callers(&self) -> bool {
+        self.uses.count() > 1
     }
 }
 
@@ -189,8 +199,7 @@ pub fn hold_checked(fd: c_int) -> Option<Held> {
     if held.is_under(fd) {
         return Some(held);
     }
-    drop(held);
-    forget(fd);
+    forget_stale(fd, &held);
     None
 }
 
@@ -219,7 +228,8 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     let cookie = next::cookie(fd)?;
     let (socket, index) = reserve()?;
     let held = Held::of_use(socket, index);
-    socket.presence.begin(cookie);
+    socket.cookie.store(cookie, Ordering::Relaxed);
+    socket.closed.store(false, Ordering::Relaxed);
     socket.watched.store(false, Ordering::Relaxed);
     socket.threaded.store(false, Ordering::Relaxed);
     socket.listed.store(false, Ordering::Relaxed);
@@ -235,11 +245,27 @@ pub fn share(from: &Held, to: c_int) {
     }
 }
 
+/// Counts a number that the socket under `fd` is about to get, so that none that is closed meanwhile is its last. To be taken back by
+/// [`Socket::one_less`], whatever comes of it.
+pub fn expect_number(fd: c_int) -> Option<Held> {
+    table::entry(fd)?;
+    let held = if process::owns_table() { hold(fd)? } else { return None };
+    held.numbers.fetch_add(1, Ordering::SeqCst);
+    Some(held)
+}
+
 /// Nothing of ours is open under `fd` any more.
 #[inline]
 pub fn forget(fd: c_int) {
     if table::entry(fd).is_some() && process::owns_table() {
         leave(table::clear(fd));
+    }
+}
+
+/// `fd` is a number of something else by now, unless that is ours and known already.
+pub fn forget_stale(fd: c_int, held: &Held) {
+    if process::owns_table() && table::clear_if(fd, held.index()) {
+        leave(Some(held.index()));
     }
 }
 
@@ -251,10 +277,11 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
     }
     let held = hold(fd)?;
     leave(table::clear(fd));
+    held.await_calls();
     if held.numbers.load(Ordering::Acquire) > 0 {
         return None;
     }
-    held.presence.close();
+    held.closed.store(true, Ordering::Release);
     Some(held)
 }
 
@@ -295,7 +322,6 @@ fn enter(fd: c_int, held: &Held) -> bool {
 
 fn leave(entry: Option<NonZeroU32>) {
     if let Some((socket, index)) = entry.and_then(|index| Some((at(index)?, index))) {
-        socket.presence.number_closed();
         socket.numbers.fetch_sub(1, Ordering::AcqRel);
         drop(Held::of_use(socket, index));
     }

@@ -2,6 +2,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use super::*;
+use crate::stream::Caller;
 
 #[test]
 fn a_socket_is_ours_until_its_last_number_is_closed() {
@@ -80,4 +81,55 @@ fn threads_that_close_duplicate_and_look_leave_nothing_behind() {
     assert_eq!(socket.uses.count(), 1, "but for the one that this test holds");
     drop(first);
     assert_eq!(socket.uses.count(), 0);
+}
+
+#[test]
+fn a_number_is_closed_when_no_call_is_at_work_on_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    let held = adopt(fd, Settings::default()).unwrap();
+    let is_through = AtomicBool::new(false);
+    let call = held.work_on(fd).unwrap();
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| {
+            assert!(forget_before_close(fd).is_some());
+            assert!(is_through.load(Ordering::SeqCst), "the call goes on");
+        });
+        while held.work_on(fd).is_some() {
+            std::thread::yield_now();
+        }
+        is_through.store(true, Ordering::SeqCst);
+        drop(call);
+        closing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_sleeps_keeps_nobody_from_closing_and_sees_it_when_it_wakes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    let held = adopt(fd, Settings::default()).unwrap();
+    let call = held.work_on(fd).unwrap();
+    call.sleeps();
+    assert!(call.wakes(), "nothing has happened");
+    call.sleeps();
+    assert!(forget_before_close(fd).is_some());
+    let other = adopt(fd, Settings::default()).unwrap();
+    assert!(!call.wakes(), "the number is another's");
+    forget_stale(fd, &held);
+    assert!(hold(fd).is_some(), "which stays known");
+    drop(other);
+    forget(fd);
+}
+
+#[test]
+fn a_number_to_come_keeps_the_one_before_from_being_the_last() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    drop(adopt(fd, Settings::default()).unwrap());
+    let held = expect_number(fd).unwrap();
+    assert!(forget_before_close(fd).is_none());
+    assert!(!held.is_closed());
+    assert!(held.one_less() && held.is_closed());
+    assert!(expect_number(fd).is_none());
 }

@@ -23,6 +23,7 @@
 //! Flow control is TCP's window: a receiver takes nothing out of the kernel that the program has not asked for.
 
 mod available;
+mod caller;
 mod ended;
 mod errno;
 mod fail;
@@ -31,7 +32,6 @@ mod inbound;
 mod io;
 mod options;
 mod partial;
-mod presence;
 mod raw;
 mod ready;
 mod rx;
@@ -45,15 +45,16 @@ mod wait;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use presence::{Nap, Presence};
 pub(crate) use raw::raise_sigpipe;
 pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;
 
+use caller::Nobody;
 use raw::Kernel;
 
 /// A framed stream, for the length of a call.
@@ -96,14 +97,13 @@ impl<'a> Stream<'a> {
     /// The stream on `fd`, a connected (or connecting) TCP socket, with its state.
     #[must_use]
     pub const fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
-        Self { kernel: Kernel { fd, calls, presence: None }, state }
+        Self { kernel: Kernel { fd, calls, caller: &Nobody }, state }
     }
 
-    /// The same, of a socket that other threads may close.
+    /// The same, for a call that somebody wants to know of.
     #[must_use]
-    pub const fn with_presence(mut self, presence: &'a Presence) -> Self {
-        self.kernel.presence = Some(presence);
-        self
+    pub fn called_by(self, caller: &'a dyn Caller) -> Self {
+        Self { kernel: Kernel { caller, ..self.kernel }, state: self.state }
     }
 
     /// The socket's `SO_COOKIE`, by which the state is found again.

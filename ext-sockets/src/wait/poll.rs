@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::watched::Watched;
 use crate::framed;
-use crate::stream::{Errno, Nap, Patience};
+use crate::stream::{Errno, Patience};
 
 /// The entries that are framed, by their place.
 type Ours = SmallVec<[(usize, Watched); 4]>;
@@ -32,9 +32,7 @@ pub fn poll(
     loop {
         framed::see_to_others();
         let nap = prepare(&mut asked, fds, &ours, &patience);
-        let naps: SmallVec<[Nap<'_>; 4]> = ours.iter().filter_map(|(_, watched)| watched.nap()).collect();
         let slept = sleep(&mut asked, nap);
-        drop(naps);
         if slept.is_err() {
             ours.iter().for_each(|(place, _)| asked[*place].revents = 0);
         }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::watched::Watched;
 use crate::framed;
-use crate::stream::{Errno, Nap, Patience};
+use crate::stream::{Errno, Patience};
 
 /// An `fd_set` of any size.
 pub type Bits = SmallVec<[c_ulong; 16]>;
@@ -46,9 +46,7 @@ pub fn select(
             put(&mut asked, one.fd, one.watched.interest(one.want));
             nap = [nap, one.watched.deadline(one.want)].into_iter().flatten().min();
         }
-        let naps: SmallVec<[Nap<'_>; 4]> = ours.iter().filter_map(|one| one.watched.nap()).collect();
         let slept = sleep(&mut asked, nap);
-        drop(naps);
         if let Err(error) = slept {
             return (Err(error), patience.left());
         }

@@ -7,7 +7,6 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
 
 use crate::framed::{self, Framed};
 use crate::socket;
-use crate::stream::Nap;
 
 /// See the module.
 pub(super) enum Watched {
@@ -30,14 +29,6 @@ impl Watched {
     #[cold]
     fn refused(fd: c_int) -> Option<Self> {
         socket::hold_checked(fd).map(|_| Watched::Refused)
-    }
-
-    /// The wait sleeps, as long as the result lives.
-    pub(super) fn nap(&self) -> Option<Nap<'_>> {
-        match self {
-            Watched::Framed(framed) => Some(framed.nap()),
-            Watched::Refused => None,
-        }
     }
 
     /// What to ask the kernel for.

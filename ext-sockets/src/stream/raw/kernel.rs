@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Calls, Cancellable};
-use crate::stream::{Errno, Presence};
+use crate::stream::{Caller, Errno};
 
 /// One direction of the connection, as `shutdown` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,7 @@ pub(in crate::stream) enum Direction {
 pub(in crate::stream) struct Kernel<'a> {
     pub(in crate::stream) fd: RawFd,
     pub(in crate::stream) calls: &'a Calls,
-    /// Where the socket may be closed by others.
-    pub(in crate::stream) presence: Option<&'a Presence>,
+    pub(in crate::stream) caller: &'a dyn Caller,
 }
 
 impl Kernel<'_> {
@@ -56,8 +55,10 @@ impl Kernel<'_> {
     /// Sleeps until an octet, the peer's FIN or an error is there. The kernel itself sees to a signal whose handler was
     /// installed with `SA_RESTART`. `EAGAIN` at once on a descriptor that does not block.
     pub(in crate::stream) fn await_octet(&self) -> Result<(), Errno> {
-        // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
-        self.asleep(|| unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }).map(drop)
+        self.asleep(|| {
+            // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
+            unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
+        })
     }
 
     fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
@@ -162,16 +163,12 @@ impl Kernel<'_> {
     }
 
     /// Makes a call that sleeps. `EBADF`: the number was closed meanwhile.
-    fn asleep<T>(&self, mut sleep: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-        let _cancellable = Cancellable::here();
-        let Some(presence) = self.presence else { return sleep() };
-        let nap = presence.nap();
-        if presence.is_closed() {
-            return Err(Errno::NO_DESCRIPTOR);
-        }
-        let slept = sleep();
-        let is_other = nap.has_missed_something() && self.cookie() != Ok(presence.cookie());
-        if is_other || presence.is_closed() { Err(Errno::NO_DESCRIPTOR) } else { slept }
+    fn asleep<T>(&self, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        let sleep = Sleep::of(self.caller);
+        let cancellable = Cancellable::here();
+        let result = call();
+        drop(cancellable);
+        if sleep.is_over() { result } else { Err(Errno(libc::EBADF)) }
     }
 
     /// Lets other connections of this process take a step of their startup.
@@ -276,6 +273,31 @@ impl Kernel<'_> {
         // SAFETY: the option is an int, for which there is room.
         let done = unsafe { (self.calls.0.getsockopt)(self.fd, level, name, at, &raw mut len) };
         (done == 0).then_some(value)
+    }
+}
+
+/// The time in which a call sleeps. A thread that is cancelled there ends it, too.
+struct Sleep<'a> {
+    caller: &'a dyn Caller,
+}
+
+impl<'a> Sleep<'a> {
+    fn of(caller: &'a dyn Caller) -> Self {
+        caller.sleeps();
+        Self { caller }
+    }
+
+    /// Whether the number is still there.
+    fn is_over(self) -> bool {
+        let caller = self.caller;
+        std::mem::forget(self);
+        caller.wakes()
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.caller.wakes();
     }
 }
 

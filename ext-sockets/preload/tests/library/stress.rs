@@ -1,0 +1,30 @@
+//! The programs of `tests/stress`, for a moment: `tests/stress/run` has longer.
+
+use tempfile::TempDir;
+
+use crate::support::{command, compile, succeeded};
+
+fn stress(sources: &[&str], words: &[&str]) {
+    let scratch = TempDir::new().unwrap();
+    let sources: Vec<_> = sources.iter().map(|source| format!("../../../../tests/stress/{source}")).collect();
+    let sources: Vec<_> = sources.iter().map(String::as_str).collect();
+    let program = compile(&sources, scratch.path(), &["-pthread", "-O1"]);
+    succeeded(&command(&program, true, scratch.path()).args(words).output().unwrap());
+}
+
+#[test]
+fn framed_and_plain_sockets_in_one_loop_get_every_octet() {
+    for way in ["epoll", "poll", "select"] {
+        stress(&["mix.c", "loop.c"], &["1", way, "7", "8"]);
+    }
+}
+
+#[test]
+fn threads_that_close_and_reuse_numbers_under_sleeping_calls_mix_up_nothing() {
+    stress(&["threads.c"], &["3", "2"]);
+}
+
+#[test]
+fn who_is_left_when_a_peer_or_holder_is_killed_comes_to_an_end() {
+    stress(&["kill.c"], &["30", "1"]);
+}
