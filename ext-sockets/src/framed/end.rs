@@ -7,7 +7,7 @@ use super::{inherit::received, linger, store};
 use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
-use crate::{next, table, wait};
+use crate::{next, raw_mode, table, wait};
 
 /// `fd` is about to be closed.
 #[inline]
@@ -22,6 +22,9 @@ pub fn closing(fd: c_int) {
 
 #[cold]
 fn last_number(held: &Held, fd: c_int) {
+    if held.settings().raw {
+        raw_mode::closed(held.cookie());
+    }
     let Some(state) = held.state() else { return wait::gone(held, false) };
     if stream::is_confined() {
         // It may make none of the calls that follow; its parent sees to them.

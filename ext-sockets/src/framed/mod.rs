@@ -61,6 +61,9 @@ impl Framed {
             return Ok(Framed { held, fd });
         }
         let settings = held.settings();
+        if settings.raw {
+            return Err(Errno::UNSUPPORTED);
+        }
         Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
     }
 
@@ -161,7 +164,12 @@ impl Framed {
     /// # Errors
     /// What a read would answer.
     pub fn available(&self) -> Result<usize, Errno> {
-        self.call(|stream| stream.available())
+        let octets = self.call(|stream| stream.available())?;
+        if self.held.is_watched() && self.call(|stream| Ok(stream.has_more_than_a_look()))? {
+            // A program that waits for edges takes what it reads beyond this number for new, and waits for the edge of it.
+            wait::tell_again(&self.held, self.fd);
+        }
+        Ok(octets)
     }
 
     /// What to ask the kernel for when the program wants to know of `want`.
