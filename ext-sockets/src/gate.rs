@@ -11,7 +11,7 @@ use crate::framed::{self, Connecting, Framed};
 use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
 use crate::stream::{self, Errno, Phase, State};
-use crate::{next, process, switch, table, wait};
+use crate::{next, process, raw_mode, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
     let Some(of_listener) = socket::hold(listener) else { return };
     let settings = of_listener.settings().of_child();
-    let framed = settings.mode == Mode::Starting;
+    let framed = settings.mode == Mode::Starting && !settings.raw;
     if let Some(held) = socket::adopt(fd, settings)
         && framed
     {
@@ -110,6 +110,14 @@ pub fn fresh(fd: c_int) {
 /// `fd` is about to be closed.
 #[inline]
 pub fn closing(fd: c_int) {
+    if table::entry(fd).is_some() {
+        close(fd);
+    }
+}
+
+#[cold]
+fn close(fd: c_int) {
+    raw_mode::queue_closing(fd);
     framed::closing(fd);
 }
 
@@ -119,14 +127,14 @@ pub fn closing_range(first: c_uint, last: c_uint) {
         return;
     }
     let clamp = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
-    table::within(clamp(first), clamp(last)).for_each(framed::closing);
+    table::within(clamp(first), clamp(last)).for_each(close);
 }
 
 /// `to` is about to become another number of what `from` is, and what it is now will be closed.
 #[inline]
 pub fn duplicating(from: c_int, to: c_int) {
     if from != to && table::entry(to).is_some() && next::is_open(from) {
-        framed::closing(to);
+        close(to);
     }
 }
 
@@ -261,6 +269,9 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     match socket::hold_checked(fd) {
+        Some(held) if name == socket::DDP_PEER_PRIVATE_DATA && held.settings().raw => {
+            Ok(Value::octets(&raw_mode::peer_private_data(held.cookie())))
+        }
         Some(held) if name == socket::DDP_PEER_PRIVATE_DATA => {
             let data = held.state().and_then(State::peer_private_data);
             Ok(data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref())))
@@ -276,6 +287,9 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
 /// The settings, with what the stream knows better.
 fn as_it_is(held: &Held) -> Settings {
     let mut settings = held.settings().clone();
+    if settings.raw {
+        raw_mode::describe(held.cookie(), &mut settings);
+    }
     if let Some(state) = held.state()
         && settings.mode == Mode::Starting
     {
@@ -312,17 +326,20 @@ pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
     match (on, settings.mode) {
-        (0, Mode::Off | Mode::Asked) => settings.mode = Mode::Off,
-        (1, Mode::Off) => {
+        (0, Mode::Off | Mode::Asked) if !settings.attached => settings.mode = Mode::Off,
+        (1 | 2, Mode::Off) => {
             may_begin(fd, settings)?;
+            settings.raw = on == 2;
             settings.kept = Kept::of(fd);
-            if next::tcp_state(fd) == Some(TCP_ESTABLISHED) {
-                framed::establish(fd, held, settings)?;
-            } else {
-                settings.mode = Mode::Asked;
+            match next::tcp_state(fd) {
+                // The startup begins with `ddp_begin`.
+                Some(next::TCP_ESTABLISHED) if settings.raw => settings.mode = Mode::Starting,
+                Some(next::TCP_ESTABLISHED) => framed::establish(fd, held, settings)?,
+                _ => settings.mode = Mode::Asked,
             }
         }
-        (1, Mode::Asked | Mode::Starting | Mode::On) => {}
+        (1 | 2, Mode::Asked) if !settings.attached => settings.raw = on == 2,
+        (1 | 2, Mode::Asked | Mode::Starting | Mode::On) if settings.raw == (on == 2) => {}
         _ => return Err(EINVAL),
     }
     Ok(())
@@ -332,11 +349,11 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
 fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
     match next::tcp_state(fd).ok_or(EINVAL)? {
         // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to say.
-        TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
+        next::TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
         // What the peer has sent so far is for the program.
-        TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
-        next::TCP_CLOSE | TCP_LISTEN | TCP_ESTABLISHED => Ok(()),
-        TCP_SYN_SENT | TCP_SYN_RECV => Err(libc::EALREADY),
+        next::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
+        next::TCP_CLOSE | next::TCP_LISTEN | next::TCP_ESTABLISHED => Ok(()),
+        next::TCP_SYN_SENT | next::TCP_SYN_RECV => Err(libc::EALREADY),
         _ => Err(ENOTCONN),
     }
 }
@@ -353,11 +370,6 @@ fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
 
 /// RFC 5044 §7.1.1.
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
-
-const TCP_ESTABLISHED: u8 = 1;
-const TCP_SYN_SENT: u8 = 2;
-const TCP_SYN_RECV: u8 = 3;
-const TCP_LISTEN: u8 = 10;
 
 // linux/fcntl.h and linux/sockios.h; not in `libc`.
 const F_SETSIG: c_int = 10;

@@ -13,6 +13,7 @@
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
 //! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
+//! | [`raw_mode`] | RDMA itself over such a socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
 //! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own |
 //! | [`sockets`] | the socket calls as the program finds them, for what acts on its behalf |
@@ -39,6 +40,7 @@ pub mod next;
 pub mod policy;
 pub mod process;
 pub mod progress;
+pub mod raw_mode;
 pub mod socket;
 pub mod sockets;
 pub mod stream;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::table;
+use crate::{framed, next, table};
 
 /// The process that the table belongs to; 0 before anybody asked.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -15,8 +15,18 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 pub fn owns_table() -> bool {
     let me = std::process::id();
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => true,
-        Err(owner) => owner == me,
+        Ok(_) => {
+            next::note_memory();
+            true
+        }
+        Err(owner) if owner == me => true,
+        // A `fork` that the C library knows nothing of: the system call itself.
+        Err(_) if next::is_copied_memory() => {
+            after_fork();
+            framed::after_fork();
+            true
+        }
+        Err(_) => false,
     }
 }
 
@@ -25,5 +35,10 @@ pub fn owns_table() -> bool {
 /// With something in it the next to ask may be a child of `vfork`, so the owner is noted now. An empty one belongs to
 /// whoever first sets an entry; a process without sockets of ours makes no system call here.
 pub fn after_fork() {
-    OWNER.store(if table::any() { std::process::id() } else { 0 }, Ordering::Relaxed);
+    if table::any() {
+        OWNER.store(std::process::id(), Ordering::Relaxed);
+        next::note_memory();
+    } else {
+        OWNER.store(0, Ordering::Relaxed);
+    }
 }

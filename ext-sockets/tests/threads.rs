@@ -222,7 +222,9 @@ impl Task for Odd {
         false
     }
 
-    fn waits_for(&self, _: &mut Waits) {}
+    fn waits_for(&self, _: &mut Waits) -> bool {
+        false
+    }
 
     fn abandon(&self, errno: libc::c_int) {
         assert_eq!(errno, ECONNABORTED);

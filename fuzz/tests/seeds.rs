@@ -9,6 +9,7 @@ use rddp_fuzz::input::{Encode, Octets, Tail};
 use rddp_fuzz::mpa_startup::Wish;
 use rddp_fuzz::{
     ddp_any_order, mem_check, mpa_startup, port_mapper, rdmap_pair, rdmap_stream, rnic_stack, rnic_startup,
+    switch_stream,
 };
 use serde_json::Value;
 
@@ -45,6 +46,7 @@ fn all() -> Seeds {
     stack(&mut seeds);
     mapper(&mut seeds);
     policies(&mut seeds);
+    streams(&mut seeds);
     seeds
 }
 
@@ -68,6 +70,43 @@ fn policies(seeds: &mut Seeds) {
     ];
     for (name, text) in files {
         seeds.insert(("switch_policy", name.to_owned()), text.as_bytes().to_vec());
+    }
+}
+
+fn streams(seeds: &mut Seeds) {
+    use switch_stream::{Input, Move};
+    let step = |what, size, octets: &[u8]| Move { what, size, octets: Octets(octets.to_vec()) };
+    // Sends in segments of seven octets, read in part, looked at, answered, ended.
+    let talk = vec![
+        step(0, 6, b"the first message of several"),
+        step(6, 10, b""),
+        step(7, 20, b""),
+        step(1, 998, &[0x5a; 3000]),
+        step(6, 60_000, b""),
+        step(8, 0, b"an answer"),
+        step(9, 0, b""),
+        step(10, 1, b""),
+        step(0, 0, b"one"),
+        step(11, 0, b""),
+        step(6, 100, b""),
+    ];
+    let spoiled = vec![step(0, 9, b"good"), step(4, 1, b"spoiled"), step(6, 50, b""), step(8, 0, b"late")];
+    let odd = vec![step(5, 0, b"a Write"), step(6, 50, b"")];
+    let read = vec![step(5, 1, &[0; 28]), step(5, 50, b"to no queue"), step(6, 50, b"")];
+    let torn = vec![
+        step(0, 99, b"whole"),
+        step(3, 0, b"\0\x20half"),
+        step(11, 0, b""),
+        step(6, 9, b""),
+        step(6, 9, b""),
+    ];
+    for (name, steps) in [("talk", talk), ("spoiled", spoiled), ("odd", odd), ("read", read), ("torn", torn)]
+    {
+        for wishes in [0b0000, 0b0101, 0b1111, 0b1_0000] {
+            let input =
+                Input { responder: wishes & 1 == 0, wishes, max_send: 4096, steps: Tail(steps.clone()) };
+            seeds.insert(("switch_stream", format!("{name}_{wishes:05b}")), input.octets());
+        }
     }
 }
 

@@ -150,7 +150,10 @@ impl ChannelInner {
             self.asleep.fetch_add(1, Ordering::SeqCst);
             let slept = self.sleep(&queues, left);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
-            slept?;
+            match slept {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
         }
     }
 

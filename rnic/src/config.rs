@@ -5,6 +5,7 @@ use std::time::Duration;
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
 
 use crate::cq::CompletionQueue;
+use crate::event::EventQueue;
 use crate::srq::SharedReceiveQueue;
 
 /// Largest IRD and ORD that the device offers.
@@ -45,6 +46,24 @@ pub struct QpConfig {
     pub inbound_read: bool,
     /// The peer may Write where regions allow it.
     pub inbound_write: bool,
+    /// What becomes of a Send for which no receive is posted.
+    pub no_receive: NoReceive,
+    /// Where asynchronous events go; the device's own queue when `None`.
+    pub events: Option<EventQueue>,
+}
+
+/// What becomes of a Send, or Immediate Data, for which no receive is posted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NoReceive {
+    /// It ends the connection with a Terminate (RFC 5041 §7.2).
+    #[default]
+    Terminate,
+    /// It waits until one is posted. Nothing more is read meanwhile, so TCP's window holds the peer.
+    ///
+    /// Everything else waits behind it. So such a QP has no Reads and atomics either way, whose Responses would: IRD and
+    /// ORD are 0, `inbound_read` has to be off, and its receives are its own. What was read behind it counts as partial FPDUs
+    /// do ([`RnicConfig::max_partial`]): when memory for those is short, a QP that has kept some for seconds is reset.
+    Wait,
 }
 
 impl QpConfig {
@@ -58,6 +77,8 @@ impl QpConfig {
             max_recv: 128,
             inbound_read: true,
             inbound_write: true,
+            no_receive: NoReceive::Terminate,
+            events: None,
         }
     }
 }

@@ -61,19 +61,25 @@ impl CompletionQueue {
     /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), reading the sockets in this thread.
     /// Whether there is one.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let _waiter = Waiter::new(&self.0);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        self.0.progress();
         loop {
-            if !self.0.is_empty() {
-                return Ok(true);
-            }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
+            match self.0.wait(left, &|| false) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
             }
-            self.0.wait_ready(left)?;
         }
+    }
+
+    /// Sleeps until there is a completion or `other` is true; a signal ends it with `Interrupted`. Otherwise as
+    /// [`wait`](Self::wait). Events of the queue's QPs make it ask `other` again, and so does [`wake`](Self::wake).
+    pub fn wait_or(&self, timeout: Option<Duration>, other: impl Fn() -> bool) -> io::Result<bool> {
+        self.0.wait(timeout, &other)
+    }
+
+    /// Makes who sleeps in [`wait_or`](Self::wait_or) look again. What there is to see has been stored with `SeqCst`.
+    pub fn wake(&self) {
+        self.0.ready.bell.ring();
     }
 
     /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at the next solicited
@@ -372,10 +378,27 @@ impl CqInner {
         }
     }
 
+    /// See [`CompletionQueue::wait`]; `other` is another reason to wake, for which the bell has rung.
+    fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
+        let _waiter = Waiter::new(self);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.progress();
+        loop {
+            if !self.is_empty() || other() {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            self.wait_ready(left, other)?;
+        }
+    }
+
     /// Sleeps until a socket has something or there is another reason to look, and makes progress.
-    fn wait_ready(&self, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_ready(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<()> {
         let asleep = self.ready.bell.fall_asleep();
-        if !self.is_empty() {
+        if !self.is_empty() || other() {
             return Ok(());
         }
         if self.is_by_epoll() {

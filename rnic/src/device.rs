@@ -58,7 +58,7 @@ impl Rnic {
             half_opens: HalfOpenSet::default(),
             driver,
             mem: MemTable::new(MemLimits::default()),
-            events: EventQueue::new().map_err(Error::host("making the event descriptor"))?,
+            events: EventQueue::new()?,
             qps: Mutex::default(),
             next_qp: AtomicU32::new(1),
             next_pd: AtomicU32::new(1),
@@ -113,7 +113,7 @@ impl Rnic {
 
     /// Takes the oldest asynchronous event of the device's QPs. Never sleeps.
     pub fn async_event(&self) -> Option<AsyncEvent> {
-        self.0.events.pop()
+        self.0.events.next_event()
     }
 
     /// Sleeps until there is an asynchronous event, for at most `timeout` (`None`: no limit).

@@ -36,6 +36,9 @@ pub enum Error {
     /// The object belongs to another protection domain or device.
     #[error("{0} belongs to another device or protection domain")]
     Foreign(&'static str),
+    /// Settings that exclude each other.
+    #[error("{0}")]
+    Conflict(&'static str),
 }
 
 impl Error {
@@ -112,4 +115,7 @@ pub enum ConnectError {
     /// The QP is not idle.
     #[error("the QP is in state {0}: only an idle QP can be connected")]
     NotIdle(QpState),
+    /// The program has given up before that.
+    #[error("given up")]
+    GivenUp,
 }

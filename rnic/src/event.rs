@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
 use rddp_rdmap::{Fault, TerminateCode};
 
+use crate::error::Error;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::mem::QpNum;
@@ -42,47 +45,69 @@ pub enum AsyncEventKind {
     CqOverflow,
     /// A peer that took part in a shared receive queue has driven it to its limit.
     SrqLimit,
+    /// What [`begin`](crate::QueuePair::begin) began has come about: the QP is connected.
+    Connected,
+    /// It has not; [`begun`](crate::QueuePair::begun) says why.
+    NotConnected,
 }
 
 /// More events than this are not kept: the oldest go.
 const KEPT: usize = 4096;
 
+/// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
+/// descriptor is readable while there are events. Cloning gives another handle to the same queue.
+#[derive(Clone, Debug)]
+pub struct EventQueue(Arc<Events>);
+
 #[derive(Debug)]
-pub(crate) struct EventQueue {
+struct Events {
     events: Mutex<VecDeque<AsyncEvent>>,
+    /// How many there are, to be looked at without the lock.
+    len: AtomicUsize,
     notify: Notify,
 }
 
 impl EventQueue {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(EventQueue { events: Mutex::default(), notify: Notify::counter()? })
+    /// An empty one.
+    pub fn new() -> Result<Self, Error> {
+        let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
+        Ok(EventQueue(Arc::new(Events { events: Mutex::default(), len: AtomicUsize::new(0), notify })))
     }
 
     pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {
         tracing::debug!(qp = qp.0, ?kind, "asynchronous event");
-        let mut events = self.events.lock();
+        let mut events = self.0.events.lock();
         if events.len() == KEPT {
             events.pop_front();
         } else {
-            self.notify.give();
+            self.0.notify.give();
         }
         events.push_back(AsyncEvent { qp, kind });
+        self.0.len.store(events.len(), Ordering::SeqCst);
     }
 
-    pub(crate) fn pop(&self) -> Option<AsyncEvent> {
-        let mut events = self.events.lock();
+    /// Takes the oldest event. Never sleeps.
+    pub fn next_event(&self) -> Option<AsyncEvent> {
+        let mut events = self.0.events.lock();
         let event = events.pop_front()?;
-        self.notify.take();
+        self.0.len.store(events.len(), Ordering::SeqCst);
+        self.0.notify.take();
         Some(event)
     }
 
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<AsyncEvent>> {
-        if let Some(event) = self.pop() {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.len.load(Ordering::SeqCst) == 0
+    }
+
+    /// Sleeps until there is an event, for at most `timeout` (`None`: no limit).
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<AsyncEvent>> {
+        if let Some(event) = self.next_event() {
             return Ok(Some(event));
         }
-        let mut fds = [PollFd::new(self.notify.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(self.0.notify.as_fd(), PollFlags::POLLIN)];
         match nix::poll::poll(&mut fds, epoll_timeout(timeout)) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(self.pop()),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(self.next_event()),
             Err(error) => Err(error.into()),
         }
     }
@@ -90,6 +115,6 @@ impl EventQueue {
 
 impl AsFd for EventQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.notify.as_fd()
+        self.0.notify.as_fd()
     }
 }

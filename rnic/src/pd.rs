@@ -56,9 +56,24 @@ impl ProtectionDomain {
         len: usize,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
+        // SAFETY: our caller's promise.
+        unsafe { self.register_with(ptr, len, access, &RegionOptions::default()) }
+    }
+
+    /// The same, with options.
+    ///
+    /// # Safety
+    /// As for [`register`](Self::register).
+    #[allow(unsafe_code)] // as above
+    pub unsafe fn register_with(
+        &self,
+        ptr: NonNull<u8>,
+        len: usize,
+        access: Access,
+        options: &RegionOptions,
+    ) -> Result<MemoryRegion, Error> {
         // SAFETY: the caller promises what `MemTable::register` asks for.
-        let region =
-            unsafe { self.device.mem.register(self.id, ptr, len, access, &RegionOptions::default())? };
+        let region = unsafe { self.device.mem.register(self.id, ptr, len, access, options)? };
         Ok(MemoryRegion { device: self.device.clone(), region })
     }
 

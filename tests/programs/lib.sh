@@ -1,6 +1,6 @@
 # What a case is made of. Read by ./one with ".", not run.
 #
-# A case finds: $way (plain, tcp, ddp), $folder (its own, and the one that it is in), $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
+# A case finds: $way (plain, ddp, both, tcp), $folder (its own, and the one that it is in), $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
 # shellcheck shell=bash disable=SC2154
 
 case $way in
@@ -107,7 +107,7 @@ listening() {
 
 # framed: from here on each connection to a port of this case has to begin with MPA's startup frames.
 framed() {
-    [ "$way" = ddp ] || return 0
+    [[ $way = ddp || $way = both ]] || return 0
     if [ "$(id -u)" != 0 ] || ! command -v dumpcap >/dev/null; then
         echo "not captured: that needs root, and dumpcap" >>"$folder/remarks"
         return 0
@@ -125,9 +125,8 @@ framed() {
     fault "dumpcap does not start"
 }
 
-# was_framed PORT: ends what `framed` began, and has somebody without rddp try that port.
+# was_framed PORT: ends what `framed` began, and has somebody without rddp try that port, who is to be sent away.
 was_framed() {
-    [ "$way" = ddp ] || return 0
     if [ -n "${capturing:-}" ]; then
         sleep 0.3
         kill -INT "$capturing"
@@ -136,6 +135,7 @@ was_framed() {
         "$here/framed.py" "$folder/start.pcapng" "$folder/ports" >>"$folder/remarks" 2>"$folder/framed.err" ||
             fault "not framed: $(cat "$folder/framed.err")"
     fi
+    [ "$way" = ddp ] || return 0
     timeout 20 python3 "$clients/outsider.py" "$address" "$1" >"$folder/outsider.out" 2>&1 ||
         fault "somebody without rddp: $(tail -n 1 "$folder/outsider.out")"
 }

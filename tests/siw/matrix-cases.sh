@@ -13,6 +13,7 @@ plain_cases() {
     faults
     path_variants
     pings
+    raw_sockets
     many_connections
     nothing_leaked
     kernel_is_well
@@ -135,6 +136,31 @@ pings() {
         ping "$role" 10 64
         ping "$role" 100 4096
         ping "$role" 3 65000
+    done
+}
+
+# The host's end is a C program on the raw mode of extended sockets.
+raw_sockets() {
+    needs_host || return
+    local role by settings="raw sockets" peer=$raw_peer
+    for role in $roles; do
+        for by in $roles; do
+            pair "$role" "transfer ops=$all_ops size=0 by=$by"
+            pair "$role" "transfer ops=$all_ops size=1048576 count=2 by=$by"
+        done
+        pair "$role" "transfer ops=$all_ops size=12345 count=20 by=both"
+        for by in $roles; do
+            pair "$role" "transfer ops=$all_ops size=1000 close=$by connections=5"
+        done
+        pair "$role" "transfer ops=$all_ops size=1000 close=$role how=abort"
+        # Where either stack answers the same.
+        for by in $roles; do
+            pair "$role" "fault kind=write-unknown by=$by terminate=0x1100"
+            pair "$role" "fault kind=write-bounds by=$by terminate=0x1101"
+            pair "$role" "fault kind=read-unknown by=$by terminate=0x0100"
+            pair "$role" "fault kind=read-before by=$by terminate=0x0101"
+            pair "$role" "fault kind=send-no-receive by=$by terminate=0x1202"
+        done
     done
 }
 

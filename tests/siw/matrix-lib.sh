@@ -23,6 +23,7 @@ prepare() {
     for program in "$rddp" "$peer"; do
         [ -n "$inside" ] || [ -x "$program" ] || die "no $program: cargo build --release first"
     done
+    [ -n "$inside" ] || make -s -C "$here" BUILD="$SIW_LAB_SHARE" LIBRARY="$library" raw || die "raw-peer does not build"
     [ -z "$capture" ] || mkdir -p "$capture" || die "cannot make $capture"
     for kernel in $kernels; do
         SIW_LAB_KERNEL=$kernel "$lab/setup.sh" >"$work/setup" 2>&1 ||

@@ -48,7 +48,7 @@ def joined(files):
     results = [json.loads(Path(file).read_text()) for file in files]
     names = [kind.name for kind in ROWS]
     rows = sorted((row for result in results for row in result["rows"]), key=lambda row: names.index(row["name"]))
-    return results[-1] | {"rows": rows, "seconds": sum(result["seconds"] for result in results)}
+    return results[-1] | {"rows": rows, "seconds": sum(result["seconds"] for result in results), "runs": len(results)}
 
 
 def store(result, rows, page, out):

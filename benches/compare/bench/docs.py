@@ -52,7 +52,9 @@ def machine(result):
     of = result["machine"]
     pinned = " Each end was kept on a processor of its own." if result["pin"] else ""
     short = " This was a quick run, with slices too short to rely on." if result["quick"] else ""
-    return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes: "
+    runs = result.get("runs", 1)
+    parts = f" and {runs} runs, the last of which is said here" if runs > 1 else ""
+    return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes{parts}: "
             f"{of['processor']}, {of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, "
             f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{pinned}{short}\n")
 
@@ -109,7 +111,7 @@ SOCKETS_METHOD = """## Method
 Every figure compares slices that take turns in one run, each side first as often as the other; each row says how long they
 are and where the ends run. Unless a row says otherwise the table has the median of {rounds} ratios (or differences) of
 neighbouring slices, with the least and the most. Both ends are on this machine. Messages leave from, and arrive in, the same
-memory again and again, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+memory again and again, which begins a page, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
 """
 
 PAGES = {

@@ -57,7 +57,10 @@ class Item:
         """How far beyond the reach, as a factor; below 1 it is not reached."""
         if self.at_least is not None:
             return self.median / self.at_least if self.at_least else 1.0
-        return self.at_most / self.median if self.at_most and self.median else 1.0
+        # Less than nothing, as a difference may be, is as far beyond as can be.
+        if self.at_most and self.median <= 0:
+            return math.inf
+        return self.at_most / self.median if self.at_most else 1.0
 
     def as_dict(self):
         return asdict(self) | {"median": self.median, "reached": self.reached}

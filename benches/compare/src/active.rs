@@ -13,7 +13,7 @@ use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Sp
 use crate::{rdma, tcp};
 
 enum Lane {
-    Tcp(tcp::Active),
+    Tcp(Box<tcp::Active>),
     Rdma(Box<rdma::Active>),
 }
 
@@ -57,7 +57,7 @@ impl Session {
         }
         let begun = Instant::now();
         let (lane, agreed) = match spec.op {
-            Op::Tcp | Op::Ddp => (Lane::Tcp(tcp::Active::connect(spec, addr)?), None),
+            Op::Tcp | Op::Ddp => (Lane::Tcp(Box::new(tcp::Active::connect(spec, addr)?)), None),
             _ => {
                 let mut active = rdma::Active::new(spec)?;
                 let agreed = active.connect(addr)?;

@@ -41,5 +41,5 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
 
 fn missing() -> Failure {
     Failure::failed(format!("there is no {NAME} beside this command or in /usr/lib"))
-        .remedy("cargo build --release --package rddp-preload, then put it beside the command")
+        .remedy("cargo build --release --workspace makes it beside the command")
 }

@@ -20,7 +20,7 @@ extern "C" {
 /* The level of all that follows. Without the library the kernel answers ENOPROTOOPT. */
 #define SOL_DDP 0x4444
 
-/* int. Set: 0 off, 1 on. Get: an enum ddp_mode.
+/* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h). Get: an enum ddp_mode.
  *
  * Set before connect or listen, or on a connection that is idle, on which DDP_ROLE says who begins.
  *   EOPNOTSUPP  no TCP socket
@@ -31,6 +31,7 @@ extern "C" {
  *   ENOBUFS     too many sockets in DDPMODE
  */
 #define DDPMODE 1
+#define DDPMODE_RAW 2
 
 /* int: an enum ddp_role. */
 #define DDP_ROLE 2
@@ -95,12 +96,14 @@ enum ddp_gather {
 struct ddp_mode_info {
     int32_t mode;    /* an enum ddp_mode */
     int32_t role;    /* an enum ddp_role */
-    int32_t failure; /* why it failed: an errno; 0 if it has not */
-    int32_t reserved;
+    int32_t failure; /* why it failed: an errno; 0 if it has not, or if a raw one has ended in order */
+    int32_t raw;     /* 1: in raw mode */
 };
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <rddp/raw.h>
 
 #endif

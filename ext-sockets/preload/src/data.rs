@@ -5,13 +5,16 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::next;
 use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
+use rddp_switch::{next, table};
 
 use crate::hook::{answer, fail};
 use crate::message;
 
 /// Functions on the first descriptor that a framed socket answers by an expression of `framed`.
+///
+/// What descriptors of ours need stands apart, so that calls on all others have no frame and no return of their own: behind a system
+/// call a processor that guards against speculation predicts none, and each costs as much as thirty instructions.
 macro_rules! moving {
     ($(fn $name:ident($fd:ident: c_int $(, $arg:ident: $type:ty)*) -> $result:ty => |$framed:ident| $call:expr;)*) => {
         $(
@@ -22,16 +25,26 @@ macro_rules! moving {
             /// As in C.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $arg: $type)*) -> $result {
-                match gate::data($fd) {
-                    Way::Plain => {}
-                    Way::Refused(errno) => return fail(errno),
-                    Way::Framed($framed) => {
-                        // SAFETY: our caller's promise.
-                        let result: Result<$result, Errno> = unsafe { $call };
-                        if let Some(result) = answer(result) {
-                            return result;
+                #[cold]
+                #[inline(never)]
+                unsafe extern "C-unwind" fn on_ours($fd: c_int $(, $arg: $type)*) -> $result {
+                    match gate::data($fd) {
+                        Way::Plain => {}
+                        Way::Refused(errno) => return fail(errno),
+                        Way::Framed($framed) => {
+                            // SAFETY: our caller's promise.
+                            let result: Result<$result, Errno> = unsafe { $call };
+                            if let Some(result) = answer(result) {
+                                return result;
+                            }
                         }
                     }
+                    // SAFETY: our caller's promise.
+                    unsafe { next::$name($fd $(, $arg)*) }
+                }
+                if table::entry($fd).is_some() {
+                    // SAFETY: our caller's promise.
+                    return unsafe { on_ours($fd $(, $arg)*) };
                 }
                 // SAFETY: our caller's promise.
                 unsafe { next::$name($fd $(, $arg)*) }

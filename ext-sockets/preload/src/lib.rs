@@ -21,11 +21,12 @@ mod data;
 mod exs;
 mod message;
 mod print;
+mod raw;
 mod stdio;
 mod variadic;
 mod wait;
 
-use rddp_switch::{framed, next, process, progress, sockets, switch};
+use rddp_switch::{framed, next, process, progress, raw_mode, sockets, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -55,6 +56,7 @@ extern "C" fn framed_fork_is_over() {
 extern "C" fn in_child() {
     process::after_fork();
     framed::after_fork();
+    raw_mode::after_fork();
 }
 
 extern "C" fn on_exit() {

@@ -12,7 +12,7 @@ use std::ptr::with_exposed_provenance_mut;
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::stream::{self, Errno};
-use rddp_switch::{next, switch, table};
+use rddp_switch::{exs, next, switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, wait};
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if table::any() || switch::is_on() {
+    if table::any() || switch::is_on() || exs::is_used() {
         // SAFETY: our caller's promise.
         if let Some(result) = unsafe { by_name(number, [a, b, c, d, e, f]) } {
             return result;
@@ -178,11 +178,18 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_poll => wait::poll(at(a), b as libc::nfds_t, c as c_int),
             libc::SYS_ppoll => wait::ppoll(at(a), b as libc::nfds_t, at(c), at(d)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => wait::select(fd, at(b), at(c), at(d), at(e)),
+            // The mask comes with its length.
+            libc::SYS_pselect6 => wait::pselect(fd, at(b), at(c), at(d), at(e), mask_at(f)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => wait::epoll_create(fd),
             libc::SYS_epoll_create1 => wait::epoll_create1(fd),
             libc::SYS_epoll_ctl => wait::epoll_ctl(fd, b as c_int, c as c_int, at(d)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => wait::epoll_wait(fd, at(b), c as c_int, d as c_int),
             libc::SYS_epoll_pwait => wait::epoll_pwait(fd, at(b), c as c_int, d as c_int, at(e)),
+            libc::SYS_epoll_pwait2 => wait::epoll_pwait2(fd, at(b), c as c_int, at(d), at(e)),
             libc::SYS_seccomp if table::any() => {
                 stream::confine();
                 return None;
@@ -191,6 +198,16 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
         }
     };
     Some(c_long::from(result))
+}
+
+/// Where the signal mask of `pselect6` is.
+///
+/// # Safety
+///
+/// `address` is 0 or that of a pointer.
+unsafe fn mask_at(address: usize) -> *const libc::sigset_t {
+    // SAFETY: as the caller says.
+    unsafe { at::<*const libc::sigset_t>(address).as_ref() }.map_or(std::ptr::null(), |mask| *mask)
 }
 
 fn at<T>(address: usize) -> *mut T {

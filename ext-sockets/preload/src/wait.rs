@@ -18,10 +18,21 @@ use crate::hook::answer;
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // Apart, so that a program without sockets of ours pays neither a frame nor a return.
+    #[cold]
+    #[inline(never)]
+    unsafe fn with_ours(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        // SAFETY: our caller's promise.
+        let ours = unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) };
+        // SAFETY: our caller's promise.
+        answer(ours).unwrap_or_else(|| unsafe { next::poll(fds, count, timeout) })
+    }
+    if table::any() {
+        // SAFETY: our caller's promise.
+        return unsafe { with_ours(fds, count, timeout) };
+    }
     // SAFETY: our caller's promise.
-    let ours = table::any().then(|| unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) });
-    // SAFETY: our caller's promise.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { next::poll(fds, count, timeout) })
+    unsafe { next::poll(fds, count, timeout) }
 }
 
 /// See `ppoll` in the C library's manual.
@@ -285,14 +296,24 @@ pub unsafe extern "C" fn epoll_wait(
     room: c_int,
     timeout: c_int,
 ) -> c_int {
-    let ours = takes_events(events, room).and_then(|()| {
-        wait_of_set(epoll, milliseconds(timeout), |nap| {
-            // SAFETY: our caller's promise.
-            unsafe { filled(events, next::epoll_wait(epoll, events, room, whole_milliseconds(nap))) }
-        })
-    });
+    #[cold]
+    #[inline(never)]
+    unsafe fn with_ours(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
+        let ours = takes_events(events, room).and_then(|()| {
+            wait_of_set(epoll, milliseconds(timeout), |nap| {
+                // SAFETY: our caller's promise.
+                unsafe { filled(events, next::epoll_wait(epoll, events, room, whole_milliseconds(nap))) }
+            })
+        });
+        // SAFETY: our caller's promise.
+        answer(ours).unwrap_or_else(|| unsafe { next::epoll_wait(epoll, events, room, timeout) })
+    }
+    if wait::is_concerned() {
+        // SAFETY: our caller's promise.
+        return unsafe { with_ours(epoll, events, room, timeout) };
+    }
     // SAFETY: our caller's promise.
-    answer(ours).unwrap_or_else(|| unsafe { next::epoll_wait(epoll, events, room, timeout) })
+    unsafe { next::epoll_wait(epoll, events, room, timeout) }
 }
 
 /// See `epoll_pwait` in the C library's manual.

@@ -9,6 +9,12 @@ use libc::ECONNABORTED;
 use super::{ENGINE, Engine};
 use crate::{next, threads};
 
+/// Whether this process has used the ES-API: then what closes a number concerns it.
+#[inline]
+pub fn is_used() -> bool {
+    ENGINE.get().is_some()
+}
+
 /// `fd` is about to be closed: operations under way for it end with `ECONNABORTED`. Once this has returned, nothing here
 /// touches the number.
 #[inline]
@@ -46,13 +52,13 @@ impl Engine {
         if self.registry.within(fd, fd).is_empty() || self.owner != std::process::id() {
             return;
         }
-        for lane in self.registry.forget(fd) {
-            lane.close(ECONNABORTED);
-        }
-        for poll in self.registry.polls(fd) {
+        let (lanes, polls) = (self.registry.forget(fd), self.registry.polls(fd));
+        lanes.iter().for_each(|lane| lane.close(ECONNABORTED));
+        for poll in &polls {
             poll.end(ECONNABORTED, &[]);
         }
-        // A thread that polls the socket would keep the connection open.
         threads::nudge();
+        lanes.iter().for_each(|lane| lane.wait_until_unpolled());
+        polls.iter().for_each(|poll| poll.wait_until_unpolled());
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use libc::{EBADF, ECONNABORTED, ENOTSOCK, POLLIN, POLLOUT};
 
 use super::operation::{End, Operation};
+use super::polled::Polled;
 use super::queue::Queue;
 use super::work::Outcome;
 use crate::next;
@@ -24,6 +25,7 @@ pub(super) struct Lane {
     /// Shared with the other direction, which waits for the end of `connect`.
     connecting: Arc<AtomicBool>,
     inner: Mutex<Inner>,
+    polled: Polled,
     me: Weak<Lane>,
 }
 
@@ -66,6 +68,7 @@ impl Lane {
             direction,
             connecting: connecting.clone(),
             inner: Mutex::default(),
+            polled: Polled::default(),
             me: me.clone(),
         })
     }
@@ -87,6 +90,9 @@ impl Lane {
     /// Accepts an operation whose place is reserved: tries it at once, if nothing is before it and the caller makes progress.
     pub(super) fn post(&self, mut operation: Operation) -> Posted {
         let mut inner = self.inner();
+        if inner.is_closed {
+            return Posted::OtherSocket(operation);
+        }
         let by_caller = operation.queue.progress() == Progress::Caller;
         if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
             match operation.attempt(self.fd) {
@@ -101,7 +107,7 @@ impl Lane {
                 Outcome::Later => {}
             }
         }
-        if inner.is_closed || !self.is_same_socket() {
+        if !self.is_same_socket() {
             return Posted::OtherSocket(operation);
         }
         match self.queue_up(&mut inner, operation, by_caller) {
@@ -141,14 +147,27 @@ impl Lane {
     pub(super) fn close(&self, errno: c_int) {
         let mut inner = self.inner();
         inner.is_closed = true;
-        // Whoever polls the socket keeps it open.
-        for watcher in &inner.watchers {
-            watcher.look_anew();
-        }
         while let Some(operation) = inner.operations.pop_front() {
             self.end_first(&mut inner, operation, End::Of(errno));
         }
-        inner.rest(self.id);
+        self.rest(&mut inner);
+    }
+
+    /// After [`close`](Self::close): waits until nobody has the number in a `poll`. The threads have been nudged.
+    pub(super) fn wait_until_unpolled(&self) {
+        self.polled.wait();
+    }
+
+    /// Nothing is left.
+    fn rest(&self, inner: &mut Inner) {
+        inner.since = None;
+        let is_polled = self.polled.is_polled();
+        for watcher in inner.watchers.drain(..) {
+            watcher.unwatch(self.id);
+            if is_polled {
+                watcher.look_anew();
+            }
+        }
     }
 
     /// Cancels those with this handle, or all; says whether there was one.
@@ -167,7 +186,7 @@ impl Lane {
             self.end_first(&mut inner, first, End::Of(libc::ECANCELED));
         }
         if inner.operations.is_empty() {
-            inner.rest(self.id);
+            self.rest(&mut inner);
         }
         found
     }
@@ -190,6 +209,8 @@ impl Lane {
     fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
         if operation.is_connect() {
             self.connecting.store(false, Ordering::Release);
+            // Receives may begin.
+            threads::nudge();
         }
         inner.since = Some(Instant::now());
         operation.end(self.fd, end);
@@ -197,14 +218,6 @@ impl Lane {
 }
 
 impl Inner {
-    /// Nothing is left.
-    fn rest(&mut self, id: u64) {
-        self.since = None;
-        for watcher in self.watchers.drain(..) {
-            watcher.unwatch(id);
-        }
-    }
-
     fn deadline(&self) -> Option<Instant> {
         Some(self.since? + self.timeout?.after)
     }
@@ -244,20 +257,28 @@ impl Task for Lane {
             self.end_first(&mut inner, first, end);
         }
         if inner.operations.is_empty() {
-            inner.rest(self.id);
+            self.rest(&mut inner);
         }
         !inner.operations.is_empty()
     }
 
-    fn waits_for(&self, waits: &mut Waits) {
+    fn waits_for(&self, waits: &mut Waits) -> bool {
         let inner = self.inner();
         if inner.operations.is_empty() {
-            return;
+            return false;
         }
+        self.polled.begin();
         waits.add(self.fd, if self.direction == Direction::Send { POLLOUT } else { POLLIN });
-        if let Some(deadline) = inner.deadline() {
+        if !self.has_to_wait()
+            && let Some(deadline) = inner.deadline()
+        {
             waits.until(deadline);
         }
+        true
+    }
+
+    fn waited(&self) {
+        self.polled.end();
     }
 
     fn abandon(&self, errno: c_int) {

@@ -22,6 +22,7 @@ mod handles;
 mod lane;
 mod memory;
 mod operation;
+mod polled;
 mod polling;
 mod queue;
 mod raw;
@@ -43,7 +44,7 @@ use crate::progress::Progress;
 use crate::sockets::PollPlaces;
 use crate::threads::{Direction, PerProcess};
 
-pub use close::{closing, closing_range, replacing};
+pub use close::{closing, closing_range, is_used, replacing};
 pub use event::Kind;
 pub use memory::{UNREGISTERED, deregister, register};
 pub use queue::MOST;
@@ -113,12 +114,14 @@ impl Engine {
 
     /// The lane of the socket that is under this number now.
     fn lane(&self, fd: c_int, direction: Direction) -> Result<Arc<Lane>, c_int> {
-        let mut lane = self.registry.lane(fd, direction);
-        if !lane.is_current() {
-            self.registry.forget(fd).iter().for_each(|lane| lane.close(libc::ECONNABORTED));
-            lane = self.registry.lane(fd, direction);
+        for _ in 0..2 {
+            let lane = self.registry.lane(fd, direction);
+            if lane.is_current() {
+                return Ok(lane);
+            }
+            self.registry.forget_stale(fd, &lane);
         }
-        if lane.is_current() { Ok(lane) } else { Err(next::why_no_socket(fd)) }
+        Err(next::why_no_socket(fd))
     }
 }
 
@@ -247,12 +250,13 @@ pub fn post(fd: c_int, work: Work, to: To) -> Result<(), c_int> {
 fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result<(), c_int> {
     // The first time, and once more when the number has changed hands where nobody saw it.
     for _ in 0..2 {
-        operation = match engine.registry.lane(fd, operation.direction()).post(operation) {
+        let lane = engine.registry.lane(fd, operation.direction());
+        operation = match lane.post(operation) {
             Posted::Accepted => return Ok(()),
             Posted::Refused(errno) => return Err(errno),
             Posted::OtherSocket(operation) => operation,
         };
-        engine.registry.forget(fd).iter().for_each(|lane| lane.close(libc::ECONNABORTED));
+        engine.registry.forget_stale(fd, &lane);
     }
     Err(next::why_no_socket(fd))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use libc::pollfd;
 
 use super::event::Kind;
+use super::polled::Polled;
 use super::queue::Queue;
 use super::raw::Event;
 use crate::progress::Progress;
@@ -21,6 +22,7 @@ pub(super) struct Polling {
     queue: Arc<Queue>,
     /// `None` once it has ended.
     places: Mutex<Option<PollPlaces>>,
+    polled: Polled,
     me: Weak<Polling>,
 }
 
@@ -33,6 +35,7 @@ impl Polling {
             ahandle,
             queue,
             places: Mutex::new(Some(places)),
+            polled: Polled::default(),
             me: me.clone(),
         })
     }
@@ -61,8 +64,18 @@ impl Polling {
         self.ahandle
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.places().is_none()
+    }
+
+    /// It has ended, and nobody has its numbers in a `poll`.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended() && !self.polled.is_polled()
+    }
+
+    /// After it has ended: waits until nobody has its numbers in a `poll`. The threads have been nudged.
+    pub(super) fn wait_until_unpolled(&self) {
+        self.polled.wait();
     }
 
     fn places(&self) -> MutexGuard<'_, Option<PollPlaces>> {
@@ -84,7 +97,7 @@ impl Polling {
         places.answer(answers);
         let ready = answers.iter().filter(|answer| answer.revents != 0).count();
         self.queue.unwatch(self.id);
-        if errno != 0 {
+        if self.polled.is_polled() {
             self.queue.look_anew();
         }
         self.queue.complete(Event {
@@ -123,10 +136,18 @@ impl Task for Polling {
         false
     }
 
-    fn waits_for(&self, waits: &mut Waits) {
-        if !self.has_ended() {
-            self.fds.iter().for_each(|one| waits.add(one.fd, one.events));
+    fn waits_for(&self, waits: &mut Waits) -> bool {
+        let places = self.places();
+        if places.is_none() {
+            return false;
         }
+        self.polled.begin();
+        self.fds.iter().for_each(|one| waits.add(one.fd, one.events));
+        true
+    }
+
+    fn waited(&self) {
+        self.polled.end();
     }
 
     fn abandon(&self, errno: c_int) {

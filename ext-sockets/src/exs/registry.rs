@@ -67,22 +67,36 @@ impl Registry {
         forgotten.map_or_else(Vec::new, |socket| vec![socket.send, socket.receive])
     }
 
+    /// Forgets a number if this is still its lane, and ends what was under way for what it was.
+    pub(super) fn forget_stale(&self, fd: c_int, stale: &Arc<Lane>) {
+        let mut known = self.known();
+        let is_it =
+            |socket: &mut Socket| Arc::ptr_eq(&socket.send, stale) || Arc::ptr_eq(&socket.receive, stale);
+        let forgotten =
+            known.sockets.get_mut(&fd).is_some_and(is_it).then(|| known.sockets.remove(&fd)).flatten();
+        drop(known);
+        if let Some(Socket { send, receive }) = forgotten {
+            send.close(libc::ECONNABORTED);
+            receive.close(libc::ECONNABORTED);
+        }
+    }
+
     /// Notes a poll that goes on.
     pub(super) fn add_poll(&self, poll: Arc<Polling>) {
         let mut known = self.known();
-        known.polls.retain(|poll| !poll.has_ended());
+        known.polls.retain(|poll| !poll.is_over());
         known.polls.push(poll);
     }
 
     /// The polls that concern this number.
     pub(super) fn polls(&self, fd: c_int) -> Vec<Arc<Polling>> {
-        self.known().polls.iter().filter(|poll| poll.concerns(fd) && !poll.has_ended()).cloned().collect()
+        self.known().polls.iter().filter(|poll| poll.concerns(fd) && !poll.is_over()).cloned().collect()
     }
 
     /// The numbers from `first` to `last` that something is known of.
     pub(super) fn within(&self, first: c_int, last: c_int) -> Vec<c_int> {
         let known = self.known();
-        let polled = known.polls.iter().filter(|poll| !poll.has_ended()).flat_map(|poll| poll.fds());
+        let polled = known.polls.iter().filter(|poll| !poll.is_over()).flat_map(|poll| poll.fds());
         let mut fds: Vec<_> = known.sockets.keys().copied().chain(polled).collect();
         fds.retain(|fd| (first..=last).contains(fd));
         fds.sort_unstable();

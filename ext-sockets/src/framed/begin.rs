@@ -2,13 +2,12 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Framed, fall_back, store};
+use super::{Framed, fall_back, store, unsettled};
 use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, Stream};
-use crate::{next, table, wait};
+use crate::{next, raw_mode, wait};
 
 /// A socket in DDPMODE whose `connect` is under way.
 #[derive(Debug)]
@@ -24,6 +23,10 @@ pub struct Connecting {
 pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Connecting, c_int> {
     let mut settings = held.settings();
     settings.to = to;
+    if settings.raw {
+        drop(settings);
+        return Ok(Connecting { held, fd });
+    }
     match held.state() {
         // A second attempt: the first has failed, or goes on and the kernel will say so.
         Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
@@ -44,6 +47,9 @@ impl Connecting {
     /// # Errors
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        if self.held.settings().raw {
+            return raw_mode::connected(&self.held, self.fd, result);
+        }
         match result {
             Ok(()) => self.up(),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
@@ -104,36 +110,6 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
     Ok(())
 }
 
-/// Whether a socket may have something to do that no call of the program is at.
-static UNSETTLED: AtomicBool = AtomicBool::new(false);
-
-/// Notes that there is one.
-pub(super) fn note_unsettled() {
-    UNSETTLED.store(true, Ordering::Release);
-}
-
-/// Takes a step for every socket of this process that has something to do before octets can flow: a thread that sleeps until its peer
-/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
-pub(crate) fn see_to_others() {
-    if !UNSETTLED.swap(false, Ordering::AcqRel) {
-        return;
-    }
-    for fd in table::within(0, c_int::MAX) {
-        if let Ok(Some(framed)) = super::of(fd)
-            && let Some(state) = framed.held().state()
-            && !state.mood().is_settled()
-            && let Some(_at_work) = framed.held().work_on(fd)
-        {
-            let before = state.mood();
-            Stream::new(fd, state, &CALLS).step();
-            note_unsettled();
-            if framed.held().is_watched() && state.mood() != before {
-                wait::changed(framed.held(), fd);
-            }
-        }
-    }
-}
-
 /// Tells the stream what the program has set on its socket.
 pub fn keep(fd: c_int, held: &Held, kept: &Kept) {
     let Some(state) = held.state() else { return };
@@ -150,6 +126,6 @@ fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) ->
     held.set_threaded(settings.is_threaded());
     keep(fd, held, &settings.kept);
     settings.mode = Mode::Starting;
-    note_unsettled();
+    unsettled::note(held, fd);
     Ok(())
 }

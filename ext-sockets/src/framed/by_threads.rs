@@ -67,7 +67,7 @@ impl Framed {
 
     fn later<R>(&self, want: c_short) -> Tried<R> {
         let until = self.deadline().map(|left| Instant::now() + left);
-        Tried::Later(Waiting { fd: self.fd, events: self.interest(want), until })
+        Tried::Later(Waiting { fd: self.fd, events: want, until })
     }
 }
 

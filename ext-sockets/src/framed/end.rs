@@ -95,7 +95,7 @@ pub(super) fn leave(held: &Held, state: &State) -> bool {
 
 /// The process is about to exit, which closes all that is open.
 pub fn exiting() {
-    if stream::is_confined() {
+    if !socket::were_any() || stream::is_confined() {
         return;
     }
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();

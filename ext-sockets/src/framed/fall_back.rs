@@ -6,7 +6,7 @@
 
 use std::ffi::c_short;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::Framed;
@@ -23,8 +23,8 @@ pub(super) type Plain = Vec<(SocketAddr, Instant)>;
 
 static PLAIN: Mutex<Plain> = Mutex::new(Vec::new());
 
-pub(super) fn plain() -> MutexGuard<'static, Plain> {
-    PLAIN.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn plain() -> next::Locked<Plain> {
+    next::lock(&PLAIN)
 }
 
 /// Whether this peer has turned out to be a plain one.

@@ -2,21 +2,21 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::store::{self, Found};
-use super::{begin, fall_back, linger};
-use crate::socket::{self, Locked, Mode, Role, Settings};
+use super::{fall_back, linger, unsettled};
+use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
 use crate::stream::{self, State};
 use crate::{next, table, wait};
 
 /// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
 struct Locks {
-    line: MutexGuard<'static, linger::Line>,
-    left: MutexGuard<'static, store::Left>,
-    _plain: MutexGuard<'static, fall_back::Plain>,
-    _watches: MutexGuard<'static, wait::Watches>,
+    line: next::Locked<linger::Line>,
+    left: next::Locked<store::Left>,
+    _plain: next::Locked<fall_back::Plain>,
+    _unsettled: next::Locked<unsettled::Unsettled>,
+    _watches: next::Locked<wait::Watches>,
     _settings: Vec<Locked<'static>>,
 }
 
@@ -29,9 +29,12 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// A thread is about to fork.
 pub fn before_fork() {
+    if !socket::were_any() {
+        return;
+    }
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
-        begin::see_to_others();
+        unsettled::see_to_others();
     }
     if table::any() {
         let me = std::process::id();
@@ -39,8 +42,9 @@ pub fn before_fork() {
         for_each_state(|state| state.expect_child_of(me));
     }
     wait::forking();
-    let (line, left, _plain, _watches) = (linger::line(), store::left(), fall_back::plain(), wait::watches());
-    let locks = Locks { line, left, _plain, _watches, _settings: socket::settings_of_all() };
+    let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
+    let (_unsettled, _watches) = (unsettled::unsettled(), wait::watches());
+    let locks = Locks { line, left, _plain, _unsettled, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
 }
@@ -101,6 +105,7 @@ fn adopt(fd: c_int) {
         return socket::share(&held, fd);
     }
     match store::find(cookie) {
+        Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
         Found::Nothing => {}
         Found::Stream(state) => {
             let role = match state.options().role {
@@ -112,10 +117,13 @@ fn adopt(fd: c_int) {
                 held.set_state(state);
             }
         }
-        Found::Closed => {
-            let mut settings = Settings::default();
-            settings.fail(libc::ECONNABORTED);
-            socket::adopt(fd, settings);
-        }
+        Found::Closed => refuse(fd),
     }
+}
+
+/// A stream that this process cannot go on with.
+fn refuse(fd: c_int) {
+    let mut settings = Settings::default();
+    settings.fail(libc::ECONNABORTED);
+    socket::adopt(fd, settings);
 }

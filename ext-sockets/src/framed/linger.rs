@@ -5,7 +5,7 @@
 //! is killed, or leaves by `_exit`, loses what is not with TCP.
 
 use std::ffi::c_int;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::next;
@@ -39,8 +39,8 @@ pub(super) struct Line {
 static LINE: Mutex<Line> = Mutex::new(Line { waiting: Vec::new(), thread_of: 0 });
 static EMPTY: Condvar = Condvar::new();
 
-pub(super) fn line() -> MutexGuard<'static, Line> {
-    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn line() -> next::Locked<Line> {
+    next::lock(&LINE)
 }
 
 /// `fd` is about to be closed and owes something to TCP: it goes out when there is room for it.
@@ -63,9 +63,9 @@ fn hand_over(held: &Held, fd: c_int) -> bool {
     if line.thread_of != me {
         line.thread_of = me;
         drop(line);
-        if next::without_signals(|| std::thread::Builder::new().name("rddp-linger".into()).spawn(run))
-            .is_err()
-        {
+        // The thread takes none of the program's.
+        let _no_signals = next::NoSignals::here();
+        if std::thread::Builder::new().name("rddp-linger".into()).spawn(run).is_err() {
             return give_up();
         }
     }
@@ -110,7 +110,8 @@ impl Lingering {
 
 /// The process exits: what is owed is waited for, for a while.
 pub(super) fn finish() {
-    let line = line();
+    let _no_signals = next::NoSignals::here();
+    let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
     if line.thread_of != 0 && line.thread_of == std::process::id() {
         let _ = EMPTY.wait_timeout_while(line, AT_EXIT, |line| !line.waiting.is_empty());
     }

@@ -8,6 +8,7 @@
 //! | `by_threads.rs` | calls that the threads of the report's design make |
 //! | `linger.rs` | what a closed socket still owes |
 //! | `inherit.rs` | sockets that came through `fork` and `exec` |
+//! | `unsettled.rs` | sockets that have something to do that no call is at |
 //! | `store.rs` | where the states of streams lie |
 
 mod begin;
@@ -17,6 +18,7 @@ mod fall_back;
 mod inherit;
 mod linger;
 mod store;
+mod unsettled;
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
@@ -29,11 +31,11 @@ use crate::socket::{self, Held, Mode};
 use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
 use crate::{table, wait};
 
-pub(crate) use begin::see_to_others;
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
+pub(crate) use unsettled::see_to_others;
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
@@ -95,7 +97,7 @@ impl Framed {
     #[cold]
     fn changed(&self, state: &State) {
         if !state.mood().is_settled() {
-            begin::note_unsettled();
+            unsettled::note(&self.held, self.fd);
         }
         if self.held.is_watched() {
             wait::changed(&self.held, self.fd);

@@ -10,6 +10,7 @@ mod calls;
 mod epoll;
 mod list;
 mod process;
+mod signals;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,8 +20,10 @@ pub use calls::CALLS;
 pub use epoll::control;
 pub use list::*;
 pub use process::{
-    after_fork, around_fork, at_exit, is_alive, program_name, secure_variable, to_syslog, user_id,
+    after_fork, around_fork, at_exit, is_alive, is_copied_memory, note_memory, program_name, secure_variable,
+    to_syslog, user_id,
 };
+pub use signals::{Locked, NoSignals, lock};
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
@@ -146,8 +149,16 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
     set_errno(before);
 }
 
-/// A TCP socket that is neither connected nor listening, as `tcp_info` numbers its state.
+/// States of a TCP socket, as `tcp_info` numbers them.
+pub const TCP_ESTABLISHED: u8 = 1;
+/// It is being connected.
+pub const TCP_SYN_SENT: u8 = 2;
+/// It is being connected by the peer.
+pub const TCP_SYN_RECV: u8 = 3;
+/// It is neither connected nor listening.
 pub const TCP_CLOSE: u8 = 7;
+/// It listens.
+pub const TCP_LISTEN: u8 = 10;
 
 /// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
 pub fn tcp_state(fd: c_int) -> Option<u8> {
@@ -220,21 +231,6 @@ pub fn wait_for_room(fds: &[c_int], timeout: std::time::Duration) {
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
     // SAFETY: as many entries as are said.
     unsafe { poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout.as_millis() as c_int) };
-}
-
-/// Runs this with all signals blocked, so that a thread that it starts takes none of the program's.
-pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: all zero is a signal set; both live until the calls return.
-    let (mut all, mut before) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    // SAFETY: as above.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-    }
-    let result = body();
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    result
 }
 
 /// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 // GNU's own; musl has both too.
 unsafe extern "C" {
@@ -68,3 +70,44 @@ pub fn is_alive(pid: u32) -> bool {
     super::set_errno(before);
     alive
 }
+
+/// A page that the kernel clears in the copy that `fork` makes, by whatever call; what shares this memory, as after `vfork`, sees it as it is.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// Notes that this memory is the calling process's.
+pub fn note_memory() {
+    if let Some(page) = page().or_else(make_page) {
+        page.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether this memory is a copy of that in which [`note_memory`] was called.
+pub fn is_copied_memory() -> bool {
+    page().is_some_and(|page| page.load(Ordering::Relaxed) == 0)
+}
+
+fn page() -> Option<&'static AtomicU32> {
+    // SAFETY: null, or a page that was mapped before it was stored and is never unmapped.
+    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+}
+
+fn make_page() -> Option<&'static AtomicU32> {
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping of one page, which touches no memory there is; the advice concerns it alone.
+    unsafe {
+        let at = libc::mmap(ptr::null_mut(), PAGE_LEN, rights, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        let wiped = libc::madvise(at, PAGE_LEN, libc::MADV_WIPEONFORK) == 0;
+        let new = at.cast();
+        // Where another thread came first, or the kernel cannot do that (before 4.14), this page is nobody's.
+        if !wiped || PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
+            libc::munmap(at, PAGE_LEN);
+        }
+    }
+    page()
+}
+
+const PAGE_LEN: usize = 4096;

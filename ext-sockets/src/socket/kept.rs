@@ -35,6 +35,9 @@ pub struct Timeout {
     pub usec: i64,
 }
 
+/// A time-out that nobody asks for: a year, five months and some days.
+const FRAMED: Timeout = Timeout { sec: 44_440_444, usec: 0 };
+
 impl Kept {
     /// What a fresh socket has.
     pub const DEFAULT: Kept = Kept {
@@ -62,12 +65,13 @@ impl Kept {
     }
 
     /// Leaves the kernel's socket to the stream: nothing of these holds there any more.
+    ///
+    /// The stream never waits to send, so the kernel's `SO_SNDTIMEO` is free to say for the life of the socket, in whatever process, that
+    /// there are FPDUs on it.
     pub fn lay_down(&self, fd: c_int) {
-        let none = Timeout::default();
-        for (name, timeout) in [(SO_RCVTIMEO, self.rcvtimeo), (SO_SNDTIMEO, self.sndtimeo)] {
-            if timeout != none {
-                next::set_option(fd, SOL_SOCKET, name, &none.value());
-            }
+        next::set_option(fd, SOL_SOCKET, SO_SNDTIMEO, &FRAMED.value());
+        if self.rcvtimeo != Timeout::default() {
+            next::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &Timeout::default().value());
         }
         if self.cork {
             next::set_option(fd, libc::IPPROTO_TCP, TCP_CORK, &Value::int(0));
@@ -75,6 +79,11 @@ impl Kept {
         if self.rcvlowat != 1 {
             next::set_option(fd, SOL_SOCKET, SO_RCVLOWAT, &Value::int(1));
         }
+    }
+
+    /// Whether [`lay_down`](Self::lay_down) was called for this socket, here or elsewhere.
+    pub fn is_laid_down(fd: c_int) -> bool {
+        next::time_option(fd, SOL_SOCKET, SO_SNDTIMEO) == Some((FRAMED.sec, FRAMED.usec))
     }
 
     /// Gives them to the kernel's socket, which has become a plain one.

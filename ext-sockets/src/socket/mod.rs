@@ -54,6 +54,8 @@ pub struct Socket {
     closed: AtomicBool,
     /// It is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
+    /// It is among those that are seen to: `framed/unsettled.rs`.
+    listed: AtomicBool,
     /// Calls that wait are for the threads: `DDP_PROGRESS`.
     threaded: AtomicBool,
     settings: Mutex<Settings>,
@@ -69,6 +71,7 @@ impl Socket {
             mode: AtomicI32::new(Mode::Off as i32),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             threaded: AtomicBool::new(false),
             settings: Mutex::new(Settings::DEFAULT),
         }
@@ -88,9 +91,10 @@ impl Socket {
 
     /// What is known of it.
     pub fn settings(&self) -> Locked<'_> {
+        let no_signals = next::NoSignals::here();
         // Whatever panicked, each field makes sense by itself.
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { mode: &self.mode, settings }
+        Locked { mode: &self.mode, settings, _no_signals: no_signals }
     }
 
     /// The kernel's number of it, which no other socket has.
@@ -106,6 +110,11 @@ impl Socket {
     /// Whether the last number of this process was closed while a call went on.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// It is among those that are seen to, or not any more. Whether it was.
+    pub fn set_listed(&self, listed: bool) -> bool {
+        self.listed.swap(listed, Ordering::AcqRel)
     }
 
     /// Whether calls that wait are for the threads.
@@ -144,9 +153,9 @@ impl Socket {
         self.numbers.load(Ordering::Relaxed) > 1
     }
 
-    /// Whether calls on it go on, besides the caller's own and the use of its last number.
+    /// Whether calls on it go on, besides the caller's own, when its last number is closed.
     pub fn has_other_callers(&self) -> bool {
-        self.uses.count() > 2
+        self.uses.count() > 1
     }
 }
 
@@ -155,6 +164,7 @@ impl Socket {
 pub struct Locked<'a> {
     mode: &'a AtomicI32,
     settings: MutexGuard<'a, Settings>,
+    _no_signals: next::NoSignals,
 }
 
 impl Deref for Locked<'_> {
@@ -204,6 +214,11 @@ fn hold_entry(fd: c_int, index: NonZeroU32) -> Option<Held> {
     (table::entry(fd) == Some(index)).then_some(held)
 }
 
+/// Whether this process, or those that it was forked from, ever had sockets of ours.
+pub fn were_any() -> bool {
+    SOCKETS[0].get().is_some()
+}
+
 /// Makes the socket under `fd` ours. `None` when it is no socket, when too many are,
 /// or when the table is another process's.
 pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
@@ -217,6 +232,7 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     socket.closed.store(false, Ordering::Relaxed);
     socket.watched.store(false, Ordering::Relaxed);
     socket.threaded.store(false, Ordering::Relaxed);
+    socket.listed.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
     enter(fd, &held).then_some(held)

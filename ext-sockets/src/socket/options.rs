@@ -10,7 +10,7 @@ use crate::progress::Progress;
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;
 
-/// int: 0 off, 1 on; when read, a [`Mode`].
+/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
 /// int: a [`Role`]; 0: who connects is the initiator.
 pub const DDP_ROLE: c_int = 2;
@@ -84,7 +84,8 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
         return Ok(());
     }
-    if !matches!(settings.mode, Mode::Off | Mode::Asked) {
+    let begins_later = settings.raw && settings.mode == Mode::Starting;
+    if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(EINVAL);
     }
     if name == DDP_PRIVATE_DATA {
@@ -125,10 +126,10 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
     })
 }
 
-/// `struct ddp_mode_info`: mode, role, errno of what failed.
+/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw.
 fn mode_info(settings: &Settings) -> Value {
     let role = settings.role.map_or(0, |role| role as c_int);
-    let fields = [settings.mode as c_int, role, settings.failure, 0];
+    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into()];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 

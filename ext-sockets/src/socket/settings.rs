@@ -63,6 +63,10 @@ pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// How far it has come.
     pub mode: Mode,
+    /// It carries no byte stream: see [`raw_mode`](crate::raw_mode).
+    pub raw: bool,
+    /// In raw mode: it has been made an endpoint.
+    pub attached: bool,
     /// `None`: who connects is the initiator.
     pub role: Option<Role>,
     /// Whether we ask for CRCs.
@@ -99,6 +103,8 @@ impl Settings {
     /// What a socket has that nobody asked anything of.
     pub const DEFAULT: Settings = Settings {
         mode: Mode::Off,
+        raw: false,
+        attached: false,
         role: None,
         crc: true,
         markers: false,
@@ -120,7 +126,13 @@ impl Settings {
     pub fn of_child(&self) -> Settings {
         match self.mode {
             Mode::Off => self.clone(),
-            _ => Settings { mode: Mode::Starting, role: Some(Role::Responder), failure: 0, ..self.clone() },
+            _ => Settings {
+                mode: Mode::Starting,
+                attached: false,
+                role: Some(Role::Responder),
+                failure: 0,
+                ..self.clone()
+            },
         }
     }
 

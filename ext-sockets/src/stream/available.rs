@@ -34,6 +34,12 @@ impl Stream<'_> {
         Ok(counter.done())
     }
 
+    /// Whether more octets have come than [`available`](Self::available) looks at.
+    #[must_use]
+    pub fn has_more_than_a_look(&self) -> bool {
+        self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
+    }
+
     /// Shows the program what is there, up to the room in `sink`, without waiting.
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;

@@ -168,7 +168,10 @@ impl Stream<'_> {
     fn refuse(&self, rx: &mut Guard<'_, Rx>, error: StartupError, tx: Option<rddp_mpa::Framing>) -> Errno {
         match (error, error.terminate(), tx) {
             (_, Some(code), Some(framing)) => self.give_up_politely(rx, code, framing),
-            (StartupError::BadKey, ..) => self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code()),
+            // A server that gives back what it gets makes our Request its answer.
+            (StartupError::BadKey | StartupError::WrongRole, ..) => {
+                self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code())
+            }
             (StartupError::Closed { have: 0, .. }, ..) => {
                 self.give_up(Why::NotMpa, Errno::RESET, error.code())
             }

@@ -133,13 +133,11 @@ impl Task for Job {
         false
     }
 
-    fn waits_for(&self, waits: &mut Waits) {
-        if let Some(waiting) = self.lent.waiting() {
-            waits.add(waiting.fd, waiting.events);
-            if let Some(until) = waiting.until {
-                waits.until(until);
-            }
-        }
+    fn waits_for(&self, waits: &mut Waits) -> bool {
+        let Some(waiting) = self.lent.waiting() else { return false };
+        waits.add(waiting.fd, waiting.events);
+        waiting.until.into_iter().for_each(|until| waits.until(until));
+        true
     }
 
     fn abandon(&self, _: c_int) {

@@ -4,8 +4,6 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Instant;
 
-use libc::pollfd;
-
 use super::task::{Task, Waits};
 use crate::sockets;
 
@@ -16,10 +14,11 @@ pub(crate) struct Rounds {
     spans: Vec<Span>,
 }
 
-/// Which of the polled descriptors are one task's.
+/// What one task waits for.
 #[derive(Debug)]
 struct Span {
     start: usize,
+    waits: bool,
     until: Option<Instant>,
 }
 
@@ -34,35 +33,40 @@ impl Rounds {
         self.gather(first, tasks);
         let earliest = self.spans.iter().filter_map(|span| span.until).chain(until).min();
         let timeout = earliest.map(|time| time.saturating_duration_since(Instant::now()));
-        sockets::poll(&mut self.waits.fds, timeout)?;
-        Ok(self.waits.fds[0].revents != 0)
+        let polled = sockets::poll(self.waits.fds(), timeout);
+        for (task, span) in tasks.iter().zip(&self.spans) {
+            if span.waits {
+                task.waited();
+            }
+        }
+        polled?;
+        Ok(self.first_events() != 0)
     }
 
     fn gather(&mut self, first: c_int, tasks: &[Arc<dyn Task>]) {
-        self.waits.fds.clear();
+        self.waits.clear();
         self.spans.clear();
         self.waits.add(first, libc::POLLIN);
         for task in tasks {
-            let start = self.waits.fds.len();
+            let start = self.waits.count();
             self.waits.until = None;
-            task.waits_for(&mut self.waits);
-            self.spans.push(Span { start, until: self.waits.until });
+            let waits = task.waits_for(&mut self.waits);
+            self.spans.push(Span { start, waits, until: self.waits.until });
         }
     }
 
     /// Whether what the task of this index waited for is there.
     pub(crate) fn is_due(&self, index: usize) -> bool {
         let Some(span) = self.spans.get(index) else { return true };
-        let end = self.spans.get(index + 1).map_or(self.waits.fds.len(), |next| next.start);
-        let ready = |one: &pollfd| one.revents != 0;
+        let end = self.spans.get(index + 1).map_or(self.waits.count(), |next| next.start);
         // A task that waits for nothing was finished by somebody else.
-        span.start == end
-            || self.waits.fds[span.start..end].iter().any(ready)
+        !span.waits
+            || self.waits.found(span.start..end) != 0
             || span.until.is_some_and(|until| until <= Instant::now())
     }
 
     /// What `poll` says of the first descriptor.
     pub(crate) fn first_events(&self) -> i16 {
-        self.waits.fds.first().map_or(0, |first| first.revents)
+        self.waits.found(0..1)
     }
 }

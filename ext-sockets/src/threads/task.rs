@@ -1,10 +1,12 @@
 //! Work that is gone on with whenever its sockets are ready.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use libc::pollfd;
+use libc::{POLLERR, POLLHUP, POLLNVAL, pollfd};
 
 /// Work under way. Whoever drives it calls [`advance`](Task::advance), and again when what it [waits for](Task::waits_for) is there.
 pub trait Task: Send + Sync {
@@ -17,8 +19,11 @@ pub trait Task: Send + Sync {
     /// Does what can be done without waiting. `false`: nothing is left.
     fn advance(&self) -> bool;
 
-    /// Says what has to come before it can go on.
-    fn waits_for(&self, waits: &mut Waits);
+    /// Says what has to come before it can go on; whether there is anything. It is polled then, up to [`waited`](Task::waited).
+    fn waits_for(&self, waits: &mut Waits) -> bool;
+
+    /// Nothing of what it said is polled any more by whoever asked.
+    fn waited(&self) {}
 
     /// Nobody goes on with it: all that is left fails with this errno.
     fn abandon(&self, errno: c_int);
@@ -33,18 +38,76 @@ pub fn next_id() -> u64 {
 /// What tasks wait for: any of some descriptors, or a time.
 #[derive(Debug, Default)]
 pub struct Waits {
-    pub(super) fds: Vec<pollfd>,
+    /// Each descriptor once: the kernel takes no more entries than a process may have descriptors.
+    fds: Vec<pollfd>,
+    places: HashMap<c_int, usize>,
+    /// Which of `fds`, and the events that are of interest.
+    wanted: Vec<(usize, i16)>,
     pub(super) until: Option<Instant>,
 }
 
 impl Waits {
     /// Events of a descriptor, as for `poll`.
     pub fn add(&mut self, fd: c_int, events: i16) {
-        self.fds.push(pollfd { fd, events, revents: 0 });
+        let place = *self.places.entry(fd).or_insert(self.fds.len());
+        if place == self.fds.len() {
+            self.fds.push(pollfd { fd, events: 0, revents: 0 });
+        }
+        self.fds[place].events |= events;
+        self.wanted.push((place, events));
     }
 
     /// A time at which to go on in any case.
     pub fn until(&mut self, time: Instant) {
         self.until = Some(self.until.map_or(time, |until| until.min(time)));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.fds.clear();
+        self.places.clear();
+        self.wanted.clear();
+    }
+
+    /// How much was added.
+    pub(super) fn count(&self) -> usize {
+        self.wanted.len()
+    }
+
+    pub(super) fn fds(&mut self) -> &mut [pollfd] {
+        &mut self.fds
+    }
+
+    /// What `poll` has found of these that were added.
+    pub(super) fn found(&self, added: Range<usize>) -> i16 {
+        const ALWAYS: i16 = POLLERR | POLLHUP | POLLNVAL;
+        let of = |&(place, events): &(usize, i16)| self.fds[place].revents & (events | ALWAYS);
+        self.wanted.get(added).unwrap_or_default().iter().map(of).fold(0, |all, of| all | of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libc::{POLLIN, POLLOUT};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_polled_once_and_answers_each_who_added_it() {
+        let mut waits = Waits::default();
+        for (fd, events) in [(3, POLLIN), (4, POLLIN), (3, POLLOUT), (3, POLLIN)] {
+            waits.add(fd, events);
+        }
+        assert_eq!(waits.fds().len(), 2);
+        assert_eq!(waits.fds()[0].events, POLLIN | POLLOUT);
+        waits.fds()[0].revents = POLLOUT;
+        assert_eq!([0, 1, 2, 3].map(|at| waits.found(at..at + 1)), [0, 0, POLLOUT, 0]);
+        waits.fds()[1].revents = POLLHUP;
+        assert_eq!(
+            (waits.found(1..2), waits.found(0..4), waits.found(2..2)),
+            (POLLHUP, POLLHUP | POLLOUT, 0)
+        );
+        waits.clear();
+        waits.add(4, POLLIN);
+        assert_eq!((waits.fds().len(), waits.count(), waits.fds()[0].fd), (1, 1, 4));
     }
 }

@@ -1,9 +1,9 @@
 //! `poll`, `select` and `epoll` of framed sockets.
 //!
 //! The kernel's own socket stays the truth of readiness. A wait asks the kernel for what the stream is
-//! [interested](Framed::interest) in, and what the kernel answers goes through [`Framed::revents`]; when nothing of it is the
+//! [interested](crate::framed::Framed::interest) in, and what the kernel answers goes through [`Framed::revents`](crate::framed::Framed::revents); when nothing of it is the
 //! program's business the wait goes on with the time that is left. A call that concerns no framed socket goes on to the
-//! C library as it came ([`Errno::PLAIN`]).
+//! C library as it came ([`Errno::PLAIN`](crate::stream::Errno::PLAIN)).
 //!
 //! | file | what |
 //! |---|---|
@@ -18,8 +18,8 @@ mod select;
 mod watched;
 
 pub use epoll::{
-    Wanted, Watches, changed, closing, control, duplicated, forking, framed_now, gone, is_concerned, wait,
-    watches, withdraw,
+    Wanted, Watches, changed, closing, control, duplicated, forking, framed_now, gone, is_concerned,
+    tell_again, wait, watches, withdraw,
 };
 pub use poll::poll;
 pub use select::{Bits, select};

@@ -46,7 +46,8 @@ pub fn select(
             put(&mut asked, one.fd, one.watched.interest(one.want));
             nap = [nap, one.watched.deadline(one.want)].into_iter().flatten().min();
         }
-        if let Err(error) = sleep(&mut asked, nap) {
+        let slept = sleep(&mut asked, nap);
+        if let Err(error) = slept {
             return (Err(error), patience.left());
         }
         let (before, is_over) = (ours.len(), patience.is_over());

@@ -32,6 +32,7 @@ impl QueuePair {
         if state != QpState::Idle {
             return Err(ConnectError::NotIdle(state));
         }
+        let options = &self.inner.options(options);
         let deadline = Instant::now() + options.timeout;
         let first = self.try_connect(addr, options, deadline);
         match first {
@@ -155,8 +156,9 @@ impl Attempt {
     }
 }
 
-/// RFC 6581 §9: what the Reply makes impossible is told in a Terminate, the only FPDU of this connection.
-fn terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
+/// RFC 6581 §9: what the Reply makes impossible is told in a Terminate, the only FPDU of this connection. A courtesy: the
+/// connection is over whatever becomes of it.
+pub(super) fn send_terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
     let Some(framing) = initiator.tx() else { return };
     let terminate = terminate_for(&Fault::mpa(code.code()), None).octets();
     let payload = terminate.as_ref();
@@ -164,10 +166,14 @@ fn terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
     let mut fpdu = Vec::new();
     let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
     Framer::new(framing).emit(header.octets().as_ref(), payload.len(), fill, &mut fpdu);
-    let mut rest = [0; 512];
-    // All of this is a courtesy: the connection is over whatever becomes of it.
     let _ = write_all(socket, &fpdu);
     let _ = socket.shutdown(Shutdown::Write);
+}
+
+/// The same, and waits a moment for the peer to close.
+fn terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
+    send_terminate(socket, initiator, code);
+    let mut rest = [0; 512];
     let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
     let _ = (&*socket).read(&mut rest);
 }

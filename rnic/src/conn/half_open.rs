@@ -175,7 +175,11 @@ impl Source for HalfOpen {
 }
 
 /// Takes exactly the Request's octets from the socket.
-fn read_request(socket: &Socket, octets: &mut Vec<u8>, total: &mut usize) -> io::Result<Option<Request>> {
+pub(super) fn read_request(
+    socket: &Socket,
+    octets: &mut Vec<u8>,
+    total: &mut usize,
+) -> io::Result<Option<Request>> {
     loop {
         if octets.len() < *total {
             // No frame is longer than its fixed part and the private data that MPA allows; `total` comes from there.

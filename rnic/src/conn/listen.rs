@@ -233,6 +233,7 @@ impl ConnectRequest {
         if state != QpState::Idle {
             return Err(ConnectError::NotIdle(state));
         }
+        let options = &qp.inner.options(options);
         let (reply, negotiated) = self.request.accept(&options.startup(), &options.private_data)?;
         write_all(&self.socket, &reply)?;
         qp.attach(self.socket, negotiated.clone(), options, false)?;

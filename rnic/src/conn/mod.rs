@@ -4,4 +4,6 @@ pub(crate) mod connect;
 pub(crate) mod half_open;
 pub(crate) mod listen;
 mod port_mapper;
+pub(crate) mod reset;
 mod socket;
+pub(crate) mod startup;

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
 
 use super::notify::Notify;
@@ -91,7 +92,12 @@ impl Driver {
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let driver = Arc::new(Driver { epoll, wake, shared: Mutex::default() });
         let background = driver.clone();
-        thread::Builder::new().name("rddp-progress".into()).spawn(move || Loop::new(&background).run())?;
+        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads.
+        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let begun =
+            thread::Builder::new().name("rddp-progress".into()).spawn(move || Loop::new(&background).run());
+        before.thread_set_mask()?;
+        begun?;
         Ok(driver)
     }
 

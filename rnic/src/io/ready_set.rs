@@ -48,8 +48,8 @@ impl ReadySet {
         let _ = self.epoll.delete(socket);
     }
 
-    /// Calls `ready` with the token of each ready socket, after at most `timeout` (`None`: no limit). A thread that may sleep
-    /// gives what says so.
+    /// Calls `ready` with the token of each ready socket, after at most `timeout` (`None`: no limit; a signal ends it with
+    /// `Interrupted`). A thread that may sleep gives what says so.
     pub(crate) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -57,11 +57,7 @@ impl ReadySet {
         mut ready: impl FnMut(u64),
     ) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); BATCH];
-        let count = match self.epoll.wait(&mut events, epoll_timeout(timeout)) {
-            Ok(count) => count,
-            Err(nix::errno::Errno::EINTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
+        let count = self.epoll.wait(&mut events, epoll_timeout(timeout))?;
         drop(asleep);
         for event in &events[..count] {
             if event.data() != WAKE {

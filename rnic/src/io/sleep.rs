@@ -25,13 +25,13 @@ impl Sleep {
     }
 
     /// Sleeps until a socket has what it is watched for or one of `wakes` is readable, for at most `timeout` (`None`: no
-    /// limit). A signal ends it, too.
+    /// limit). A signal ends it with `Interrupted`.
     pub(crate) fn wait(self, wakes: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         let sockets = self.sockets.iter().map(|(socket, events)| PollFd::new(socket.as_fd(), *events));
         let wakes = wakes.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
         let mut fds: Vec<PollFd<'_>> = sockets.chain(wakes).collect();
         match ppoll(&mut fds, timeout.map(TimeSpec::from), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

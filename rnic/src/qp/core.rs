@@ -83,7 +83,7 @@ impl QpInner {
                 core.counters.terminates_sent += 1;
             }
         }
-        self.device.events.push(self.num, AsyncEventKind::Fault(fault));
+        self.report(AsyncEventKind::Fault(fault));
         self.flush(core, None);
         self.begin_close(core);
     }
@@ -99,7 +99,7 @@ impl QpInner {
         if let Some(link) = &mut core.link {
             link.stream.fail();
         }
-        self.device.events.push(self.num, AsyncEventKind::TerminateReceived(terminate.code));
+        self.report(AsyncEventKind::TerminateReceived(terminate.code));
         // A Read that the peer refused is the oldest one out: its owner learns it from the completion.
         let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
         core.terminate_received = Some(terminate);
@@ -113,16 +113,22 @@ impl QpInner {
             link.ending.fin_due = true;
             // What is still to come of a message is no longer placed: see `after_end`.
             link.direct = None;
-            let deadline = Instant::now() + CLOSE_TIMEOUT;
-            link.deadline = Some(deadline);
-            self.device.driver.at(deadline, self.token);
+            self.unpark_nothing(link);
+            self.bound_close(link);
         }
+    }
+
+    /// From here on the peer has only so much time.
+    pub(super) fn bound_close(&self, link: &mut Link) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        link.deadline = Some(deadline);
+        self.device.driver.at(deadline, self.token);
     }
 
     /// Any state to Error: TCP is gone, or goes now by a reset.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(link) = core.link.take() {
-            link.reset_on_close();
+            link.reset();
             self.drop_link(&link);
         }
         let before = std::mem::replace(&mut core.state, QpState::Error);
@@ -131,7 +137,7 @@ impl QpInner {
         {
             // draft-hilland-rddp-verbs §6.2: a Terminate whose connection does not end in order is a bad close.
             let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
-            self.device.events.push(self.num, if lost { AsyncEventKind::BadClose } else { kind });
+            self.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
         self.flush(core, None);
     }
@@ -145,14 +151,14 @@ impl QpInner {
             QpState::Closing => {
                 self.flush(core, None);
                 core.state = QpState::Idle;
-                self.device.events.push(self.num, AsyncEventKind::CloseComplete);
+                self.report(AsyncEventKind::CloseComplete);
             }
             _ => core.state = QpState::Error,
         }
     }
 
     fn drop_link(&self, link: &Link) {
-        self.device.partial.release(link.partial.len());
+        self.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
         self.device.promised.release(link.kept);
         self.device.driver.unwatch(link.fd());
         self.cqs().for_each(|cq| cq.dismiss(link.fd()));
@@ -198,7 +204,7 @@ impl QpInner {
                     self.end_of_peer(core);
                 } else {
                     // draft-hilland-rddp-verbs §6.2.3: a FIN with work outstanding is an error.
-                    self.device.events.push(self.num, AsyncEventKind::BadClose);
+                    self.report(AsyncEventKind::BadClose);
                     self.terminate(core, Fault::bad_close(), None);
                     self.end_of_peer(core);
                 }
@@ -222,10 +228,10 @@ impl QpInner {
     /// Arms the epoll sets for what the connection waits for.
     pub(super) fn update_interest(&self, core: &mut Core) {
         let Some(link) = &mut core.link else { return };
-        let wants_room = link.blocked && (!link.out.is_empty() || core.sq.has_unsent());
-        if wants_room != link.wants_room || link.ending.peer_done {
-            link.wants_room = wants_room;
-            let interest = interest(link);
+        link.wants_room = link.blocked && (!link.out.is_empty() || core.sq.has_unsent());
+        let interest = interest(link);
+        if interest != link.interest || link.ending.peer_done {
+            link.interest = interest;
             self.cqs().for_each(|cq| cq.set_interest(link.fd(), self.token, interest));
             // Out of the set, it is looked after by a program, which asks anew each time.
             if link.watched {
@@ -238,6 +244,7 @@ impl QpInner {
     pub(super) fn rearm(&self, core: &mut Core) {
         let Some(link) = &mut core.link else { return };
         let interest = interest(link);
+        link.interest = interest;
         if link.watched {
             self.device.driver.arm(link.fd(), self.token, interest);
         } else if let Err(error) = self.device.driver.watch(link.fd(), self.token, interest) {
@@ -290,7 +297,8 @@ fn refuses_request(terminate: &TerminateRepr) -> bool {
 }
 
 fn interest(link: &Link) -> EpollFlags {
-    // After the peer's FIN the socket is readable for good: that is no news.
-    let reads = if link.ending.peer_done { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+    // After the peer's FIN the socket is readable for good, and while a Send waits it may be for long: that is no news.
+    let idle = link.ending.peer_done || link.parked.is_some();
+    let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
     if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
 }

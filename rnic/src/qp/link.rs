@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
 use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Rtr};
 use rddp_rdmap::{
@@ -15,6 +16,7 @@ use socket2::Socket;
 use super::arena::Arena;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
+use crate::conn::reset::reset;
 
 /// How long closing or terminating may take before TCP is reset.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,7 +74,7 @@ impl OutBuffer {
     /// Room for octets that are promised now.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         if self.octets.capacity() == 0 {
-            self.octets = SPARE.take();
+            self.octets = SPARE.try_with(Cell::take).unwrap_or_default();
         }
         self.octets.room(len)
     }
@@ -108,8 +110,11 @@ impl OutBuffer {
 /// Leaves memory to the next that needs some, if it is more than what is there.
 fn leave(mut arena: Arena) {
     arena.clear();
-    let spare = SPARE.take();
-    SPARE.set(if arena.capacity() > spare.capacity() { arena } else { spare });
+    // A thread that ends leaves nothing.
+    let _ = SPARE.try_with(|place| {
+        let spare = place.take();
+        place.set(if arena.capacity() > spare.capacity() { arena } else { spare });
+    });
 }
 
 /// An FPDU whose payload is being received straight into registered memory.
@@ -146,6 +151,15 @@ impl Nudge {
         let sent = self.sent + 1;
         (sent < NUDGES).then(|| Nudge { sent, due: self.due + FIRST_NUDGE * (1 << sent) })
     }
+}
+
+/// Whether a Read that is our RTR is on its way. Its Response may not arrive in a graceful close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RtrRead {
+    None,
+    Out,
+    /// The program has asked for a graceful close meanwhile.
+    OutBeforeClose,
 }
 
 /// What a connection is doing about its end.
@@ -185,14 +199,20 @@ pub(super) struct Link {
     /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
+    /// A ULPDU that waits for a receive: see `parked`.
+    pub(super) parked: Option<Vec<u8>>,
     /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they are.
     bulk: u8,
     /// TCP did not take all of the last write.
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
+    /// What the epoll sets were last told to look for.
+    pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
     pub(super) nudge: Option<Nudge>,
+    /// Of a Read that is our RTR: not answered yet, and what is to follow.
+    pub(super) rtr: RtrRead,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -222,10 +242,13 @@ impl Link {
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
+            parked: None,
             bulk: 0,
             blocked: false,
             wants_room: false,
+            interest: EpollFlags::EPOLLIN,
             ending: Ending::default(),
+            rtr: RtrRead::None,
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
             socket: Arc::new(socket),
@@ -308,6 +331,7 @@ impl Link {
             }
             Rtr::Read => {
                 let msn = self.msns.next(Qn(1));
+                self.rtr = RtrRead::Out;
                 self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
                 let request =
                     ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
@@ -318,9 +342,9 @@ impl Link {
         }
     }
 
-    /// Makes TCP reset the connection when the socket is closed.
-    pub(super) fn reset_on_close(&self) {
-        let _ = self.socket.set_linger(Some(Duration::ZERO));
+    /// Makes TCP reset the connection.
+    pub(super) fn reset(&self) {
+        reset(self.fd());
     }
 }
 

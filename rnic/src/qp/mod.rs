@@ -7,12 +7,13 @@
 //! | `link` | the connection: socket and protocol state |
 //! | `core` | all of it behind one lock, and how the state changes |
 //! | `arena`, `segments`, `train`, `tx` | sending |
-//! | `rx`, `direct` | receiving |
+//! | `rx`, `direct`, `parked` | receiving |
 
 mod arena;
 mod core;
 mod direct;
 mod link;
+mod parked;
 mod rq;
 mod rx;
 mod segments;
@@ -34,17 +35,18 @@ use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
 use self::core::Core;
-use self::link::Link;
+use self::link::{Link, RtrRead};
 use self::rq::RecvQueue;
 use self::rx::Pulled;
 use self::sq::SendQueue;
 pub use self::state::QpState;
-use crate::config::{ConnectOptions, QpConfig};
+use crate::config::{ConnectOptions, NoReceive, QpConfig};
+use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::cq::CqInner;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
-use crate::event::AsyncEventKind;
+use crate::event::{AsyncEventKind, EventQueue};
 use crate::io::driver::{Driver, Holder, Lease, Source};
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
@@ -69,6 +71,11 @@ impl QueuePair {
         if [&config.send_cq, &config.recv_cq].iter().any(|cq| !cq.0.is_of(&device.driver)) {
             return Err(Error::Foreign("a completion queue"));
         }
+        if config.no_receive == NoReceive::Wait && (config.srq.is_some() || config.inbound_read) {
+            return Err(Error::Conflict(
+                "Sends that wait for receives exclude inbound Reads and shared receive queues",
+            ));
+        }
         let srq = config.srq.as_ref().map(|srq| srq.0.clone());
         let inner = Arc::new_cyclic(|weak: &std::sync::Weak<QpInner>| {
             let source: std::sync::Weak<dyn Source> = weak.clone();
@@ -79,6 +86,9 @@ impl QueuePair {
                 pd,
                 inbound_read: config.inbound_read,
                 inbound_write: config.inbound_write,
+                no_receive: config.no_receive,
+                events: config.events.as_ref().unwrap_or(&device.events).clone(),
+                startup: Mutex::default(),
                 send_cq: config.send_cq.0.clone(),
                 recv_cq: config.recv_cq.0.clone(),
                 core: Mutex::new(Core::new(
@@ -126,8 +136,9 @@ impl QueuePair {
         self.inner.post_recv(wr)
     }
 
-    /// Closes gracefully: the peer sees an orderly end. Nothing may be outstanding on the send queue and no Read of the
-    /// peer's in service, else the connection is reset and all of it flushed (draft-hilland-rddp-verbs §6.2).
+    /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may be outstanding on the send
+    /// queue and no Read of the peer's in service, else the connection is reset and all of it flushed
+    /// (draft-hilland-rddp-verbs §6.2).
     pub fn disconnect(&self) {
         self.inner.disconnect();
     }
@@ -193,7 +204,7 @@ impl QueuePair {
         options: &ConnectOptions,
         active: bool,
     ) -> Result<(), ConnectError> {
-        self.inner.attach(stream, negotiated, options, active)
+        self.inner.attach(stream, negotiated, options, active, || ())
     }
 }
 
@@ -210,6 +221,10 @@ pub(crate) struct QpInner {
     pd: PdId,
     inbound_read: bool,
     inbound_write: bool,
+    no_receive: NoReceive,
+    events: EventQueue,
+    /// The startup that the background thread sees to, or has seen to: see [`QueuePair::begin`].
+    startup: Mutex<Option<Arc<Startup>>>,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
     core: Mutex<Core>,
@@ -223,6 +238,20 @@ impl QpInner {
 
     pub(crate) fn counters(&self) -> Counters {
         self.core.lock().counters
+    }
+
+    pub(crate) fn device(&self) -> &Arc<DeviceInner> {
+        &self.device
+    }
+
+    pub(crate) fn startup(&self) -> &Mutex<Option<Arc<Startup>>> {
+        &self.startup
+    }
+
+    /// Tells the program what happened, and wakes who waits for that.
+    pub(crate) fn report(&self, kind: AsyncEventKind) {
+        self.events.push(self.num, kind);
+        self.cqs().for_each(|cq| cq.ready.bell.ring());
     }
 
     fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
@@ -252,6 +281,8 @@ impl QpInner {
         core.rq.push(wr)?;
         if !core.state.takes_work() {
             self.flush(&mut core, None);
+        } else if core.is_parked() {
+            self.resume(&mut core);
         }
         Ok(())
     }
@@ -261,24 +292,44 @@ impl QpInner {
         if core.state != QpState::ReadyToSend {
             return;
         }
-        let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(|link| link.stream.inbound() > 0);
+        let idle = core.sq.is_empty();
+        match &mut core.link {
+            // Our RTR is nothing that the program knows of, or could wait for.
+            Some(link) if idle && link.rtr != RtrRead::None => {
+                link.rtr = RtrRead::OutBeforeClose;
+                self.bound_close(link);
+                self.flush(&mut core, None);
+            }
+            _ => self.close(&mut core),
+        }
+    }
+
+    /// See [`QueuePair::disconnect`].
+    fn close(&self, core: &mut Core) {
+        let unread = |link: &Link| link.stream.inbound() > 0 || link.parked.is_some();
+        let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(unread);
         if busy {
-            self.lose(&mut core, Some(AsyncEventKind::BadClose));
+            self.lose(core, Some(AsyncEventKind::BadClose));
             return;
         }
         core.state = QpState::Closing;
-        self.begin_close(&mut core);
-        self.pump(&mut core);
+        // Nothing can arrive any more without making it a bad close.
+        self.flush(core, None);
+        self.begin_close(core);
+        self.pump(core);
     }
 
-    fn attach(
+    /// See [`QueuePair::attach`]. `connected` is called before anything is sent or received.
+    pub(crate) fn attach(
         &self,
         socket: Socket,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,
+        connected: impl FnOnce(),
     ) -> Result<(), ConnectError> {
         socket.set_nonblocking(true)?;
+        let negotiated = self.without_reads(negotiated);
         let mut core = self.core.lock();
         if core.state != QpState::Idle || core.link.is_some() {
             return Err(ConnectError::NotIdle(core.state));
@@ -299,6 +350,7 @@ impl QpInner {
             self.device.driver.at(nudge.due, self.token);
         }
         core.connect(link);
+        connected();
         self.pump(&mut core);
         Ok(())
     }
@@ -316,6 +368,7 @@ impl QpInner {
         }
         let (may_read, may_write) = readiness(core);
         let pulled = match may_read {
+            _ if !self.unpark(core) => Pulled::Dry,
             _ if self.must_rest(core) => {
                 self.device.relieve_partial();
                 Pulled::Resting
@@ -327,6 +380,9 @@ impl QpInner {
         if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
             self.pump(core);
         }
+        if core.is_parked() {
+            self.update_interest(core);
+        }
         pulled
     }
 
@@ -335,7 +391,7 @@ impl QpInner {
         let overflowed = self.send_cq.is_overflowed() || self.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
         if ends {
-            self.device.events.push(self.num, AsyncEventKind::CqOverflow);
+            self.report(AsyncEventKind::CqOverflow);
             self.terminate(core, Fault::CqOverflow, None);
         }
         ends
@@ -381,6 +437,9 @@ impl QpInner {
 
     /// The program has let go of the QP.
     fn destroy(&self) {
+        if let Some(startup) = self.startup.lock().take() {
+            startup.give_up(&self.device.driver);
+        }
         self.device.driver.remove(self.token);
         self.cqs().for_each(|cq| cq.remove_member(self.token));
         self.device.qps.lock().remove(&self.num);

@@ -43,6 +43,11 @@ impl RecvQueue {
         Ok(())
     }
 
+    /// Whether none of the QP's own waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     /// A message begins: takes the next receive and says how many octets fit. `limit_reached` is set when that brought
     /// a shared queue below its armed limit.
     pub(super) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {

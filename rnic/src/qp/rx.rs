@@ -4,28 +4,29 @@
 //! The payload of a large FPDU goes straight into registered memory where that is allowed: see `direct`. A QP itself
 //! keeps only the octets of a partial FPDU.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::Instant;
 
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
-use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, parse_header};
+use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, SEND_QUEUE, parse_header};
 use smallvec::SmallVec;
 
 use super::QpInner;
 use super::core::Core;
-use super::link::RTR_ID;
+use super::link::{RTR_ID, RtrRead};
 use super::rq::Outcome;
 use super::sq::Phase;
 use super::state::QpState;
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, Grant, PdId, PieceMut, recv_vectored};
+use crate::scratch::{Own, with_own};
 use crate::wr::{Operation, Sge};
 
 /// Room for several of the largest FPDUs.
-const STAGING: usize = 256 * 1024;
+pub(super) const STAGING: usize = 256 * 1024;
 
 /// Staging for one read while large payloads go straight to their places: the header, and not much of the payload.
 const BULK_ROOM: usize = 2048;
@@ -40,7 +41,7 @@ const TURN: u64 = 1024 * 1024;
 const MAX_DISCARDED: usize = 64 << 20;
 
 thread_local! {
-    static STAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static STAGE: Own<Vec<u8>> = const { Cell::new(None) };
 }
 
 /// How a turn of reading ended.
@@ -74,7 +75,7 @@ pub(super) enum Unplaceable {
 impl QpInner {
     /// Reads for one turn.
     pub(super) fn pull(&self, core: &mut Core) -> Pulled {
-        STAGE.with_borrow_mut(|stage| {
+        with_own(&STAGE, |stage| {
             if stage.is_empty() {
                 stage.resize(STAGING, 0);
             }
@@ -97,7 +98,7 @@ impl QpInner {
     fn read(&self, core: &mut Core, stage: &mut [u8], have: &mut usize) -> Option<Pulled> {
         let link = core.link.as_ref()?;
         core.counters.receive_calls += 1;
-        let room = if link.is_bulk() { BULK_ROOM } else { stage.len() - *have };
+        let room = if link.is_bulk() { BULK_ROOM } else { self.stage_len().min(stage.len()) - *have };
         let free = &mut stage[*have..*have + room];
         let received = if link.direct.is_some() {
             self.receive_direct(core, free)
@@ -126,8 +127,23 @@ impl QpInner {
         stage.copy_within(used..*have, 0);
         *have -= used;
         core.link.as_ref()?;
+        if core.is_parked() {
+            return Some(Pulled::Dry);
+        }
         // A short read says that TCP has no more: the next one would only be told so.
         Some(if staged < room { Pulled::Dry } else { Pulled::More })
+    }
+
+    /// Handles whole FPDUs among what the last turn left over.
+    pub(super) fn handle_stashed(&self, core: &mut Core) {
+        with_own(&STAGE, |stage| {
+            if stage.is_empty() {
+                stage.resize(STAGING, 0);
+            }
+            let have = self.unstash(core, stage);
+            let used = self.handle(core, &mut stage[..have]);
+            self.stash(core, &stage[used..have]);
+        });
     }
 
     /// Takes back what the last turn left over.
@@ -175,6 +191,9 @@ impl QpInner {
                 Ok(Step::Fpdu { ulpdu, used: octets }) => {
                     *used += octets;
                     self.segment(core, &rest[ulpdu])?;
+                    if core.is_parked() {
+                        return Ok(());
+                    }
                 }
                 Ok(Step::Need { total }) => {
                     if self.begin_direct(core, rest, total) {
@@ -213,13 +232,21 @@ impl QpInner {
         }
     }
 
-    /// One ULPDU whose CRC was good: checked, placed, delivered.
+    /// One ULPDU whose CRC was good.
     fn segment(&self, core: &mut Core, ulpdu: &[u8]) -> Result<(), Faulty> {
         core.counters.fpdus_received += 1;
         self.open_for_sending(core);
+        self.deliver(core, ulpdu)
+    }
+
+    /// Its segment: checked, placed, delivered; or parked until there is a receive for it.
+    pub(super) fn deliver(&self, core: &mut Core, ulpdu: &[u8]) -> Result<(), Faulty> {
         let header = parse_header(ulpdu).map_err(|fault| (fault, None))?;
         let payload = &ulpdu[header.len()..];
-        let place = self.accept(core, &header, payload.len())?;
+        let Some(place) = self.accept(core, &header, payload.len())? else {
+            self.park(core, ulpdu);
+            return Ok(());
+        };
         if let Some(link) = &mut core.link {
             link.note_size(ulpdu.len() >= BULK_ULPDU && link.may_place_directly(place));
         }
@@ -234,18 +261,22 @@ impl QpInner {
         {
             link.may_send = true;
             link.deadline = None;
-            self.device.events.push(self.num, AsyncEventKind::Established);
+            self.report(AsyncEventKind::Established);
         }
     }
 
-    /// Asks the stream what the segment is; takes a receive when a message begins.
-    fn accept(&self, core: &mut Core, header: &Header, payload_len: usize) -> Result<Place, Faulty> {
-        self.classify(core, header, payload_len).map_err(|fault| {
-            if matches!(fault, Fault::Ddp(DdpError::TooLong { .. })) {
-                self.end_receive(core, Status::MessageTooLong, &Outcome::default());
+    /// Asks the stream what the segment is; takes a receive when a message begins. `None`: there is none, and it waits.
+    fn accept(&self, core: &mut Core, header: &Header, payload_len: usize) -> Result<Option<Place>, Faulty> {
+        match self.classify(core, header, payload_len) {
+            Ok(place) => Ok(Some(place)),
+            Err(Fault::Ddp(DdpError::NoBuffer { qn: SEND_QUEUE, .. })) if self.waits() => Ok(None),
+            Err(fault) => {
+                if matches!(fault, Fault::Ddp(DdpError::TooLong { .. })) {
+                    self.end_receive(core, Status::MessageTooLong, &Outcome::default());
+                }
+                Err((fault, Some(Offending::new(*header, payload_len))))
             }
-            (fault, Some(Offending::new(*header, payload_len)))
-        })
+        }
     }
 
     /// The same, with no consequences of a fault: the segment's CRC may not be known yet.
@@ -260,7 +291,7 @@ impl QpInner {
         let mut limit_reached = false;
         let place = link.stream.accept(header, payload_len, &mut || rq.begin(num, &mut limit_reached));
         if limit_reached {
-            self.device.events.push(self.num, AsyncEventKind::SrqLimit);
+            self.report(AsyncEventKind::SrqLimit);
         }
         place
     }
@@ -443,7 +474,7 @@ impl QpInner {
 
     fn read_done(&self, core: &mut Core, id: u64) {
         if id == RTR_ID {
-            return;
+            return self.rtr_done(core);
         }
         let Some(wqe) = core.sq.get_mut(id) else { return };
         wqe.phase = Phase::Done(Status::Success);
@@ -453,6 +484,13 @@ impl QpInner {
             wqe.phase = Phase::Done(Status::MemoryBind);
         }
         self.retire(core);
+    }
+
+    fn rtr_done(&self, core: &mut Core) {
+        let Some(link) = &mut core.link else { return };
+        if std::mem::replace(&mut link.rtr, RtrRead::None) == RtrRead::OutBeforeClose {
+            self.close(core);
+        }
     }
 
     fn atomic_done(&self, core: &mut Core, id: u64, original: u64) -> Result<(), Fault> {

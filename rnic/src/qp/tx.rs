@@ -3,7 +3,7 @@
 //! [`QpInner::pump`] goes on until TCP takes no more or nothing is left. Octets that TCP has been promised (Responses,
 //! a Terminate, the rest of an FPDU that it has begun) wait in the link's `out` buffer and go first.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::ErrorKind;
 
 use rddp_ddp::{Header, Stag, TaggedRepr, cut};
@@ -24,6 +24,7 @@ use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
 use crate::mem::Access;
+use crate::scratch::{Own, with_own};
 use crate::wr::{Gather, Operation, Remote};
 
 /// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
@@ -36,7 +37,7 @@ const FEW_RESPONSES: usize = 64 * 1024;
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
 thread_local! {
-    static TRAIN: RefCell<(Train, Grants)> = RefCell::default();
+    static TRAIN: Own<(Train, Grants)> = const { Cell::new(None) };
 }
 
 /// Why a train stopped growing.
@@ -50,14 +51,14 @@ enum Stop {
 impl QpInner {
     /// Sends what can be sent, then completes what that finished.
     pub(super) fn pump(&self, core: &mut Core) {
-        TRAIN.with_borrow_mut(|(train, grants)| while self.send_round(core, train, grants) {});
+        with_own(&TRAIN, |(train, grants)| while self.send_round(core, train, grants) {});
         self.retire(core);
         self.update_interest(core);
     }
 
     /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
     pub(super) fn push_out(&self, core: &mut Core) {
-        TRAIN.with_borrow_mut(|(train, _)| {
+        with_own(&TRAIN, |(train, _)| {
             train.clear();
             self.write(core, train);
         });

@@ -3,11 +3,11 @@
 use std::any::Any;
 use std::time::Duration;
 
-use rddp_rnic::{QpConfig, RecvWr, Remote, SendWr, SrqConfig, Stag};
+use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, SrqConfig, Stag};
 
 use crate::alone;
 use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, plain};
-use crate::common::{ALL, End, PATIENCE};
+use crate::common::{ALL, End, PATIENCE, connected};
 
 /// All kinds of objects of one device, the QP connected and busy; they go in the order of `order`.
 fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
@@ -131,4 +131,33 @@ fn objects_of_different_devices_do_not_mix() {
     assert_eq!((a.rnic.qp_count(), b.rnic.qp_count()), (1, 1));
     let zero = a.rnic.create_cq(0).map(drop).unwrap_err();
     assert!(matches!(zero, rddp_rnic::Error::OutOfRange { .. }), "{zero}");
+}
+
+/// A thread's destructors may drop what it has, also what needs thread-local memory that is gone by then.
+#[test]
+fn connections_can_be_used_and_dropped_by_a_thread_that_ends() {
+    struct Last(std::cell::RefCell<Option<(End, End)>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let Some((one, other)) = self.0.take() else { return };
+            let inbox = other.region(64, Access::LOCAL_WRITE);
+            other.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+            one.qp.post_send(&SendWr::send_inline(1, b"the last word")).unwrap();
+            one.success();
+            other.success();
+            one.qp.disconnect();
+        }
+    }
+    thread_local! {
+        // First, and so dropped last.
+        static LAST: Last = const { Last(std::cell::RefCell::new(None)) };
+    }
+    let ended = std::thread::spawn(|| {
+        LAST.with(|last| {
+            last.0.replace(None);
+        });
+        let ends = connected(&ConnectOptions::default());
+        LAST.with(|last| last.0.replace(Some(ends)));
+    });
+    ended.join().unwrap();
 }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rddp_rnic::{CompletionChannel, QpConfig, RecvWr, Rnic, SendWr, Status};
+use rddp_rnic::{
+    AsyncEventKind, CompletionChannel, ConnectOptions, EventQueue, QpConfig, RecvWr, Rnic, SendWr, Status,
+};
 
 use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
-use crate::common::{End, PATIENCE};
+use crate::common::{End, PATIENCE, connect_on};
 
 /// An end whose queue reports to a channel, with receives posted, and its peer, whose next message number is counted.
 struct Armed {
@@ -223,3 +225,42 @@ fn waiting_threads_are_woken_by_others() {
 
 /// The id of the request that ends the threads.
 const LAST: u64 = 999;
+
+/// What happens to a connection without a completion wakes who waits for both.
+#[test]
+fn an_event_wakes_who_waits_for_completions_and_events() {
+    let events = EventQueue::new().unwrap();
+    let end = End::with(|config| config.events = Some(events.clone()));
+    assert!(!end.cq.wait_or(Some(Duration::from_millis(1)), || !events.is_empty()).unwrap());
+    let other = End::new();
+    connect_on("127.0.0.1:0", &end, &other, &ConnectOptions::default(), &ConnectOptions::default());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| end.cq.wait_or(Some(PATIENCE), || !events.is_empty()).unwrap());
+        // Most often it is asleep by then.
+        std::thread::sleep(Duration::from_millis(20));
+        other.qp.disconnect();
+        assert!(waiting.join().unwrap());
+    });
+    assert_eq!(events.next_event().unwrap().kind, AsyncEventKind::CloseComplete);
+}
+
+#[test]
+fn the_background_thread_takes_no_signals() {
+    let _end = End::new();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let of_ours = tasks.filter_map(|task| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).ok()?;
+        status.contains("rddp-progress").then_some(status)
+    });
+    let blocked: Vec<u64> = of_ours
+        .map(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+            u64::from_str_radix(line, 16).unwrap()
+        })
+        .collect();
+    let term_and_alarm = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGALRM - 1);
+    assert!(!blocked.is_empty());
+    for mask in blocked {
+        assert_eq!(mask & term_and_alarm, term_and_alarm, "{mask:x}");
+    }
+}

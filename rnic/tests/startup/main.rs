@@ -7,5 +7,6 @@ mod caps;
 #[path = "../common/mod.rs"]
 mod common;
 mod frames;
+mod own;
 mod passive;
 mod refusals;

@@ -13,3 +13,4 @@ mod revoke;
 mod shared;
 mod slow;
 mod terminates;
+mod waiting;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
+use super::octets::Octets;
 use super::{ANSWER, LAST, MORE, Streams, mode};
 use crate::Outcome;
 use crate::control::Control;
@@ -14,8 +15,8 @@ use crate::spec::{Latency, Spec};
 
 pub(crate) struct Active {
     streams: Streams,
-    message: Vec<u8>,
-    answer: Vec<u8>,
+    message: Octets,
+    answer: Octets,
     /// How much of the present message each stream has taken.
     positions: Vec<usize>,
 }
@@ -23,7 +24,9 @@ pub(crate) struct Active {
 impl Active {
     pub(crate) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<Self> {
         let list = (0..spec.connections).map(|_| mode::connect(spec, addr)).collect::<Outcome<Vec<_>>>()?;
-        let (mut message, answer) = (patterned(spec.size), vec![0; spec.size]);
+        // Octets that tell pieces of a message apart.
+        let mut message = Octets::new(spec.size, |at| (at ^ at >> 8) as u8);
+        let answer = Octets::new(spec.size, |_| 0);
         *message.last_mut().ok_or("a message has no octets")? = MORE;
         Ok(Active { streams: Streams::new(spec, list)?, message, answer, positions: vec![0; spec.active()] })
     }
@@ -52,7 +55,7 @@ impl Active {
         let count = match self.streams.spec.batch {
             1 => self.streams.send_from(at, &self.message, position)?,
             batch => {
-                let mut pieces = vec![IoSlice::new(&self.message); batch];
+                let mut pieces = vec![IoSlice::new(&self.message[..]); batch];
                 pieces[0] = IoSlice::new(&self.message[position..]);
                 self.streams.send(at, &pieces)?
             }
@@ -146,9 +149,4 @@ impl Active {
         message[stamp..].copy_from_slice(&u64::MAX.to_be_bytes());
         self.streams.send_all(0, &message, 0)
     }
-}
-
-/// Octets that tell pieces of a message apart.
-fn patterned(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at ^ at >> 8) as u8).collect()
 }

@@ -5,6 +5,7 @@
 
 mod active;
 mod mode;
+mod octets;
 mod passive;
 
 pub(crate) use self::active::Active;

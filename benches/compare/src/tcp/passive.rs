@@ -4,6 +4,7 @@ use std::net::{TcpListener, TcpStream};
 
 use nix::poll::PollFlags;
 
+use super::octets::Octets;
 use super::{ANSWER, LAST, MORE, Streams};
 use crate::Outcome;
 use crate::control::Control;
@@ -17,8 +18,8 @@ const MOST: usize = 1 << 20;
 pub(crate) struct Passive {
     streams: Streams,
     flows: Vec<Flow>,
-    room: Vec<u8>,
-    answer: Vec<u8>,
+    room: Octets,
+    answer: Octets,
 }
 
 #[derive(Clone, Default)]
@@ -32,9 +33,10 @@ impl Passive {
     pub(crate) fn accept(spec: &Spec, listener: &TcpListener) -> Outcome<Self> {
         let list: Result<Vec<TcpStream>, _> =
             (0..spec.connections).map(|_| listener.accept().map(|(stream, _)| stream)).collect();
-        let room = vec![MORE; spec.size.clamp(LEAST, MOST)];
+        let room = Octets::new(spec.size.clamp(LEAST, MOST), |_| MORE);
+        let answer = Octets::new(spec.size, |_| MORE);
         let flows = vec![Flow::default(); spec.active()];
-        Ok(Passive { streams: Streams::new(spec, list?)?, flows, room, answer: vec![MORE; spec.size] })
+        Ok(Passive { streams: Streams::new(spec, list?)?, flows, room, answer })
     }
 
     /// Does its part until the active end has ended the slice on every stream.

@@ -4,22 +4,32 @@ use crate::support::{command, compile, library, succeeded};
 
 const SOURCES: [&str; 5] = ["exs/main.c", "exs/calls.c", "exs/moving.c", "exs/life.c", "exs/waiting.c"];
 
-fn run(progress: &str) {
+fn run(progress: &str, mode: &str) {
     let scratch = TempDir::new().unwrap();
     let folder = library().parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
     let program = compile(&SOURCES, scratch.path(), &["-L", &folder, &rpath, "-lrddp_sockets"]);
     let mut command = command(&program, false, scratch.path());
-    command.arg(progress).env("RDDP_PROGRESS", progress);
+    command.args([progress, mode]).env("RDDP_PROGRESS", progress);
     assert_eq!(succeeded(&command.output().unwrap()), "all is so\n");
 }
 
 #[test]
 fn the_es_api_is_as_its_header_says() {
-    run("caller");
+    run("caller", "tcp");
 }
 
 #[test]
 fn the_es_api_is_the_same_when_threads_make_progress() {
-    run("threads");
+    run("threads", "tcp");
+}
+
+#[test]
+fn the_es_api_is_the_same_in_ddpmode() {
+    run("caller", "ddp");
+}
+
+#[test]
+fn the_es_api_is_the_same_in_ddpmode_when_threads_make_progress() {
+    run("threads", "ddp");
 }

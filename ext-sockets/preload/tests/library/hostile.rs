@@ -95,7 +95,7 @@ impl Peer {
                 InitiatorStep::Need { .. } => assert!(read_some(&mut tcp, &mut stream), "no answer"),
                 InitiatorStep::Accepted { negotiated, used, .. } => {
                     stream.drain(..used);
-                    let mut peer = Peer::new(tcp, negotiated, stream);
+                    let mut peer = Peer::new(tcp, &negotiated, stream);
                     let rtr = peer.encode(&tagged_header(Opcode::Write, Stag(0), 0, true), b"");
                     peer.write(&rtr);
                     return peer;
@@ -105,7 +105,7 @@ impl Peer {
         }
     }
 
-    fn new(tcp: TcpStream, negotiated: Negotiated, stream: Vec<u8>) -> Self {
+    fn new(tcp: TcpStream, negotiated: &Negotiated, stream: Vec<u8>) -> Self {
         let (framer, deframer) = (Framer::new(negotiated.tx()), Deframer::new(negotiated.rx()));
         Peer { tcp, framer, deframer, msn: Msn::FIRST, stream }
     }
@@ -324,7 +324,7 @@ fn a_peer_may_go_away_anywhere() {
     let request = Initiator::new(&config, b"").unwrap().request().to_vec();
     let mut peer = server.peer();
     let rtr = {
-        let mut fresh = Peer::new(server.tcp(), negotiated(&server), Vec::new());
+        let mut fresh = Peer::new(server.tcp(), &negotiated(&server), Vec::new());
         fresh.encode(&tagged_header(Opcode::Write, Stag(0), 0, true), b"")
     };
     let sends: Vec<u8> =

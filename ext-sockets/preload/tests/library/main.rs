@@ -4,10 +4,13 @@
 
 mod both;
 mod differential;
+mod edges;
 mod exports;
 mod exs;
 mod hostile;
 mod modes;
 mod processes;
+mod raw;
+mod readiness;
 mod stress;
 mod support;

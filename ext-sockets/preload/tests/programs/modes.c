@@ -19,15 +19,7 @@
 
 #include <rddp/ddp.h>
 
-static int is_so(int line, const char *what, long got, long wanted) {
-    if (got == wanted)
-        return 1;
-    printf("line %d: %s is %ld, not %ld (errno %s)\n", line, what, got, wanted, strerror(errno));
-    exit(1);
-}
-#define IS(what, wanted) is_so(__LINE__, #what, (long)(what), (long)(wanted))
-/* A call that fails with this errno. */
-#define FAILS(what, with) (IS(what, -1), IS(errno, with))
+#include "check.h"
 
 static int set(int fd, int option, int value) { return setsockopt(fd, SOL_DDP, option, &value, sizeof value); }
 
@@ -112,7 +104,7 @@ static void which_sockets(void) {
     IS(get(fd, DDPMODE), DDP_MODE_ASKED);
     IS(set(fd, DDPMODE, 0), 0);
     IS(get(fd, DDPMODE), DDP_MODE_OFF);
-    FAILS(set(fd, DDPMODE, 2), EINVAL);
+    FAILS(set(fd, DDPMODE, 3), EINVAL);
     IS(close_range(3, ~0U, 0), 0);
 }
 

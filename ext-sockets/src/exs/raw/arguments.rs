@@ -188,7 +188,9 @@ unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), c_int> {
             return Err(EFAULT);
         }
         used.add(memory::of(piece.mhandle)?, piece.base.expose_provenance(), piece.len)?;
-        pieces.push(iovec { iov_base: piece.base, iov_len: piece.len });
+        if piece.len != 0 {
+            pieces.push(iovec { iov_base: piece.base, iov_len: piece.len });
+        }
     }
     // SAFETY: the caller's promise.
     Ok((unsafe { Pieces::new(pieces) }.ok_or(EINVAL)?, used))

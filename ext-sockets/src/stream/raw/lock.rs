@@ -51,7 +51,8 @@ impl<T: Plain> Guarded<T> {
         Ok(())
     }
 
-    /// Waits for the lock. `EAGAIN` when this thread has it already: a signal handler came in between.
+    /// Waits for the lock. `EDEADLK` when this thread has it already: a signal handler came in between, and what it wants to send or receive
+    /// has no place in the middle of that.
     pub(in crate::stream) fn lock(&self) -> Result<Guard<'_, T>, Errno> {
         // SAFETY: `init` has made the mutex before the mapping was handed out.
         match unsafe { libc::pthread_mutex_lock(self.mutex.get()) } {
@@ -61,7 +62,6 @@ impl<T: Plain> Guarded<T> {
                 unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
                 Ok(Guard { of: self })
             }
-            libc::EDEADLK => Err(Errno::WOULD_BLOCK),
             error => Err(Errno(error)),
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let _held = state.tx.lock().unwrap();
         assert_eq!(
             state.tx.lock().map(drop),
-            Err(Errno::WOULD_BLOCK),
+            Err(Errno(libc::EDEADLK)),
             "a signal handler does not wait for itself"
         );
     }

@@ -10,9 +10,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::stream::Errno;
 
-/// Room for the longest FPDU with its markers, and for a train of shorter ones.
-const LEN: usize = 72 * 1024;
-
 /// How many are kept: as many calls at a time need no mapping of their own.
 const KEPT: usize = 16;
 
@@ -23,6 +20,9 @@ pub(in crate::stream) struct Scratch {
 }
 
 impl Scratch {
+    /// Room for the longest FPDU with its markers, and for a train of shorter ones.
+    pub(in crate::stream) const LEN: usize = 72 * 1024;
+
     pub(in crate::stream) fn take() -> Result<Self, Errno> {
         let free = POOL.iter().find_map(|slot| NonNull::new(slot.swap(ptr::null_mut(), Ordering::Acquire)));
         match free {
@@ -36,7 +36,7 @@ impl Scratch {
         let at = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                LEN,
+                Self::LEN,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -55,14 +55,14 @@ impl Deref for Scratch {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: a mapping of that length, initialised by the kernel, which this value alone has.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), LEN) }
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), Self::LEN) }
     }
 }
 
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), LEN) }
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), Self::LEN) }
     }
 }
 
@@ -74,7 +74,7 @@ impl Drop for Scratch {
         });
         if !kept {
             // SAFETY: the mapping that `map` made, and nothing refers to it any more.
-            unsafe { libc::munmap(at.cast(), LEN) };
+            unsafe { libc::munmap(at.cast(), Self::LEN) };
         }
     }
 }

@@ -30,11 +30,18 @@ impl SharedState {
     /// A new state in `file` (a `memfd`, say), which is made as long as it has to be.
     ///
     /// # Errors
-    /// The file cannot be made longer, or not be mapped.
+    /// There is no room for a file of that length, or it cannot be mapped.
     pub fn in_file(file: BorrowedFd<'_>, options: &Options) -> Result<Self, Errno> {
-        // SAFETY: two integers.
-        if unsafe { libc::ftruncate(file.as_raw_fd(), size_of::<State>() as libc::off_t) } < 0 {
-            return Err(Errno::last());
+        let len = size_of::<State>() as libc::off_t;
+        // The kernel would end the process.
+        if longest_file() < len as libc::rlim_t {
+            return Err(Errno(libc::EFBIG));
+        }
+        // All of it now: a page that cannot be had when it is first touched would end the process as well.
+        // SAFETY: three integers.
+        let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) };
+        if error != 0 {
+            return Err(Errno(error));
         }
         Self::create(libc::MAP_SHARED, file.as_raw_fd(), options)
     }
@@ -92,6 +99,14 @@ fn map(flags: libc::c_int, fd: RawFd) -> Result<NonNull<State>, Errno> {
         Some(at) if at.as_ptr().cast::<libc::c_void>() != libc::MAP_FAILED => Ok(at),
         _ => Err(Errno::last()),
     }
+}
+
+/// `RLIMIT_FSIZE`.
+fn longest_file() -> libc::rlim_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` lives until the call returns.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 fn length(fd: RawFd) -> Result<libc::off_t, Errno> {

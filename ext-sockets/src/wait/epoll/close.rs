@@ -93,7 +93,7 @@ pub fn forking() {
 fn share(which: impl Fn(c_int, c_int) -> bool) {
     let watches = watches();
     let those = watches.all().filter(|watch| which(watch.fd, watch.epoll));
-    those.filter_map(|watch| entry_of(&watch)).for_each(|entry| entry.set_shared());
+    those.filter_map(|watch| entry_of(&watch)).for_each(Entry::set_shared);
 }
 
 /// Another entry has come into the place of this one.

@@ -19,17 +19,26 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 /// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
 pub fn changed(held: &Held, fd: c_int) {
+    refresh_all(held, fd, false);
+}
+
+/// What holds already is to be an edge once more.
+pub fn tell_again(held: &Held, fd: c_int) {
+    refresh_all(held, fd, true);
+}
+
+fn refresh_all(held: &Held, fd: c_int, again: bool) {
     let mut watches = watches();
     let here = watches.of(fd);
     for watch in here {
-        refresh(&mut watches, watch, false);
+        refresh(&mut watches, watch, again);
     }
     if held.has_other_numbers() {
         let same =
             |watch: &Watch| watch.fd != fd && entry_of(watch).is_some_and(|it| it.cookie() == held.cookie());
         let elsewhere: Vec<Watch> = watches.all().filter(same).collect();
         for watch in elsewhere {
-            refresh(&mut watches, watch, false);
+            refresh(&mut watches, watch, again);
         }
     }
 }
@@ -63,8 +72,8 @@ pub(super) fn mask(fd: c_int, wanted: u32) -> u32 {
     wanted & !EVENTS | u32::from(events as u16)
 }
 
-/// Has the kernel watch for what is of interest now, or again if it is `fired` and disarmed. Whether that was something new.
-pub(super) fn refresh(watches: &mut Watches, watch: Watch, fired: bool) -> bool {
+/// Has the kernel watch for what is of interest now, or `again` for the same, which makes a new edge of it. Whether it was asked anything.
+pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool {
     let Some(entry) = entry_of(&watch) else {
         watches.remove(watch);
         return false;
@@ -81,7 +90,7 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, fired: bool) -> bool 
     let wanted = entry.wanted();
     let mask = mask(watch.fd, wanted.events);
     let before = entry.asked.load(std::sync::atomic::Ordering::Relaxed);
-    if entry.is_disarmed() || before == mask && !fired {
+    if entry.is_disarmed() || before == mask && !again {
         return false;
     }
     entry.asked.store(mask, std::sync::atomic::Ordering::Relaxed);

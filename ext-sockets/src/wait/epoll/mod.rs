@@ -28,7 +28,7 @@ mod watches;
 
 pub use close::{closing, duplicated, forking, gone, withdraw};
 pub use control::{control, is_concerned};
-pub use interest::{changed, framed_now};
+pub use interest::{changed, framed_now, tell_again};
 pub use pool::Wanted;
 pub use wait::wait;
 pub use watches::{Watches, watches};

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
 use super::pool::Key;
+use crate::next;
 
 /// A descriptor in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,8 +35,8 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static UNSETTLED: AtomicUsize = AtomicUsize::new(0);
 
 /// The lock of all of them.
-pub fn watches() -> MutexGuard<'static, Watches> {
-    WATCHES.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn watches() -> next::Locked<Watches> {
+    next::lock(&WATCHES)
 }
 
 #[inline]

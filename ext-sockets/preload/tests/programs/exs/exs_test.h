@@ -39,7 +39,8 @@ unsigned char octet_at(size_t place);
 void fill(unsigned char *octets, size_t from, size_t count);
 int is_filled(const unsigned char *octets, size_t from, size_t count);
 /* The next event: its type, errno, length and handle as given. */
-exs_event_t next_is(exs_qhandle_t queue, int type, int error, size_t length, uintptr_t handle);
+exs_event_t next_at(int line, exs_qhandle_t queue, int type, int error, size_t length, uintptr_t handle);
+#define next_is(...) next_at(__LINE__, __VA_ARGS__)
 int no_events(exs_qhandle_t queue);
 int threads(void);
 

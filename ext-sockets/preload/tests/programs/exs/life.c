@@ -13,8 +13,8 @@ void connecting(void) {
     int client = tcp();
     IS(exs_connect(client, (void *)&addr, sizeof addr, 0, queue, HANDLE(2)), 0);
     IS(exs_recv(client, octets, 4, 0, queue, HANDLE(3), NONE), 0); /* waits for the connection */
-    next_is(queue, EXS_EVT_CONNECT, 0, 0, 2);
     exs_event_t event = next_is(other, EXS_EVT_ACCEPT, 0, 1, 1);
+    next_is(queue, EXS_EVT_CONNECT, 0, 0, 2);
     IS(event.exs_evt_union.exs_evt_accept.exs_accept_list, places);
     int server = places[0].aa_fildes;
     IS(places[1].aa_fildes, -1);

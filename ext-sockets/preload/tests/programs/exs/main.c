@@ -8,7 +8,7 @@ static int in_ddpmode;
 int is_so(const char *file, int line, const char *what, long got, long wanted) {
     if (got == wanted)
         return 1;
-    printf("%s:%d: %s is %ld, not %ld (errno %s)\n", file, line, what, got, wanted, strerror(errno));
+    printf("%s, line %d: %s is %ld, not %ld (errno %s)\n", file, line, what, got, wanted, strerror(errno));
     fflush(stdout);
     _exit(1);
 }
@@ -58,13 +58,14 @@ int is_filled(const unsigned char *octets, size_t from, size_t count) {
     return 1;
 }
 
-exs_event_t next_is(exs_qhandle_t queue, int type, int error, size_t length, uintptr_t handle) {
-    exs_event_t event;
-    IS(exs_qdequeue(queue, &event, 1, LONG_TIME), 1);
-    IS(event.exs_evt_type, type);
-    IS(event.exs_evt_errno, error);
-    IS(event.exs_evt_ahandle, handle);
-    IS(event.exs_evt_union.exs_evt_xfer.exs_xfer_length, length);
+exs_event_t next_at(int line, exs_qhandle_t queue, int type, int error, size_t length, uintptr_t handle) {
+    exs_event_t event = {0};
+    const char *of = "next event";
+    is_so(of, line, "their number", exs_qdequeue(queue, &event, 1, LONG_TIME), 1);
+    is_so(of, line, "its type", event.exs_evt_type, type);
+    is_so(of, line, "its errno", event.exs_evt_errno, error);
+    is_so(of, line, "its handle", (long)event.exs_evt_ahandle, (long)handle);
+    is_so(of, line, "its length", event.exs_evt_union.exs_evt_xfer.exs_xfer_length, length);
     return event;
 }
 

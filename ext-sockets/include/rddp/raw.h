@@ -1,0 +1,281 @@
+/* RDMA over a program's own socket: DDPMODE without a byte stream. The wire is iWARP (RFC 5040, 5041, 5044, 6581, 7306).
+ *
+ *     int raw = DDPMODE_RAW;
+ *     int queue = ddp_queue(0), fd = socket(AF_INET, SOCK_STREAM, 0);
+ *     setsockopt(fd, SOL_DDP, DDPMODE, &raw, sizeof raw);
+ *     ddp_attach(fd, &(struct ddp_endpoint){.queue = queue});
+ *     ddp_post(fd, receives, 10);  // before the peer can send
+ *     connect(fd, ...);            // TCP, then the startup
+ *     ddp_register(0, memory, sizeof memory, DDP_LOCAL_WRITE | DDP_REMOTE_WRITE, &stag);
+ *     ddp_post(fd, &(struct ddp_work){.op = DDP_SEND, .list = &piece, .count = 1}, 1);
+ *     ddp_events(queue, events, 16, -1);
+ *
+ * A listening socket in raw mode gives it to the connections that are accepted on it:
+ *
+ *     fd = accept(listener, ...);  // TCP alone: it never waits for a peer's startup
+ *     ddp_attach(fd, ...);
+ *     ddp_post(fd, receives, 10);
+ *     ddp_begin(fd);               // the startup, in the background
+ *
+ * All calls may be made by any thread, none in a signal handler, where a socket in raw mode is not to be closed either.
+ * Where nothing else is said they return 0, or -1 with errno:
+ *   EBADF, ENOTSOCK  no descriptor, no socket
+ *   EOPNOTSUPP       no socket in raw mode
+ *   ENOTCONN         not attached, or no connection
+ *   ECONNABORTED     attached by another process, from which this one was forked
+ *   EFAULT           a null pointer, or memory that is not there
+ *   EINVAL           an argument that makes no sense
+ *   EIO              a fault of this library's
+ * read, write, send, recv, sendfile, shutdown and their like on a connected socket in raw mode answer EOPNOTSUPP. What poll says
+ * of it means nothing: poll the queue.
+ */
+#ifndef RDDP_RAW_H
+#define RDDP_RAW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Memory -------------------------------------------------------------------------------------------------------------- */
+
+/* A protection domain: peers reach memory of their endpoint's own domain only. 0 is one that is there from the beginning.
+ * Returns the number of a new one, above 0. */
+int ddp_domain(void);
+/* Its memory and endpoints stay as they are; nothing more can be made in it. */
+int ddp_domain_close(int domain);
+
+/* Rights. All memory may be sent from. */
+#define DDP_LOCAL_WRITE 1       /* own receives and the sinks of own Reads and atomics */
+#define DDP_REMOTE_READ 2       /* Reads of the peer */
+#define DDP_REMOTE_WRITE 4      /* Writes of the peer; with DDP_LOCAL_WRITE */
+#define DDP_REMOTE_ATOMIC 8     /* atomics of the peer; with DDP_LOCAL_WRITE */
+#define DDP_CAN_BIND 16         /* windows may be bound to it; not with DDP_ZERO_BASED */
+#define DDP_REMOTE_INVALIDATE 32 /* a Send of the peer's may invalidate the STag */
+#define DDP_ZERO_BASED 64       /* the Tagged Offset of its first octet is 0, else its address */
+/* For ddp_register alone: */
+#define DDP_POPULATE 256 /* fault all pages in now */
+#define DDP_LOCK 512     /* mlock, until it is deregistered */
+
+/* Registers memory, which has to stay mapped until it is deregistered: its STag. No page is touched.
+ *   EFAULT  part of it is not mapped
+ *   EACCES  part of it is mapped without the rights that these need
+ *   ENOMEM  too many; or as mlock
+ */
+int ddp_register(int domain, void *begin, size_t length, int access, uint32_t *stag);
+/* Makes a region valid again that was invalidated, or gives it other rights: the STag with another key. */
+int ddp_reregister(uint32_t stag, int access, uint32_t *now);
+/* A memory window, bound to nothing: see DDP_BIND. */
+int ddp_window(int domain, uint32_t *stag);
+/* The STag that a region or window has now: every DDP_BIND gives a window another key. */
+int ddp_stag(uint32_t stag, uint32_t *now);
+/* Of a region or a window. When it returns nobody touches the memory any more. Works that name it fail.
+ *   EBUSY  windows are bound to it
+ */
+int ddp_deregister(uint32_t stag);
+
+/* ---- Events -------------------------------------------------------------------------------------------------------------- */
+
+/* An event queue: its descriptor, for poll, select, epoll and ddp_events, readable while there are events. Close it with close;
+ * that disconnects its endpoints. With DDP_QUEUE_UNWATCHED, which is faster, it is for ddp_events alone. */
+int ddp_queue(int flags);
+#define DDP_QUEUE_UNWATCHED 1
+
+struct ddp_event {
+    uint64_t endpoint;    /* ddp_endpoint.tag */
+    uint64_t tag;         /* ddp_work.tag */
+    uint32_t kind;        /* an enum ddp_op, or DDP_CONNECTED or DDP_CLOSED */
+    int32_t status;       /* 0, or an errno: see below */
+    int32_t fd;           /* that was attached */
+    uint32_t length;      /* octets received or read */
+    uint32_t flags;       /* DDP_EVENT_* */
+    uint32_t stag;        /* with DDP_EVENT_INVALIDATED */
+    uint8_t immediate[8]; /* with DDP_EVENT_IMMEDIATE */
+    uint32_t terminate;   /* DDP_CLOSED: 0xLECC, layer, error type and code of the Terminate (RFC 5040, section 4.8) */
+    uint32_t reserved;
+};
+
+/* Every endpoint has at most one DDP_CONNECTED, before everything that arrives, and exactly one DDP_CLOSED, its last event.
+ * The status of DDP_CLOSED:
+ *   0             in good order
+ *   ECONNREFUSED  TCP was refused; or the peer's program said no
+ *   ETIMEDOUT     no answer
+ *   EPROTO        the peer speaks no MPA, or broke a rule; with the Terminate that was sent
+ *   EREMOTEIO     the peer sent a Terminate
+ *   ECONNRESET    TCP lost the connection, or the peer closed over outstanding work
+ *   ECONNABORTED  this side ended it over outstanding work, or because a work of its own failed
+ *   ECANCELED     this side gave up: DDP_ABORT, or closed before it was connected
+ *   or what connect may fail with
+ */
+#define DDP_CONNECTED 101
+#define DDP_CLOSED 102
+
+#define DDP_EVENT_SOLICITED 1 /* the peer asked for attention */
+#define DDP_EVENT_INVALIDATED 2
+#define DDP_EVENT_IMMEDIATE 4
+#define DDP_EVENT_TERMINATE_SENT 8
+#define DDP_EVENT_TERMINATE_RECEIVED 16
+
+/* Takes at most room events and waits for the first at most timeout milliseconds (-1: as long as it takes; 0: not at all). How
+ * many there were.
+ *   EBADF, EINVAL  no queue
+ *   EINTR          a signal came first
+ */
+int ddp_events(int queue, struct ddp_event *events, int room, int timeout);
+
+/* ---- Connections --------------------------------------------------------------------------------------------------------- */
+
+struct ddp_endpoint {
+    int32_t queue;     /* of ddp_queue */
+    int32_t domain;    /* of ddp_domain, or 0 */
+    uint64_t tag;      /* yours; in its events */
+    uint32_t max_send; /* sends whose events were not taken yet, at most 65536; 0: 128 */
+    uint32_t max_recv; /* the same of receives */
+    uint32_t flags;    /* DDP_ENDPOINT_* */
+    uint32_t timeout;  /* milliseconds for the startup; 0: 5000 */
+};
+
+/* A Send that finds no receive waits until one is posted, and TCP's window holds the peer; else it ends the connection with a
+ * Terminate, as RFC 5041 says. Excludes Reads and atomics, either way. */
+#define DDP_ENDPOINT_WAIT 1
+#define DDP_ENDPOINT_NO_INBOUND_READ 2
+#define DDP_ENDPOINT_NO_INBOUND_WRITE 4
+/* MPA revision 1, for peers that refuse 2. Only the connecting end chooses. */
+#define DDP_ENDPOINT_REVISION_1 8
+/* Writes are placed before their CRC was checked: faster, and an FPDU that is damaged on the way may overwrite anything that
+ * the peer may write to. */
+#define DDP_ENDPOINT_EARLY_PLACEMENT 16
+
+/* Makes a socket in raw mode an endpoint. Receives can be posted from now on, before there is a connection. Options of SOL_DDP
+ * (CRC, markers, IRD, ORD, RTR, private data) are those that the socket has by now.
+ *
+ * connect on it does TCP and the startup. A blocking one returns when both are done (0, or -1 with what is the status of
+ * DDP_CLOSED). A non-blocking one fails with EINPROGRESS, and one that a signal interrupts with EINTR; DDP_CONNECTED or DDP_CLOSED
+ * tells the rest. The socket is non-blocking from then on.
+ *   EALREADY  it is attached
+ *   ENOTCONN  the connection is over
+ *   EBADF, EINVAL  of the queue
+ *   ENOBUFS   the queue has as many endpoints as it can
+ */
+int ddp_attach(int fd, const struct ddp_endpoint *endpoint);
+
+/* The startup on a connection that is there, or that was being made when the socket was attached: begins in the background, and
+ * DDP_CONNECTED or DDP_CLOSED tells the rest. The socket is non-blocking from then on.
+ *   EALREADY  it has begun
+ *   ENOTCONN  TCP is not connected
+ */
+int ddp_begin(int fd);
+
+/* DDP_GRACEFUL   the peer sees an orderly end, if no work of the send queue and no Read of the peer's is outstanding; else the
+ *                connection is reset. close(fd) of the last descriptor does the same
+ * DDP_TERMINATE  with a Terminate, 0x0000
+ * DDP_ABORT      TCP is reset
+ * Works that are outstanding end with ECANCELED; DDP_CLOSED follows.
+ *   ENOTCONN  there is no connection, or it is over
+ */
+int ddp_disconnect(int fd, int how);
+enum ddp_disconnect { DDP_GRACEFUL = 0, DDP_TERMINATE = 1, DDP_ABORT = 2 };
+
+struct ddp_info {
+    int32_t mode;               /* an enum ddp_mode */
+    int32_t failure;            /* the status of DDP_CLOSED */
+    int32_t terminate_sent;     /* 0xLECC, or -1 */
+    int32_t terminate_received; /* the same of the peer's */
+    uint32_t ird;               /* Reads and atomics of the peer's at a time */
+    uint32_t ord;               /* own ones; more wait */
+    uint32_t revision;          /* of MPA: 1 or 2 */
+    uint32_t flags;             /* DDP_INFO_* */
+    uint64_t octets_sent;       /* to TCP */
+    uint64_t octets_received;   /* from TCP */
+    uint32_t private_length;    /* octets of */
+    uint32_t reserved;
+    uint8_t private_data[512]; /* what the peer's program said in the startup. Nobody has vouched for it. */
+};
+#define DDP_INFO_CRC 1
+#define DDP_INFO_MARKERS_SENT 2
+#define DDP_INFO_MARKERS_RECEIVED 4
+
+/* What was agreed in the startup is there from DDP_CONNECTED on. */
+int ddp_info(int fd, struct ddp_info *info);
+
+/* ---- Works --------------------------------------------------------------------------------------------------------------- */
+
+/* A piece of registered memory. */
+struct ddp_sge {
+    uint64_t to; /* address of its first octet, or offset in a zero-based region; with DDP_INLINE an address always */
+    uint32_t length;
+    uint32_t stag;
+};
+
+struct ddp_work {
+    uint64_t tag;               /* yours; in its event */
+    uint32_t op;                /* an enum ddp_op */
+    uint32_t flags;             /* DDP_INLINE and so on */
+    const struct ddp_sge *list; /* local memory: at most 32 pieces; copied by the call */
+    uint32_t count;             /* of pieces */
+    uint32_t stag;              /* see the operation */
+    uint64_t to;                /* where in the peer's memory stag: Tagged Offset */
+    union {
+        uint8_t immediate[8];
+        struct {
+            uint64_t add;
+            uint64_t mask; /* the top bit of each field of the sum; 0: one field of 64 bits */
+        } fetch_add;
+        struct {
+            uint64_t compare, compare_mask; /* bits that are compared; ~0: all */
+            uint64_t swap, swap_mask;       /* bits that are replaced; ~0: all */
+        } cmp_swap;
+        uint64_t access; /* DDP_REMOTE_* and DDP_ZERO_BASED */
+    } with;
+};
+
+enum ddp_op {
+    DDP_RECEIVE = 1,         /* into list: one Send, or the Immediate Data of the peer. May be of no pieces */
+    DDP_SEND = 2,            /* list */
+    DDP_SEND_INVALIDATE = 3, /* the same, and the peer invalidates its stag */
+    DDP_WRITE = 4,           /* list to the peer's memory */
+    DDP_WRITE_IMMEDIATE = 5, /* the same, and with.immediate completes a receive of the peer's behind it */
+    DDP_IMMEDIATE = 6,       /* with.immediate completes a receive of the peer's */
+    DDP_READ = 7,            /* from the peer's memory into list, of one piece */
+    DDP_READ_INVALIDATE = 8, /* the same; then the STag of the piece is invalid here */
+    DDP_FETCH_ADD = 9,       /* eight octets there, aligned; what they were comes to list, of one piece of 8 */
+    DDP_CMP_SWAP = 10,       /* the same */
+    DDP_BIND = 11,           /* the window stag to list, of one piece, with with.access. See ddp_stag */
+    DDP_INVALIDATE = 12      /* own stag */
+};
+
+#define DDP_INLINE 1     /* Send and Write: list is any memory, at most 512 octets in all, and is copied by the call */
+#define DDP_SOLICITED 2  /* Send and Immediate: with DDP_EVENT_SOLICITED at the peer */
+#define DDP_QUIET 4      /* no event if it succeeds */
+#define DDP_READ_FENCE 8 /* begins when all own Reads and atomics before it are done */
+#define DDP_FENCE 16     /* begins when all own works before it are done */
+
+/* Posts works, receives to the receive queue and others to the send queue; each queue does its own in order. How many were
+ * taken, which may be fewer than all: then post the next again to learn why. Memory that works name must stay as it is until their
+ * event.
+ *   EAGAIN    as many are outstanding as the endpoint allows: take events first
+ *   EPIPE     the connection is over
+ *   EINVAL    an STag that names nothing of this process; an unknown operation or flag; too many pieces, or too few
+ *   EACCES    memory of another domain, or without DDP_LOCAL_WRITE where octets come to
+ *   EFAULT    a piece that is not inside its region
+ *   EMSGSIZE  more than 512 octets inline; a message of 4 GiB or more
+ *
+ * Sends that are posted before there is a connection leave when there is one. The status of a work's event:
+ *   EFAULT      its memory was deregistered or invalidated meanwhile
+ *   EOPNOTSUPP  the connection does not allow it: a Read where ORD is 0
+ *   EACCES      a bind or an invalidation was refused
+ *   EMSGSIZE    a receive that was too short
+ *   EPERM       a receive: the peer named an STag that it may not invalidate
+ *   EREMOTEIO   the peer refused a Read or an atomic
+ *   ECANCELED   the connection ended first
+ * and all of these end the connection.
+ */
+int ddp_post(int fd, const struct ddp_work *works, int count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,89 @@
+//! Locks that a signal handler may meet.
+//!
+//! A handler may call `close`, `getsockopt` or `fork` (POSIX says so) in the middle of such a call of the thread that it interrupts, which would wait for
+//! itself. So as long as a thread has one of our locks it takes no signals.
+
+use std::cell::Cell;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::sigset_t;
+
+thread_local! {
+    /// How many [`NoSignals`] there are, and the signals that the program had blocked before the first.
+    static HELD: Cell<(u32, Option<sigset_t>)> = const { Cell::new((0, None)) };
+}
+
+/// As long as this lives the calling thread takes no signals.
+#[derive(Debug)]
+pub struct NoSignals {
+    /// It is the thread's own.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl NoSignals {
+    /// From here on.
+    #[must_use]
+    pub fn here() -> Self {
+        let (depth, before) = HELD.get();
+        if depth == 0 {
+            HELD.set((1, Some(block())));
+        } else {
+            HELD.set((depth + 1, before));
+        }
+        NoSignals { _here: std::marker::PhantomData }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        let (depth, before) = HELD.get();
+        HELD.set((depth - 1, before));
+        if depth == 1
+            && let Some(before) = before
+        {
+            // SAFETY: a set that the kernel gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+        }
+    }
+}
+
+fn block() -> sigset_t {
+    // SAFETY: all zero is a signal set; both live until the calls return.
+    unsafe {
+        let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+/// A lock, held, and no signals.
+#[derive(Debug)]
+pub struct Locked<T: 'static> {
+    // Dropped in this order.
+    guard: MutexGuard<'static, T>,
+    _no_signals: NoSignals,
+}
+
+/// Takes a lock. Whatever panicked with it, what it guards makes sense field by field.
+pub fn lock<T>(mutex: &'static Mutex<T>) -> Locked<T> {
+    let no_signals = NoSignals::here();
+    Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _no_signals: no_signals }
+}
+
+impl<T> Deref for Locked<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Locked<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}

@@ -1,0 +1,118 @@
+//! What the program's pointers promise, in values that only the promise makes: whoever has one may use it in safe code.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::slice;
+
+use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDomain, RegionOptions};
+
+use super::work::{Sge, Work};
+use crate::{gate, next};
+
+/// Memory that the program registers.
+#[derive(Debug)]
+pub struct Area {
+    begin: NonNull<u8>,
+    len: usize,
+}
+
+impl Area {
+    /// # Errors
+    /// EFAULT for null.
+    ///
+    /// # Safety
+    /// The memory stays mapped, with the rights it is registered for, until that has ended; and nobody relies on its contents
+    /// staying the same while works or peers may write there.
+    pub unsafe fn promised(begin: *mut u8, len: usize) -> Result<Self, c_int> {
+        Ok(Area { begin: NonNull::new(begin).ok_or(libc::EFAULT)?, len })
+    }
+
+    pub(super) fn register(
+        &self,
+        domain: &ProtectionDomain,
+        access: Access,
+        options: &RegionOptions,
+    ) -> Result<MemoryRegion, Error> {
+        // SAFETY: as was promised when this was made.
+        unsafe { domain.register_with(self.begin, self.len, access, options) }
+    }
+}
+
+/// A list of works, as C has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Works<'a>(&'a [Work]);
+
+impl<'a> Works<'a> {
+    /// # Errors
+    /// EFAULT for null, EINVAL for fewer than one.
+    ///
+    /// # Safety
+    /// `works` is null or leads to `count` works, whose lists are null or have `count` pieces, and those of inline works lead to
+    /// as many octets as they say; all that for as long as `'a`.
+    pub unsafe fn promised(works: *const Work, count: c_int) -> Result<Self, c_int> {
+        match usize::try_from(count) {
+            Err(_) | Ok(0) => Err(libc::EINVAL),
+            _ if works.is_null() => Err(libc::EFAULT),
+            // SAFETY: as the caller promises.
+            Ok(count) => Ok(Works(unsafe { slice::from_raw_parts(works, count) })),
+        }
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = One<'a>> {
+        self.0.iter().map(One)
+    }
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(super) struct One<'a>(&'a Work);
+
+impl<'a> One<'a> {
+    pub(super) fn work(self) -> &'a Work {
+        self.0
+    }
+
+    /// The pieces of its list.
+    pub(super) fn list(self) -> Result<&'a [Sge], c_int> {
+        match self.0.count as usize {
+            0 => Ok(&[]),
+            count if count > MAX_SGE => Err(libc::EINVAL),
+            _ if self.0.list.is_null() => Err(libc::EFAULT),
+            // SAFETY: promised of every work in a `Works`.
+            count => Ok(unsafe { slice::from_raw_parts(self.0.list, count) }),
+        }
+    }
+
+    /// The octets of its list, whose pieces are addresses.
+    pub(super) fn inline_octets(self) -> Result<Vec<u8>, c_int> {
+        let list = self.list()?;
+        let total: u64 = list.iter().map(|piece| u64::from(piece.len)).sum();
+        if total > MAX_INLINE as u64 {
+            return Err(libc::EMSGSIZE);
+        }
+        let mut octets = Vec::with_capacity(total as usize);
+        for piece in list.iter().filter(|piece| piece.len > 0) {
+            let from = std::ptr::with_exposed_provenance::<u8>(piece.to as usize);
+            if from.is_null() {
+                return Err(libc::EFAULT);
+            }
+            // SAFETY: promised of every inline work in a `Works`.
+            octets.extend_from_slice(unsafe { slice::from_raw_parts(from, piece.len as usize) });
+        }
+        Ok(octets)
+    }
+}
+
+/// Another descriptor of the program's socket, for the RNIC; the calls of this library on it are the C library's.
+pub(super) fn duplicate(fd: c_int) -> Result<socket2::Socket, c_int> {
+    // SAFETY: it takes an int.
+    let own = unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if own < 0 {
+        return Err(next::errno());
+    }
+    gate::fresh(own);
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) }.into())
+}

@@ -1,0 +1,360 @@
+//! The MPA startup on a TCP connection that the program has made itself, by the background thread (RFC 5044 §7.1, RFC 6581).
+//!
+//! [`QueuePair::begin`] hands the connection over and returns; TCP itself may still be connecting. What comes of it is
+//! reported by an event and kept for [`QueuePair::begun`]. Revision 1 is not tried on its own after a refusal of 2: that
+//! takes another TCP connection.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::EpollFlags;
+use parking_lot::{Condvar, Mutex};
+use rddp_mpa::{Initiator, InitiatorStep, Negotiated, Request, StartupError};
+use socket2::Socket;
+
+use super::connect::{Connected, send_terminate};
+use super::half_open::read_request;
+use super::socket::{no_delay, write_all};
+use crate::config::ConnectOptions;
+use crate::device::DeviceInner;
+use crate::error::ConnectError;
+use crate::event::AsyncEventKind;
+use crate::io::driver::{Driver, Source};
+use crate::qp::{QpInner, QpState, QueuePair};
+
+impl QueuePair {
+    /// Connects an idle QP over a TCP connection that is there, or that is being made: `active` sends the Request, else
+    /// the peer's is awaited and accepted. Returns at once; [`Connected`](AsyncEventKind::Connected) or
+    /// [`NotConnected`](AsyncEventKind::NotConnected) tells the end. `stream` becomes non-blocking.
+    ///
+    /// # Errors
+    /// The QP is not idle, or the settings make no startup frame.
+    pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
+        let state = self.state();
+        let mut place = self.inner.startup().lock();
+        if state != QpState::Idle || place.as_ref().is_some_and(|startup| !startup.is_over()) {
+            return Err(ConnectError::NotIdle(state));
+        }
+        let options = self.inner.options(options);
+        let initiator =
+            active.then(|| Initiator::new(&options.startup(), &options.private_data)).transpose()?;
+        stream.set_nonblocking(true)?;
+        let startup = Startup::add(&self.inner, options, Stage::Tcp { socket: stream, initiator });
+        *place = Some(startup.clone());
+        drop(place);
+        startup.watch(EpollFlags::EPOLLOUT)
+    }
+
+    /// What has come of [`begin`](Self::begin): `None` while it goes on, or when this has been asked before.
+    pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
+        self.inner.startup().lock().as_ref()?.outcome.lock().result.take()
+    }
+
+    /// Sleeps until that is over, one way or the other, for at most `timeout`. Whether it is.
+    pub fn await_begun(&self, timeout: Duration) -> bool {
+        let Some(startup) = self.inner.startup().lock().clone() else { return true };
+        let mut outcome = startup.outcome.lock();
+        let deadline = Instant::now() + timeout;
+        while !outcome.over && !startup.over.wait_until(&mut outcome, deadline).timed_out() {}
+        outcome.over
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Until TCP is connected.
+    Tcp {
+        socket: Socket,
+        initiator: Option<Initiator>,
+    },
+    /// The Request has been sent.
+    Reply {
+        socket: Socket,
+        initiator: Initiator,
+        octets: Vec<u8>,
+    },
+    /// The peer's Request is arriving.
+    Request {
+        socket: Socket,
+        octets: Vec<u8>,
+        total: usize,
+    },
+    Over,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    over: bool,
+    result: Option<Result<Connected, ConnectError>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Startup {
+    token: u64,
+    device: Arc<DeviceInner>,
+    qp: Weak<QpInner>,
+    options: ConnectOptions,
+    deadline: Instant,
+    stage: Mutex<Stage>,
+    outcome: Mutex<Outcome>,
+    over: Condvar,
+}
+
+/// What a look at the socket leads to.
+enum Next {
+    /// Another look.
+    Again(Stage),
+    /// Nothing before the socket is ready for this.
+    Wait(Stage, EpollFlags),
+    /// A connection.
+    Done(Done),
+}
+
+struct Done {
+    socket: Socket,
+    negotiated: Negotiated,
+    private_data: Vec<u8>,
+    active: bool,
+}
+
+impl Startup {
+    fn add(qp: &Arc<QpInner>, options: ConnectOptions, stage: Stage) -> Arc<Self> {
+        let device = qp.device().clone();
+        let deadline = Instant::now() + options.timeout;
+        let startup = Arc::new_cyclic(|weak: &Weak<Startup>| {
+            let source: Weak<dyn Source> = weak.clone();
+            Startup {
+                token: device.driver.add(source),
+                device: device.clone(),
+                qp: Arc::downgrade(qp),
+                options,
+                deadline,
+                stage: Mutex::new(stage),
+                outcome: Mutex::default(),
+                over: Condvar::new(),
+            }
+        });
+        device.driver.at(deadline, startup.token);
+        startup
+    }
+
+    fn watch(&self, interest: EpollFlags) -> Result<(), ConnectError> {
+        let watched = match &*self.stage.lock() {
+            Stage::Tcp { socket, .. } => self.device.driver.watch(socket.as_fd(), self.token, interest),
+            _ => Ok(()),
+        };
+        watched.map_err(|error| {
+            self.give_up(&self.device.driver);
+            error.into()
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.outcome.lock().over
+    }
+
+    /// The program wants it no more: nothing is reported.
+    pub(crate) fn give_up(&self, driver: &Driver) {
+        driver.remove(self.token);
+        *self.stage.lock() = Stage::Over;
+        self.conclude(Err(ConnectError::GivenUp));
+    }
+
+    /// Notes the end, if it is the first. Whether it is.
+    fn conclude(&self, result: Result<Connected, ConnectError>) -> bool {
+        let mut outcome = self.outcome.lock();
+        let first = !std::mem::replace(&mut outcome.over, true);
+        if first {
+            outcome.result = Some(result);
+            self.over.notify_all();
+        }
+        first
+    }
+
+    fn fail(&self, driver: &Driver, error: ConnectError) {
+        driver.remove(self.token);
+        if self.conclude(Err(error))
+            && let Some(qp) = self.qp.upgrade()
+        {
+            qp.report(AsyncEventKind::NotConnected);
+        }
+    }
+
+    /// The startup is over: the QP goes to work. Its program learns that before anything else of this connection.
+    fn succeed(&self, driver: &Driver, done: Done) {
+        let Some(qp) = self.qp.upgrade() else { return self.fail(driver, ConnectError::GivenUp) };
+        let Done { socket, negotiated, private_data, active } = done;
+        let negotiated = qp.without_reads(negotiated);
+        driver.unwatch(socket.as_fd());
+        let connected = Connected { negotiated: negotiated.clone(), private_data };
+        let told = || {
+            if self.conclude(Ok(connected)) {
+                qp.report(AsyncEventKind::Connected);
+            }
+        };
+        match qp.attach(socket, negotiated, &self.options, active, told) {
+            Ok(()) => driver.remove(self.token),
+            Err(error) => self.fail(driver, error),
+        }
+    }
+
+    /// Goes on as far as the socket lets it.
+    fn advance(&self, driver: &Driver) {
+        let mut place = self.stage.lock();
+        let mut stage = std::mem::replace(&mut *place, Stage::Over);
+        loop {
+            match self.step(stage) {
+                Ok(Next::Again(next)) => stage = next,
+                Ok(Next::Wait(next, interest)) => {
+                    if let Some(socket) = next.socket() {
+                        driver.arm(socket.as_fd(), self.token, interest);
+                    }
+                    *place = next;
+                    return;
+                }
+                Ok(Next::Done(done)) => {
+                    drop(place);
+                    return self.succeed(driver, done);
+                }
+                Err(error) => {
+                    drop(place);
+                    return self.fail(driver, error);
+                }
+            }
+        }
+    }
+
+    fn step(&self, stage: Stage) -> Result<Next, ConnectError> {
+        match stage {
+            Stage::Tcp { socket, initiator } => self.begin(socket, initiator),
+            Stage::Reply { socket, initiator, octets } => self.read_reply(socket, initiator, octets),
+            Stage::Request { socket, mut octets, mut total } => {
+                match read_request(&socket, &mut octets, &mut total).map_err(startup_error) {
+                    Ok(None) => Ok(Next::Wait(Stage::Request { socket, octets, total }, EpollFlags::EPOLLIN)),
+                    Ok(Some(request)) => self.accept(socket, &request),
+                    Err(error) => Err(close(&socket, error)),
+                }
+            }
+            Stage::Over => Err(ConnectError::GivenUp),
+        }
+    }
+
+    fn begin(&self, socket: Socket, initiator: Option<Initiator>) -> Result<Next, ConnectError> {
+        if let Some(error) = socket.take_error()? {
+            return Err(tcp_error(error, self.options.timeout));
+        }
+        if socket.peer_addr().is_err() {
+            return Ok(Next::Wait(Stage::Tcp { socket, initiator }, EpollFlags::EPOLLOUT));
+        }
+        no_delay(&socket)?;
+        let octets = Vec::new();
+        Ok(Next::Again(match initiator {
+            Some(initiator) => {
+                // A frame is small, and nothing else is in the send buffer.
+                write_all(&socket, initiator.request())
+                    .map_err(|error| tcp_error(error, self.options.timeout))?;
+                Stage::Reply { socket, initiator, octets }
+            }
+            None => Stage::Request { socket, octets, total: 1 },
+        }))
+    }
+
+    fn accept(&self, socket: Socket, request: &Request) -> Result<Next, ConnectError> {
+        let (reply, negotiated) = request.accept(&self.options.startup(), &self.options.private_data)?;
+        write_all(&socket, &reply).map_err(|error| tcp_error(error, self.options.timeout))?;
+        let private_data = request.private_data.clone();
+        Ok(Next::Done(Done { socket, negotiated, private_data, active: false }))
+    }
+
+    /// Takes exactly the Reply's octets from the socket: what follows is FPDUs.
+    fn read_reply(
+        &self,
+        socket: Socket,
+        mut initiator: Initiator,
+        mut octets: Vec<u8>,
+    ) -> Result<Next, ConnectError> {
+        loop {
+            let total = match initiator.handle(&octets) {
+                Ok(InitiatorStep::Need { total }) => total,
+                Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
+                    return Ok(Next::Done(Done { socket, negotiated, private_data, active: true }));
+                }
+                // RFC 5044 §7.1.2: TCP stays open, and is the program's again.
+                Ok(InitiatorStep::Rejected { private_data, .. }) => {
+                    return Err(ConnectError::Rejected { private_data });
+                }
+                Err(error) => {
+                    if let Some(code) = error.terminate() {
+                        send_terminate(&socket, &initiator, code);
+                        return Err(error.into());
+                    }
+                    return Err(close(&socket, error.into()));
+                }
+            };
+            let mut chunk = [0; 64];
+            let want = chunk.len().min(total - octets.len());
+            match (&socket).read(&mut chunk[..want]) {
+                Ok(0) => return Err(close(&socket, initiator.closed(&octets).into())),
+                Ok(count) => octets.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Next::Wait(Stage::Reply { socket, initiator, octets }, EpollFlags::EPOLLIN));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(tcp_error(error, self.options.timeout)),
+            }
+        }
+    }
+}
+
+impl Stage {
+    fn socket(&self) -> Option<&Socket> {
+        match self {
+            Stage::Tcp { socket, .. } | Stage::Reply { socket, .. } | Stage::Request { socket, .. } => {
+                Some(socket)
+            }
+            Stage::Over => None,
+        }
+    }
+}
+
+impl Source for Startup {
+    fn on_ready(&self, driver: &Driver) -> bool {
+        self.advance(driver);
+        false
+    }
+
+    fn on_timer(&self, driver: &Driver, now: Instant) {
+        if now < self.deadline {
+            return;
+        }
+        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Over);
+        if let Some(socket) = stage.socket() {
+            let error = close(socket, ConnectError::TimedOut(self.options.timeout));
+            self.fail(driver, error);
+        }
+    }
+}
+
+/// RFC 5044 §7.1.2: a peer that speaks no MPA, or not in time, is left; also where the program holds the socket, too.
+fn close(socket: &Socket, error: ConnectError) -> ConnectError {
+    let _ = socket.shutdown(Shutdown::Both);
+    error
+}
+
+fn startup_error(error: io::Error) -> ConnectError {
+    match error.downcast::<StartupError>() {
+        Ok(error) => error.into(),
+        Err(error) => ConnectError::Tcp(error),
+    }
+}
+
+fn tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
+    match error.kind() {
+        ErrorKind::TimedOut => ConnectError::TimedOut(timeout),
+        _ => ConnectError::Tcp(error),
+    }
+}
