@@ -11,7 +11,7 @@ use crate::framed::{self, Connecting, Framed};
 use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
 use crate::stream::{self, Errno, Phase, State};
-use crate::{next, raw_mode, switch, table, wait};
+use crate::{next, process, raw_mode, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Duplicate {
         wait::duplicated(self.from);
         match self.expected {
             Some(expected) => expected.is(to),
-            None if table::entry(self.from).is_some() => framed::received(to),
+            None if table::entry(self.from).is_some() && process::owns_table() => framed::received(to),
             None => fresh(to),
         }
     }

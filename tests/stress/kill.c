@@ -230,8 +230,8 @@ static struct {
     uint64_t octets;
 } did;
 
-static unsigned running;
 static int victim;
+static bool is_counted;
 
 static void hung(void) {
     for (int i = 0; i < PARTS; i++)
@@ -247,9 +247,10 @@ static void hung(void) {
 }
 
 static void ended(pid_t pid, int status) {
-    running--;
     if (pid == shared->pids[victim] && (WIFSIGNALED(status) || WIFSTOPPED(status))) {
-        did.killed[victim]++;
+        /* Who traces it collects it first, and its parent's heir again. */
+        did.killed[victim] += !is_counted;
+        is_counted = true;
         return;
     }
     did.too_late += pid == shared->pids[victim];
@@ -334,6 +335,7 @@ static void play(void) {
     victim = below(&luck, 2) ? CONNECTS : ACCEPTS;
     if (manners[victim == CONNECTS] == WITH_CHILD)
         victim += below(&luck, 2);
+    is_counted = false;
     int listener = listening();
     fflush(NULL);
     start(ACCEPTS, listener, manners[0]);

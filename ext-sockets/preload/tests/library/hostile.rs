@@ -95,7 +95,7 @@ impl Peer {
                 InitiatorStep::Need { .. } => assert!(read_some(&mut tcp, &mut stream), "no answer"),
                 InitiatorStep::Accepted { negotiated, used, .. } => {
                     stream.drain(..used);
-                    let mut peer = Peer::new(tcp, negotiated, stream);
+                    let mut peer = Peer::new(tcp, &negotiated, stream);
                     let rtr = peer.encode(&tagged_header(Opcode::Write, Stag(0), 0, true), b"");
                     peer.write(&rtr);
                     return peer;
@@ -105,7 +105,7 @@ impl Peer {
         }
     }
 
-    fn new(tcp: TcpStream, negotiated: Negotiated, stream: Vec<u8>) -> Self {
+    fn new(tcp: TcpStream, negotiated: &Negotiated, stream: Vec<u8>) -> Self {
         let (framer, deframer) = (Framer::new(negotiated.tx()), Deframer::new(negotiated.rx()));
         Peer { tcp, framer, deframer, msn: Msn::FIRST, stream }
     }
@@ -324,7 +324,7 @@ fn a_peer_may_go_away_anywhere() {
     let request = Initiator::new(&config, b"").unwrap().request().to_vec();
     let mut peer = server.peer();
     let rtr = {
-        let mut fresh = Peer::new(server.tcp(), negotiated(&server), Vec::new());
+        let mut fresh = Peer::new(server.tcp(), &negotiated(&server), Vec::new());
         fresh.encode(&tagged_header(Opcode::Write, Stag(0), 0, true), b"")
     };
     let sends: Vec<u8> =
@@ -401,25 +401,30 @@ fn floods_of_nothing_cost_nobody_else_anything() {
     println!("floods: {report:?}");
 }
 
-/// Connections that say nothing. `RDDP_HALF_OPEN` says how many.
+/// Connections that say nothing. `RDDP_HALF_OPEN` says how many, and has them stay until the program is told.
 #[test]
 fn silent_peers_keep_nobody_out() {
-    let many = std::env::var("RDDP_HALF_OPEN").map_or(300, |many| many.parse().unwrap());
+    let asked = std::env::var("RDDP_HALF_OPEN").ok().map(|many| many.parse().unwrap());
+    let many = asked.unwrap_or(300);
     let mut server = Server::new();
     let silent: Vec<TcpStream> = (0..many).map(|_| server.tcp()).collect();
-    for tcp in silent.iter().step_by(2) {
-        (&*tcp).write_all(b"MPA ID Req").unwrap();
+    for mut tcp in silent.iter().step_by(2) {
+        tcp.write_all(b"MPA ID Req").unwrap();
     }
     server.others_go_on();
     let mut late = server.peer();
     late.send(b"late");
     assert_eq!(late.payload(4), b"late");
-    drop(late);
+    if asked.is_none() {
+        return;
+    }
     // RFC 5044 §7.1.2: a startup that takes too long is over.
     for mut tcp in silent {
+        tcp.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let mut answer = Vec::new();
         while read_some(&mut tcp, &mut answer) {}
     }
+    drop(late);
     let report = server.report();
     assert_eq!(report["ETIMEDOUT"], many, "{report:?}");
     println!("{many} half open: {report:?}");

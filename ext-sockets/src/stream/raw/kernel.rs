@@ -168,7 +168,7 @@ impl Kernel<'_> {
         let cancellable = Cancellable::here();
         let result = call();
         drop(cancellable);
-        if sleep.is_over() { result } else { Err(Errno(libc::EBADF)) }
+        if sleep.ends() { result } else { Err(Errno(libc::EBADF)) }
     }
 
     /// Lets other connections of this process take a step of their startup.
@@ -288,7 +288,7 @@ impl<'a> Sleep<'a> {
     }
 
     /// Whether the number is still there.
-    fn is_over(self) -> bool {
+    fn ends(self) -> bool {
         let caller = self.caller;
         std::mem::forget(self);
         caller.wakes()
