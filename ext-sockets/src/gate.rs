@@ -301,7 +301,11 @@ fn as_it_is(held: &Held) -> Settings {
             Phase::Starting => {}
             Phase::Framed => settings.mode = Mode::On,
             Phase::Plain => settings.mode = Mode::Off,
-            Phase::Ended => settings.fail(state.ended().map_or(libc::ECONNABORTED, |end| end.errno.0)),
+            Phase::Ended => {
+                let end = state.ended();
+                settings.fail(end.map_or(libc::ECONNABORTED, |end| end.errno.0));
+                settings.terminate = end.map_or(0, |end| end.code.0);
+            }
         }
     }
     settings

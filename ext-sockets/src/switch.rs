@@ -4,7 +4,7 @@
 //! everything. `rddp run` sets them. A program that gains privileges by being run ignores both, as the dynamic linker ignores the
 //! library. Without them nothing here costs more than one load.
 
-use std::ffi::c_int;
+use std::ffi::{OsStr, c_int};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,13 +37,25 @@ struct Switch {
 pub fn load() {
     let policy = match (next::secure_variable(POLICY), next::secure_variable(FAMILY)) {
         (Some(path), _) => from_file(Path::new(&path)),
-        (None, Some(word)) => word.to_str().and_then(Policy::family_of).map(Policy::always),
+        (None, Some(word)) => of_word(&word),
         (None, None) => None,
     };
     if let Some(policy) = policy {
         // Nobody else sets it.
         let _ = SWITCH.set(Box::new(Switch { policy, program: next::program_name().as_bytes().to_vec() }));
     }
+}
+
+fn of_word(word: &OsStr) -> Option<Policy> {
+    let family = word.to_str().and_then(Policy::family_of);
+    if family.is_none() {
+        let told = format_args!(
+            "{FAMILY}={}: no family; everything is plain TCP; try: ddp, both or tcp",
+            word.display()
+        );
+        journal::without_policy(told);
+    }
+    family.map(Policy::always)
 }
 
 fn from_file(path: &Path) -> Option<Policy> {
@@ -92,6 +104,14 @@ pub(crate) fn tell_plain(peer: SocketAddr) {
         let program = String::from_utf8_lossy(&switch.program);
         let told = format_args!("{program}: connect {peer}: no MPA there, connected again in plain TCP");
         journal::tell(switch.policy.log(), Level::Warning, told);
+    }
+}
+
+/// A startup has failed, and there is no plain TCP to fall back to.
+pub(crate) fn tell_failed(why: impl std::fmt::Display) {
+    if let Some(switch) = SWITCH.get() {
+        let program = String::from_utf8_lossy(&switch.program);
+        journal::tell(switch.policy.log(), Level::Warning, format_args!("{program}: {why}"));
     }
 }
 

@@ -98,6 +98,8 @@ struct ddp_mode_info {
     int32_t role;    /* an enum ddp_role */
     int32_t failure; /* why it failed: an errno; 0 if it has not, or if a raw one has ended in order */
     int32_t raw;     /* 1: in raw mode */
+    int32_t terminate; /* the Terminate that ended a stream, sent or received, as RFC 5040 s4.8 has it: layer, type, code
+                          (0x1203); 0: none */
 };
 
 #ifdef __cplusplus

@@ -246,7 +246,7 @@ pub(crate) unsafe fn checked(pieces: *const iovec, count: usize, too_many: c_int
 
 /// One piece; where nothing can be, EFAULT.
 fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
-    if buf.is_null() && len > 0 {
+    if buf.is_null() && len > 0 || len > isize::MAX as usize {
         return Err(Errno(libc::EFAULT));
     }
     // No slice is longer; the kernel's calls move less than that at a time.

@@ -29,7 +29,7 @@ use libc::POLLNVAL;
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
 use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
-use crate::{table, wait};
+use crate::{switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
@@ -117,7 +117,23 @@ impl Framed {
                 if table::entry(self.fd).is_none() { Errno::PLAIN } else { error }
             }
             libc::EAGAIN | libc::EINTR => error,
-            _ => fall_back::after(self, error),
+            _ => {
+                let error = fall_back::after(self, error);
+                self.tell_end();
+                error
+            }
+        }
+    }
+
+    /// Says once, where the policy's log goes, why the stream has ended.
+    fn tell_end(&self) {
+        let Some(end) = self.held.state().and_then(State::ended) else { return };
+        let mut settings = self.held.settings();
+        if !std::mem::replace(&mut settings.end_told, true) {
+            match settings.to {
+                Some(peer) => switch::tell_failed(format_args!("{peer}: {end}")),
+                None => switch::tell_failed(end),
+            }
         }
     }
 

@@ -126,10 +126,11 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
     })
 }
 
-/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw.
+/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw, the Terminate's code.
 fn mode_info(settings: &Settings) -> Value {
     let role = settings.role.map_or(0, |role| role as c_int);
-    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into()];
+    let code = settings.terminate.into();
+    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into(), code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 
@@ -255,6 +256,6 @@ mod tests {
         let mut settings = Settings { role: Some(Role::Responder), ..Settings::default() };
         settings.fail(libc::ETIMEDOUT);
         let info = get(&settings, DDP_MODE_INFO).unwrap();
-        assert_eq!(&*info, [4, 2, libc::ETIMEDOUT, 0].map(c_int::to_ne_bytes).as_flattened());
+        assert_eq!(&*info, [4, 2, libc::ETIMEDOUT, 0, 0].map(c_int::to_ne_bytes).as_flattened());
     }
 }

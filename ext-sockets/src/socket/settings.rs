@@ -95,6 +95,10 @@ pub struct Settings {
     pub to: Option<SocketAddr>,
     /// Why it failed, as an errno.
     pub failure: c_int,
+    /// The code of the Terminate that ended it, sent or received; 0: none.
+    pub terminate: u16,
+    /// The log has told it.
+    pub end_told: bool,
     /// `SO_ERROR` has told it.
     pub error_told: bool,
 }
@@ -119,6 +123,8 @@ impl Settings {
         kept: Kept::DEFAULT,
         to: None,
         failure: 0,
+        terminate: 0,
+        end_told: false,
         error_told: false,
     };
 
