@@ -88,11 +88,18 @@ impl Stream<'_> {
     }
 
     /// As [`hold_back`](Self::hold_back), of an FPDU whose beginning is in memory.
-    fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, need: usize) -> Result<Next, Errno> {
+    fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, rest: usize) -> Result<Next, Errno> {
         let have = self.kernel.unread()?;
-        let need = if rx.narrow && need > SMALL { have + 1 } else { need };
+        let need = if rx.narrow && rest > SMALL { have + 1 } else { rest };
         match self.missing(rx, have, need)? {
             Missing::Arrived => Ok(Next::More),
+            // They are the first of the last four, and the kernel has them in a buffer that takes up all the window. One octet at the end is
+            // enough for readiness.
+            Missing::NoRoom if have > 0 && have < rest => {
+                let at = rx.absorbed as usize;
+                self.move_in(rx, at, have)?;
+                Ok(Next::More)
+            }
             Missing::Late | Missing::NoRoom => Ok(Next::Nothing(Hold::Partial)),
             Missing::Never => self.cut_off(rx),
         }
