@@ -93,7 +93,7 @@ pub(super) type Left = VecDeque<(u64, Instant)>;
 static LEFT: Mutex<Left> = Mutex::new(VecDeque::new());
 /// How long such a file stays. A child that `vfork` or `posix_spawn` made holds the socket from its `exec` on, and cannot say so before the
 /// new program has begun.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(30);
 const MANY_LEFT: usize = 256;
 
 /// The last holder that is known goes.
