@@ -10,6 +10,7 @@ use rddp_switch::{next, table};
 
 use crate::hook::{answer, fail};
 use crate::message;
+use crate::pieces::{MOST, Pieces, piece};
 
 /// Functions on the first descriptor that a framed socket answers by an expression of `framed`.
 ///
@@ -189,9 +190,9 @@ unsafe fn scatter(
     flags: c_int,
 ) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let count = unsafe { checked(pieces, count as usize, libc::EINVAL) }?;
-    // SAFETY: as the caller says; they are not changed.
-    framed.recv(unsafe { sink_pieces(pieces.cast_mut(), count) }, flags).map(octets)
+    let mut pieces = unsafe { Pieces::of(pieces, count as usize, libc::EINVAL) }?;
+    // SAFETY: as the caller says.
+    framed.recv(unsafe { pieces.sink() }, flags).map(octets)
 }
 
 /// # Safety
@@ -204,9 +205,9 @@ unsafe fn gather(
     flags: c_int,
 ) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let count = unsafe { checked(pieces, count as usize, libc::EINVAL) }?;
+    let pieces = unsafe { Pieces::of(pieces, count as usize, libc::EINVAL) }?;
     // SAFETY: as the caller says.
-    framed.send(unsafe { source_pieces(pieces, count) }, flags).map(octets)
+    framed.send(unsafe { pieces.source() }, flags).map(octets)
 }
 
 /// # Safety
@@ -222,42 +223,6 @@ unsafe fn send_file(
     let offset = unsafe { offset.as_mut() };
     framed.send_file(from, offset, count.min(MOST)).map(octets)
 }
-
-/// A list of pieces has no more than `IOV_MAX`, and all of them lead somewhere.
-///
-/// # Safety
-///
-/// `pieces` is null or points to `count` entries.
-pub(crate) unsafe fn checked(pieces: *const iovec, count: usize, too_many: c_int) -> Result<usize, Errno> {
-    if count > libc::UIO_MAXIOV as usize {
-        return Err(Errno(too_many));
-    }
-    if pieces.is_null() && count > 0 {
-        return Err(Errno(libc::EFAULT));
-    }
-    // SAFETY: as the caller says.
-    let all = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(pieces, count) } };
-    for one in all {
-        piece(one.iov_base, one.iov_len)?;
-    }
-    let sum = all.iter().try_fold(0usize, |sum, one| sum.checked_add(one.iov_len));
-    if sum.is_none_or(|sum| sum > isize::MAX as usize) { Err(Errno::INVALID) } else { Ok(count) }
-}
-
-/// One piece; where nothing can be, EFAULT.
-fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
-    if buf.is_null() && len > 0 || len > isize::MAX as usize {
-        return Err(Errno(libc::EFAULT));
-    }
-    // No slice is longer; the kernel's calls move less than that at a time.
-    Ok(iovec { iov_base: if len == 0 { NOWHERE } else { buf }, iov_len: len.min(MOST) })
-}
-
-/// What a slice of no octets points to.
-const NOWHERE: *mut c_void = std::ptr::without_provenance_mut(1);
-
-/// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).
-const MOST: usize = 0x7fff_f000;
 
 /// `preadv2` and its like act on a socket as `readv` when the offset is -1. The flags, as those of `recvmsg`.
 fn at_no_offset(offset: off_t, flags: c_int) -> Result<c_int, Errno> {

@@ -20,6 +20,7 @@ mod create;
 mod data;
 mod exs;
 mod message;
+mod pieces;
 mod print;
 mod raw;
 mod stdio;

@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_switch::framed::{self, Framed};
-use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
+use rddp_switch::stream::Errno;
 
-use crate::data::{checked, octets};
+use crate::data::octets;
+use crate::pieces::Pieces;
 
 /// # Safety
 ///
@@ -15,9 +16,9 @@ pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) ->
     // SAFETY: as the caller says.
     let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
     // SAFETY: as the caller says.
-    let count = unsafe { checked(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    let mut pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as the caller says.
-    let done = framed.recv(unsafe { sink_pieces(msg.msg_iov, count) }, flags)?;
+    let done = framed.recv(unsafe { pieces.sink() }, flags)?;
     // TCP names nobody, and says nothing beside.
     msg.msg_namelen = 0;
     msg.msg_controllen = 0;
@@ -32,9 +33,9 @@ pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> 
     // SAFETY: as the caller says.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     // SAFETY: as the caller says.
-    let count = unsafe { checked(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    let pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as the caller says.
-    framed.send(unsafe { source_pieces(msg.msg_iov, count) }, flags).map(octets)
+    framed.send(unsafe { pieces.source() }, flags).map(octets)
 }
 
 /// `recvmmsg`: one after the other, as long as there is something at once.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::options::Role;
+use super::raw::now;
 use super::rx::Pull;
 use super::state::Phase;
 use super::wait::Patience;
@@ -98,11 +99,18 @@ impl Stream<'_> {
             Phase::Starting if self.awaits_connection() => None,
             Phase::Starting => {
                 self.note_beginning();
-                self.startup_left().map(|left| left.min(RECHECK))
+                self.startup_left().map(|left| left.min(self.recheck()))
             }
-            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(RECHECK),
+            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(self.recheck()),
             _ => None,
         }
+    }
+
+    /// Often at first; peers that say nothing for long cost no more than a look now and then.
+    fn recheck(&self) -> Duration {
+        let began = self.state.began.load(Ordering::Relaxed);
+        let waited = Duration::from_nanos(now().saturating_sub(began));
+        if began == 0 || waited < PATIENCE { RECHECK } else { 20 * RECHECK }
     }
 
     /// Whether a read would give octets of which the kernel knows nothing. Only after [`confine`](super::confine): such a
@@ -135,3 +143,5 @@ impl Stream<'_> {
 
 /// How soon a wait sees what somebody else has brought about, before octets flow both ways.
 const RECHECK: Duration = Duration::from_millis(10);
+/// How long it looks that soon.
+const PATIENCE: Duration = Duration::from_secs(1);
