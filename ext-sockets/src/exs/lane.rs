@@ -207,13 +207,14 @@ impl Lane {
     }
 
     fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
-        if operation.is_connect() {
-            self.connecting.store(false, Ordering::Release);
-            // Receives may begin.
-            threads::nudge();
-        }
+        let connects = operation.is_connect();
         inner.since = Some(Instant::now());
         operation.end(self.fd, end);
+        if connects {
+            // Receives may begin, now that it was told.
+            self.connecting.store(false, Ordering::Release);
+            threads::nudge();
+        }
     }
 }
 
@@ -225,8 +226,11 @@ impl Inner {
     /// How the first operation ends now, if it does.
     fn end_of_first(&mut self, fd: c_int) -> Option<End> {
         let first = self.operations.front_mut()?;
-        if let Outcome::Ended(errno) = first.attempt(fd) {
-            return Some(End::Of(errno));
+        match first.attempt(fd) {
+            // It was closed where nobody saw it.
+            Outcome::Ended(EBADF | ENOTSOCK) => return Some(End::Of(ECONNABORTED)),
+            Outcome::Ended(errno) => return Some(End::Of(errno)),
+            Outcome::Later => {}
         }
         if self.deadline().is_none_or(|deadline| Instant::now() < deadline) {
             return None;
