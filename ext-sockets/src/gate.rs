@@ -93,11 +93,12 @@ pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
     let Some(of_listener) = socket::hold(listener) else { return };
     let settings = of_listener.settings().of_child();
-    let framed = settings.mode == Mode::Starting && !settings.raw;
-    if let Some(held) = socket::adopt(fd, settings)
-        && framed
-    {
-        framed::accepted(fd, &held);
+    let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
+    match socket::adopt(fd, settings) {
+        Some(held) if !plain && !raw => framed::accepted(fd, &held),
+        // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
+        None if !plain => next::disconnect(fd),
+        Some(_) | None => {}
     }
 }
 

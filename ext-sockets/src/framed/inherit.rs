@@ -88,8 +88,10 @@ pub fn adopt_open() -> bool {
 
 /// `fd` has come in a message, or otherwise from where nothing is known of it.
 pub fn received(fd: c_int) {
+    let before = next::errno();
     socket::forget(fd);
     adopt(fd);
+    next::set_errno(before);
 }
 
 fn adopt(fd: c_int) {
