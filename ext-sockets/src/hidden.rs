@@ -6,6 +6,8 @@ use std::ffi::{c_int, c_uint};
 use std::iter::successors;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
+use crate::next;
+
 /// How many can be hidden; more are as visible as any.
 const PLACES: usize = 256;
 
@@ -23,8 +25,13 @@ pub(crate) fn hide(fd: c_int) {
     }
 }
 
-/// It is about to be closed by whoever hid it.
-pub(crate) fn show(fd: c_int) {
+/// Closes one that was hidden.
+pub(crate) fn close(fd: c_int) {
+    show(fd);
+    next::close_number(fd);
+}
+
+fn show(fd: c_int) {
     let was_here =
         |place: &&AtomicI32| place.compare_exchange(fd + 1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if HIDDEN.iter().find(was_here).is_some() {

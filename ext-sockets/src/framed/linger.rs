@@ -8,8 +8,8 @@ use std::ffi::c_int;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::next;
-use crate::next::CALLS;
+use crate::hidden;
+use crate::next::{self, CALLS};
 use crate::socket::Held;
 use crate::stream::Stream;
 
@@ -19,8 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const AT_EXIT: Duration = Duration::from_secs(5);
 /// How many closed sockets are kept; for more, `close` waits a moment itself.
 const MANY: usize = 64;
-/// Numbers that programs do not look at.
-const HIGH: c_int = 1000;
 
 #[derive(Debug)]
 struct Lingering {
@@ -57,7 +55,8 @@ fn hand_over(held: &Held, fd: c_int) -> bool {
     if line.waiting.len() >= MANY {
         return false;
     }
-    let Some(fd) = next::duplicate_above(fd, HIGH) else { return false };
+    let Some(fd) = next::duplicate_high(fd) else { return false };
+    hidden::hide(fd);
     line.waiting.push(Lingering { held: held.clone(), fd, until: Instant::now() + PATIENCE });
     let me = std::process::id();
     if line.thread_of != me {
@@ -102,7 +101,7 @@ impl Lingering {
         let over = stream.finish(Duration::ZERO) != Ok(false) || Instant::now() >= self.until;
         if over {
             super::end::leave_alone(&self.held, state, self.fd);
-            next::close_number(self.fd);
+            hidden::close(self.fd);
         }
         over
     }
@@ -122,7 +121,7 @@ impl Line {
     pub(super) fn forget(&mut self) {
         self.thread_of = 0;
         for lingering in self.waiting.drain(..) {
-            next::close_number(lingering.fd);
+            hidden::close(lingering.fd);
         }
     }
 }

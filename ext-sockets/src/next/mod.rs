@@ -208,13 +208,13 @@ pub fn shut_both(fd: c_int) {
     set_errno(before);
 }
 
-/// Another number for what is open under `fd`, at `least` that, closed by `exec`. Leaves errno as it was.
-pub fn duplicate_above(fd: c_int, least: c_int) -> Option<c_int> {
+/// Another number for what is open under `fd`, closed by `exec`: above those of `select` if there is room, as programs count on low ones,
+/// and not far above, as each fork copies the table. Leaves errno as it was.
+pub fn duplicate_high(fd: c_int) -> Option<c_int> {
     let before = errno();
-    // SAFETY: F_DUPFD_CLOEXEC takes an int. With a low limit of numbers there is room further down.
-    let found =
-        [least, 3].into_iter().map(|least| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, least as usize) });
-    let number = found.into_iter().find(|number| *number >= 0);
+    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    let duplicate = |from: &usize| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
+    let number = [libc::FD_SETSIZE, 900, 200].iter().map(duplicate).find(|number| *number >= 0);
     set_errno(before);
     number
 }

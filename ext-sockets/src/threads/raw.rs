@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::mem::{MaybeUninit, transmute};
+use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,8 +104,8 @@ impl PostBox {
 
 impl Drop for PostBox {
     fn drop(&mut self) {
-        close(self.outbox);
-        close(self.inbox);
+        hidden::close(self.outbox);
+        hidden::close(self.inbox);
     }
 }
 
@@ -144,42 +144,21 @@ static ONE: u64 = 1;
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        close(self.fd);
+        hidden::close(self.fd);
     }
 }
 
-/// Out of the program's sight, under a number as high as can be had: programs count on low ones.
+/// Out of the program's sight.
 fn out_of_the_way(fd: c_int) -> c_int {
-    // SAFETY: F_DUPFD_CLOEXEC takes an int.
-    let duplicate = |from: &usize| unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
-    let high = [1 << 17, 900, 200].iter().map(duplicate).find(|high| *high >= 0);
-    if high.is_some() {
-        // SAFETY: ours.
-        unsafe { next::close(fd) };
-    }
-    let fd = high.unwrap_or(fd);
-    hidden::hide(fd);
-    fd
-}
-
-fn close(fd: c_int) {
-    hidden::show(fd);
-    // SAFETY: ours.
-    unsafe { next::close(fd) };
+    let number = next::duplicate_high(fd).inspect(|_| next::close_number(fd)).unwrap_or(fd);
+    hidden::hide(number);
+    number
 }
 
 /// A thread with all signals blocked: they are the program's.
 pub(super) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
-    let mut all = MaybeUninit::uninit();
-    let mut before = MaybeUninit::uninit();
-    // SAFETY: `sigfillset` makes the set, and the call fills `before`.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
+    let _no_signals = next::NoSignals::here();
     let made = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(life);
-    // SAFETY: filled above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
     made.map(drop).map_err(|error| error.raw_os_error().unwrap_or(EAGAIN))
 }
 
