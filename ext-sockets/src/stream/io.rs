@@ -186,8 +186,8 @@ impl Stream<'_> {
     /// # Errors
     /// That of `setsockopt`.
     pub fn cork(&self, on: bool) -> Result<(), Errno> {
-        self.state.corked.store(on, Ordering::Relaxed);
-        if on { Ok(()) } else { self.kernel.no_delay() }
+        let was_on = self.state.corked.swap(on, Ordering::Relaxed);
+        if was_on && !on { self.kernel.no_delay() } else { Ok(()) }
     }
 
     /// `shutdown`. The FIN goes out behind everything that was accepted for sending: at once, if TCP has room for it, else

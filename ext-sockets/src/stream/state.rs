@@ -4,7 +4,7 @@
 //! locks are needed the receiving one comes first. There are no pointers in here, and nothing that one process alone
 //! could give meaning to.
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -368,8 +368,38 @@ const KEPT: usize = 66 * 1024;
 /// The rest of an FPDU, the one behind it that ends the message, and control messages.
 const OWED: usize = 72 * 1024;
 
-/// Changes with everything that would make a state of another build unreadable.
-const MAGIC: u64 = 0x7264_6470_0000_0001 ^ ((size_of::<State>() as u64) << 16);
+/// Changes with the layout of a state, so that one of another build is not taken for one of this.
+const MAGIC: u64 = 0x7264_6470_0000_0001 ^ layout();
+
+/// Where each field of another crate's, or of an order that is the compiler's choice, lies.
+const fn layout() -> u64 {
+    let places = [
+        size_of::<State>(),
+        offset_of!(State, options),
+        offset_of!(State, rx),
+        offset_of!(State, tx),
+        offset_of!(Options, role),
+        offset_of!(Options, plain),
+        offset_of!(Options, revision),
+        offset_of!(Options, crc),
+        offset_of!(Options, markers),
+        offset_of!(Options, ird),
+        offset_of!(Options, ord),
+        offset_of!(Options, peer_to_peer),
+        offset_of!(Options, rtr),
+        offset_of!(Options, max_send),
+        offset_of!(Options, gather),
+        offset_of!(Options, startup_timeout),
+        offset_of!(Options, plain_after),
+        offset_of!(Options, private_data),
+    ];
+    let (mut sum, mut at) = (0, 0);
+    while at < places.len() {
+        sum = u64::rotate_left(sum, 7) ^ places[at] as u64;
+        at += 1;
+    }
+    sum
+}
 
 /// How many processes can be known to hold one socket.
 const HOLDERS: usize = 32;
