@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use libc::{EFAULT, EINVAL, EIO, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval};
+use libc::{EFAULT, EINVAL, EIO, pollfd, size_t, sockaddr, socklen_t, timeval};
 use rddp_switch::exs::{self, Event, EventPlaces, MsgHdr, To, XferFile};
 use rddp_switch::sockets::{AcceptAddr, Sockets};
 use rddp_switch::stream::Uncancelled;
@@ -13,52 +13,16 @@ use crate::hook::fail;
 use crate::{control, create, data, variadic, wait};
 
 /// Our own functions, so that what a socket is in is the business of nobody else.
-pub(crate) struct Own;
-
-// SAFETY: they keep the contract of the C library's; this only makes their addresses reachable.
-unsafe impl Sockets for Own {
-    unsafe fn recvmsg(&self, fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-        // SAFETY: our caller's promise.
-        unsafe { data::recvmsg(fd, msg, flags) }
-    }
-
-    unsafe fn sendmsg(&self, fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-        // SAFETY: our caller's promise.
-        unsafe { data::sendmsg(fd, msg, flags) }
-    }
-
-    unsafe fn connect(&self, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { control::connect(fd, addr, len) }
-    }
-
-    unsafe fn accept4(&self, fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { create::accept4(fd, addr, len, flags) }
-    }
-
-    unsafe fn poll(&self, fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { wait::poll(fds, count, timeout) }
-    }
-
-    unsafe fn fcntl(&self, fd: c_int, command: c_int, argument: usize) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { variadic::fcntl(fd, command, argument) }
-    }
-
-    unsafe fn getsockopt(
-        &self,
-        fd: c_int,
-        level: c_int,
-        name: c_int,
-        value: *mut c_void,
-        len: *mut socklen_t,
-    ) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { control::getsockopt(fd, level, name, value, len) }
-    }
-}
+#[expect(clippy::undocumented_unsafe_blocks, reason = "of all of these, our caller's promise")]
+pub(crate) const OWN: Sockets = Sockets {
+    recvmsg: |fd, msg, flags| unsafe { data::recvmsg(fd, msg, flags) },
+    sendmsg: |fd, msg, flags| unsafe { data::sendmsg(fd, msg, flags) },
+    connect: |fd, addr, len| unsafe { control::connect(fd, addr, len) },
+    accept4: |fd, addr, len, flags| unsafe { create::accept4(fd, addr, len, flags) },
+    poll: |fds, count, timeout| unsafe { wait::poll(fds, count, timeout) },
+    fcntl: |fd, command, argument| unsafe { variadic::fcntl(fd, command, argument) },
+    getsockopt: |fd, level, name, value, len| unsafe { control::getsockopt(fd, level, name, value, len) },
+};
 
 /// What C gets: -1 and errno for an error. A panic is ours, and does not get past here.
 fn answer(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {

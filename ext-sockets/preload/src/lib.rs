@@ -40,7 +40,8 @@ extern "C" fn on_load() {
     next::at_exit(on_exit);
     switch::load();
     progress::load();
-    sockets::install(&exs::Own);
+    // SAFETY: they keep the contract of the C library's, which they stand before.
+    unsafe { sockets::install(exs::OWN) };
     if framed::adopt_open() {
         stdio::replace_standard_streams();
     }

@@ -27,7 +27,7 @@ pub fn send(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<usize, c_int> {
     let msg = header(pieces.rest());
     // SAFETY: the pieces are there as long as `Pieces` is.
     // EX9: what fails is told by an event, and not by a signal as well.
-    moved(unsafe { calls().sendmsg(fd, &raw const msg, flags | MSG_DONTWAIT | MSG_NOSIGNAL) })
+    moved(unsafe { (calls().sendmsg)(fd, &raw const msg, flags | MSG_DONTWAIT | MSG_NOSIGNAL) })
 }
 
 /// Sends of these octets what there is room for.
@@ -38,7 +38,7 @@ pub fn send_octets(fd: c_int, octets: &[u8], flags: c_int) -> Result<usize, c_in
     let piece = [iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() }];
     let msg = header(&piece);
     // SAFETY: the octets are there, and are read alone.
-    moved(unsafe { calls().sendmsg(fd, &raw const msg, flags | MSG_DONTWAIT | MSG_NOSIGNAL) })
+    moved(unsafe { (calls().sendmsg)(fd, &raw const msg, flags | MSG_DONTWAIT | MSG_NOSIGNAL) })
 }
 
 /// Receives into the pieces what there is: how many octets, and the flags that came with them.
@@ -48,7 +48,7 @@ pub fn send_octets(fd: c_int, octets: &[u8], flags: c_int) -> Result<usize, c_in
 pub fn receive(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<(usize, c_int), c_int> {
     let mut msg = header(pieces.rest());
     // SAFETY: the pieces are there as long as `Pieces` is.
-    let count = moved(unsafe { calls().recvmsg(fd, &raw mut msg, flags | MSG_DONTWAIT) })?;
+    let count = moved(unsafe { (calls().recvmsg)(fd, &raw mut msg, flags | MSG_DONTWAIT) })?;
     Ok((count, msg.msg_flags))
 }
 
@@ -109,7 +109,7 @@ impl Address {
 pub fn connect(fd: c_int, addr: &Address) -> Result<(), c_int> {
     without_blocking(fd, || {
         // SAFETY: the address is as long as `len` says.
-        match unsafe { calls().connect(fd, (&raw const addr.octets).cast(), addr.len) } {
+        match unsafe { (calls().connect)(fd, (&raw const addr.octets).cast(), addr.len) } {
             0 => Ok(()),
             _ => Err(next::errno()),
         }
@@ -127,7 +127,7 @@ pub fn accept(fd: c_int, places: &mut Places) -> Result<(), c_int> {
     }
     without_blocking(fd, || {
         // SAFETY: `places` has them from whoever made it.
-        places.fill(|addr, len| unsafe { calls().accept4(fd, addr, len, 0) })
+        places.fill(|addr, len| unsafe { (calls().accept4)(fd, addr, len, 0) })
     })?
 }
 
@@ -152,7 +152,7 @@ pub fn nonblocking(fd: c_int) -> Result<bool, c_int> {
 
 fn flags(fd: c_int) -> Result<c_int, c_int> {
     // SAFETY: F_GETFL takes no pointer.
-    match unsafe { calls().fcntl(fd, libc::F_GETFL, 0) } {
+    match unsafe { (calls().fcntl)(fd, libc::F_GETFL, 0) } {
         flags if flags < 0 => Err(next::errno()),
         flags => Ok(flags),
     }
@@ -162,7 +162,7 @@ fn set_nonblocking(fd: c_int, on: bool) -> Result<(), c_int> {
     let flags = flags(fd)?;
     let wanted = if on { flags | O_NONBLOCK } else { flags & !O_NONBLOCK };
     // SAFETY: F_SETFL takes an int.
-    match unsafe { calls().fcntl(fd, libc::F_SETFL, wanted as usize) } {
+    match unsafe { (calls().fcntl)(fd, libc::F_SETFL, wanted as usize) } {
         0 => Ok(()),
         _ => Err(next::errno()),
     }
@@ -174,7 +174,7 @@ pub fn socket_error(fd: c_int) -> c_int {
     let mut len = size_of::<c_int>() as socklen_t;
     // SAFETY: `error` is as long as `len` says.
     let got = unsafe {
-        calls().getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut len)
+        (calls().getsockopt)(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut len)
     };
     if got == 0 { error } else { next::errno() }
 }
@@ -196,7 +196,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, c_in
     let timeout = timeout
         .map_or(-1, |timeout| c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX));
     // SAFETY: they are as many as is said.
-    match unsafe { calls().poll(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) } {
+    match unsafe { (calls().poll)(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) } {
         count if count < 0 => Err(next::errno()),
         count => Ok(count as usize),
     }

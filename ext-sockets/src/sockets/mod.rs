@@ -23,83 +23,39 @@ pub use calls::{
 pub use memory::{Pieces, PollPlaces};
 
 /// Socket calls, each with the contract of the C function of its name.
-///
-/// # Safety
-/// They keep that contract, from any thread.
-#[expect(clippy::missing_safety_doc, reason = "as in C")]
+#[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "each is the C function of its name")]
-pub unsafe trait Sockets: Sync {
-    unsafe fn recvmsg(&self, fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
-    unsafe fn sendmsg(&self, fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
-    unsafe fn connect(&self, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
-    unsafe fn accept4(&self, fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
-    unsafe fn poll(&self, fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
-    unsafe fn fcntl(&self, fd: c_int, command: c_int, argument: usize) -> c_int;
-    unsafe fn getsockopt(
-        &self,
-        fd: c_int,
-        level: c_int,
-        name: c_int,
-        value: *mut c_void,
-        len: *mut socklen_t,
-    ) -> c_int;
+pub struct Sockets {
+    pub recvmsg: unsafe fn(c_int, *mut msghdr, c_int) -> ssize_t,
+    pub sendmsg: unsafe fn(c_int, *const msghdr, c_int) -> ssize_t,
+    pub connect: unsafe fn(c_int, *const sockaddr, socklen_t) -> c_int,
+    pub accept4: unsafe fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
+    pub poll: unsafe fn(*mut pollfd, nfds_t, c_int) -> c_int,
+    pub fcntl: unsafe fn(c_int, c_int, usize) -> c_int,
+    pub getsockopt: unsafe fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
 }
 
-static INSTALLED: OnceBox<&'static dyn Sockets> = OnceBox::new();
+static INSTALLED: OnceBox<Sockets> = OnceBox::new();
+
+/// The C library's own.
+static C_LIBRARY: Sockets = Sockets {
+    recvmsg: next::recvmsg,
+    sendmsg: next::sendmsg,
+    connect: next::connect,
+    accept4: next::accept4,
+    poll: next::poll,
+    fcntl: next::fcntl,
+    getsockopt: next::getsockopt,
+};
 
 /// Has these calls made from now on. The first to say so is heard.
-pub fn install(sockets: &'static dyn Sockets) {
+///
+/// # Safety
+/// Each keeps the contract of the C function of its name, from any thread.
+pub unsafe fn install(sockets: Sockets) {
     let _ = INSTALLED.set(Box::new(sockets));
 }
 
-fn calls() -> &'static dyn Sockets {
-    INSTALLED.get().copied().unwrap_or(&CLibrary)
-}
-
-/// The C library's own.
-struct CLibrary;
-
-// SAFETY: they are the C functions themselves.
-unsafe impl Sockets for CLibrary {
-    unsafe fn recvmsg(&self, fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-        // SAFETY: our caller's promise.
-        unsafe { next::recvmsg(fd, msg, flags) }
-    }
-
-    unsafe fn sendmsg(&self, fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-        // SAFETY: our caller's promise.
-        unsafe { next::sendmsg(fd, msg, flags) }
-    }
-
-    unsafe fn connect(&self, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { next::connect(fd, addr, len) }
-    }
-
-    unsafe fn accept4(&self, fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { next::accept4(fd, addr, len, flags) }
-    }
-
-    unsafe fn poll(&self, fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { next::poll(fds, count, timeout) }
-    }
-
-    unsafe fn fcntl(&self, fd: c_int, command: c_int, argument: usize) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { next::fcntl(fd, command, argument) }
-    }
-
-    unsafe fn getsockopt(
-        &self,
-        fd: c_int,
-        level: c_int,
-        name: c_int,
-        value: *mut c_void,
-        len: *mut socklen_t,
-    ) -> c_int {
-        // SAFETY: our caller's promise.
-        unsafe { next::getsockopt(fd, level, name, value, len) }
-    }
+fn calls() -> &'static Sockets {
+    INSTALLED.get().unwrap_or(&C_LIBRARY)
 }
