@@ -2,19 +2,40 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-static int is_so(const char *file, int line, const char *what, long got, long wanted) {
+/* Where a statement stands: the file, if the program has nothing better to say. */
+#ifndef WHERE
+#define WHERE __FILE_NAME__
+#endif
+
+static inline int is_so(const char *where, int line, const char *what, long got, long wanted) {
     if (got == wanted)
         return 1;
-    printf("%s, line %d: %s is %ld, not %ld (errno %s)\n", file, line, what, got, wanted, strerror(errno));
-    exit(1);
+    printf("%s, line %d: %s is %ld, not %ld (errno %s)\n", where, line, what, got, wanted, strerror(errno));
+    fflush(stdout);
+    _exit(1);
 }
-#define IS(what, wanted) is_so(__FILE_NAME__, __LINE__, #what, (long)(what), (long)(wanted))
+#define IS(what, wanted) is_so(WHERE, __LINE__, #what, (long)(what), (long)(wanted))
 /* A call that fails with this errno. */
 #define FAILS(what, with) (IS(what, -1), IS(errno, with))
+
+/* Has a socket listen on loopback, and says where. */
+static inline void listen_somewhere(int fd, struct sockaddr_in *addr) {
+    socklen_t len = sizeof *addr;
+    memset(addr, 0, sizeof *addr);
+    addr->sin_family = AF_INET;
+    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    IS(bind(fd, (void *)addr, len), 0);
+    IS(listen(fd, 5), 0);
+    IS(getsockname(fd, (void *)addr, &len), 0);
+}
 
 #endif

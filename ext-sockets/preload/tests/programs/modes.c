@@ -33,13 +33,7 @@ static int tcp(void) { return socket(AF_INET, SOCK_STREAM, 0); }
 
 static int listening(struct sockaddr_in *addr) {
     int fd = tcp();
-    socklen_t len = sizeof *addr;
-    memset(addr, 0, sizeof *addr);
-    addr->sin_family = AF_INET;
-    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    IS(bind(fd, (void *)addr, len), 0);
-    IS(listen(fd, 5), 0);
-    IS(getsockname(fd, (void *)addr, &len), 0);
+    listen_somewhere(fd, addr);
     return fd;
 }
 

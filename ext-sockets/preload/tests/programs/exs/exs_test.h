@@ -20,10 +20,7 @@
 #include <rddp/ddp.h>
 #include <rddp/exs.h>
 
-int is_so(const char *file, int line, const char *what, long got, long wanted);
-#define IS(what, wanted) is_so(__FILE__, __LINE__, #what, (long)(what), (long)(wanted))
-/* A call that fails with this errno. */
-#define FAILS(what, with) (IS(what, -1), IS(errno, with))
+#include "../check.h"
 
 #define HANDLE(n) ((exs_ahandle_t)(uintptr_t)(n))
 #define NONE EXS_MHANDLE_UNREGISTERED

@@ -5,14 +5,6 @@
 
 static int in_ddpmode;
 
-int is_so(const char *file, int line, const char *what, long got, long wanted) {
-    if (got == wanted)
-        return 1;
-    printf("%s, line %d: %s is %ld, not %ld (errno %s)\n", file, line, what, got, wanted, strerror(errno));
-    fflush(stdout);
-    _exit(1);
-}
-
 int tcp(void) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     if (in_ddpmode)
@@ -22,13 +14,7 @@ int tcp(void) {
 
 int listening(struct sockaddr_in *addr) {
     int fd = tcp();
-    socklen_t len = sizeof *addr;
-    memset(addr, 0, sizeof *addr);
-    addr->sin_family = AF_INET;
-    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    IS(bind(fd, (void *)addr, len), 0);
-    IS(listen(fd, 5), 0);
-    IS(getsockname(fd, (void *)addr, &len), 0);
+    listen_somewhere(fd, addr);
     return fd;
 }
 

@@ -27,13 +27,7 @@ int raw_socket(void) {
 
 int raw_listener(struct sockaddr_in *addr) {
     int fd = raw_socket();
-    socklen_t len = sizeof *addr;
-    memset(addr, 0, sizeof *addr);
-    addr->sin_family = AF_INET;
-    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    IS(bind(fd, (void *)addr, len), 0);
-    IS(listen(fd, 5), 0);
-    IS(getsockname(fd, (void *)addr, &len), 0);
+    listen_somewhere(fd, addr);
     return fd;
 }
 

@@ -28,17 +28,10 @@
 
 static const char *doing = "";
 
-static long is_so(int line, const char *what, long got, long wanted) {
-    if (got == wanted)
-        return 1;
-    printf("%s, line %d: %s is %ld, not %ld (errno %s)\n", doing, line, what, got, wanted, strerror(errno));
-    fflush(stdout);
-    _exit(1);
-}
-#define IS(what, wanted) is_so(__LINE__, #what, (long)(what), (long)(wanted))
-#define FAILS(what, with) (IS(what, -1), IS(errno, with))
+#define WHERE doing
+#include "../check.h"
 /* So many at most. */
-#define FEW(what, most) ((what) <= (most) || is_so(__LINE__, #what, (long)(what), (long)(most)))
+#define FEW(what, most) ((what) <= (most) || is_so(WHERE, __LINE__, #what, (long)(what), (long)(most)))
 
 /* peer.c */
 int listening(struct sockaddr_in *addr, int ddp);
