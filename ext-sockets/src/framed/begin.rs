@@ -79,7 +79,7 @@ impl Connecting {
         }
         match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
-            Err(Errno::WOULD_BLOCK) => fall_back::no_answer(&framed).map_err(|error| error.0),
+            Err(Errno::WOULD_BLOCK) => fall_back::connect_again(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),
         }
     }

@@ -57,11 +57,6 @@ pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
     }
 }
 
-/// The peer has not answered within the time that a `connect` waits.
-pub(super) fn no_answer(framed: &Framed) -> Result<(), Errno> {
-    connect_again(framed)
-}
-
 /// Whether the stream has ended in a way that means a plain peer, and plain TCP is allowed.
 pub(super) fn is_due(framed: &Framed) -> bool {
     let Some(state) = framed.held.state() else { return false };
@@ -80,7 +75,8 @@ pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
     }
 }
 
-fn connect_again(framed: &Framed) -> Result<(), Errno> {
+/// Makes the connection anew, in plain TCP.
+pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
     remember(to);

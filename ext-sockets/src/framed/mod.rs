@@ -81,14 +81,14 @@ impl Framed {
     fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
         // It was closed since it was looked up, whatever it is by now.
-        let at_work = self.held.work_on(self.fd).ok_or(Errno(libc::EBADF))?;
+        let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
         let (before, errno) = (state.mood(), next::errno());
         let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
         // What was tried and did not succeed is nothing to a program whose call does.
         next::set_errno(errno);
         if self.held.is_closed() {
-            return result.map_err(|_| Errno(libc::EBADF));
+            return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }
         let result = result.map_err(|error| self.reconsider(error));
         if state.mood() != before {

@@ -168,7 +168,7 @@ impl Kernel<'_> {
         let cancellable = Cancellable::here();
         let result = call();
         drop(cancellable);
-        if sleep.ends() { result } else { Err(Errno(libc::EBADF)) }
+        if sleep.ends() { result } else { Err(Errno::NO_DESCRIPTOR) }
     }
 
     /// Lets other connections of this process take a step of their startup.
