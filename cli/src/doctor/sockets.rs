@@ -5,6 +5,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
+use socket2::{Domain, Socket, Type};
 
 use super::finding::{Finding, Level, Topic};
 use crate::run::library;
@@ -18,7 +19,7 @@ const STATE: u64 = 140 << 10;
 const STREAMS: u64 = 1000;
 
 pub(super) fn look(root: &Path) -> Vec<Finding> {
-    vec![preloaded(), shared(&root.join(SHARED))]
+    vec![preloaded(), cookies(), shared(&root.join(SHARED))]
 }
 
 fn preloaded() -> Finding {
@@ -26,6 +27,16 @@ fn preloaded() -> Finding {
     match library::find() {
         Ok(path) => found(path.display().to_string()),
         Err(why) => found(why.to_string()).but(Level::Warn, why.how().unwrap_or("install it")),
+    }
+}
+
+/// By which processes find the state of a stream.
+fn cookies() -> Finding {
+    let found = |value: &str| Finding::ok(Topic::Sockets, "cookies of sockets (SO_COOKIE)", value);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
+    match socket.and_then(|socket| socket.cookie()) {
+        Ok(_) => found("known to the kernel"),
+        Err(error) => found(&error.to_string()).but(Level::Warn, "rddp run --ddp needs Linux 4.12 or later"),
     }
 }
 
@@ -60,7 +71,7 @@ mod tests {
     #[test]
     fn a_missing_folder_is_told_with_what_it_means() {
         let root = tempfile::tempdir().unwrap();
-        let found = &look(root.path())[1];
+        let found = &look(root.path())[2];
         assert_eq!(found.level, Level::Warn);
         assert!(found.advice.as_ref().unwrap().contains("exec"));
     }
@@ -69,7 +80,7 @@ mod tests {
     fn room_is_told_in_streams() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join(SHARED)).unwrap();
-        let found = &look(root.path())[1];
+        let found = &look(root.path())[2];
         assert!(found.value.contains("streams"), "{found:?}");
     }
 }

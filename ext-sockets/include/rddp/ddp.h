@@ -30,6 +30,7 @@ extern "C" {
  *   EINVAL      a connection without DDP_ROLE; off, after it has begun
  *   ENOTCONN    one end has closed
  *   ENOBUFS     too many sockets in DDPMODE
+ *   ENOSYS      the kernel has no SO_COOKIE: Linux before 4.12, or something that only looks like Linux
  */
 #define DDPMODE 1
 #define DDPMODE_RAW 2
