@@ -19,7 +19,7 @@ PLACE = re.compile(r"<null> <null> \((\S+)\+(0x[0-9a-f]+)\).*")
 BUILT = pathlib.Path("target/sanitizer")
 DEBUG = BUILT / "build/x86_64-unknown-linux-gnu/debug"
 # Where binaries lie that a report names without a folder.
-FOLDERS = [DEBUG, DEBUG / "deps", BUILT / "programs", BUILT / "tools"]
+FOLDERS = [DEBUG, DEBUG / "deps", BUILT / "programs", pathlib.Path("target/toolchain")]
 # The functions that touch registered memory, on behalf of a peer or of the program.
 REGISTERED = re.compile(r"rddp_rnic::mem::(grant::Grant|region::Region)")
 ABOUT_A_NUMBER = "Location is file descriptor"

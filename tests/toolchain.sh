@@ -1,8 +1,11 @@
-# Sourced by run: a Rust compiler with its library's source and a sanitizer of the same LLVM, in $tools.
-# shellcheck shell=bash disable=SC2154
+# Sourced: a Rust compiler with the source of its standard library, and a sanitizer of the same LLVM, in $tools: Debian's rustc-web, unpacked
+# under target/ and not installed. For what needs the standard library built anew.
+# shellcheck shell=bash
+
+tools=$(realpath -m target/toolchain)
 
 no_tools() {
-    echo "tests/sanitizer/run: $1; nothing was checked" >&2
+    echo "$0: $1; nothing was checked" >&2
     exit 2
 }
 
@@ -28,10 +31,15 @@ fetch_tools() {
     runtime=$(find "$tools/root" -name 'libclang_rt.tsan-x86_64.so')
     cp "$runtime" "$tools"
     # The name under which rustc looks for it.
-    cp "${runtime%.so}.a" "$tools/root/usr/lib/rustlib/$triple/lib/librustc-stable_rt.tsan.a"
+    cp "${runtime%.so}.a" "$tools/root/usr/lib/rustlib/x86_64-unknown-linux-gnu/lib/librustc-stable_rt.tsan.a"
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' \
         "$tools/root/usr/lib/x86_64-linux-gnu:$tools/root/usr/lib/llvm-${llvm#libllvm}/lib" "$tools/root/usr/bin/rustc" >"$tools/rustc"
     chmod +x "$tools/rustc"
 }
 
 [ -x "$tools/rustc" ] && "$tools/rustc" --version >/dev/null || fetch_tools
+
+# Cargo with that compiler: build_std TARGET SUBCOMMAND WORDS...
+build_std() {
+    RUSTC=$tools/rustc RUSTC_BOOTSTRAP=1 cargo "$2" --quiet --locked -Zbuild-std=std,panic_unwind,test --target "$1" "${@:3}"
+}
