@@ -45,13 +45,16 @@ pub enum AsyncEventKind {
     CqOverflow,
     /// A peer that took part in a shared receive queue has driven it to its limit.
     SrqLimit,
+    /// The Request has come that [`begin_asking`](crate::QueuePair::begin_asking) waits for: the program is to
+    /// [`answer`](crate::QueuePair::answer) it.
+    Requested,
     /// What [`begin`](crate::QueuePair::begin) began has come about: the QP is connected.
     Connected,
     /// It has not; [`begun`](crate::QueuePair::begun) says why.
     NotConnected,
 }
 
-/// More events than this are not kept: the oldest go.
+/// Events that a queue keeps if nothing else was asked for.
 const KEPT: usize = 4096;
 
 /// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
@@ -62,22 +65,30 @@ pub struct EventQueue(Arc<Events>);
 #[derive(Debug)]
 struct Events {
     events: Mutex<VecDeque<AsyncEvent>>,
+    /// More are not kept: the oldest go.
+    kept: usize,
     /// How many there are, to be looked at without the lock.
     len: AtomicUsize,
     notify: Notify,
 }
 
 impl EventQueue {
-    /// An empty one.
+    /// An empty one, which keeps the latest 4096.
     pub fn new() -> Result<Self, Error> {
+        Self::keeping(KEPT)
+    }
+
+    /// An empty one, which keeps the latest `kept`.
+    pub fn keeping(kept: usize) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
-        Ok(EventQueue(Arc::new(Events { events: Mutex::default(), len: AtomicUsize::new(0), notify })))
+        let (events, len) = Default::default();
+        Ok(EventQueue(Arc::new(Events { events, kept, len, notify })))
     }
 
     pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {
         tracing::debug!(qp = qp.0, ?kind, "asynchronous event");
         let mut events = self.0.events.lock();
-        if events.len() == KEPT {
+        if events.len() == self.0.kept {
             events.pop_front();
         } else {
             self.0.notify.give();
@@ -116,5 +127,21 @@ impl EventQueue {
 impl AsFd for EventQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.notify.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_keeps_as_many_as_was_asked_for_and_the_latest() {
+        for (queue, kept) in [(EventQueue::new().unwrap(), KEPT), (EventQueue::keeping(5000).unwrap(), 5000)]
+        {
+            (0..5001).for_each(|qp| queue.push(QpNum(qp), AsyncEventKind::Connected));
+            let first = queue.next_event().unwrap().qp;
+            let rest = std::iter::from_fn(|| queue.next_event()).count();
+            assert_eq!((first, rest + 1), (QpNum(5001 - kept as u32), kept));
+        }
     }
 }
