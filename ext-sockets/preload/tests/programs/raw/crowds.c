@@ -30,6 +30,7 @@ static void *accepting(void *arg) {
     int fd;
     while ((fd = accept(listener, NULL, NULL)) >= 0) {
         struct ddp_endpoint how = {.queue = shared.queue, .flags = rand_r(&seed) % 2 ? DDP_ENDPOINT_WAIT : 0};
+        how.flags |= rand_r(&seed) % 2 ? DDP_ENDPOINT_ASK : 0;
         bool at_once = rand_r(&seed) % 4 == 0;
         how.tag = at_once ? 0 : fd; /* to be closed when it has ended */
         IS(ddp_attach(fd, &how), 0);
@@ -49,6 +50,8 @@ static void *taking(void *arg) {
         int count = ddp_events(shared.queue, events, 32, 50);
         IS(count >= 0, 1);
         for (int i = 0; i < count; i++) {
+            if (events[i].kind == DDP_REQUESTED) /* one in three is refused; it may have ended meanwhile */
+                ddp_answer(events[i].fd, events[i].fd % 3 == 0 ? DDP_REJECT : DDP_ACCEPT, "as you like", 11);
             if (events[i].kind != DDP_CLOSED)
                 continue;
             if (events[i].endpoint != 0)
