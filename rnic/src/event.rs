@@ -54,7 +54,7 @@ pub enum AsyncEventKind {
     NotConnected,
 }
 
-/// Events that a queue keeps if nothing else was asked for.
+/// Events that a queue for all kinds keeps.
 const KEPT: usize = 4096;
 
 /// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
@@ -65,6 +65,7 @@ pub struct EventQueue(Arc<Events>);
 #[derive(Debug)]
 struct Events {
     events: Mutex<VecDeque<AsyncEvent>>,
+    wanted: fn(&AsyncEventKind) -> bool,
     /// More are not kept: the oldest go.
     kept: usize,
     /// How many there are, to be looked at without the lock.
@@ -75,18 +76,25 @@ struct Events {
 impl EventQueue {
     /// An empty one, which keeps the latest 4096.
     pub fn new() -> Result<Self, Error> {
-        Self::keeping(KEPT)
+        Self::make(KEPT, |_| true)
     }
 
-    /// An empty one, which keeps the latest `kept`.
-    pub fn keeping(kept: usize) -> Result<Self, Error> {
+    /// An empty one, which keeps all that are `wanted`, and no others.
+    pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
+        Self::make(usize::MAX, wanted)
+    }
+
+    fn make(kept: usize, wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
         let (events, len) = Default::default();
-        Ok(EventQueue(Arc::new(Events { events, kept, len, notify })))
+        Ok(EventQueue(Arc::new(Events { events, wanted, kept, len, notify })))
     }
 
     pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {
         tracing::debug!(qp = qp.0, ?kind, "asynchronous event");
+        if !(self.0.wanted)(&kind) {
+            return;
+        }
         let mut events = self.0.events.lock();
         if events.len() == self.0.kept {
             events.pop_front();
@@ -135,13 +143,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_as_many_as_was_asked_for_and_the_latest() {
-        for (queue, kept) in [(EventQueue::new().unwrap(), KEPT), (EventQueue::keeping(5000).unwrap(), 5000)]
-        {
-            (0..5001).for_each(|qp| queue.push(QpNum(qp), AsyncEventKind::Connected));
-            let first = queue.next_event().unwrap().qp;
-            let rest = std::iter::from_fn(|| queue.next_event()).count();
-            assert_eq!((first, rest + 1), (QpNum(5001 - kept as u32), kept));
+    fn a_queue_for_some_kinds_loses_none_of_them() {
+        let all = EventQueue::new().unwrap();
+        let some = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
+        for (queue, first) in [(all, QpNum(5000 - KEPT as u32)), (some, QpNum(0))] {
+            (0..5000).for_each(|qp| queue.push(QpNum(qp), AsyncEventKind::Connected));
+            assert_eq!(queue.next_event().unwrap().qp, first);
         }
+    }
+
+    #[test]
+    fn what_is_not_wanted_makes_nothing_readable() {
+        let queue = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
+        queue.push(QpNum(1), AsyncEventKind::Established);
+        assert!(queue.is_empty() && queue.wait(Some(Duration::ZERO)).unwrap().is_none());
+        queue.push(QpNum(2), AsyncEventKind::Connected);
+        assert_eq!(queue.wait(Some(Duration::ZERO)).unwrap().unwrap().qp, QpNum(2));
     }
 }
