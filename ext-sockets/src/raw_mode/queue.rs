@@ -135,8 +135,9 @@ impl Queue {
         let queue = Queue {
             cq,
             channel,
-            // An endpoint has fewer of these than works.
-            events: EventQueue::keeping(CAPACITY).map_err(|error| errno_of(&error))?,
+            // The program is not told that it may send: it may post before. Of others each endpoint has but a few.
+            events: EventQueue::of(|kind| *kind != AsyncEventKind::Established)
+                .map_err(|error| errno_of(&error))?,
             more: EventFd::from_value_and_flags(0, flags).map_err(|errno| errno as c_int)?,
             left: AtomicUsize::new(0),
             order: Mutex::default(),
@@ -172,9 +173,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Forgets an endpoint that has ended, of which no completion is left.
+    /// An endpoint has left, of which no completion is there.
     fn dismiss(&self, endpoint: &Endpoint) {
-        self.endpoints.write().remove(&endpoint.qp.num());
         self.reserved.lock().give(endpoint.share());
         if let Some(shared) = &endpoint.shared {
             shared.leave();
@@ -270,6 +270,10 @@ impl Queue {
     }
 
     fn end(&self, adapter: &Adapter, order: &mut Order, endpoint: Arc<Endpoint>, ending: Ending) {
+        if self.endpoints.write().remove(&endpoint.qp.num()).is_none() {
+            // The queue is being closed.
+            return;
+        }
         let Ending { status, sent, received } = ending;
         let event = Event { kind: CLOSED, status, ..endpoint.event() };
         order.ready.push_back(event.with_terminate(sent, received));
