@@ -9,7 +9,7 @@ enum { CLIENTS = 4, CONNECTIONS = 150 };
 
 static struct end shared;
 static struct sockaddr_in addr;
-static int listener;
+static int listener, pool; /* of receives */
 static atomic_int attached, ended;
 static atomic_bool last;
 
@@ -25,17 +25,28 @@ static void receives(int fd, int count) {
         IS(ddp_post(fd, &work, 1), 1);
 }
 
+static void pool_receives(int count) {
+    struct ddp_sge into = piece(&shared, 0, SIZE);
+    struct ddp_work work = {.op = DDP_RECEIVE, .list = &into, .count = 1};
+    for (int i = 0; i < count; i++)
+        IS(ddp_post_shared(pool, &work, 1), 1);
+}
+
 static void *accepting(void *arg) {
     unsigned seed = 7;
     int fd;
     while ((fd = accept(listener, NULL, NULL)) >= 0) {
         struct ddp_endpoint how = {.queue = shared.queue, .flags = rand_r(&seed) % 2 ? DDP_ENDPOINT_WAIT : 0};
+        how.receives = how.flags == 0 && rand_r(&seed) % 2 ? pool : 0;
         how.flags |= rand_r(&seed) % 2 ? DDP_ENDPOINT_ASK : 0;
         bool at_once = rand_r(&seed) % 4 == 0;
         how.tag = at_once ? 0 : fd; /* to be closed when it has ended */
         IS(ddp_attach(fd, &how), 0);
         attached++;
-        receives(fd, 3);
+        if (how.receives != 0)
+            pool_receives(3);
+        else
+            receives(fd, 3);
         if (ddp_begin(fd) != 0) /* the client has gone */
             IS(ddp_disconnect(fd, DDP_ABORT), 0);
         if (at_once)
@@ -90,6 +101,7 @@ void crowds(void) {
     pthread_t takers[2], clients[CLIENTS], server;
     shared.queue = ddp_queue(0);
     IS(ddp_register(0, shared.memory, SIZE, DDP_LOCAL_WRITE, &shared.stag), 0);
+    pool = ddp_receives(0, 3 * CLIENTS * CONNECTIONS, 2);
     listener = raw_listener(&addr);
     IS(pthread_create(&server, NULL, accepting, NULL), 0);
     for (int i = 0; i < 2; i++)
@@ -104,4 +116,5 @@ void crowds(void) {
     for (int i = 0; i < 2; i++)
         IS(pthread_join(takers[i], NULL), 0);
     IS(ended, attached);
+    IS(ddp_receives_close(pool), 0);
 }
