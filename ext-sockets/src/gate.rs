@@ -95,10 +95,10 @@ pub fn accepted(listener: c_int, fd: c_int) {
     let settings = of_listener.settings().of_child();
     let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
     match socket::adopt(fd, settings) {
-        Some(held) if !plain && !raw => framed::accepted(fd, &held),
+        Ok(held) if !plain && !raw => framed::accepted(fd, &held),
         // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
-        None if !plain => next::disconnect(fd),
-        Some(_) | None => {}
+        Err(_) if !plain => next::disconnect(fd),
+        Ok(_) | Err(_) => {}
     }
 }
 
@@ -314,7 +314,7 @@ fn as_it_is(held: &Held) -> Settings {
 
 fn adopt(fd: c_int) -> Result<Held, c_int> {
     is_tcp(fd)?;
-    socket::adopt(fd, Settings::default()).ok_or(libc::ENOBUFS)
+    socket::adopt(fd, Settings::default())
 }
 
 /// Whether DDPMODE makes any sense here; the errno otherwise.

@@ -16,7 +16,7 @@
 //! | [`raw_mode`] | RDMA itself over such a socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
 //! | [`stream`] | a byte stream in FPDUs over a TCP socket that stays the program's own |
-//! | [`sockets`] | the socket calls as the program finds them, for what acts on its behalf |
+//! | [`as_program`] | the socket calls as the program finds them, for what acts on its behalf |
 //! | [`progress`], [`threads`] | who goes on with what has to wait: the caller, or two threads |
 //! | [`hidden`] | descriptors of our own |
 //! | [`exs`] | the ES-API: operations, event queues, registered memory |
@@ -31,6 +31,7 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
+pub mod as_program;
 pub mod exs;
 pub mod framed;
 pub mod gate;
@@ -42,7 +43,7 @@ pub mod process;
 pub mod progress;
 pub mod raw_mode;
 pub mod socket;
-pub mod sockets;
+
 pub mod stream;
 pub mod switch;
 pub mod table;

@@ -92,7 +92,10 @@ pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int
     match family {
         Family::Tcp => Ok(()),
         Family::Both if known_plain => Ok(()),
-        Family::Both => ask(fd, true),
+        // Where nothing can be framed, everybody is a plain peer.
+        Family::Both => {
+            ask(fd, true).or_else(|errno| if errno == libc::ENOSYS { Ok(()) } else { Err(errno) })
+        }
         Family::Ddp => ask(fd, false),
         Family::Sdp => Err(NO_SDP),
     }
@@ -140,8 +143,10 @@ fn is_fresh_tcp(fd: c_int) -> bool {
 
 /// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.
 fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
-    let held = socket::hold_checked(fd).or_else(|| socket::adopt(fd, Settings::default()));
-    let held = held.ok_or(libc::ENOBUFS)?;
+    let held = match socket::hold_checked(fd) {
+        Some(held) => held,
+        None => socket::adopt(fd, Settings::default())?,
+    };
     let mut settings = held.settings();
     settings.mode = Mode::Asked;
     settings.plain_allowed = plain_allowed;

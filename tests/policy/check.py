@@ -32,12 +32,12 @@ ROOMS = [
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/src/next",  # the C library's functions, by name
-    "ext-sockets/src/socket/held.rs", "ext-sockets/src/stream/raw",
+    "ext-sockets/src/socket/held.rs", "ext-sockets/src/stream/room",
     "ext-sockets/src/wait/epoll/memory.rs",  # entries that the children of fork share
     "ext-sockets/src/raw_mode/room.rs",  # what a program's pointers promise
-    "ext-sockets/src/sockets",  # socket calls as the program finds them, on its memory
-    "ext-sockets/src/threads/raw.rs",
-    "ext-sockets/src/exs/raw",  # what C programs pass to the ES-API
+    "ext-sockets/src/as_program",  # socket calls as the program finds them, on its memory
+    "ext-sockets/src/threads/room.rs",
+    "ext-sockets/src/exs/room",  # what C programs pass to the ES-API
     "ext-sockets/preload/src",  # C signatures
     "ext-sockets/preload/benches",  # calls by C signatures
 ]

@@ -21,6 +21,7 @@ pub(super) enum Topic {
     Tcp,
     Limits,
     Processor,
+    Sockets,
     RdmaDevices,
     Peer,
 }
@@ -62,6 +63,7 @@ impl Topic {
             Topic::Tcp => "TCP",
             Topic::Limits => "Limits",
             Topic::Processor => "Kernel and processor",
+            Topic::Sockets => "Extended sockets",
             Topic::RdmaDevices => "RDMA devices of the kernel (rddp uses none of them)",
             Topic::Peer => "The other host",
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `finding` | one thing that was looked at, and how it is printed |
 //! | `interfaces`, `tcp`, `limits`, `processor` | this host |
+//! | `sockets` | what `rddp run` needs |
 //! | `devices` | RDMA devices of the kernel, with which rddp may be confused |
 //! | `peer`, `port_mapper` | another host, if one is named |
 
@@ -14,6 +15,7 @@ mod limits;
 mod peer;
 mod port_mapper;
 mod processor;
+mod sockets;
 mod tcp;
 
 use std::path::Path;
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     findings.extend(tcp::look(root));
     findings.extend(limits::look()?);
     findings.extend(processor::look(root));
+    findings.extend(sockets::look(root));
     findings.extend(devices::look(root));
     let peer = args.host.as_deref().map(peer::look).transpose()?;
     findings.extend(peer.into_iter().flatten());

@@ -21,7 +21,7 @@ const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
 #[cfg(not(target_arch = "aarch64"))]
 const MULTIARCH_NEAR: &str = "../lib/x86_64-linux-gnu";
 
-pub(super) fn find() -> Result<PathBuf, Failure> {
+pub(crate) fn find() -> Result<PathBuf, Failure> {
     let command = std::env::current_exe().ok();
     let beside = command.as_deref().and_then(Path::parent);
     let near = beside.into_iter().flat_map(|folder| NEAR.map(|near| folder.join(near)));

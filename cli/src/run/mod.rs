@@ -9,7 +9,7 @@
 //! The program takes this process over, so its exit code, its signals and its terminal are its own.
 
 mod elf;
-mod library;
+pub(crate) mod library;
 mod program;
 
 use std::ffi::{OsStr, OsString};

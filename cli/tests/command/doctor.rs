@@ -5,8 +5,16 @@ use crate::program::{Server, free_port, plain_service, run};
 #[test]
 fn this_host_is_looked_at() {
     let ended = run(&["doctor"]).ok();
-    for text in ["Interfaces", "loopback", "TCP", "RLIMIT_NOFILE", "RLIMIT_MEMLOCK", "CRC32c", "RDMA devices"]
-    {
+    for text in [
+        "Interfaces",
+        "loopback",
+        "TCP",
+        "RLIMIT_NOFILE",
+        "RLIMIT_MEMLOCK",
+        "CRC32c",
+        "/dev/shm",
+        "RDMA devices",
+    ] {
         assert!(ended.stdout.contains(text), "{text}: {ended:?}");
     }
 }

@@ -22,13 +22,15 @@ extern "C" {
 
 /* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h). Get: an enum ddp_mode.
  *
- * Set before connect or listen, or on a connection that is idle, on which DDP_ROLE says who begins.
+ * Set before connect; on a listening socket, for those that are accepted from then on; or on a connection that is idle, on
+ * which DDP_ROLE says who begins.
  *   EOPNOTSUPP  no TCP socket
  *   EALREADY    it is being connected
  *   EBUSY       there are octets that were not read; they are no iWARP
  *   EINVAL      a connection without DDP_ROLE; off, after it has begun
  *   ENOTCONN    one end has closed
  *   ENOBUFS     too many sockets in DDPMODE
+ *   ENOSYS      the kernel has no SO_COOKIE: Linux before 4.12, or something that only looks like Linux
  */
 #define DDPMODE 1
 #define DDPMODE_RAW 2
@@ -51,7 +53,7 @@ extern "C" {
 #define DDP_RTR 7
 /* Octets, at most 508 (none): private data of our startup frame. */
 #define DDP_PRIVATE_DATA 8
-/* int, from 1 (65536): the largest Send of either end. Both ends must have the same or the receiving one the larger. */
+/* int, 1 to 2^30 (65536): the largest Send of either end. Both ends must have the same or the receiving one the larger. */
 #define DDP_LARGEST_SEND 9
 /* int, an enum ddp_gather (DDP_GATHER_WRITEV): how the pieces of an FPDU are put together. */
 #define DDP_GATHER 10

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use libc::{EFAULT, EINVAL, EIO, pollfd, size_t, sockaddr, socklen_t, timeval};
+use rddp_switch::as_program::{AcceptAddr, Sockets};
 use rddp_switch::exs::{self, Event, EventPlaces, MsgHdr, To, XferFile};
-use rddp_switch::sockets::{AcceptAddr, Sockets};
 use rddp_switch::stream::Uncancelled;
 
 use crate::hook::fail;

@@ -27,7 +27,7 @@ mod stdio;
 mod variadic;
 mod wait;
 
-use rddp_switch::{framed, next, process, progress, raw_mode, sockets, switch};
+use rddp_switch::{as_program, framed, next, process, progress, raw_mode, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -41,7 +41,7 @@ extern "C" fn on_load() {
     switch::load();
     progress::load();
     // SAFETY: they keep the contract of the C library's, which they stand before.
-    unsafe { sockets::install(exs::OWN) };
+    unsafe { as_program::install(exs::OWN) };
     if framed::adopt_open() {
         stdio::replace_standard_streams();
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libc::{EBUSY, EFAULT, EINVAL};
 
 use super::handles;
-use super::{engine, raw};
+use super::{engine, room};
 
 /// `EXS_MHANDLE_UNREGISTERED`.
 pub const UNREGISTERED: c_int = 0;
@@ -58,7 +58,7 @@ pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, c_int> 
     if flags & !SHARED != 0 || len == 0 || start.checked_add(len).is_none() {
         return Err(EINVAL);
     }
-    if !raw::is_mapped(start, len) {
+    if !room::is_mapped(start, len) {
         return Err(EFAULT);
     }
     let handle = handles::next()?;

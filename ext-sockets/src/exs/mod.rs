@@ -13,7 +13,7 @@
 //! | EX8 close ends what is under way | [`closing`], before the number is free |
 //! | EX9 what an event says | `operation.rs` |
 //!
-//! An operation is carried out by the calls that a program would make ([`crate::sockets`]), none of which waits: at once when it
+//! An operation is carried out by the calls that a program would make ([`crate::as_program`]), none of which waits: at once when it
 //! is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two threads ([`Progress::Threads`]).
 
 mod close;
@@ -25,8 +25,8 @@ mod operation;
 mod polled;
 mod polling;
 mod queue;
-mod raw;
 mod registry;
+mod room;
 mod timeouts;
 mod work;
 
@@ -39,16 +39,16 @@ use std::time::{Duration, Instant};
 
 use libc::{EINVAL, ENOENT, ENOTSUP};
 
+use crate::as_program::PollPlaces;
 use crate::next;
 use crate::progress::Progress;
-use crate::sockets::PollPlaces;
 use crate::threads::{Direction, PerProcess};
 
 pub use close::{closing, closing_range, is_used, replacing};
 pub use event::Kind;
 pub use memory::{UNREGISTERED, deregister, register};
 pub use queue::MOST;
-pub use raw::{
+pub use room::{
     Event, EventPlaces, FdVec, IoVec, MsgHdr, XferFile, XferPart, accept, connect, parts, poll, receive,
     receive_message, send, send_file, send_message,
 };

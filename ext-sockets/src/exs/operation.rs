@@ -7,7 +7,7 @@ use libc::ECANCELED;
 
 use super::event::{RECEIVE_TIMEOUT, SEND_TIMEOUT};
 use super::queue::Queue;
-use super::raw::Event;
+use super::room::Event;
 use super::work::{Outcome, Work};
 use crate::threads::Direction;
 

@@ -9,9 +9,9 @@ use libc::pollfd;
 use super::event::Kind;
 use super::polled::Polled;
 use super::queue::Queue;
-use super::raw::Event;
+use super::room::Event;
+use crate::as_program::{self, PollPlaces, would_block};
 use crate::progress::Progress;
-use crate::sockets::{self, PollPlaces, would_block};
 use crate::threads::{self, Direction, Task, Waits};
 
 /// One that has not ended.
@@ -127,7 +127,7 @@ impl Task for Polling {
             return false;
         }
         let mut answers = self.fds.clone();
-        match sockets::poll(&mut answers, Some(Duration::ZERO)) {
+        match as_program::poll(&mut answers, Some(Duration::ZERO)) {
             Ok(0) => return true,
             Err(errno) if would_block(errno) => return true,
             Ok(_) => self.end(0, &answers),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use libc::{EAGAIN, EBUSY, EINVAL};
 
-use super::raw::{Event, EventPlaces};
+use super::room::{Event, EventPlaces};
 use crate::progress::Progress;
 use crate::threads::{self, Bell, Direction, Rounds, Task};
 

@@ -6,8 +6,8 @@ use libc::{EINPROGRESS, EINTR, MSG_MORE, POLLOUT, off_t};
 
 use super::event::Kind;
 use super::memory::Used;
-use super::raw::Event;
-use crate::sockets::{self, Address, Pieces, Places, would_block};
+use super::room::Event;
+use crate::as_program::{self, Address, Pieces, Places, would_block};
 use crate::threads::Direction;
 
 /// See the module.
@@ -133,7 +133,7 @@ impl Work {
 impl Part {
     /// A part of a file, or what there is of it; a length of 0 is to its end.
     pub(super) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, c_int> {
-        let there = sockets::file_length(fd, offset)?;
+        let there = as_program::file_length(fd, offset)?;
         let left = if len == 0 { there } else { len.min(there) };
         Ok(Part::File { fd, offset, left, staged: Staged::default() })
     }
@@ -141,7 +141,7 @@ impl Part {
 
 /// `Ok(true)`: all of it has been sent.
 fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
-    let count = sockets::send(fd, pieces, flags)?;
+    let count = as_program::send(fd, pieces, flags)?;
     pieces.pass(count);
     *moved += count;
     Ok(pieces.left() == 0)
@@ -157,7 +157,7 @@ fn receive(
 ) -> Result<bool, c_int> {
     let waits = flags & libc::MSG_WAITALL != 0;
     loop {
-        let (count, with) = sockets::receive(fd, pieces, flags & !libc::MSG_WAITALL)?;
+        let (count, with) = as_program::receive(fd, pieces, flags & !libc::MSG_WAITALL)?;
         *moved += count;
         *arrived |= with;
         pieces.pass(count);
@@ -195,7 +195,7 @@ impl Staged {
         }
         self.sent = 0;
         self.octets.resize(STAGE.min(*left), 0);
-        let count = match sockets::read_at(file, &mut self.octets, *offset) {
+        let count = match as_program::read_at(file, &mut self.octets, *offset) {
             // It is not the file that is waited for.
             Err(errno) if would_block(errno) => return Err(libc::EIO),
             read => read?,
@@ -210,7 +210,7 @@ impl Staged {
         if self.octets.is_empty() {
             return Ok(true);
         }
-        let count = sockets::send_octets(fd, &self.octets[self.sent..], flags)?;
+        let count = as_program::send_octets(fd, &self.octets[self.sent..], flags)?;
         self.sent += count;
         *moved += count;
         Ok(self.sent == self.octets.len())
@@ -219,15 +219,15 @@ impl Staged {
 
 fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, c_int> {
     if *begun {
-        if !sockets::is_ready(fd, POLLOUT)? {
+        if !as_program::is_ready(fd, POLLOUT)? {
             return Ok(false);
         }
-        return match sockets::socket_error(fd) {
+        return match as_program::socket_error(fd) {
             0 => Ok(true),
             errno => Err(errno),
         };
     }
-    match sockets::connect(fd, addr) {
+    match as_program::connect(fd, addr) {
         Ok(()) => Ok(true),
         Err(EINPROGRESS | EINTR) => {
             *begun = true;
@@ -240,7 +240,7 @@ fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, c_int> {
 /// As many as there are; one at least.
 fn accept(fd: c_int, places: &mut Places, moved: &mut usize) -> Result<bool, c_int> {
     while !places.are_full() {
-        match sockets::accept(fd, places) {
+        match as_program::accept(fd, places) {
             Ok(()) => {}
             // That one is gone; the next may be there.
             Err(libc::ECONNABORTED) => continue,

@@ -115,7 +115,7 @@ fn adopt(fd: c_int) {
                 stream::Role::Responder => Role::Responder,
             };
             let settings = Settings { mode: Mode::Starting, role: Some(role), ..Settings::default() };
-            if let Some(held) = socket::adopt(fd, settings) {
+            if let Ok(held) = socket::adopt(fd, settings) {
                 held.set_state(state);
             }
         }
@@ -127,5 +127,6 @@ fn adopt(fd: c_int) {
 fn refuse(fd: c_int) {
     let mut settings = Settings::default();
     settings.fail(libc::ECONNABORTED);
-    socket::adopt(fd, settings);
+    // Without a place for it nothing more can be done.
+    let _ = socket::adopt(fd, settings);
 }

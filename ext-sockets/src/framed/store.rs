@@ -95,6 +95,7 @@ static LEFT: Mutex<Left> = Mutex::new(VecDeque::new());
 /// new program has begun.
 const GRACE: Duration = Duration::from_secs(30);
 const MANY_LEFT: usize = 256;
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The last holder that is known goes.
 pub(super) fn leave(cookie: u64) {
@@ -150,10 +151,19 @@ fn is_left_over(cookie: u64) -> bool {
     if !is_ours(&path) {
         return false;
     }
-    match own().open(&path).map(|file| SharedState::open(file.as_fd())) {
-        Ok(Ok(state)) => !state.is_held(next::is_alive),
-        _ => false,
+    let Ok(file) = own().open(&path) else { return false };
+    match SharedState::open(file.as_fd()) {
+        Ok(state) => !state.is_held(next::is_alive),
+        Err(_) => is_given_up(&file),
     }
+}
+
+/// Nobody can say who holds what is no state of this build: not filled before its maker was killed, or another build's. A file is needed by
+/// those alone who have yet to get the socket by `exec` or in a message.
+fn is_given_up(file: &File) -> bool {
+    let Ok(about) = file.metadata() else { return false };
+    let patience = if about.len() == 0 { GRACE } else { A_DAY };
+    about.modified().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > patience))
 }
 
 fn is_ours(path: &Path) -> bool {
@@ -168,4 +178,22 @@ fn own() -> OpenOptions {
 
 fn path(cookie: u64) -> PathBuf {
     Path::new(FOLDER).join(format!("{PREFIX}{cookie:x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_state_is_given_up_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        for (octets, age, over) in [(0, 10, false), (0, 40, true), (64, 40, false), (64, 100_000, true)] {
+            let file = File::create(folder.path().join("rddp-1")).unwrap();
+            file.set_len(octets).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+            assert_eq!(is_given_up(&file), over, "{octets} octets, {age} seconds");
+        }
+    }
 }

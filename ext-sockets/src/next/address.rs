@@ -32,6 +32,9 @@ pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     };
     let refused = copied < 0 && errno() != libc::EFAULT;
     set_errno(before);
+    if refused && addr.is_null() {
+        return None;
+    }
     if refused {
         // A sandbox that does not know the call. SAFETY: the pointer is as good as `connect` needs it.
         unsafe { octets.as_mut_ptr().copy_from_nonoverlapping(addr.cast(), len) };

@@ -219,14 +219,16 @@ pub fn were_any() -> bool {
     SOCKETS[0].get().is_some()
 }
 
-/// Makes the socket under `fd` ours. `None` when it is no socket, when too many are,
-/// or when the table is another process's.
-pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
+/// Makes the socket under `fd` ours.
+///
+/// # Errors
+/// ENOSYS: a kernel without cookies, or no socket; ENOBUFS: too many are ours, or the table is another process's.
+pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
     if !process::owns_table() {
-        return None;
+        return Err(libc::ENOBUFS);
     }
-    let cookie = next::cookie(fd)?;
-    let (socket, index) = reserve()?;
+    let cookie = next::cookie(fd).ok_or(libc::ENOSYS)?;
+    let (socket, index) = reserve().ok_or(libc::ENOBUFS)?;
     let held = Held::of_use(socket, index);
     socket.cookie.store(cookie, Ordering::Relaxed);
     socket.closed.store(false, Ordering::Relaxed);
@@ -235,7 +237,7 @@ pub fn adopt(fd: c_int, settings: Settings) -> Option<Held> {
     socket.listed.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
-    enter(fd, &held).then_some(held)
+    if enter(fd, &held) { Ok(held) } else { Err(libc::ENOBUFS) }
 }
 
 /// `to` has become another number of `from`.

@@ -37,8 +37,8 @@ fn a_number_under_which_something_else_is_open_is_forgotten() {
 #[test]
 fn what_is_no_socket_is_not_adopted() {
     let file = std::fs::File::open("/dev/null").unwrap();
-    assert!(adopt(file.as_raw_fd(), Settings::default()).is_none());
-    assert!(adopt(-1, Settings::default()).is_none());
+    assert!(adopt(file.as_raw_fd(), Settings::default()).is_err());
+    assert!(adopt(-1, Settings::default()).is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
-use super::raw::Scratch;
+use super::room::Scratch;
 use super::rx::{Next, Pull};
 use super::sink::Sink;
 use super::state::Rx;

@@ -8,7 +8,7 @@ use rddp_rdmap::{Fault, Opcode, TerminateCode, TerminateRepr, terminate_for, unt
 
 use super::ended::{Ended, Why};
 use super::inbound::Trouble;
-use super::raw::{Direction, Guard, Kernel};
+use super::room::{Direction, Guard, Kernel};
 use super::state::{Phase, Rx, Tx};
 use super::{Errno, Stream};
 

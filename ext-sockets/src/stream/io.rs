@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::raw::{Direction, raise_sigpipe};
+use super::room::{Direction, raise_sigpipe};
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
 use super::state::Phase;

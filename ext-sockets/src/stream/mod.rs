@@ -32,8 +32,8 @@ mod inbound;
 mod io;
 mod options;
 mod partial;
-mod raw;
 mod ready;
+mod room;
 mod rx;
 mod sink;
 mod startup;
@@ -49,13 +49,13 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub(crate) use raw::raise_sigpipe;
-pub use raw::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
+pub(crate) use room::raise_sigpipe;
+pub use room::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;
 
 use caller::Nobody;
-use raw::Kernel;
+use room::Kernel;
 
 /// A framed stream, for the length of a call.
 ///

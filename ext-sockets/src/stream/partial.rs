@@ -14,7 +14,7 @@ use std::time::Duration;
 use rddp_mpa::CRC_LEN;
 
 use super::inbound::{Inbound, Step};
-use super::raw::Guard;
+use super::room::Guard;
 use super::rx::{Hold, Next};
 use super::state::Rx;
 use super::{Errno, Stream};

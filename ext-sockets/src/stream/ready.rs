@@ -10,7 +10,7 @@ use std::time::Duration;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::options::Role;
-use super::raw::now;
+use super::room::now;
 use super::rx::Pull;
 use super::state::Phase;
 use super::wait::Patience;

@@ -15,7 +15,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_rdmap::{TerminateCode, parse_header};
 
 use super::inbound::{Inbound, Mark, Step, Trouble};
-use super::raw::{Guard, Scratch, is_confined};
+use super::room::{Guard, Scratch, is_confined};
 use super::sink::Sink;
 use super::state::Rx;
 use super::{Errno, Stream};

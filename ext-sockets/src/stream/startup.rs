@@ -18,7 +18,7 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, tagged_header, untagged_header};
 use super::ended::{Ended, Why};
 use super::fail::owe_fpdu;
 use super::options::{Plain, PrivateData, Role};
-use super::raw::{Guard, now};
+use super::room::{Guard, now};
 use super::state::{Phase, Rx, Tx};
 use super::{Errno, Stream};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Options, PrivateData};
-use super::raw::Guarded;
+use super::room::Guarded;
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -30,7 +30,7 @@ pub struct State {
     pub(super) holding: AtomicBool,
     pub(super) shut_receive: AtomicBool,
     pub(super) shut_send: AtomicBool,
-    /// When the startup began, by [`now`](super::raw::now). 0: it has not.
+    /// When the startup began, by [`now`](super::room::now). 0: it has not.
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -414,7 +414,7 @@ const PLAIN: u32 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::raw::SharedState;
+    use super::super::room::SharedState;
     use super::super::{Options, Role};
 
     #[test]

@@ -14,7 +14,7 @@ use rddp_rdmap::{Opcode, untagged_header};
 
 use super::fail::owe_fpdu;
 use super::options::Gather;
-use super::raw::Scratch;
+use super::room::Scratch;
 use super::sink::Source;
 use super::state::Tx;
 use super::train::Train;

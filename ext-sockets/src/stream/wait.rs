@@ -4,7 +4,7 @@ use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::raw::{handlers_restart, is_confined, now};
+use super::room::{handlers_restart, is_confined, now};
 use super::rx::Hold;
 use super::state::Phase;
 use super::{Errno, Stream};

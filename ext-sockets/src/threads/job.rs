@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use libc::{EAGAIN, ECONNABORTED};
 
-use super::raw::{self, Lent};
+use super::room::{self, Lent};
 use super::task::{Task, Waits, next_id};
 use super::{Direction, IS_WORKER, post};
-use crate::sockets;
+use crate::as_program;
 
 /// What trying has come to.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub fn run<R: Send>(
         }
         Tried::Later(waiting) => Some(waiting),
     };
-    let ended = raw::lend(&mut store, |lent| hand_over(direction, until, lent));
+    let ended = room::lend(&mut store, |lent| hand_over(direction, until, lent));
     // Done, even if a signal came at the same time.
     result.map_or_else(|| Err(ended.err().unwrap_or(ECONNABORTED)), Ok)
 }
@@ -78,7 +78,7 @@ fn hand_over(direction: Direction, until: Option<Instant>, lent: Lent) -> Result
     // Before it returns `lend` takes the attempt back, so that the thread finds nothing to do.
     post(direction, &task)?;
     while job.state.load(Ordering::Acquire) == UNDER_WAY {
-        raw::sleep_on(&job.state, UNDER_WAY, until)?;
+        room::sleep_on(&job.state, UNDER_WAY, until)?;
     }
     if job.state.load(Ordering::Acquire) == DONE { Ok(()) } else { Err(ECONNABORTED) }
 }
@@ -95,7 +95,7 @@ fn in_place<R>(until: Option<Instant>, mut attempt: impl FnMut() -> Tried<R>) ->
         }
         let first = until.into_iter().chain(waiting.until).min();
         let mut one = [libc::pollfd { fd: waiting.fd, events: waiting.events, revents: 0 }];
-        sockets::poll(&mut one, first.map(|until| until.saturating_duration_since(now)))?;
+        as_program::poll(&mut one, first.map(|until| until.saturating_duration_since(now)))?;
     }
 }
 
@@ -112,7 +112,7 @@ const ABANDONED: u32 = 2;
 impl Job {
     fn end(&self, state: u32) {
         self.state.store(state, Ordering::Release);
-        raw::wake(&self.state);
+        room::wake(&self.state);
     }
 }
 

@@ -16,7 +16,7 @@
 
 mod descriptor;
 mod job;
-mod raw;
+mod room;
 mod rounds;
 mod task;
 mod worker;
@@ -30,7 +30,7 @@ use crate::next;
 
 pub use descriptor::DESCRIPTOR;
 pub use job::{Tried, Waiting, run};
-pub(crate) use raw::{Bell, PerProcess};
+pub(crate) use room::{Bell, PerProcess};
 pub(crate) use rounds::Rounds;
 pub use task::{Task, Waits, next_id};
 

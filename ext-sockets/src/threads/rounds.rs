@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::task::{Task, Waits};
-use crate::sockets;
+use crate::as_program;
 
 /// One `poll` over what tasks wait for. Kept from turn to turn for its memory.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Rounds {
         self.gather(first, tasks);
         let earliest = self.spans.iter().filter_map(|span| span.until).chain(until).min();
         let timeout = earliest.map(|time| time.saturating_duration_since(Instant::now()));
-        let polled = sockets::poll(self.waits.fds(), timeout);
+        let polled = as_program::poll(self.waits.fds(), timeout);
         for (task, span) in tasks.iter().zip(&self.spans) {
             if span.waits {
                 task.waited();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libc::{EAGAIN, ECONNABORTED, POLLERR, POLLHUP, POLLNVAL};
 
 use super::descriptor::Descriptor;
-use super::raw::{self, PostBox};
+use super::room::{self, PostBox};
 use super::rounds::Rounds;
 use super::task::Task;
 use super::{Direction, IS_WORKER};
@@ -37,7 +37,7 @@ impl Worker {
             Direction::Receive => "rddp-receive",
         };
         let of_thread = Arc::clone(&shared);
-        raw::spawn(name, move || {
+        room::spawn(name, move || {
             IS_WORKER.set(true);
             Life { shared: of_thread, active: Vec::new() }.live();
         })?;

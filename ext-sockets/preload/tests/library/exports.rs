@@ -14,3 +14,9 @@ fn exports_are_the_golden_list_and_nothing_else() {
     let golden: Vec<_> = GOLDEN.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(names, golden, "tests/exports.txt lists what programs may find");
 }
+
+#[test]
+fn programs_need_it_by_its_name_wherever_it_lay_when_they_were_linked() {
+    let output = Command::new("readelf").arg("-d").arg(library()).output().expect("readelf of binutils");
+    assert!(succeeded(&output).contains("Library soname: [librddp_sockets.so]"));
+}

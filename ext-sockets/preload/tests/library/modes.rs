@@ -26,3 +26,14 @@ fn a_program_that_is_linked_with_the_library_needs_no_preload() {
     let said = succeeded(&command(&program, false, scratch.path()).output().unwrap());
     assert_eq!(said, "all is so\n");
 }
+
+#[test]
+fn where_the_kernel_cannot_tell_sockets_apart_nothing_is_framed() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["old_kernel.c"], scratch.path(), &[]);
+    for family in ["tcp", "both", "ddp"] {
+        let mut command = command(&program, true, scratch.path());
+        let said = succeeded(&command.arg(family).env("RDDP_FAMILY", family).output().unwrap());
+        assert_eq!(said, "all is so\n", "{family}");
+    }
+}

@@ -5,12 +5,15 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { CLIENTS = 4, CONNECTIONS = 150 };
+enum { CLIENTS = 4, CONNECTIONS = 150, RECEIVES = 3 };
 
 static struct end shared;
 static struct sockaddr_in addr;
 static int listener, pool; /* of receives */
-static atomic_int attached, ended;
+static atomic_int attached, ended, received;
+/* Where each receive has a place of its own: what two threads write at the same time is nobody's. */
+static uint8_t places[CLIENTS * CONNECTIONS * (RECEIVES + 1)][SIZE];
+static uint32_t places_stag;
 static atomic_bool last;
 
 static struct ddp_work any_send(unsigned *seed, struct ddp_sge *from) {
@@ -18,18 +21,13 @@ static struct ddp_work any_send(unsigned *seed, struct ddp_sge *from) {
     return (struct ddp_work){.op = DDP_SEND, .list = from, .count = 1};
 }
 
-static void receives(int fd, int count) {
-    struct ddp_sge into = piece(&shared, 0, SIZE);
-    struct ddp_work work = {.op = DDP_RECEIVE, .list = &into, .count = 1};
-    for (int i = 0; i < count; i++)
-        IS(ddp_post(fd, &work, 1), 1);
-}
-
-static void pool_receives(int count) {
-    struct ddp_sge into = piece(&shared, 0, SIZE);
-    struct ddp_work work = {.op = DDP_RECEIVE, .list = &into, .count = 1};
-    for (int i = 0; i < count; i++)
-        IS(ddp_post_shared(pool, &work, 1), 1);
+/* To the endpoint, or to the pool that it takes from. */
+static void receives(int fd, int pool, int count) {
+    for (int i = 0; i < count; i++) {
+        struct ddp_sge into = {.to = (uintptr_t)places[received++], .length = SIZE, .stag = places_stag};
+        struct ddp_work work = {.op = DDP_RECEIVE, .list = &into, .count = 1};
+        IS(pool != 0 ? ddp_post_shared(pool, &work, 1) : ddp_post(fd, &work, 1), 1);
+    }
 }
 
 static void *accepting(void *arg) {
@@ -43,10 +41,7 @@ static void *accepting(void *arg) {
         how.tag = at_once ? 0 : fd; /* to be closed when it has ended */
         IS(ddp_attach(fd, &how), 0);
         attached++;
-        if (how.receives != 0)
-            pool_receives(3);
-        else
-            receives(fd, 3);
+        receives(fd, how.receives, RECEIVES);
         if (ddp_begin(fd) != 0) /* the client has gone */
             IS(ddp_disconnect(fd, DDP_ABORT), 0);
         if (at_once)
@@ -81,7 +76,7 @@ static void *connecting(void *arg) {
         struct ddp_endpoint how = {.queue = shared.queue, .timeout = PATIENCE};
         IS(ddp_attach(fd, &how), 0);
         attached++;
-        receives(fd, 1);
+        receives(fd, 0, 1);
         if (rand_r(&seed) % 8 != 0)
             connect(fd, (void *)&addr, sizeof addr); /* unless the server closes first */
         for (int sends = rand_r(&seed) % 6; sends > 0; sends--) {
@@ -101,7 +96,8 @@ void crowds(void) {
     pthread_t takers[2], clients[CLIENTS], server;
     shared.queue = ddp_queue(0);
     IS(ddp_register(0, shared.memory, SIZE, DDP_LOCAL_WRITE, &shared.stag), 0);
-    pool = ddp_receives(0, 3 * CLIENTS * CONNECTIONS, 2);
+    pool = ddp_receives(0, RECEIVES * CLIENTS * CONNECTIONS, 2);
+    IS(ddp_register(0, places, sizeof places, DDP_LOCAL_WRITE, &places_stag), 0);
     listener = raw_listener(&addr);
     IS(pthread_create(&server, NULL, accepting, NULL), 0);
     for (int i = 0; i < 2; i++)

@@ -2,9 +2,8 @@
 #include "raw.h"
 
 static uint64_t at(const struct end *end, size_t offset) {
-    uint64_t value;
-    memcpy(&value, end->memory + offset, sizeof value);
-    return value;
+    /* A peer changes it, who is told of it and not we. */
+    return __atomic_load_n((const uint64_t *)(const void *)(end->memory + offset), __ATOMIC_ACQUIRE);
 }
 
 static void sends(struct pair *pair) {

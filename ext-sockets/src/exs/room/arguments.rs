@@ -9,9 +9,9 @@ use std::slice::from_raw_parts;
 use libc::{EFAULT, EINVAL, EMSGSIZE, EOPNOTSUPP, iovec, pollfd, sockaddr, socklen_t};
 
 use super::types::{IoVec, MsgHdr, XferFile, XferPart, parts};
+use crate::as_program::{AcceptAddr, Address, Pieces, Places, PollPlaces};
 use crate::exs::memory::{self, Used};
 use crate::exs::work::{Part, Work};
-use crate::sockets::{AcceptAddr, Address, Pieces, Places, PollPlaces};
 
 /// As the kernel has it: the most pieces of a message.
 const IOV_MAX: c_int = 1024;

@@ -116,5 +116,5 @@ const _: () = {
     assert!(size_of::<MsgHdr>() == 48);
     assert!(size_of::<XferPart>() == 32);
     assert!(size_of::<XferFile>() == 16);
-    assert!(size_of::<crate::sockets::AcceptAddr>() == 24);
+    assert!(size_of::<crate::as_program::AcceptAddr>() == 24);
 };

@@ -1,0 +1,86 @@
+//! What `rddp run` needs: the library, and a place for the states of streams that processes share.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, access};
+use socket2::{Domain, Socket, Type};
+
+use super::finding::{Finding, Level, Topic};
+use crate::run::library;
+use crate::units::about;
+
+/// Where states lie.
+const SHARED: &str = "dev/shm";
+
+/// What one stream's state takes there, and how many there should be room for.
+const STATE: u64 = 140 << 10;
+const STREAMS: u64 = 1000;
+
+pub(super) fn look(root: &Path) -> Vec<Finding> {
+    vec![preloaded(), cookies(), shared(&root.join(SHARED))]
+}
+
+fn preloaded() -> Finding {
+    let found = |value: String| Finding::ok(Topic::Sockets, "library (rddp run)", value);
+    match library::find() {
+        Ok(path) => found(path.display().to_string()),
+        Err(why) => found(why.to_string()).but(Level::Warn, why.how().unwrap_or("install it")),
+    }
+}
+
+/// By which processes find the state of a stream.
+fn cookies() -> Finding {
+    let found = |value: &str| Finding::ok(Topic::Sockets, "cookies of sockets (SO_COOKIE)", value);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
+    match socket.and_then(|socket| socket.cookie()) {
+        Ok(_) => found("known to the kernel"),
+        Err(error) => found(&error.to_string()).but(Level::Warn, "rddp run --ddp needs Linux 4.12 or later"),
+    }
+}
+
+fn shared(folder: &Path) -> Finding {
+    let found = |value: String| Finding::ok(Topic::Sockets, "shared memory (/dev/shm)", value);
+    let advice = "streams work, but a program that gets one by exec or in a message cannot go on with it";
+    if let Err(error) = may_be_written(folder) {
+        return found(error.desc().to_owned()).but(Level::Warn, advice);
+    }
+    match statvfs(folder) {
+        Ok(of) => {
+            let room = of.blocks_available() * of.fragment_size();
+            let small = room < STREAMS * STATE;
+            let value = format!("{} free, for some {} streams", about(room), room / STATE);
+            found(value).but_if(small, Level::Note, format!("for more of them than fit, {advice}"))
+        }
+        Err(error) => found(error.desc().to_owned()).but(Level::Warn, advice),
+    }
+}
+
+fn may_be_written(folder: &Path) -> Result<(), Errno> {
+    access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?;
+    // The superuser may, says `access`, even there.
+    let read_only = statvfs(folder)?.flags().contains(FsFlags::ST_RDONLY);
+    if read_only { Err(Errno::EROFS) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_folder_is_told_with_what_it_means() {
+        let root = tempfile::tempdir().unwrap();
+        let found = &look(root.path())[2];
+        assert_eq!(found.level, Level::Warn);
+        assert!(found.advice.as_ref().unwrap().contains("exec"));
+    }
+
+    #[test]
+    fn room_is_told_in_streams() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join(SHARED)).unwrap();
+        let found = &look(root.path())[2];
+        assert!(found.value.contains("streams"), "{found:?}");
+    }
+}
