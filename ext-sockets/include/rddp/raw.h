@@ -325,11 +325,14 @@ int ddp_receives(int domain, uint32_t max, uint32_t quota);
  */
 int ddp_post_shared(int receives, const struct ddp_work *works, int count);
 
-/* One DDP_LIMIT when next a message takes a receive and fewer than limit are left, in the queue of the endpoint that it came to, which
- * the event names; 0: none. */
+/* One DDP_LIMIT when next a message takes a receive and fewer than limit are left. It comes to the queue of the endpoint that the
+ * message came to, and names that. 0: none.
+ *   EINVAL  no such receives
+ */
 int ddp_receives_arm(int receives, uint32_t limit);
 
 /* What is posted is forgotten, without events.
+ *   EINVAL  no such receives
  *   EBUSY  the DDP_CLOSED of an endpoint that takes from it has not come yet, and its queue is not closed
  */
 int ddp_receives_close(int receives);
