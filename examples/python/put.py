@@ -32,7 +32,7 @@ class Event(ctypes.Structure):
 class Endpoint(ctypes.Structure):
     _fields_ = [("queue", ctypes.c_int32), ("domain", ctypes.c_int32), ("tag", ctypes.c_uint64),
                 ("max_send", ctypes.c_uint32), ("max_recv", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("timeout", ctypes.c_uint32)]
+                ("timeout", ctypes.c_uint32), ("receives", ctypes.c_int32), ("reserved", ctypes.c_uint32)]
 
 
 class Sge(ctypes.Structure):

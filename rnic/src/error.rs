@@ -115,7 +115,25 @@ pub enum ConnectError {
     /// The QP is not idle.
     #[error("the QP is in state {0}: only an idle QP can be connected")]
     NotIdle(QpState),
+    /// This side's program has said no to the Request.
+    #[error("this side said no")]
+    Declined,
     /// The program has given up before that.
     #[error("given up")]
     GivenUp,
+}
+
+/// Why a Request was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// None has come that waits for an answer, or its connection is over.
+    #[error("no Request waits for an answer")]
+    NoRequest,
+    /// It has its answer.
+    #[error("the Request has been answered")]
+    Answered,
+    /// The settings or the private data make no valid Reply. The Request waits still.
+    #[error(transparent)]
+    Misuse(#[from] StartupMisuse),
 }

@@ -45,13 +45,16 @@ pub enum AsyncEventKind {
     CqOverflow,
     /// A peer that took part in a shared receive queue has driven it to its limit.
     SrqLimit,
+    /// The Request has come that [`begin_asking`](crate::QueuePair::begin_asking) waits for: the program is to
+    /// [`answer`](crate::QueuePair::answer) it.
+    Requested,
     /// What [`begin`](crate::QueuePair::begin) began has come about: the QP is connected.
     Connected,
     /// It has not; [`begun`](crate::QueuePair::begun) says why.
     NotConnected,
 }
 
-/// More events than this are not kept: the oldest go.
+/// Events that a queue for all kinds keeps.
 const KEPT: usize = 4096;
 
 /// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
@@ -62,22 +65,38 @@ pub struct EventQueue(Arc<Events>);
 #[derive(Debug)]
 struct Events {
     events: Mutex<VecDeque<AsyncEvent>>,
+    wanted: fn(&AsyncEventKind) -> bool,
+    /// More are not kept: the oldest go.
+    kept: usize,
     /// How many there are, to be looked at without the lock.
     len: AtomicUsize,
     notify: Notify,
 }
 
 impl EventQueue {
-    /// An empty one.
+    /// An empty one, which keeps the latest 4096.
     pub fn new() -> Result<Self, Error> {
+        Self::make(KEPT, |_| true)
+    }
+
+    /// An empty one, which keeps all that are `wanted`, and no others.
+    pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
+        Self::make(usize::MAX, wanted)
+    }
+
+    fn make(kept: usize, wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
-        Ok(EventQueue(Arc::new(Events { events: Mutex::default(), len: AtomicUsize::new(0), notify })))
+        let (events, len) = Default::default();
+        Ok(EventQueue(Arc::new(Events { events, wanted, kept, len, notify })))
     }
 
     pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {
         tracing::debug!(qp = qp.0, ?kind, "asynchronous event");
+        if !(self.0.wanted)(&kind) {
+            return;
+        }
         let mut events = self.0.events.lock();
-        if events.len() == KEPT {
+        if events.len() == self.0.kept {
             events.pop_front();
         } else {
             self.0.notify.give();
@@ -116,5 +135,29 @@ impl EventQueue {
 impl AsFd for EventQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.notify.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_for_some_kinds_loses_none_of_them() {
+        let all = EventQueue::new().unwrap();
+        let some = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
+        for (queue, first) in [(all, QpNum(5000 - KEPT as u32)), (some, QpNum(0))] {
+            (0..5000).for_each(|qp| queue.push(QpNum(qp), AsyncEventKind::Connected));
+            assert_eq!(queue.next_event().unwrap().qp, first);
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_makes_nothing_readable() {
+        let queue = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
+        queue.push(QpNum(1), AsyncEventKind::Established);
+        assert!(queue.is_empty() && queue.wait(Some(Duration::ZERO)).unwrap().is_none());
+        queue.push(QpNum(2), AsyncEventKind::Connected);
+        assert_eq!(queue.wait(Some(Duration::ZERO)).unwrap().unwrap().qp, QpNum(2));
     }
 }

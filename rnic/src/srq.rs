@@ -40,6 +40,12 @@ impl SharedReceiveQueue {
         self.0.queue.lock().limit = limit;
     }
 
+    /// Receives that are posted, or taken and their completion not polled for yet: as many completions can come of them.
+    pub fn outstanding(&self) -> usize {
+        let queue = self.0.queue.lock();
+        queue.posted.len() + queue.out
+    }
+
     /// Receives that are posted and not taken yet.
     pub fn len(&self) -> usize {
         self.0.queue.lock().posted.len()
@@ -55,6 +61,9 @@ impl SharedReceiveQueue {
 struct Queue {
     posted: VecDeque<RecvWr>,
     limit: usize,
+    /// Taken and not released yet.
+    out: usize,
+    /// The same by their QPs, where there is a quota.
     taken: HashMap<QpNum, usize>,
 }
 
@@ -97,6 +106,7 @@ impl SrqInner {
             }
         }
         let wr = queue.posted.pop_front()?;
+        queue.out += 1;
         if self.config.quota.is_some() {
             *queue.taken.entry(qp).or_default() += 1;
         }
@@ -109,10 +119,8 @@ impl SrqInner {
 
     /// `qp` has given back one receive: its completion was delivered and the program posts anew.
     pub(crate) fn release(&self, qp: QpNum) {
-        if self.config.quota.is_none() {
-            return;
-        }
         let mut queue = self.queue.lock();
+        queue.out = queue.out.saturating_sub(1);
         if let Some(taken) = queue.taken.get_mut(&qp) {
             *taken = taken.saturating_sub(1);
         }
@@ -153,5 +161,18 @@ mod tests {
         (0..5).for_each(|_| assert_eq!(takes(&queue, QpNum(1)), None));
         queue.post(RecvWr::new(1, [])).unwrap();
         assert_eq!(takes(&queue, QpNum(1)), Some(1));
+    }
+
+    /// A QP that goes leaves completions behind.
+    #[test]
+    fn receives_are_outstanding_until_their_completions_are_polled_for() {
+        let queue = SharedReceiveQueue(Arc::new(queue(2)));
+        (1..=3).for_each(|id| queue.post_recv(RecvWr::new(id, [])).unwrap());
+        queue.0.take(QpNum(1));
+        queue.0.take(QpNum(1));
+        queue.0.forget(QpNum(1));
+        assert_eq!((queue.len(), queue.outstanding()), (1, 3));
+        queue.0.release(QpNum(1));
+        assert_eq!((queue.len(), queue.outstanding()), (1, 2));
     }
 }

@@ -153,6 +153,7 @@ raw_sockets() {
             pair "$role" "transfer ops=$all_ops size=1000 close=$by connections=5"
         done
         pair "$role" "transfer ops=$all_ops size=1000 close=$role how=abort"
+        pair "$role" "reject connections=252 private=grow request=7 reply=251"
         # Where either stack answers the same.
         for by in $roles; do
             pair "$role" "fault kind=write-unknown by=$by terminate=0x1100"

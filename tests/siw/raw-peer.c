@@ -1,6 +1,6 @@
 /*
- * One end of the scenarios in SCENARIOS.md, on the raw mode of extended sockets (rddp/raw.h): `transfer`, and of `fault` what
- * is done with a Send, a Write or a Read.
+ * One end of the scenarios in SCENARIOS.md, on the raw mode of extended sockets (rddp/raw.h): `transfer`, `reject`, and of `fault`
+ * what is done with a Send, a Write or a Read.
  *
  *   raw-peer active|passive ADDRESS PORT SCENARIO [KEY=VALUE...]
  *
@@ -39,7 +39,7 @@ static struct {
 	struct options options;
 	uint32_t number; /* of this connection, from 0 */
 	int queue, fd;
-	bool connected, closed;
+	bool connected, closed, requested;
 	struct ddp_event end;
 	struct memory messages, inbox, source, sink, token;
 	struct advert peer_inbox, peer_source, peer_token;
@@ -110,6 +110,8 @@ static bool heed(int milliseconds)
 	check_that(event.endpoint == here.number, "see events of this connection only");
 	if (event.kind == DDP_CONNECTED) {
 		here.connected = true;
+	} else if (event.kind == DDP_REQUESTED) {
+		here.requested = true;
 	} else if (event.kind == DDP_CLOSED) {
 		here.closed = true;
 		here.end = event;
@@ -442,14 +444,67 @@ static int raw_socket(void)
 	return fd;
 }
 
+/* private_data: what this connection's frame of an end has; its length. */
+static uint32_t private_data(enum end end, uint8_t *octets)
+{
+	uint32_t length = end == ACTIVE ? here.options.request : here.options.reply;
+
+	if (here.options.grow && here.number < length)
+		length = here.number;
+	put_pattern(octets, length, seed(), end, PRIVATE_ITEM);
+	return length;
+}
+
+static void check_peer(uint32_t depth)
+{
+	uint8_t wanted[MAX_PRIVATE];
+	uint32_t length = private_data(other(), wanted);
+	struct ddp_info info;
+
+	check_that(ddp_info(here.fd, &info) == 0, "ask about the endpoint");
+	check_that(info.ird == depth && info.ord == depth, "see the depths that the peer asks for");
+	check_that(info.private_length == length && !memcmp(info.private_data, wanted, length), "see the peer's private data");
+}
+
+/* SCENARIOS.md, `reject`: the passive end says no, the active one hears it. */
+static void run_rejection(const struct sockaddr_in *addr)
+{
+	struct ddp_endpoint how = { .queue = here.queue, .tag = here.number, .flags = DDP_ENDPOINT_ASK };
+	bool active = here.options.role == ACTIVE;
+	uint8_t octets[MAX_PRIVATE];
+	uint32_t length = private_data(here.options.role, octets);
+
+	if (active)
+		check_that(setsockopt(here.fd, SOL_DDP, DDP_PRIVATE_DATA, octets, length) == 0, "set the private data");
+	check_that(ddp_attach(here.fd, &how) == 0, "attach the socket");
+	if (active) {
+		check_that(connect(here.fd, (const void *)addr, sizeof *addr) < 0 && errno == ECONNREFUSED, "be rejected");
+	} else {
+		check_that(ddp_begin(here.fd) == 0, "begin");
+		await(&here.requested, "see the Request");
+		check_peer(here.options.reads);
+		check_that(ddp_answer(here.fd, DDP_REJECT, octets, length) == 0, "reject");
+	}
+	await(&here.closed, "see the startup end");
+	check_that(here.end.status == (active ? ECONNREFUSED : ECANCELED), "see why it ended");
+	if (active)
+		check_peer(0);
+	check_that(close(here.fd) == 0, "close the socket");
+	printf("rejected with %u octets of private data\n", length);
+}
+
 static void run_one(int listener, const struct sockaddr_in *addr)
 {
 	struct memory *all[] = { &here.messages, &here.inbox, &here.source, &here.sink, &here.token };
 
-	here.connected = here.closed = false;
+	here.connected = here.closed = here.requested = false;
 	here.sent = here.received = 0;
 	here.fd = listener < 0 ? raw_socket() : accept(listener, NULL, NULL);
 	check_that(here.fd >= 0, "accept");
+	if (!strcmp(here.options.scenario, "reject")) {
+		run_rejection(addr);
+		return;
+	}
 	prepare();
 	if (listener < 0)
 		check_that(connect(here.fd, (const void *)addr, sizeof *addr) == 0, "connect");
@@ -487,6 +542,8 @@ int main(int argc, char **argv)
 	}
 	for (; here.number < here.options.connections; here.number++)
 		run_one(listener, &addr);
+	if (!strcmp(here.options.scenario, "reject"))
+		usleep(500000); /* a process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come */
 	printf("all is as expected\n");
 	return 0;
 }

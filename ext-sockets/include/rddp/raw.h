@@ -17,6 +17,8 @@
  *     ddp_post(fd, receives, 10);
  *     ddp_begin(fd);               // the startup, in the background
  *
+ * With DDP_ENDPOINT_ASK it looks at the peer's Request first (DDP_REQUESTED, ddp_info) and says yes or no (ddp_answer).
+ *
  * All calls may be made by any thread, none in a signal handler, where a socket in raw mode is not to be closed either.
  * Where nothing else is said they return 0, or -1 with errno:
  *   EBADF, ENOTSOCK  no descriptor, no socket
@@ -85,8 +87,8 @@ int ddp_queue(int flags);
 
 struct ddp_event {
     uint64_t endpoint;    /* ddp_endpoint.tag */
-    uint64_t tag;         /* ddp_work.tag */
-    uint32_t kind;        /* an enum ddp_op, or DDP_CONNECTED or DDP_CLOSED */
+    uint64_t tag;         /* ddp_work.tag; DDP_LIMIT: the number of the receives */
+    uint32_t kind;        /* an enum ddp_op, or DDP_CONNECTED, DDP_CLOSED, DDP_REQUESTED or DDP_LIMIT */
     int32_t status;       /* 0, or an errno: see below */
     int32_t fd;           /* that was attached */
     uint32_t length;      /* octets received or read */
@@ -106,11 +108,15 @@ struct ddp_event {
  *   EREMOTEIO     the peer sent a Terminate
  *   ECONNRESET    TCP lost the connection, or the peer closed over outstanding work
  *   ECONNABORTED  this side ended it over outstanding work, or because a work of its own failed
- *   ECANCELED     this side gave up: DDP_ABORT, or closed before it was connected
+ *   ECANCELED     this side gave up: DDP_ABORT, or closed before it was connected; or it said DDP_REJECT
  *   or what connect may fail with
  */
 #define DDP_CONNECTED 101
 #define DDP_CLOSED 102
+/* With DDP_ENDPOINT_ASK: the peer's Request waits for ddp_answer. At most one, before DDP_CONNECTED. */
+#define DDP_REQUESTED 103
+/* See ddp_receives_arm. */
+#define DDP_LIMIT 104
 
 #define DDP_EVENT_SOLICITED 1 /* the peer asked for attention */
 #define DDP_EVENT_INVALIDATED 2
@@ -132,13 +138,15 @@ struct ddp_endpoint {
     int32_t domain;    /* of ddp_domain, or 0 */
     uint64_t tag;      /* yours; in its events */
     uint32_t max_send; /* sends whose events were not taken yet, at most 65536; 0: 128 */
-    uint32_t max_recv; /* the same of receives */
+    uint32_t max_recv; /* the same of receives; with shared ones 0 */
     uint32_t flags;    /* DDP_ENDPOINT_* */
-    uint32_t timeout;  /* milliseconds for the startup; 0: 5000 */
+    uint32_t timeout;  /* milliseconds for the startup, ddp_answer included; 0: 5000 */
+    int32_t receives;  /* of ddp_receives; 0: its own */
+    uint32_t reserved; /* 0 */
 };
 
 /* A Send that finds no receive waits until one is posted, and TCP's window holds the peer; else it ends the connection with a
- * Terminate, as RFC 5041 says. Excludes Reads and atomics, either way. */
+ * Terminate, as RFC 5041 says. Excludes Reads and atomics, either way, and shared receives. */
 #define DDP_ENDPOINT_WAIT 1
 #define DDP_ENDPOINT_NO_INBOUND_READ 2
 #define DDP_ENDPOINT_NO_INBOUND_WRITE 4
@@ -147,6 +155,8 @@ struct ddp_endpoint {
 /* Writes are placed before their CRC was checked: faster, and an FPDU that is damaged on the way may overwrite anything that
  * the peer may write to. */
 #define DDP_ENDPOINT_EARLY_PLACEMENT 16
+/* The peer's Request is not accepted at once, but waits for ddp_answer. Of no meaning to the connecting end. */
+#define DDP_ENDPOINT_ASK 32
 
 /* Makes a socket in raw mode an endpoint. Receives can be posted from now on, before there is a connection. Options of SOL_DDP
  * (CRC, markers, IRD, ORD, RTR, private data) are those that the socket has by now.
@@ -157,6 +167,7 @@ struct ddp_endpoint {
  *   EALREADY  it is attached
  *   ENOTCONN  the connection is over
  *   EBADF, EINVAL  of the queue
+ *   EINVAL    no such domain or receives; flags or numbers that make no sense
  *   ENOBUFS   the queue has as many endpoints as it can
  */
 int ddp_attach(int fd, const struct ddp_endpoint *endpoint);
@@ -168,10 +179,29 @@ int ddp_attach(int fd, const struct ddp_endpoint *endpoint);
  */
 int ddp_begin(int fd);
 
+/* The answer to a Request that DDP_REQUESTED told of. DDP_ACCEPT: DDP_CONNECTED follows. DDP_REJECT: the peer gets a Reply that says
+ * no, its status is ECONNREFUSED, and its program finds the private data with ddp_info; here DDP_CLOSED follows with ECANCELED. The
+ * peer is to close TCP then, so that it does not overlook the Reply: for two seconds at most it stays open, whether fd is closed or
+ * not, for as long as this process lives.
+ *
+ * At most 508 octets of private data, or 512 to a peer of revision 1; null and 0: what DDP_PRIVATE_DATA was at ddp_attach.
+ *
+ * Before an answer the connection ends with ETIMEDOUT, as every startup; with ECONNRESET when the peer has gone; with EPROTO when it
+ * goes on talking. close(fd) and DDP_ABORT reset it: ECANCELED. A peer that goes while it is answered does not make this call
+ * fail: DDP_CLOSED tells.
+ *   EALREADY  it has been answered
+ *   ENOTCONN  there is no Request yet, or the connection has ended before an answer
+ *   EINVAL    not attached with DDP_ENDPOINT_ASK; no such answer
+ *   EMSGSIZE  too much private data. The Request waits still
+ *   EPROTO    the peer wants a first message (RTR), and DDP_RTR allows none: it can only be rejected. The Request waits still
+ */
+int ddp_answer(int fd, int answer, const void *private_data, size_t length);
+enum ddp_answer { DDP_ACCEPT = 1, DDP_REJECT = 2 };
+
 /* DDP_GRACEFUL   the peer sees an orderly end, if no work of the send queue and no Read of the peer's is outstanding; else the
  *                connection is reset. close(fd) of the last descriptor does the same
  * DDP_TERMINATE  with a Terminate, 0x0000
- * DDP_ABORT      TCP is reset
+ * DDP_ABORT      TCP is reset, in a startup as well
  * Works that are outstanding end with ECANCELED; DDP_CLOSED follows.
  *   ENOTCONN  there is no connection, or it is over
  */
@@ -197,7 +227,10 @@ struct ddp_info {
 #define DDP_INFO_MARKERS_SENT 2
 #define DDP_INFO_MARKERS_RECEIVED 4
 
-/* What was agreed in the startup is there from DDP_CONNECTED on. */
+/* What was agreed in the startup is there from DDP_CONNECTED on. From DDP_REQUESTED until then: what the peer asks for, that is the
+ * Reads and atomics that it wants to have outstanding (ird), and takes (ord); 16383 where it does not say. The private data
+ * of a peer that said no is there, too.
+ */
 int ddp_info(int fd, struct ddp_info *info);
 
 /* ---- Works --------------------------------------------------------------------------------------------------------------- */
@@ -257,7 +290,8 @@ enum ddp_op {
  * event.
  *   EAGAIN    as many are outstanding as the endpoint allows: take events first
  *   EPIPE     the connection is over
- *   EINVAL    an STag that names nothing of this process; an unknown operation or flag; too many pieces, or too few
+ *   EINVAL    an STag that names nothing of this process; an unknown operation or flag; too many pieces, or too few; a receive
+ *             where they are shared
  *   EACCES    memory of another domain, or without DDP_LOCAL_WRITE where octets come to
  *   EFAULT    a piece that is not inside its region
  *   EMSGSIZE  more than 512 octets inline; a message of 4 GiB or more
@@ -273,6 +307,35 @@ enum ddp_op {
  * and all of these end the connection.
  */
 int ddp_post(int fd, const struct ddp_work *works, int count);
+
+/* ---- Shared receives ----------------------------------------------------------------------------------------------------- */
+
+/* Receives that the messages of several endpoints take from, in the order in which they come: their memory is of this domain,
+ * whatever the endpoints' is. At most max (1 to 1048576) whose events were not taken yet. One endpoint has at most quota of them
+ * at a time (0: any number), taken and their events not, so that one peer does not take those of all (RFC 5042, section 6.4.3.1):
+ * beyond that, and when there is none, its message finds no receive. Returns the number, above 0, for ddp_endpoint.receives.
+ *   EINVAL  no such domain, or max is out of range
+ */
+int ddp_receives(int domain, uint32_t max, uint32_t quota);
+
+/* Posts receives, as ddp_post does; every event names the endpoint that the message came to. When endpoints end, receives that
+ * no message has begun to arrive in stay.
+ *   EINVAL  no such receives, or a work is something else
+ *   others as ddp_post's
+ */
+int ddp_post_shared(int receives, const struct ddp_work *works, int count);
+
+/* One DDP_LIMIT when next a message takes a receive and fewer than limit are left. It comes to the queue of the endpoint that the
+ * message came to, and names that. 0: none.
+ *   EINVAL  no such receives
+ */
+int ddp_receives_arm(int receives, uint32_t limit);
+
+/* What is posted is forgotten, without events.
+ *   EINVAL  no such receives
+ *   EBUSY  the DDP_CLOSED of an endpoint that takes from it has not come yet, and its queue is not closed
+ */
+int ddp_receives_close(int receives);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{EFAULT, EINVAL, EIO, size_t};
-use rddp_switch::raw_mode::{self, Area, Event, How, Info, Work, Works};
+use rddp_switch::raw_mode::{self, Area, Event, How, Info, Reply, Work, Works};
 
 use crate::hook::fail;
 
@@ -158,6 +158,53 @@ pub unsafe extern "C" fn ddp_post(fd: c_int, works: *const Work, count: c_int) -
     // SAFETY: our caller's promise.
     let works = unsafe { Works::promised(works, count) };
     result(|| raw_mode::post(fd, works?).map(|taken| taken as c_int))
+}
+
+/// See rddp/raw.h.
+///
+/// # Safety
+///
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ddp_answer(
+    fd: c_int,
+    answer: c_int,
+    private_data: *const c_void,
+    len: size_t,
+) -> c_int {
+    // SAFETY: our caller's promise.
+    let reply = unsafe { Reply::promised(private_data.cast(), len) };
+    result(|| raw_mode::answer(fd, answer, reply?).map(|()| 0))
+}
+
+/// See rddp/raw.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn ddp_receives(domain: c_int, max: u32, quota: u32) -> c_int {
+    result(|| raw_mode::open_receives(domain, max, quota))
+}
+
+/// See rddp/raw.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn ddp_receives_arm(receives: c_int, limit: u32) -> c_int {
+    result(|| raw_mode::arm_receives(receives, limit).map(|()| 0))
+}
+
+/// See rddp/raw.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn ddp_receives_close(receives: c_int) -> c_int {
+    result(|| raw_mode::close_receives(receives).map(|()| 0))
+}
+
+/// See rddp/raw.h.
+///
+/// # Safety
+///
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ddp_post_shared(receives: c_int, works: *const Work, count: c_int) -> c_int {
+    // SAFETY: our caller's promise.
+    let works = unsafe { Works::promised(works, count) };
+    result(|| raw_mode::post_shared(receives, works?).map(|taken| taken as c_int))
 }
 
 /// See rddp/raw.h.

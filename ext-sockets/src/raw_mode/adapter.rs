@@ -12,6 +12,7 @@ use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
 use super::endpoint::Endpoint;
 use super::memory::Registered;
 use super::queue::Queue;
+use super::shared::Shared;
 
 /// See the module.
 pub(super) struct Adapter {
@@ -23,6 +24,9 @@ pub(super) struct Adapter {
     pub(super) memory: RwLock<HashMap<u32, Registered>>,
     /// By their descriptors.
     pub(super) queues: RwLock<HashMap<c_int, Arc<Queue>>>,
+    /// Shared receives, by the number that the program has of them.
+    pub(super) shared: RwLock<HashMap<c_int, Arc<Shared>>>,
+    next_shared: AtomicI32,
     /// By their sockets' cookies.
     pub(super) endpoints: RwLock<HashMap<u64, Arc<Endpoint>>>,
     /// Closed by the program, while TCP still takes a Terminate or a FIN to the peer.
@@ -66,6 +70,8 @@ impl Adapter {
             next_domain: AtomicI32::new(1),
             memory: RwLock::default(),
             queues: RwLock::default(),
+            shared: RwLock::default(),
+            next_shared: AtomicI32::new(1),
             endpoints: RwLock::default(),
             lingering: Mutex::default(),
         })
@@ -73,6 +79,10 @@ impl Adapter {
 
     pub(super) fn next_domain(&self) -> c_int {
         self.next_domain.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn next_shared(&self) -> c_int {
+        self.next_shared.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Keeps what the program has let go of until its peer has been told, and forgets those before it that have.

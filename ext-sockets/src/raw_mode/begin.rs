@@ -1,13 +1,14 @@
 //! From `ddp_attach` and `connect` to a connection.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
-use super::{memory, queue, room};
+use super::{memory, queue, room, shared};
 use crate::gate;
 use crate::next;
 use crate::socket::{self, Held, Locked, Mode, Role, Settings};
@@ -24,12 +25,45 @@ pub struct How {
     pub tag: u64,
     /// Works of the send queue whose events were not taken; 0: `DEFAULT_WORKS`.
     pub max_send: u32,
-    /// The same of receives.
+    /// The same of receives of its own.
     pub max_recv: u32,
     /// A set of `flag`.
     pub flags: u32,
     /// Milliseconds for the startup; 0: as long as is usual.
     pub timeout: u32,
+    /// The receives that it shares; 0: it has its own.
+    pub receives: i32,
+    /// Nothing.
+    pub reserved: u32,
+}
+
+impl How {
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether the program answers the peer's Request.
+    pub(super) fn asks(&self) -> bool {
+        self.has(flag::ASK)
+    }
+
+    pub(super) fn max_send(&self) -> u32 {
+        if self.max_send == 0 { DEFAULT_WORKS } else { self.max_send }
+    }
+
+    pub(super) fn max_recv(&self) -> u32 {
+        if self.max_recv == 0 && self.receives == 0 { DEFAULT_WORKS } else { self.max_recv }
+    }
+
+    fn makes_sense(&self) -> bool {
+        let shares = self.receives != 0;
+        self.flags & !flag::ALL == 0
+            && self.max_send <= MAX_WORKS
+            && self.max_recv <= MAX_WORKS
+            && self.reserved == 0
+            && !(shares && self.max_recv != 0)
+            && !(shares && self.has(flag::WAIT))
+    }
 }
 
 /// `DDP_ENDPOINT_*`.
@@ -39,7 +73,8 @@ mod flag {
     pub(super) const NO_INBOUND_WRITE: u32 = 4;
     pub(super) const REVISION_ONE: u32 = 8;
     pub(super) const EARLY_PLACEMENT: u32 = 16;
-    pub(super) const ALL: u32 = 31;
+    pub(super) const ASK: u32 = 32;
+    pub(super) const ALL: u32 = 63;
 }
 
 const DEFAULT_WORKS: u32 = 128;
@@ -67,7 +102,7 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
     }
     let adapter = Adapter::get()?;
     let endpoint = make(adapter, fd, how, &settings)?;
-    endpoint.queue.admit(&endpoint, endpoint.completions())?;
+    endpoint.queue.admit(&endpoint)?;
     adapter.endpoints.write().insert(held.cookie(), endpoint.clone());
     settings.attached = true;
     Ok(())
@@ -86,39 +121,32 @@ pub fn begin(fd: c_int) -> Result<(), c_int> {
     }
 }
 
-fn make(
-    adapter: &Adapter,
-    fd: c_int,
-    how: &How,
-    settings: &Settings,
-) -> Result<std::sync::Arc<Endpoint>, c_int> {
-    if how.flags & !flag::ALL != 0 || how.max_send > MAX_WORKS || how.max_recv > MAX_WORKS {
+fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<Arc<Endpoint>, c_int> {
+    if !how.makes_sense() {
         return Err(libc::EINVAL);
     }
-    let works = |asked| if asked == 0 { DEFAULT_WORKS } else { asked };
-    let (max_send, max_recv) = (works(how.max_send), works(how.max_recv));
     let queue = queue::of(adapter, how.queue)?;
     let domain = memory::domain(adapter, how.domain)?;
-    let has = |flag| how.flags & flag != 0;
+    let shared = (how.receives != 0).then(|| shared::of(adapter, how.receives)).transpose()?;
     let config = QpConfig {
         // A Write with Immediate Data is two.
-        max_send: 2 * max_send as usize,
-        max_recv: max_recv as usize,
-        inbound_read: !has(flag::NO_INBOUND_READ) && !has(flag::WAIT),
-        inbound_write: !has(flag::NO_INBOUND_WRITE),
-        no_receive: if has(flag::WAIT) { NoReceive::Wait } else { NoReceive::Terminate },
+        max_send: 2 * how.max_send() as usize,
+        max_recv: how.max_recv() as usize,
+        srq: shared.as_ref().map(|shared| shared.srq.clone()),
+        inbound_read: !how.has(flag::NO_INBOUND_READ) && !how.has(flag::WAIT),
+        inbound_write: !how.has(flag::NO_INBOUND_WRITE),
+        no_receive: if how.has(flag::WAIT) { NoReceive::Wait } else { NoReceive::Terminate },
         events: Some(queue.events.clone()),
         ..QpConfig::new(&queue.cq)
     };
     let qp = domain.create_qp(&config).map_err(|error| errno_of(&error))?;
-    Ok(Endpoint::new(qp, queue, how.domain, options(how, settings), (fd, how.tag), (max_send, max_recv)))
+    Ok(Endpoint::new(qp, queue, shared, options(how, settings), fd, how))
 }
 
 fn options(how: &How, settings: &Settings) -> ConnectOptions {
     let offers = |bit| settings.rtr & bit != 0;
-    let has = |flag| how.flags & flag != 0;
     let mut options = ConnectOptions {
-        revision: if has(flag::REVISION_ONE) { Revision::One } else { Revision::Two },
+        revision: if how.has(flag::REVISION_ONE) { Revision::One } else { Revision::Two },
         crc: settings.crc,
         markers: settings.markers,
         ird: settings.ird.min(MAX_DEPTH),
@@ -126,7 +154,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
         peer_to_peer: settings.rtr != 0,
         rtr: RtrSet { write: offers(0b001), read: offers(0b010), send: offers(0b100) },
         private_data: settings.private_data.as_deref().unwrap_or_default().to_vec(),
-        place_before_crc: has(flag::EARLY_PLACEMENT),
+        place_before_crc: how.has(flag::EARLY_PLACEMENT),
         port_mapper: PortMapper::Off,
         ..ConnectOptions::default()
     };
@@ -141,7 +169,12 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.kept.lay_down(fd);
     let socket = room::duplicate(fd)?;
-    endpoint.qp.begin(socket, &endpoint.options, active).map_err(|error| match error {
+    let begun = if endpoint.asks && !active {
+        endpoint.qp.begin_asking(socket, &endpoint.options)
+    } else {
+        endpoint.qp.begin(socket, &endpoint.options, active)
+    };
+    begun.map_err(|error| match error {
         ConnectError::NotIdle(_) => libc::EALREADY,
         error => startup_errno(&error),
     })?;

@@ -8,12 +8,15 @@ use parking_lot::Mutex;
 use rddp_mpa::StartupError;
 use rddp_rnic::{
     AsyncEventKind, Completion, ConnectError, ConnectOptions, Connected, Fault, QpState, QueuePair, RecvWr,
-    SendWr, TerminateCode,
+    Request, SendWr, TerminateCode,
 };
 
 use super::adapter::Adapter;
+use super::begin::How;
 use super::event::Event;
 use super::queue::Queue;
+use super::reserved::Share;
+use super::shared::Shared;
 use super::work::{op, post_errno};
 use crate::{gate, socket};
 
@@ -21,7 +24,11 @@ pub(super) struct Endpoint {
     pub(super) qp: QueuePair,
     pub(super) domain: c_int,
     pub(super) queue: Arc<Queue>,
+    /// The receives that it takes from, if they are not its own.
+    pub(super) shared: Option<Arc<Shared>>,
     pub(super) options: ConnectOptions,
+    /// The program answers the peer's Request.
+    pub(super) asks: bool,
     /// What the program calls it.
     pub(super) tag: u64,
     pub(super) fd: c_int,
@@ -34,13 +41,30 @@ pub(super) struct Endpoint {
 }
 
 #[derive(Debug, Default)]
-struct Life {
+pub(super) struct Life {
+    /// What the program was asked by the peer.
+    pub(super) request: Option<Request>,
     /// What the startup has come to.
     begun: Option<Result<Connected, c_int>>,
+    /// What the peer's program said to its no.
+    refusal: Vec<u8>,
     /// The program has asked for the end.
     asked: bool,
     /// It has come, with this errno; nothing is taken any more.
-    over: Option<c_int>,
+    pub(super) over: Option<c_int>,
+}
+
+impl Life {
+    /// What was agreed with the peer.
+    pub(super) fn connected(&self) -> Option<&Connected> {
+        self.begun.as_ref()?.as_ref().ok()
+    }
+
+    /// What the peer's program said in the startup.
+    pub(super) fn said(&self) -> &[u8] {
+        let asked = self.request.as_ref().map_or(&self.refusal, |request| &request.private_data);
+        self.connected().map_or(asked, |connected| &connected.private_data)
+    }
 }
 
 /// How it ended.
@@ -103,19 +127,33 @@ impl Endpoint {
     pub(super) fn new(
         qp: QueuePair,
         queue: Arc<Queue>,
-        domain: c_int,
+        shared: Option<Arc<Shared>>,
         options: ConnectOptions,
-        (fd, tag): (c_int, u64),
-        (max_send, max_recv): (u32, u32),
+        fd: c_int,
+        how: &How,
     ) -> Arc<Self> {
-        let (sends, receives, life) = Default::default();
-        Arc::new(Endpoint { qp, domain, queue, options, tag, fd, max_send, max_recv, sends, receives, life })
+        Arc::new(Endpoint {
+            qp,
+            domain: how.domain,
+            queue,
+            shared,
+            options,
+            asks: how.asks(),
+            tag: how.tag,
+            fd,
+            max_send: how.max_send(),
+            max_recv: how.max_recv(),
+            sends: AtomicU32::new(0),
+            receives: AtomicU32::new(0),
+            life: Mutex::default(),
+        })
     }
 
     /// Completions that may be in its queue: of works whose events were not taken yet, and, when all are flushed, of quiet
     /// ones and second halves.
-    pub(super) fn completions(&self) -> usize {
-        3 * self.max_send as usize + self.max_recv as usize
+    pub(super) fn share(&self) -> Share {
+        let shared = self.shared.as_ref().map(|shared| (shared.number, shared.max));
+        Share { own: 3 * self.max_send as usize + self.max_recv as usize, shared }
     }
 
     /// An event of it, to be filled in.
@@ -152,6 +190,9 @@ impl Endpoint {
 
     /// Posts a receive.
     pub(super) fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+        if self.shared.is_some() {
+            return Err(libc::EINVAL);
+        }
         let life = self.life.lock();
         if life.over.is_some() {
             return Err(libc::EPIPE);
@@ -169,17 +210,27 @@ impl Endpoint {
     /// What the startup has come to; `None` while it goes on.
     pub(super) fn resolve(&self) -> Option<Result<(), c_int>> {
         let mut life = self.life.lock();
-        if life.begun.is_none() {
-            life.begun = self.qp.begun().map(|result| result.map_err(|error| startup_errno(&error)));
+        if self.asks && life.request.is_none() {
+            life.request = self.qp.request();
+        }
+        if life.begun.is_none()
+            && let Some(begun) = self.qp.begun()
+        {
+            life.begun = Some(begun.map_err(|error| {
+                let errno = startup_errno(&error);
+                if let ConnectError::Rejected { private_data } = error {
+                    life.refusal = private_data;
+                }
+                errno
+            }));
         }
         life.begun.as_ref().map(|result| result.as_ref().map(drop).map_err(|errno| *errno))
     }
 
-    /// Shows what was agreed with the peer, and how it has ended.
-    pub(super) fn look<T>(&self, look: impl FnOnce(Option<&Connected>, Option<c_int>) -> T) -> T {
+    /// Shows how far it has come.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Life) -> T) -> T {
         let _ = self.resolve();
-        let life = self.life.lock();
-        look(life.begun.as_ref().and_then(|begun| begun.as_ref().ok()), life.over)
+        look(&self.life.lock())
     }
 
     /// The RNIC reports that something happened. How the connection has ended, if this is the first to say so.
@@ -279,7 +330,8 @@ pub(super) fn startup_errno(error: &ConnectError) -> c_int {
         ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => libc::ECONNRESET,
         ConnectError::Rejected { .. } => libc::ECONNREFUSED,
         ConnectError::Misuse(_) => libc::EINVAL,
-        ConnectError::NotIdle(_) | ConnectError::GivenUp => libc::ECONNABORTED,
+        ConnectError::NotIdle(_) => libc::ECONNABORTED,
+        ConnectError::GivenUp | ConnectError::Declined => libc::ECANCELED,
         _ => libc::EPROTO,
     }
 }

@@ -14,7 +14,7 @@ pub struct Event {
     pub endpoint: u64,
     /// The program's mark of the work.
     pub tag: u64,
-    /// An operation, or one of `CONNECTED` and `CLOSED`.
+    /// An operation, or one of `CONNECTED`, `CLOSED`, `REQUESTED` and `LIMIT`.
     pub kind: u32,
     /// 0 or an errno.
     pub status: i32,
@@ -38,6 +38,10 @@ pub struct Event {
 pub(super) const CONNECTED: u32 = 101;
 /// It is over: the endpoint's last event.
 pub(super) const CLOSED: u32 = 102;
+/// The peer's Request waits for an answer.
+pub(super) const REQUESTED: u32 = 103;
+/// Fewer shared receives are left than the program wants to be told of.
+pub(super) const LIMIT: u32 = 104;
 
 /// `DDP_EVENT_*`.
 pub(super) mod flag {

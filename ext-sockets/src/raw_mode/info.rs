@@ -2,14 +2,15 @@
 
 use std::ffi::c_int;
 
-use rddp_rnic::Revision;
+use rddp_mpa::{Request, ULP_NEGOTIATES};
+use rddp_rnic::{ConnectOptions, Connected};
 
 use super::adapter::Adapter;
 use super::endpoint;
 use crate::socket::{Mode, Settings};
 
 /// The most private data of a peer.
-const MAX_PRIVATE_DATA: usize = 512;
+pub(super) const MAX_PRIVATE_DATA: usize = 512;
 
 /// `struct ddp_info`.
 #[derive(Clone, Copy, Debug)]
@@ -81,43 +82,64 @@ pub fn info(fd: c_int) -> Result<Info, c_int> {
     if let Some(settings) = mode {
         (info.mode, info.failure) = (settings.mode as i32, settings.failure);
     }
-    endpoint.look(|connected, _| {
-        let Some(connected) = connected else { return };
-        let negotiated = &connected.negotiated;
-        (info.ird, info.ord) = (negotiated.ird.into(), negotiated.ord.into());
-        info.revision = if negotiated.revision == Revision::Two { 2 } else { 1 };
-        for (is, flag) in [
-            (negotiated.crc, flag::CRC),
-            (negotiated.markers_tx, flag::MARKERS_SENT),
-            (negotiated.markers_rx, flag::MARKERS_RECEIVED),
-        ] {
-            info.flags |= if is { flag } else { 0 };
+    endpoint.look(|life| {
+        match (life.connected(), &life.request) {
+            (Some(connected), _) => info.agreed(connected),
+            (None, Some(request)) => info.asked(request, &endpoint.options),
+            (None, None) => {}
         }
-        let len = connected.private_data.len().min(MAX_PRIVATE_DATA);
-        info.private_data[..len].copy_from_slice(&connected.private_data[..len]);
-        info.private_len = len as u32;
+        info.say(life.said());
     });
     Ok(info)
+}
+
+impl Info {
+    fn agreed(&mut self, connected: &Connected) {
+        let agreed = &connected.negotiated;
+        (self.ird, self.ord) = (agreed.ird.into(), agreed.ord.into());
+        self.revision = agreed.revision as u32;
+        self.flag(agreed.crc, agreed.markers_tx, agreed.markers_rx);
+    }
+
+    /// The peer's depths cross over: what it has outstanding comes in here.
+    fn asked(&mut self, request: &Request, own: &ConnectOptions) {
+        let depth = |depth: Option<u16>| depth.unwrap_or(ULP_NEGOTIATES).into();
+        (self.ird, self.ord) = (depth(request.peer_ord), depth(request.peer_ird));
+        self.revision = request.revision as u32;
+        self.flag(own.crc || request.crc, request.markers, own.markers);
+    }
+
+    fn flag(&mut self, crc: bool, markers_sent: bool, markers_received: bool) {
+        let all = [
+            (crc, flag::CRC),
+            (markers_sent, flag::MARKERS_SENT),
+            (markers_received, flag::MARKERS_RECEIVED),
+        ];
+        self.flags = all.iter().filter(|(is, _)| *is).map(|(_, flag)| flag).sum();
+    }
+
+    fn say(&mut self, said: &[u8]) {
+        let len = said.len().min(MAX_PRIVATE_DATA);
+        self.private_data[..len].copy_from_slice(&said[..len]);
+        self.private_len = len as u32;
+    }
 }
 
 /// What the peer's program said in the startup.
 pub fn peer_private_data(cookie: u64) -> Vec<u8> {
     let endpoint = Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&cookie).cloned());
-    let said = endpoint.map(|endpoint| {
-        endpoint.look(|connected, _| connected.map(|connected| connected.private_data.clone()))
-    });
-    said.flatten().unwrap_or_default()
+    endpoint.map(|endpoint| endpoint.look(|life| life.said().to_vec())).unwrap_or_default()
 }
 
 /// The mode of a socket in raw mode, as its endpoint knows it.
 pub fn describe(cookie: u64, settings: &mut Settings) {
     let Some(adapter) = Adapter::existing() else { return };
     let Some(endpoint) = adapter.endpoints.read().get(&cookie).cloned() else { return };
-    let status: Option<c_int> = endpoint.look(|connected, over| {
-        if connected.is_some() && settings.mode == Mode::Starting {
+    let status: Option<c_int> = endpoint.look(|life| {
+        if life.connected().is_some() && settings.mode == Mode::Starting {
             settings.mode = Mode::On;
         }
-        over
+        life.over
     });
     if let Some(status) = status {
         settings.fail(status);

@@ -12,6 +12,9 @@
 //! | `event.rs` | events as C has them |
 //! | `endpoint.rs` | one end of a connection, and how it ends |
 //! | `begin.rs` | from `attach` and `connect` to a connection |
+//! | `answer.rs` | what the program says to a peer's Request |
+//! | `shared.rs` | receives that several endpoints take from |
+//! | `reserved.rs` | room in event queues, which never overflow |
 //! | `work.rs` | works, from C to the RNIC's own |
 //! | `info.rs` | what can be asked about an endpoint |
 //! | `room.rs` | what the program's pointers promise |
@@ -20,21 +23,26 @@
 //! is its own.
 
 mod adapter;
+mod answer;
 mod begin;
 mod endpoint;
 mod event;
 mod info;
 mod memory;
 mod queue;
+mod reserved;
 mod room;
+mod shared;
 mod work;
 
 pub use adapter::after_fork;
+pub use answer::answer;
 pub use begin::{How, attach, begin, connected};
 pub use endpoint::{closed, disconnect};
 pub use event::Event;
 pub use info::{Info, describe, info, peer_private_data};
 pub use memory::{close_domain, deregister, open_domain, open_window, register, reregister, stag_now};
 pub use queue::{closing as queue_closing, events, open as open_queue};
-pub use room::{Area, Works};
+pub use room::{Area, Reply, Works};
+pub use shared::{arm_receives, close_receives, open_receives, post_shared};
 pub use work::{Sge, Work, post};

@@ -22,14 +22,12 @@ use rddp_rnic::{
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{Ending, Endpoint};
-use super::event::{CLOSED, CONNECTED, Event};
+use super::event::{CLOSED, CONNECTED, Event, LIMIT, REQUESTED};
+use super::reserved::{CAPACITY, Reserved};
 use crate::{process, socket, table};
 
 /// What the table of descriptors has for a queue: no socket has this index.
 const IN_TABLE: NonZeroU32 = NonZeroU32::MAX;
-
-/// Room for the completions of all endpoints together.
-const CAPACITY: usize = 1 << 22;
 
 /// The descriptor is never waited on.
 const UNWATCHED: c_int = 1;
@@ -45,8 +43,7 @@ pub(super) struct Queue {
     left: AtomicUsize,
     order: Mutex<Order>,
     endpoints: RwLock<HashMap<QpNum, Arc<Endpoint>>>,
-    /// Completions that its endpoints may come to.
-    reserved: AtomicUsize,
+    reserved: Mutex<Reserved>,
 }
 
 #[derive(Default)]
@@ -138,12 +135,14 @@ impl Queue {
         let queue = Queue {
             cq,
             channel,
-            events: EventQueue::new().map_err(|error| errno_of(&error))?,
+            // The program is not told that it may send: it may post before. Of others each endpoint has but a few.
+            events: EventQueue::of(|kind| *kind != AsyncEventKind::Established)
+                .map_err(|error| errno_of(&error))?,
             more: EventFd::from_value_and_flags(0, flags).map_err(|errno| errno as c_int)?,
             left: AtomicUsize::new(0),
             order: Mutex::default(),
             endpoints: RwLock::default(),
-            reserved: AtomicUsize::new(0),
+            reserved: Mutex::default(),
         };
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| errno as c_int)?;
         let channel = queue.channel.as_ref().map(AsFd::as_fd);
@@ -161,19 +160,35 @@ impl Queue {
         }
     }
 
-    /// Takes an endpoint in, whose works come to so many completions at most.
-    pub(super) fn admit(&self, endpoint: &Arc<Endpoint>, completions: usize) -> Result<(), c_int> {
-        let more = |reserved: usize| Some(reserved + completions).filter(|sum| *sum <= CAPACITY);
-        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| libc::ENOBUFS)?;
+    /// Takes an endpoint in.
+    pub(super) fn admit(&self, endpoint: &Arc<Endpoint>) -> Result<(), c_int> {
+        if !self.reserved.lock().take(endpoint.share()) {
+            return Err(libc::ENOBUFS);
+        }
+        if let Err(errno) = endpoint.shared.as_ref().map_or(Ok(()), |shared| shared.enter()) {
+            self.reserved.lock().give(endpoint.share());
+            return Err(errno);
+        }
         self.endpoints.write().insert(endpoint.qp.num(), endpoint.clone());
         Ok(())
+    }
+
+    /// An endpoint has left, of which no completion is there.
+    fn dismiss(&self, endpoint: &Endpoint) {
+        self.reserved.lock().give(endpoint.share());
+        if let Some(shared) = &endpoint.shared {
+            shared.leave();
+        }
     }
 
     /// The program will take no more events: its endpoints end.
     fn close(&self) {
         let endpoints: Vec<_> = self.endpoints.write().drain().map(|(_, endpoint)| endpoint).collect();
+        endpoints.iter().for_each(Endpoint::abandon);
+        // Shared receives that were taken count until their completions are.
+        self.cq.poll(CAPACITY, &mut Vec::new());
         for endpoint in endpoints {
-            endpoint.abandon();
+            self.dismiss(&endpoint);
             if let Some(adapter) = Adapter::existing() {
                 adapter.linger(endpoint);
             }
@@ -236,11 +251,10 @@ impl Queue {
         let mut ended = Vec::new();
         while let Some(AsyncEvent { qp, kind }) = self.events.next_event() {
             let Some(endpoint) = self.endpoints.read().get(&qp).cloned() else { continue };
-            if kind == AsyncEventKind::Connected {
-                let _ = endpoint.resolve();
-                order.ready.push_back(Event { kind: CONNECTED, ..endpoint.event() });
-            } else if let Some(ending) = endpoint.ending(&kind) {
+            if let Some(ending) = endpoint.ending(&kind) {
                 ended.push((endpoint, ending));
+            } else if let Some(event) = news(&endpoint, &kind) {
+                order.ready.push_back(event);
             }
         }
         ended
@@ -256,11 +270,14 @@ impl Queue {
     }
 
     fn end(&self, adapter: &Adapter, order: &mut Order, endpoint: Arc<Endpoint>, ending: Ending) {
+        if self.endpoints.write().remove(&endpoint.qp.num()).is_none() {
+            // The queue is being closed.
+            return;
+        }
         let Ending { status, sent, received } = ending;
         let event = Event { kind: CLOSED, status, ..endpoint.event() };
         order.ready.push_back(event.with_terminate(sent, received));
-        self.endpoints.write().remove(&endpoint.qp.num());
-        self.reserved.fetch_sub(endpoint.completions(), Ordering::Relaxed);
+        self.dismiss(&endpoint);
         adapter.linger(endpoint);
     }
 
@@ -287,5 +304,19 @@ impl Queue {
             order.told = more;
             let _ = if more { self.more.write(1).map(drop) } else { self.more.read().map(drop) };
         }
+    }
+}
+
+/// What the program is told of something that happened to an endpoint that goes on.
+fn news(endpoint: &Endpoint, kind: &AsyncEventKind) -> Option<Event> {
+    let event = endpoint.event();
+    match kind {
+        AsyncEventKind::Requested => Some(Event { kind: REQUESTED, ..event }),
+        AsyncEventKind::Connected => Some(Event { kind: CONNECTED, ..event }),
+        AsyncEventKind::SrqLimit => {
+            let number = endpoint.shared.as_ref()?.number;
+            Some(Event { kind: LIMIT, tag: number as u64, ..event })
+        }
+        _ => None,
     }
 }

@@ -8,6 +8,7 @@ use std::slice;
 
 use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDomain, RegionOptions};
 
+use super::info::MAX_PRIVATE_DATA;
 use super::work::{Sge, Work};
 use crate::{gate, next};
 
@@ -62,6 +63,32 @@ impl<'a> Works<'a> {
 
     pub(super) fn iter(self) -> impl Iterator<Item = One<'a>> {
         self.0.iter().map(One)
+    }
+}
+
+/// What the program says to a peer's.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a>(Option<&'a [u8]>);
+
+impl<'a> Reply<'a> {
+    /// # Errors
+    /// EFAULT for null with a length, EMSGSIZE for more than any Reply holds.
+    ///
+    /// # Safety
+    /// `octets` is null or leads to `len` octets, for as long as `'a`.
+    pub unsafe fn promised(octets: *const u8, len: usize) -> Result<Self, c_int> {
+        match len {
+            0 if octets.is_null() => Ok(Reply(None)),
+            _ if octets.is_null() => Err(libc::EFAULT),
+            len if len > MAX_PRIVATE_DATA => Err(libc::EMSGSIZE),
+            // SAFETY: as the caller promises.
+            len => Ok(Reply(Some(unsafe { slice::from_raw_parts(octets, len) }))),
+        }
+    }
+
+    /// `None`: nothing of its own.
+    pub(super) fn octets(self) -> Option<&'a [u8]> {
+        self.0
     }
 }
 

@@ -120,7 +120,7 @@ fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Res
     result
 }
 
-fn posting(one: One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
+pub(super) fn posting(one: One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
     let work = one.work();
     if work.flags & !flag::ALL != 0 {
         return Err(libc::EINVAL);

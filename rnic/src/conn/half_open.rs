@@ -197,15 +197,20 @@ pub(super) fn read_request(
         match Responder::new().handle(octets).map_err(io::Error::other)? {
             ResponderStep::Need { total: need } => *total = need,
             ResponderStep::Request { request, .. } => {
-                // RFC 5044 §7.1.5: an initiator sends nothing behind its Request before it has the Reply.
-                let mut next = [std::mem::MaybeUninit::uninit(); 1];
-                return match socket.peek(&mut next) {
-                    Ok(1..) => Err(io::Error::other("octets behind the Request")),
-                    Ok(0) => Err(io::Error::other("closed behind the Request")),
-                    Err(_) => Ok(Some(request)),
-                };
+                return nothing_behind(socket).map(|()| Some(request));
             }
         }
+    }
+}
+
+/// RFC 5044 §7.1.5: an initiator sends nothing behind its Request before it has the Reply.
+pub(super) fn nothing_behind(socket: &Socket) -> io::Result<()> {
+    let mut next = [std::mem::MaybeUninit::uninit(); 1];
+    match socket.peek(&mut next) {
+        Ok(1..) => Err(io::Error::other("octets behind the Request")),
+        Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "closed behind the Request")),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

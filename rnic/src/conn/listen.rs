@@ -33,7 +33,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 const REST: Duration = Duration::from_millis(50);
 
 /// How long a rejected peer has to close.
-const REJECT_LINGER: Duration = Duration::from_secs(2);
+pub(super) const REJECT_LINGER: Duration = Duration::from_secs(2);
 
 /// Waits for peers that connect. Its descriptor is readable while there is a [`ConnectRequest`] to take.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ impl HalfOpenCount {
         HalfOpenCount { max, max_per_peer, count: Mutex::default() }
     }
 
-    fn take(device: &Arc<DeviceInner>, peer: Option<IpAddr>) -> Option<Slot> {
+    pub(super) fn take(device: &Arc<DeviceInner>, peer: Option<IpAddr>) -> Option<Slot> {
         let this = &device.half_open;
         let mut count = this.count.lock();
         if count.0 >= this.max {

@@ -1,5 +1,6 @@
 //! How connections come about: TCP, then the MPA startup, then a QP at work on it.
 
+pub(crate) mod answer;
 pub(crate) mod connect;
 pub(crate) mod half_open;
 pub(crate) mod listen;

@@ -16,7 +16,8 @@ use rddp_mpa::{Initiator, InitiatorStep, Negotiated, Request, StartupError};
 use socket2::Socket;
 
 use super::connect::{Connected, send_terminate};
-use super::half_open::read_request;
+use super::half_open::{nothing_behind, read_request};
+use super::reset::reset;
 use super::socket::{no_delay, write_all};
 use crate::config::ConnectOptions;
 use crate::device::DeviceInner;
@@ -33,16 +34,27 @@ impl QueuePair {
     /// # Errors
     /// The QP is not idle, or the settings make no startup frame.
     pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
+        self.begin_as(stream, options, if active { Part::Active } else { Part::Passive })
+    }
+
+    pub(super) fn begin_as(
+        &self,
+        stream: Socket,
+        options: &ConnectOptions,
+        part: Part,
+    ) -> Result<(), ConnectError> {
         let state = self.state();
         let mut place = self.inner.startup().lock();
         if state != QpState::Idle || place.as_ref().is_some_and(|startup| !startup.is_over()) {
             return Err(ConnectError::NotIdle(state));
         }
         let options = self.inner.options(options);
+        let active = part == Part::Active;
         let initiator =
             active.then(|| Initiator::new(&options.startup(), &options.private_data)).transpose()?;
         stream.set_nonblocking(true)?;
-        let startup = Startup::add(&self.inner, options, Stage::Tcp { socket: stream, initiator });
+        let asks = part == Part::Asking;
+        let startup = Startup::add(&self.inner, options, asks, Stage::Tcp { socket: stream, initiator });
         *place = Some(startup.clone());
         drop(place);
         startup.watch(EpollFlags::EPOLLOUT)
@@ -63,8 +75,19 @@ impl QueuePair {
     }
 }
 
+/// What this side does in a startup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Sends the Request.
+    Active,
+    /// Accepts the peer's.
+    Passive,
+    /// Leaves the answer to the program.
+    Asking,
+}
+
 #[derive(Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// Until TCP is connected.
     Tcp {
         socket: Socket,
@@ -82,11 +105,20 @@ enum Stage {
         octets: Vec<u8>,
         total: usize,
     },
+    /// The program is to answer it.
+    Asked {
+        socket: Socket,
+        request: Request,
+    },
+    /// It has. What comes of that is in the outcome.
+    Answered,
     Over,
 }
 
 #[derive(Debug, Default)]
-struct Outcome {
+pub(super) struct Outcome {
+    /// For the program that answers it.
+    pub(super) request: Option<Request>,
     over: bool,
     result: Option<Result<Connected, ConnectError>>,
 }
@@ -94,13 +126,14 @@ struct Outcome {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Startup {
-    token: u64,
-    device: Arc<DeviceInner>,
+    pub(super) token: u64,
+    pub(super) device: Arc<DeviceInner>,
     qp: Weak<QpInner>,
-    options: ConnectOptions,
+    pub(super) options: ConnectOptions,
+    asks: bool,
     deadline: Instant,
-    stage: Mutex<Stage>,
-    outcome: Mutex<Outcome>,
+    pub(super) stage: Mutex<Stage>,
+    pub(super) outcome: Mutex<Outcome>,
     over: Condvar,
 }
 
@@ -114,15 +147,15 @@ enum Next {
     Done(Done),
 }
 
-struct Done {
-    socket: Socket,
-    negotiated: Negotiated,
-    private_data: Vec<u8>,
-    active: bool,
+pub(super) struct Done {
+    pub(super) socket: Socket,
+    pub(super) negotiated: Negotiated,
+    pub(super) private_data: Vec<u8>,
+    pub(super) active: bool,
 }
 
 impl Startup {
-    fn add(qp: &Arc<QpInner>, options: ConnectOptions, stage: Stage) -> Arc<Self> {
+    fn add(qp: &Arc<QpInner>, options: ConnectOptions, asks: bool, stage: Stage) -> Arc<Self> {
         let device = qp.device().clone();
         let deadline = Instant::now() + options.timeout;
         let startup = Arc::new_cyclic(|weak: &Weak<Startup>| {
@@ -132,6 +165,7 @@ impl Startup {
                 device: device.clone(),
                 qp: Arc::downgrade(qp),
                 options,
+                asks,
                 deadline,
                 stage: Mutex::new(stage),
                 outcome: Mutex::default(),
@@ -159,9 +193,21 @@ impl Startup {
 
     /// The program wants it no more: nothing is reported.
     pub(crate) fn give_up(&self, driver: &Driver) {
+        drop(self.end(driver));
+    }
+
+    /// The same, and TCP is reset, whoever else holds the socket.
+    pub(crate) fn abort(&self, driver: &Driver) {
+        if let Some(socket) = self.end(driver) {
+            reset(socket.as_fd());
+        }
+    }
+
+    fn end(&self, driver: &Driver) -> Option<Socket> {
         driver.remove(self.token);
-        *self.stage.lock() = Stage::Over;
+        let socket = self.stage.lock().end();
         self.conclude(Err(ConnectError::GivenUp));
+        socket
     }
 
     /// Notes the end, if it is the first. Whether it is.
@@ -175,7 +221,7 @@ impl Startup {
         first
     }
 
-    fn fail(&self, driver: &Driver, error: ConnectError) {
+    pub(super) fn fail(&self, driver: &Driver, error: ConnectError) {
         driver.remove(self.token);
         if self.conclude(Err(error))
             && let Some(qp) = self.qp.upgrade()
@@ -185,7 +231,7 @@ impl Startup {
     }
 
     /// The startup is over: the QP goes to work. Its program learns that before anything else of this connection.
-    fn succeed(&self, driver: &Driver, done: Done) {
+    pub(super) fn succeed(&self, driver: &Driver, done: Done) {
         let Some(qp) = self.qp.upgrade() else { return self.fail(driver, ConnectError::GivenUp) };
         let Done { socket, negotiated, private_data, active } = done;
         let negotiated = qp.without_reads(negotiated);
@@ -205,6 +251,9 @@ impl Startup {
     /// Goes on as far as the socket lets it.
     fn advance(&self, driver: &Driver) {
         let mut place = self.stage.lock();
+        if place.socket().is_none() {
+            return;
+        }
         let mut stage = std::mem::replace(&mut *place, Stage::Over);
         loop {
             match self.step(stage) {
@@ -235,11 +284,16 @@ impl Startup {
             Stage::Request { socket, mut octets, mut total } => {
                 match read_request(&socket, &mut octets, &mut total).map_err(startup_error) {
                     Ok(None) => Ok(Next::Wait(Stage::Request { socket, octets, total }, EpollFlags::EPOLLIN)),
+                    Ok(Some(request)) if self.asks => Ok(self.ask(socket, request)),
                     Ok(Some(request)) => self.accept(socket, &request),
                     Err(error) => Err(close(&socket, error)),
                 }
             }
-            Stage::Over => Err(ConnectError::GivenUp),
+            Stage::Asked { socket, request } => match nothing_behind(&socket).map_err(startup_error) {
+                Ok(()) => Ok(Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)),
+                Err(error) => Err(close(&socket, error)),
+            },
+            Stage::Answered | Stage::Over => Err(ConnectError::GivenUp),
         }
     }
 
@@ -261,6 +315,15 @@ impl Startup {
             }
             None => Stage::Request { socket, octets, total: 1 },
         }))
+    }
+
+    /// The program is told, and the peer watched meanwhile.
+    fn ask(&self, socket: Socket, request: Request) -> Next {
+        self.outcome.lock().request = Some(request.clone());
+        if let Some(qp) = self.qp.upgrade() {
+            qp.report(AsyncEventKind::Requested);
+        }
+        Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)
     }
 
     fn accept(&self, socket: Socket, request: &Request) -> Result<Next, ConnectError> {
@@ -313,10 +376,25 @@ impl Startup {
 impl Stage {
     fn socket(&self) -> Option<&Socket> {
         match self {
-            Stage::Tcp { socket, .. } | Stage::Reply { socket, .. } | Stage::Request { socket, .. } => {
-                Some(socket)
+            Stage::Tcp { socket, .. }
+            | Stage::Reply { socket, .. }
+            | Stage::Request { socket, .. }
+            | Stage::Asked { socket, .. } => Some(socket),
+            Stage::Answered | Stage::Over => None,
+        }
+    }
+
+    /// Nothing more is to be done, if something was: its socket.
+    fn end(&mut self) -> Option<Socket> {
+        match std::mem::replace(self, Stage::Over) {
+            Stage::Tcp { socket, .. }
+            | Stage::Reply { socket, .. }
+            | Stage::Request { socket, .. }
+            | Stage::Asked { socket, .. } => Some(socket),
+            over => {
+                *self = over;
+                None
             }
-            Stage::Over => None,
         }
     }
 }
@@ -331,16 +409,16 @@ impl Source for Startup {
         if now < self.deadline {
             return;
         }
-        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Over);
-        if let Some(socket) = stage.socket() {
-            let error = close(socket, ConnectError::TimedOut(self.options.timeout));
+        let socket = self.stage.lock().end();
+        if let Some(socket) = socket {
+            let error = close(&socket, ConnectError::TimedOut(self.options.timeout));
             self.fail(driver, error);
         }
     }
 }
 
 /// RFC 5044 §7.1.2: a peer that speaks no MPA, or not in time, is left; also where the program holds the socket, too.
-fn close(socket: &Socket, error: ConnectError) -> ConnectError {
+pub(super) fn close(socket: &Socket, error: ConnectError) -> ConnectError {
     let _ = socket.shutdown(Shutdown::Both);
     error
 }
@@ -348,6 +426,7 @@ fn close(socket: &Socket, error: ConnectError) -> ConnectError {
 fn startup_error(error: io::Error) -> ConnectError {
     match error.downcast::<StartupError>() {
         Ok(error) => error.into(),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => ConnectError::Closed,
         Err(error) => ConnectError::Tcp(error),
     }
 }

@@ -55,6 +55,7 @@ impl Core {
     /// To Idle: nothing of the last connection is left but what was posted meanwhile.
     pub(super) fn reset(&mut self) {
         self.state = QpState::Idle;
+        self.rq.reset();
         self.counters = Counters::default();
         (self.terminate_sent, self.terminate_received) = (None, None);
     }

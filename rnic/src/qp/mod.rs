@@ -151,8 +151,12 @@ impl QueuePair {
         });
     }
 
-    /// Resets the connection. Everything outstanding is flushed.
+    /// Resets the connection, or the one that is being made. Everything outstanding is flushed.
     pub fn abort(&self) {
+        let startup = self.inner.startup.lock().clone();
+        if let Some(startup) = startup {
+            startup.abort(&self.inner.device.driver);
+        }
         self.inner.with_core(|qp, core| qp.lose(core, None));
     }
 

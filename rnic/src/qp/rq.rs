@@ -18,11 +18,13 @@ pub(super) struct RecvQueue {
     capacity: usize,
     srq: Option<Arc<SrqInner>>,
     current: Option<RecvWr>,
+    /// The connection ends: no message of its takes from the shared queue any more.
+    flushed: bool,
 }
 
 impl RecvQueue {
     pub(super) fn new(capacity: usize, srq: Option<Arc<SrqInner>>) -> Self {
-        RecvQueue { posted: VecDeque::new(), capacity, srq, current: None }
+        RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false }
     }
 
     pub(super) fn srq(&self) -> Option<&Arc<SrqInner>> {
@@ -53,6 +55,7 @@ impl RecvQueue {
     pub(super) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {
         let wr = match &self.srq {
             None => self.posted.pop_front()?,
+            Some(_) if self.flushed => return None,
             Some(srq) => {
                 let taken = srq.take(qp)?;
                 *limit_reached |= taken.limit_reached;
@@ -73,8 +76,14 @@ impl RecvQueue {
         Some(completion(&self.current.take()?, qp, status, outcome))
     }
 
+    /// A connection begins.
+    pub(super) fn reset(&mut self) {
+        self.flushed = false;
+    }
+
     /// Takes all receives of the QP's own, ended as flushed.
     pub(super) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
+        self.flushed = true;
         self.posted.drain(..).map(move |wr| completion(&wr, qp, Status::Flushed, &Outcome::default()))
     }
 }

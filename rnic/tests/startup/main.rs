@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod active;
+mod asking;
 mod caps;
 #[path = "../common/mod.rs"]
 mod common;

@@ -14,7 +14,7 @@ use crate::common::raw::read_to_end;
 use crate::common::{End, PATIENCE};
 use crate::frames::REQUEST;
 
-fn pair() -> (TcpStream, TcpStream) {
+pub(crate) fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (active, listener.accept().unwrap().0)

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
-    Access, AsyncEventKind, CompletionQueue, MemoryRegion, PostError, ProtectionDomain, QpConfig, QpState,
-    RecvWr, Rnic, RnicConfig, SharedReceiveQueue, SrqConfig, Status,
+    Access, AsyncEventKind, CompletionQueue, ConnectOptions, MemoryRegion, PostError, ProtectionDomain,
+    QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SharedReceiveQueue, SrqConfig, Status,
 };
 
 use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
@@ -109,7 +110,7 @@ fn a_quota_keeps_one_stream_from_taking_all() {
         raw.send(&raw::send(msn, 0, true, b"not polled"));
     }
     assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
-    assert_eq!(srq.len(), 20 - 12);
+    assert_eq!((srq.len(), srq.outstanding()), (20 - 12, 20 - 9));
     modest_raw.send(&raw::send(1, 0, true, b"mine"));
     let taken: Vec<_> = (0..4).map(|_| device.success().qp).collect();
     assert_eq!(taken[3], modest.qp.num());
@@ -147,6 +148,27 @@ fn a_quota_is_given_back_when_the_connection_ends() {
         raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
         raw.open_for(&end);
     }
+}
+
+/// draft-hilland-rddp-verbs §6.2: the receives of a QP that closes are flushed, and no message takes a shared one then,
+/// though the connection is there until its RTR has been answered.
+#[test]
+fn a_stream_that_closes_takes_nothing_any_more() {
+    let device = End::new();
+    let (srq, inbox) = shared(&device, None);
+    let config = QpConfig { srq: Some(srq.clone()), ..QpConfig::new(&device.cq) };
+    let qp = device.pd.create_qp(&config).unwrap();
+    let end = End { rnic: device.rnic.clone(), pd: device.pd.clone(), cq: device.cq.clone(), qp };
+    let by_read = RtrSet::only(Rtr::Read);
+    let options = ConnectOptions { peer_to_peer: true, rtr: by_read, ..client_server() };
+    let startup = StartupConfig { peer_to_peer: true, rtr: by_read, ..plain() };
+    let mut raw = connect_raw(Role::Active, &end, &options, &startup);
+    raw.read_request();
+    srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    end.qp.disconnect();
+    raw.send(&raw::send(1, 0, true, b"late"));
+    assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
+    assert_eq!((srq.len(), srq.outstanding()), (1, 1));
 }
 
 /// draft-hilland-rddp-verbs §6.3: the limit is told once for each time it is asked for.

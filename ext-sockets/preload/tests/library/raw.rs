@@ -2,7 +2,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, library, succeeded};
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
     "raw/main.c",
     "raw/operations.c",
     "raw/refusals.c",
@@ -10,6 +10,8 @@ const SOURCES: [&str; 7] = [
     "raw/endings.c",
     "raw/waiting.c",
     "raw/crowds.c",
+    "raw/answers.c",
+    "raw/shared.c",
 ];
 
 /// Runs one of the program's tests.
@@ -71,4 +73,19 @@ fn a_child_has_no_part_in_what_its_parent_attached() {
 #[test]
 fn threads_that_connect_and_close_at_any_moment_see_each_endpoint_end_once() {
     all_is_so("crowds");
+}
+
+#[test]
+fn a_request_is_looked_at_and_answered() {
+    all_is_so("answers");
+}
+
+#[test]
+fn requests_that_nobody_answers_end_in_time_and_harm_nobody() {
+    all_is_so("unanswered");
+}
+
+#[test]
+fn messages_of_several_endpoints_take_from_shared_receives() {
+    all_is_so("shared");
 }

@@ -9,7 +9,7 @@ enum { CLIENTS = 4, CONNECTIONS = 150, RECEIVES = 3 };
 
 static struct end shared;
 static struct sockaddr_in addr;
-static int listener;
+static int listener, pool; /* of receives */
 static atomic_int attached, ended, received;
 /* Where each receive has a place of its own: what two threads write at the same time is nobody's. */
 static uint8_t places[CLIENTS * CONNECTIONS * (RECEIVES + 1)][SIZE];
@@ -21,11 +21,12 @@ static struct ddp_work any_send(unsigned *seed, struct ddp_sge *from) {
     return (struct ddp_work){.op = DDP_SEND, .list = from, .count = 1};
 }
 
-static void receives(int fd, int count) {
+/* To the endpoint, or to the pool that it takes from. */
+static void receives(int fd, int pool, int count) {
     for (int i = 0; i < count; i++) {
         struct ddp_sge into = {.to = (uintptr_t)places[received++], .length = SIZE, .stag = places_stag};
         struct ddp_work work = {.op = DDP_RECEIVE, .list = &into, .count = 1};
-        IS(ddp_post(fd, &work, 1), 1);
+        IS(pool != 0 ? ddp_post_shared(pool, &work, 1) : ddp_post(fd, &work, 1), 1);
     }
 }
 
@@ -34,11 +35,13 @@ static void *accepting(void *arg) {
     int fd;
     while ((fd = accept(listener, NULL, NULL)) >= 0) {
         struct ddp_endpoint how = {.queue = shared.queue, .flags = rand_r(&seed) % 2 ? DDP_ENDPOINT_WAIT : 0};
+        how.receives = how.flags == 0 && rand_r(&seed) % 2 ? pool : 0;
+        how.flags |= rand_r(&seed) % 2 ? DDP_ENDPOINT_ASK : 0;
         bool at_once = rand_r(&seed) % 4 == 0;
         how.tag = at_once ? 0 : fd; /* to be closed when it has ended */
         IS(ddp_attach(fd, &how), 0);
         attached++;
-        receives(fd, RECEIVES);
+        receives(fd, how.receives, RECEIVES);
         if (ddp_begin(fd) != 0) /* the client has gone */
             IS(ddp_disconnect(fd, DDP_ABORT), 0);
         if (at_once)
@@ -53,6 +56,8 @@ static void *taking(void *arg) {
         int count = ddp_events(shared.queue, events, 32, 50);
         IS(count >= 0, 1);
         for (int i = 0; i < count; i++) {
+            if (events[i].kind == DDP_REQUESTED) /* one in three is refused; it may have ended meanwhile */
+                ddp_answer(events[i].fd, events[i].fd % 3 == 0 ? DDP_REJECT : DDP_ACCEPT, "as you like", 11);
             if (events[i].kind != DDP_CLOSED)
                 continue;
             if (events[i].endpoint != 0)
@@ -71,7 +76,7 @@ static void *connecting(void *arg) {
         struct ddp_endpoint how = {.queue = shared.queue, .timeout = PATIENCE};
         IS(ddp_attach(fd, &how), 0);
         attached++;
-        receives(fd, 1);
+        receives(fd, 0, 1);
         if (rand_r(&seed) % 8 != 0)
             connect(fd, (void *)&addr, sizeof addr); /* unless the server closes first */
         for (int sends = rand_r(&seed) % 6; sends > 0; sends--) {
@@ -91,6 +96,7 @@ void crowds(void) {
     pthread_t takers[2], clients[CLIENTS], server;
     shared.queue = ddp_queue(0);
     IS(ddp_register(0, shared.memory, SIZE, DDP_LOCAL_WRITE, &shared.stag), 0);
+    pool = ddp_receives(0, RECEIVES * CLIENTS * CONNECTIONS, 2);
     IS(ddp_register(0, places, sizeof places, DDP_LOCAL_WRITE, &places_stag), 0);
     listener = raw_listener(&addr);
     IS(pthread_create(&server, NULL, accepting, NULL), 0);
@@ -106,4 +112,5 @@ void crowds(void) {
     for (int i = 0; i < 2; i++)
         IS(pthread_join(takers[i], NULL), 0);
     IS(ended, attached);
+    IS(ddp_receives_close(pool), 0);
 }

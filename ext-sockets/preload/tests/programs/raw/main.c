@@ -31,24 +31,37 @@ int raw_listener(struct sockaddr_in *addr) {
     return fd;
 }
 
-void attach(struct end *end, uint32_t flags, uint64_t tag) {
-    struct ddp_endpoint how = {.queue = end->queue, .tag = tag, .flags = flags, .timeout = PATIENCE};
+void attach_as(struct end *end, struct ddp_endpoint how) {
+    how.queue = end->queue;
+    how.timeout = PATIENCE;
     IS(ddp_attach(end->fd, &how), 0);
 }
 
-void begin(struct end *end, uint32_t flags, uint64_t tag) {
-    attach(end, flags, tag);
+void attach(struct end *end, uint32_t flags, uint64_t tag) {
+    attach_as(end, (struct ddp_endpoint){.tag = tag, .flags = flags});
+}
+
+static void begin_once(struct end *end) {
     IS(ddp_begin(end->fd), 0);
     FAILS(ddp_begin(end->fd), EALREADY);
 }
 
+void begin(struct end *end, uint32_t flags, uint64_t tag) {
+    attach(end, flags, tag);
+    begin_once(end);
+}
+
 struct pair *connected(uint32_t flags) {
+    return connected_as(flags, (struct ddp_endpoint){.flags = flags, .tag = 2});
+}
+
+struct pair *connected_as(uint32_t flags, struct ddp_endpoint passive) {
     struct pair *pair = calloc(1, sizeof *pair);
     struct end *ends[] = {&pair->active, &pair->passive};
     struct sockaddr_in addr;
     int listener = raw_listener(&addr);
     for (int i = 0; i < 2; i++) {
-        ends[i]->queue = ddp_queue(0);
+        ends[i]->queue = i == 1 && passive.queue != 0 ? passive.queue : ddp_queue(0);
         IS(ends[i]->queue >= 0, 1);
         IS(ddp_register(0, ends[i]->memory, SIZE, ALL_RIGHTS, &ends[i]->stag), 0);
     }
@@ -58,7 +71,8 @@ struct pair *connected(uint32_t flags) {
     FAILS(connect(pair->active.fd, (void *)&addr, sizeof addr), EINPROGRESS);
     pair->passive.fd = accept(listener, NULL, NULL);
     IS(pair->passive.fd >= 0, 1);
-    begin(&pair->passive, flags, 2);
+    attach_as(&pair->passive, passive);
+    begin_once(&pair->passive);
     IS(event(&pair->active, DDP_CONNECTED, 0).endpoint, 1);
     IS(event(&pair->passive, DDP_CONNECTED, 0).fd, pair->passive.fd);
     IS(close(listener), 0);
@@ -111,6 +125,7 @@ int main(int count, char **args) {
         {"operations", operations}, {"windows", windows}, {"refusals", refusals},
         {"connections", connections}, {"peers", peers}, {"endings", endings},
         {"readiness", readiness}, {"patience", patience}, {"forks", forks}, {"crowds", crowds},
+        {"answers", answered}, {"unanswered", unanswered}, {"shared", shared_receives},
     };
     alarm(120);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

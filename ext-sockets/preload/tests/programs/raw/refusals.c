@@ -85,9 +85,12 @@ static void descriptors(struct pair *pair) {
     how.domain = 99;
     FAILS(ddp_attach(raw, &how), EINVAL);
     how.domain = 0;
-    how.flags = 32;
+    how.flags = 64;
     FAILS(ddp_attach(raw, &how), EINVAL);
     how.flags = 0;
+    how.reserved = 1;
+    FAILS(ddp_attach(raw, &how), EINVAL);
+    how.reserved = 0;
     how.max_send = 65537;
     FAILS(ddp_attach(raw, &how), EINVAL);
     how.max_send = 0;

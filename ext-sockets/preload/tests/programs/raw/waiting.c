@@ -111,9 +111,12 @@ void patience(void) {
     event(to, DDP_CLOSED, EREMOTEIO);
 }
 
-static void child(const struct pair *pair) {
+static void child(const struct pair *pair, int receives) {
     struct ddp_event event;
     struct ddp_info info;
+    struct ddp_work receive = {.op = DDP_RECEIVE};
+    FAILS(ddp_post_shared(receives, &receive, 1), EINVAL);
+    FAILS(ddp_answer(pair->active.fd, DDP_ACCEPT, NULL, 0), ECONNABORTED);
     FAILS(post(&pair->active, (struct ddp_work){.op = DDP_SEND}), ECONNABORTED);
     FAILS(ddp_info(pair->active.fd, &info), ECONNABORTED);
     FAILS(ddp_disconnect(pair->active.fd, DDP_ABORT), ECONNABORTED);
@@ -129,10 +132,10 @@ static void child(const struct pair *pair) {
 
 void forks(void) {
     struct pair *pair = connected(0);
-    int status;
+    int status, receives = ddp_receives(0, 1, 0);
     pid_t process = fork();
     if (process == 0)
-        child(pair);
+        child(pair, receives);
     IS(waitpid(process, &status, 0), process);
     IS(status, 0);
     IS(receive(&pair->passive, 0, 8, 0), 1);

@@ -1,0 +1,77 @@
+//! How many completions the endpoints of one queue may come to: its completion queue never overflows.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+
+/// Room for the completions of all endpoints of a queue together.
+pub(super) const CAPACITY: usize = 1 << 22;
+
+/// What one endpoint may come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// By works of its own.
+    pub(super) own: usize,
+    /// The number of the receives that it shares, and how many they are.
+    pub(super) shared: Option<(c_int, usize)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Reserved {
+    completions: usize,
+    /// Endpoints of this queue by the receives that they share, which count once.
+    sharing: HashMap<c_int, usize>,
+}
+
+impl Reserved {
+    /// One endpoint more. Whether there is room for it.
+    pub(super) fn take(&mut self, share: Share) -> bool {
+        let first = share.shared.filter(|(number, _)| !self.sharing.contains_key(number));
+        let sum = self.completions + share.own + first.map_or(0, |(_, max)| max);
+        if sum > CAPACITY {
+            return false;
+        }
+        self.completions = sum;
+        if let Some((number, _)) = share.shared {
+            *self.sharing.entry(number).or_default() += 1;
+        }
+        true
+    }
+
+    /// It has ended, and nothing of it is left in the queue.
+    pub(super) fn give(&mut self, share: Share) {
+        self.completions -= share.own;
+        let Some((number, max)) = share.shared else { return };
+        let Some(endpoints) = self.sharing.get_mut(&number) else { return };
+        *endpoints -= 1;
+        if *endpoints == 0 {
+            self.sharing.remove(&number);
+            self.completions -= max;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(own: usize, shared: Option<(c_int, usize)>) -> Share {
+        Share { own, shared }
+    }
+
+    /// RFC 5042 §6.4.6
+    #[test]
+    fn shared_receives_count_once_for_all_their_endpoints() {
+        let mut reserved = Reserved::default();
+        let half = CAPACITY / 2;
+        let sharing = share(1, Some((7, half)));
+        assert!((0..10).all(|_| reserved.take(sharing)));
+        assert_eq!(reserved.completions, half + 10);
+        assert!(!reserved.take(share(1, Some((8, half)))), "others do not fit beside them");
+        assert!(reserved.take(share(half - 10, None)) && !reserved.take(share(1, None)));
+        assert_eq!(reserved.completions, CAPACITY);
+        reserved.give(share(half - 10, None));
+        (0..10).for_each(|_| reserved.give(sharing));
+        assert_eq!((reserved.completions, reserved.sharing.len()), (0, 0));
+    }
+}

@@ -1,0 +1,121 @@
+//! Startups in which the program answers the Request ([`QueuePair::begin_asking`]; RFC 5044 §7.1.2).
+//!
+//! The background thread reads the Request, reports it, and watches that the peer stays and says nothing more. The answer is
+//! written by the thread that gives it. All of it together has the time that the settings give a startup.
+
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use rddp_mpa::Request;
+use socket2::Socket;
+
+use super::half_open::HalfOpen;
+use super::listen::{HalfOpenCount, REJECT_LINGER};
+use super::socket::write_all;
+use super::startup::{Done, Part, Stage, Startup, close};
+use crate::config::ConnectOptions;
+use crate::error::{AnswerError, ConnectError};
+use crate::qp::QueuePair;
+
+/// What the program says to a Request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes.
+    Accept,
+    /// No.
+    Reject,
+}
+
+impl QueuePair {
+    /// As a passive [`begin`](Self::begin), but the peer's Request is not accepted at once:
+    /// [`Requested`](crate::AsyncEventKind::Requested) tells that it has come, [`request`](Self::request) what it says, and
+    /// [`answer`](Self::answer) answers it.
+    ///
+    /// # Errors
+    /// The QP is not idle.
+    pub fn begin_asking(&self, stream: Socket, options: &ConnectOptions) -> Result<(), ConnectError> {
+        self.begin_as(stream, options, Part::Asking)
+    }
+
+    /// The Request that has come: `None` before that, or when this has been asked before.
+    pub fn request(&self) -> Option<Request> {
+        self.inner.startup().lock().as_ref()?.outcome.lock().request.take()
+    }
+
+    /// Answers the Request. After a yes [`Connected`](crate::AsyncEventKind::Connected) follows, or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) where the peer has gone meanwhile; after a no always the latter.
+    ///
+    /// A peer that was refused is to close first, and has two seconds for it, as with
+    /// [`ConnectRequest::reject`](crate::ConnectRequest::reject).
+    ///
+    /// # Errors
+    /// No Request waits for an answer, or the Reply cannot hold `private_data`.
+    pub fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
+        let startup = self.inner.startup().lock().clone();
+        startup.ok_or(AnswerError::NoRequest)?.answer(answer, private_data)
+    }
+}
+
+impl Startup {
+    fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
+        let mut place = self.stage.lock();
+        let (socket, request) = match std::mem::replace(&mut *place, Stage::Answered) {
+            Stage::Asked { socket, request } => (socket, request),
+            Stage::Answered => return Err(AnswerError::Answered),
+            other => {
+                *place = other;
+                return Err(AnswerError::NoRequest);
+            }
+        };
+        let config = self.options.startup();
+        let reply = match answer {
+            Answer::Accept => {
+                request.accept(&config, private_data).map(|(reply, agreed)| (reply, Some(agreed)))
+            }
+            Answer::Reject => request.reject(&config, private_data).map(|reply| (reply, None)),
+        };
+        let (reply, agreed) = match reply {
+            Ok(reply) => reply,
+            Err(misuse) => {
+                *place = Stage::Asked { socket, request };
+                return Err(misuse.into());
+            }
+        };
+        drop(place);
+        let driver = &self.device.driver;
+        match (write_all(&socket, &reply), agreed) {
+            (Err(error), _) => self.fail(driver, close(&socket, reply_error(error))),
+            (Ok(()), Some(negotiated)) => {
+                let private_data = request.private_data;
+                self.succeed(driver, Done { socket, negotiated, private_data, active: false });
+            }
+            (Ok(()), None) => {
+                self.linger(socket);
+                self.fail(driver, ConnectError::Declined);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the connection until its peer has closed it. Such are counted: one too many is closed at once.
+    fn linger(&self, socket: Socket) {
+        self.device.driver.unwatch(socket.as_fd());
+        let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
+        let kept = match HalfOpenCount::take(&self.device, peer) {
+            Some(slot) => HalfOpen::linger(&self.device, socket, slot, Instant::now() + REJECT_LINGER),
+            None => socket.shutdown(Shutdown::Both),
+        };
+        if let Err(error) = kept {
+            tracing::info!(%error, "a rejected peer may overlook the Reply");
+        }
+    }
+}
+
+fn reply_error(error: io::Error) -> ConnectError {
+    match error.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => ConnectError::Closed,
+        _ => ConnectError::Tcp(error),
+    }
+}
