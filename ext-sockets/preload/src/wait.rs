@@ -296,24 +296,22 @@ pub unsafe extern "C" fn epoll_wait(
     room: c_int,
     timeout: c_int,
 ) -> c_int {
-    #[cold]
-    #[inline(never)]
-    unsafe fn with_ours(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
-        let ours = takes_events(events, room).and_then(|()| {
-            wait_of_set(epoll, milliseconds(timeout), |nap| {
-                // SAFETY: our caller's promise.
-                unsafe { filled(events, next::epoll_wait(epoll, events, room, whole_milliseconds(nap))) }
-            })
-        });
-        // SAFETY: our caller's promise.
-        answer(ours).unwrap_or_else(|| unsafe { next::epoll_wait(epoll, events, room, timeout) })
+    let ours = |timeout| {
+        wait_of_set(epoll, events, room, timeout, |nap| {
+            // SAFETY: our caller's promise.
+            unsafe { next::epoll_wait(epoll, events, room, whole_milliseconds(nap)) }
+        })
+    };
+    if wait::is_concerned()
+        && let Some(told) = answer(ours(milliseconds(timeout)))
+    {
+        return told;
     }
-    if wait::is_concerned() {
-        // SAFETY: our caller's promise.
-        return unsafe { with_ours(epoll, events, room, timeout) };
-    }
+    let plain = Plain::begin(milliseconds(timeout));
     // SAFETY: our caller's promise.
-    unsafe { next::epoll_wait(epoll, events, room, timeout) }
+    let given = unsafe { next::epoll_wait(epoll, events, room, timeout) };
+    // SAFETY: as many as the kernel says.
+    unsafe { plain.end(epoll, events, given, ours) }
 }
 
 /// See `epoll_pwait` in the C library's manual.
@@ -329,14 +327,20 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let ours = takes_events(events, room).and_then(|()| {
-        wait_of_set(epoll, milliseconds(timeout), |nap| {
+    let ours = |timeout| {
+        wait_of_set(epoll, events, room, timeout, |nap| {
             // SAFETY: our caller's promise.
-            unsafe { filled(events, next::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask)) }
+            unsafe { next::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask) }
         })
-    });
+    };
+    if let Some(told) = answer(ours(milliseconds(timeout))) {
+        return told;
+    }
+    let plain = Plain::begin(milliseconds(timeout));
     // SAFETY: our caller's promise.
-    answer(ours).unwrap_or_else(|| unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) })
+    let given = unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) };
+    // SAFETY: as many as the kernel says.
+    unsafe { plain.end(epoll, events, given, ours) }
 }
 
 /// See `epoll_pwait2` in the C library's manual.
@@ -352,16 +356,79 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let ours = takes_events(events, room).and_then(|()| {
-        // SAFETY: our caller's promise.
-        wait_of_set(epoll, unsafe { nanoseconds(timeout) }?, |nap| {
+    let ours = |timeout| {
+        wait_of_set(epoll, events, room, timeout, |nap| {
             let nap = nap.map(Nap::from);
             // SAFETY: our caller's promise.
-            unsafe { filled(events, next::epoll_pwait2(epoll, events, room, Nap::at(nap.as_ref()), mask)) }
+            unsafe { next::epoll_pwait2(epoll, events, room, Nap::at(nap.as_ref()), mask) }
         })
-    });
+    };
     // SAFETY: our caller's promise.
-    answer(ours).unwrap_or_else(|| unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) })
+    let asked = unsafe { nanoseconds(timeout) };
+    if let Some(told) = answer(asked.and_then(ours)) {
+        return told;
+    }
+    // A time that makes no sense is the kernel's to refuse.
+    let plain = Plain::begin(asked.unwrap_or(Some(Duration::ZERO)));
+    // SAFETY: our caller's promise.
+    let given = unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) };
+    // SAFETY: as many as the kernel says.
+    unsafe { plain.end(epoll, events, given, ours) }
+}
+
+/// A wait of a set that has nothing of ours, as far as is known when it begins.
+struct Plain {
+    timeout: Option<Duration>,
+    /// If it may sleep, and not for ever.
+    began: Option<Duration>,
+}
+
+impl Plain {
+    #[inline]
+    fn begin(timeout: Option<Duration>) -> Self {
+        let may_end_late = timeout.is_some_and(|timeout| !timeout.is_zero());
+        Plain { timeout, began: may_end_late.then(next::roughly_now) }
+    }
+
+    /// What the program is told of what the kernel has `given`: while the thread slept another one may have put the first socket of
+    /// ours into the set. If that is all there is, the wait goes on with the time that is left.
+    ///
+    /// # Safety
+    ///
+    /// As many events as are given are at `events`.
+    #[inline]
+    unsafe fn end(
+        self,
+        epoll: c_int,
+        events: *mut epoll_event,
+        given: c_int,
+        go_on: impl FnOnce(Option<Duration>) -> Result<c_int, Errno>,
+    ) -> c_int {
+        if given <= 0 || !wait::has_entries() {
+            return given;
+        }
+        // SAFETY: our caller's promise.
+        unsafe { self.end_late(epoll, events, given, go_on) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn end_late(
+        self,
+        epoll: c_int,
+        events: *mut epoll_event,
+        given: c_int,
+        go_on: impl FnOnce(Option<Duration>) -> Result<c_int, Errno>,
+    ) -> c_int {
+        // SAFETY: our caller's promise.
+        let Ok(events) = (unsafe { filled(events, given) }) else { return given };
+        let told = wait::given_late(epoll, events);
+        if told > 0 {
+            return told as c_int;
+        }
+        let waited = self.began.map_or(Duration::ZERO, |began| next::roughly_now().saturating_sub(began));
+        answer(go_on(self.timeout.map(|timeout| timeout.saturating_sub(waited)))).unwrap_or(0)
+    }
 }
 
 /// Whether there is room for events; if not, the C library says so.
@@ -369,12 +436,17 @@ fn takes_events(events: *mut epoll_event, room: c_int) -> Result<(), Errno> {
     if events.is_null() || room <= 0 { Err(Errno::PLAIN) } else { Ok(()) }
 }
 
-fn wait_of_set<'a>(
+fn wait_of_set(
     epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
     timeout: Option<Duration>,
-    sleep: impl FnMut(Option<Duration>) -> Result<&'a mut [epoll_event], Errno>,
+    mut sleep: impl FnMut(Option<Duration>) -> c_int,
 ) -> Result<c_int, Errno> {
-    wait::wait(epoll, timeout, sleep).map(|told| told as c_int)
+    takes_events(events, room)?;
+    // SAFETY: the kernel has given as many as it says.
+    let told = wait::wait(epoll, timeout, |nap| unsafe { filled(events, sleep(nap)) })?;
+    Ok(told as c_int)
 }
 
 /// The events that a call has given.

@@ -225,10 +225,26 @@ pub fn close_number(fd: c_int) {
     unsafe { close(fd) };
 }
 
-/// Sleeps until one of these has room, or for so long.
-pub fn wait_for_room(fds: &[c_int], timeout: std::time::Duration) {
+/// The monotonic clock, some milliseconds late: cheaper than a system call by far.
+pub fn roughly_now() -> std::time::Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is there to be filled.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    std::time::Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+/// Whether this process has, or has had, more threads than one, as far as the C library tells (glibc 2.32).
+pub fn has_threads() -> bool {
+    static SINGLE: Found = Found::not_yet();
+    let single = SINGLE.address(c"__libc_single_threaded").cast::<u8>();
+    // SAFETY: a byte of the C library's, which it changes before a thread is there that could see it change.
+    single.is_null() || unsafe { single.read_volatile() } == 0
+}
+
+/// Sleeps until one of these has what is asked for it, or for so long.
+pub fn wait_for_any(wanted: impl IntoIterator<Item = (c_int, libc::c_short)>, timeout: std::time::Duration) {
     let mut entries: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
+        wanted.into_iter().map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }).collect();
     // SAFETY: as many entries as are said.
     unsafe { poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout.as_millis() as c_int) };
 }

@@ -12,5 +12,6 @@ mod modes;
 mod processes;
 mod raw;
 mod readiness;
+mod sleepers;
 mod stress;
 mod support;

@@ -78,17 +78,21 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
         watches.remove(watch);
         return false;
     };
-    match socket::hold(watch.fd) {
+    let has_a_time = match socket::hold(watch.fd) {
         Some(held) if held.cookie() == entry.cookie() => {
             let is_unsettled = held.state().is_some_and(|state| !state.mood().is_settled());
-            watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp());
+            watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp())
         }
         // Another socket's number by now.
         Some(_) => return false,
         None => watches.set_unsettled(watch, false),
-    }
+    };
     let wanted = entry.wanted();
-    let mask = mask(watch.fd, wanted.events);
+    let mut mask = mask(watch.fd, wanted.events);
+    if has_a_time && next::has_threads() {
+        // A thread that sleeps does not know of that time: there is room, which wakes it, so that it looks.
+        mask |= libc::EPOLLOUT as u32;
+    }
     let before = entry.asked.load(std::sync::atomic::Ordering::Relaxed);
     if entry.is_disarmed() || before == mask && !again {
         return false;

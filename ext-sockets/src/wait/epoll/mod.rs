@@ -30,5 +30,5 @@ pub use close::{closing, duplicated, forking, gone, withdraw};
 pub use control::{control, is_concerned};
 pub use interest::{changed, framed_now, tell_again};
 pub use pool::Wanted;
-pub use wait::wait;
+pub use wait::{given_late, has_entries, wait};
 pub use watches::{Watches, watches};

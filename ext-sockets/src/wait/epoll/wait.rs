@@ -46,6 +46,18 @@ pub fn wait<'a>(
     }
 }
 
+/// Whether any set may have an entry of ours.
+#[inline]
+pub fn has_entries() -> bool {
+    pool().is_some()
+}
+
+/// What the kernel has given a call that began to sleep before there were entries, and may be of one that another thread has made since: the
+/// program's business is left. How many events that is.
+pub fn given_late(epoll: c_int, events: &mut [epoll_event]) -> usize {
+    pool().map_or(events.len(), |pool| translate(pool, epoll, events))
+}
+
 /// How long to sleep at most, for the sake of sockets that wait for more than octets. The kernel is asked for what is of interest to them.
 fn deadline() -> Option<Duration> {
     if !any_unsettled() {

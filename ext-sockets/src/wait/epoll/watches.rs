@@ -80,7 +80,8 @@ impl Watches {
         self.by_number.iter().map(|((fd, epoll), key)| Watch { fd: *fd, epoll: *epoll, key: *key })
     }
 
-    pub(super) fn set_unsettled(&mut self, watch: Watch, is_unsettled: bool) {
+    /// Whether it has become unsettled.
+    pub(super) fn set_unsettled(&mut self, watch: Watch, is_unsettled: bool) -> bool {
         let place = (watch.fd, watch.epoll);
         let changed = match is_unsettled && self.by_number.contains_key(&place) {
             true => self.unsettled.insert(place),
@@ -89,6 +90,7 @@ impl Watches {
         if changed {
             self.count();
         }
+        changed && is_unsettled
     }
 
     pub(super) fn unsettled(&self) -> SmallVec<[Watch; 8]> {
