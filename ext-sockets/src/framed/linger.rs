@@ -4,7 +4,7 @@
 //! when there is the first such socket and ends with the last. When the process exits it is waited for. A process that
 //! is killed, or leaves by `_exit`, loses what is not with TCP.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,11 @@ fn give_up() -> bool {
     false
 }
 
-/// The thread: takes each in turn, and sleeps a moment when none had room.
+/// How long the thread sleeps at least, and at most.
+const MOMENT: Duration = Duration::from_millis(1);
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// The thread: takes each in turn, and sleeps until one can go on.
 fn run() {
     loop {
         let mut line = line();
@@ -87,13 +91,18 @@ fn run() {
             EMPTY.notify_all();
             return;
         }
-        let fds: Vec<c_int> = line.waiting.iter().map(|one| one.fd).collect();
+        let wanted: Vec<_> = line.waiting.iter().map(|one| (one.fd, one.interest())).collect();
         drop(line);
-        next::wait_for_room(&fds, Duration::from_millis(100));
+        std::thread::sleep(MOMENT);
+        next::wait_for_any(wanted, A_WHILE);
     }
 }
 
 impl Lingering {
+    fn interest(&self) -> c_short {
+        self.held.state().map_or(0, |state| Stream::new(self.fd, state, &CALLS).interest_to_pay())
+    }
+
     /// Gives TCP what it takes. Whether it is over.
     fn is_done(&self) -> bool {
         let Some(state) = self.held.state() else { return true };

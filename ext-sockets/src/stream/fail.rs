@@ -123,7 +123,7 @@ impl Stream<'_> {
             // It fails only when there is no connection any more.
             let _ = self.kernel.shut(Direction::Send);
         }
-        self.state.owing.store(tx.owes(), Ordering::Release);
+        self.state.note_owed(tx);
         paid
     }
 

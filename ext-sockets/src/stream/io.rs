@@ -222,7 +222,7 @@ impl Stream<'_> {
         self.state.owing.load(Ordering::Acquire)
     }
 
-    /// Gives TCP what is owed to it, waiting up to `timeout` for room. Whether that was all. The last holder of the socket
+    /// Gives TCP what is owed to it, waiting up to `timeout` for room, and for the end of the startup, behind which it may go. Whether that was all. The last holder of the socket
     /// calls it before `close`.
     ///
     /// # Errors
@@ -230,10 +230,11 @@ impl Stream<'_> {
     pub fn finish(&self, timeout: Duration) -> Result<bool, Errno> {
         let patience = Patience::new(false, Some(timeout));
         loop {
-            if self.pay_if_owing()? {
+            let may_go = self.state.phase() != Phase::Starting || self.establish()?;
+            if self.pay_if_owing()? && may_go {
                 return Ok(!self.owes());
             }
-            match self.wait_for_room(&patience) {
+            match self.wait_to_pay(&patience) {
                 Ok(()) | Err(Errno::INTERRUPTED) => {}
                 Err(Errno::WOULD_BLOCK) => return Ok(false),
                 Err(error) => return Err(error),

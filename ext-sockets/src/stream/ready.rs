@@ -21,7 +21,7 @@ impl Stream<'_> {
     /// the others of `poll`).
     #[must_use]
     pub fn interest(&self, want: c_short) -> c_short {
-        let owing = if self.owes() { POLLOUT } else { 0 };
+        let owing = if self.wants_room() { POLLOUT } else { 0 };
         let (readable, writable) = (want & (POLLIN | POLLRDNORM), want & (POLLOUT | POLLWRNORM));
         let other = want & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
         match self.state.phase() {
@@ -37,8 +37,14 @@ impl Stream<'_> {
     /// Before the Request is out an initiator waits for room (and for TCP to be connected), then for the peer's frame.
     fn startup_interest(&self) -> c_short {
         let began = self.state.began.load(Ordering::Relaxed) > 0;
-        let greets = self.state.options.role == Role::Initiator && (!began || self.owes());
+        let greets = self.state.options.role == Role::Initiator && (!began || self.wants_room());
         if greets { POLLOUT } else { POLLIN }
+    }
+
+    /// Whether what is owed can go when TCP has room.
+    fn wants_room(&self) -> bool {
+        let begun = self.state.phase() != Phase::Starting;
+        self.state.wants_room.load(Ordering::Acquire) || begun && self.owes()
     }
 
     fn awaits_connection(&self) -> bool {
@@ -132,12 +138,18 @@ impl Stream<'_> {
         self.kernel.poll(want, Some(Duration::ZERO)).unwrap_or(POLLNVAL)
     }
 
-    /// Sleeps until TCP has room.
-    pub(super) fn wait_for_room(&self, patience: &Patience) -> Result<(), Errno> {
+    /// Sleeps until TCP has room, or the peer has said what has to come first.
+    pub(super) fn wait_to_pay(&self, patience: &Patience) -> Result<(), Errno> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
-        self.kernel.poll(POLLOUT, patience.left()).map(drop)
+        self.kernel.poll(self.interest_to_pay(), patience.left()).map(drop)
+    }
+
+    /// What whoever [finishes](Stream::finish) it waits for.
+    #[must_use]
+    pub fn interest_to_pay(&self) -> c_short {
+        self.interest(POLLOUT)
     }
 }
 

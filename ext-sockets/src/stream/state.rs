@@ -22,6 +22,8 @@ pub struct State {
     pub(super) may_send: AtomicBool,
     /// Octets, or an end of the direction, are owed to TCP: see [`Tx::owed`].
     pub(super) owing: AtomicBool,
+    /// Octets are, for which TCP had no room. (The end has to wait for the end of the startup, and not for room.)
+    pub(super) wants_room: AtomicBool,
     /// What TCP said to a call that had moved octets before: the next one answers it.
     pub(super) pending: AtomicI32,
     /// What `O_NONBLOCK` was when it was last asked for.
@@ -87,6 +89,17 @@ impl State {
     pub fn stay_plain(&self) {
         self.set_plain();
         self.end.clear();
+        self.owe_nothing();
+    }
+
+    /// What is owed has changed.
+    pub(super) fn note_owed(&self, tx: &Tx) {
+        self.wants_room.store(!tx.owed().is_empty(), Ordering::Release);
+        self.owing.store(tx.owes(), Ordering::Release);
+    }
+
+    fn owe_nothing(&self) {
+        self.wants_room.store(false, Ordering::Release);
         self.owing.store(false, Ordering::Release);
     }
 
@@ -204,7 +217,7 @@ impl State {
             let owed = tx.owed().len();
             tx.paid(owed);
         }
-        self.owing.store(false, Ordering::Release);
+        self.owe_nothing();
         self.phase.store(STARTING, Ordering::Release);
     }
 
@@ -216,6 +229,7 @@ impl State {
             ended: self.end.is_set(),
             may_send: self.may_send.load(Ordering::Acquire),
             owing: self.owing.load(Ordering::Acquire),
+            wants_room: self.wants_room.load(Ordering::Acquire),
             began: self.began.load(Ordering::Relaxed) > 0,
         }
     }
@@ -235,6 +249,7 @@ pub struct Mood {
     ended: bool,
     may_send: bool,
     owing: bool,
+    wants_room: bool,
     began: bool,
 }
 

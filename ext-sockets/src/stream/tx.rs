@@ -6,7 +6,6 @@
 //! calls: the next octets may be another process's.
 
 use std::io::IoSlice;
-use std::sync::atomic::Ordering;
 
 use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
 use rddp_mpa::mulpdu;
@@ -73,7 +72,7 @@ impl Stream<'_> {
         if let Some(message) = open {
             close(&mut tx, &mut source, message);
         }
-        self.state.owing.store(tx.owes(), Ordering::Release);
+        self.state.note_owed(&tx);
         let done = all - source.left();
         match written {
             Err(error) if done == 0 => Err(error),

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rddp/ddp.h>
@@ -276,6 +277,28 @@ static void streams(void) {
     IS(close_range(3, ~0U, 0), 0);
 }
 
+/* Closed before the other end has even accepted: the startup goes on without the program, and then the stream ends in order. */
+static void closed_early(void) {
+    struct sockaddr_in addr;
+    char octet;
+    int listener = tcp(), client = tcp(), on = 1;
+    IS(setsockopt(listener, SOL_DDP, DDPMODE, &on, sizeof on), 0);
+    IS(setsockopt(client, SOL_DDP, DDPMODE, &on, sizeof on), 0);
+    listen_somewhere(listener, &addr);
+    IS(connect(client, (void *)&addr, sizeof addr), 0);
+    IS(shutdown(client, SHUT_WR), 0);
+    clock_t before = clock();
+    struct pollfd one = {client, POLLIN, 0};
+    IS(poll(&one, 1, 200), 0);
+    IS(close(client), 0);
+    usleep(200000);
+    IS(clock() - before < CLOCKS_PER_SEC / 20, 1); /* nobody spins meanwhile */
+    int server = accept(listener, NULL, NULL);
+    IS(read(server, &octet, 1), 0);
+    IS(info_of(server).failure, 0);
+    IS(close_range(3, ~0U, 0), 0);
+}
+
 /* DDPMODE begins on a connection that was plain until then. */
 static void from_plain_to_framed(void) {
     int ends[2];
@@ -383,6 +406,7 @@ int main(int argc, char **argv) {
     kernel_options();
     numbers();
     streams();
+    closed_early();
     from_plain_to_framed();
     one_side_only();
     settings_meet();
