@@ -105,18 +105,19 @@ struct Queue {
     armed: Option<Armed>,
 }
 
-/// A completion, and the shared receive queue that has its receive back once it has been taken, or can no longer be.
+/// A completion, and the shared receive queue that has its receive back once it has been [taken](Self::take), or can no longer be.
 #[derive(Debug)]
 struct Entry {
     completion: Completion,
     srq: Option<Arc<SrqInner>>,
 }
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        if let Some(srq) = &self.srq {
+impl Entry {
+    fn take(self) -> Completion {
+        if let Some(srq) = self.srq {
             srq.release(self.completion.qp);
         }
+        self.completion
     }
 }
 
@@ -270,16 +271,18 @@ impl CqInner {
     /// [`is_overflowed`](Self::is_overflowed) when they next do anything, which for idle ones is at once (RFC 5042 §6.4.6:
     /// others are not hurt).
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
-        let entry = Entry { completion, srq: srq.cloned() };
         let mut queue = self.queue.lock();
         if queue.entries.len() == self.capacity {
             drop(queue);
+            if let Some(srq) = srq {
+                srq.release(completion.qp);
+            }
             if !self.overflowed.swap(true, Ordering::AcqRel) {
                 self.rouse_members();
             }
             return;
         }
-        queue.entries.push_back(entry);
+        queue.entries.push_back(Entry { completion, srq: srq.cloned() });
         // A thread that falls asleep counts itself before it looks at this: one of the two sees the other.
         self.len.store(queue.entries.len(), Ordering::SeqCst);
         let fires = match queue.armed {
@@ -346,7 +349,7 @@ impl CqInner {
         let entry = queue.entries.pop_front();
         self.len.store(queue.entries.len(), Ordering::Release);
         drop(queue);
-        entry.map(|entry| entry.completion)
+        entry.map(Entry::take)
     }
 
     fn take_many(&self, max: usize, out: &mut Vec<Completion>) -> usize {
@@ -355,7 +358,7 @@ impl CqInner {
         }
         let mut queue = self.queue.lock();
         let count = max.min(queue.entries.len());
-        out.extend(queue.entries.drain(..count).map(|entry| entry.completion));
+        out.extend(queue.entries.drain(..count).map(Entry::take));
         self.len.store(queue.entries.len(), Ordering::Release);
         count
     }
@@ -458,6 +461,8 @@ impl Drop for CqInner {
         if let Some(channel) = &self.channel {
             channel.remove(self);
         }
+        // Nobody takes these any more: shared receives are free again.
+        self.queue.get_mut().entries.drain(..).map(Entry::take).for_each(drop);
     }
 }
 
