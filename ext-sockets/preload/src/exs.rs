@@ -13,15 +13,35 @@ use crate::hook::fail;
 use crate::{control, create, data, variadic, wait};
 
 /// Our own functions, so that what a socket is in is the business of nobody else.
-#[expect(clippy::undocumented_unsafe_blocks, reason = "of all of these, our caller's promise")]
 pub(crate) const OWN: Sockets = Sockets {
-    recvmsg: |fd, msg, flags| unsafe { data::recvmsg(fd, msg, flags) },
-    sendmsg: |fd, msg, flags| unsafe { data::sendmsg(fd, msg, flags) },
-    connect: |fd, addr, len| unsafe { control::connect(fd, addr, len) },
-    accept4: |fd, addr, len, flags| unsafe { create::accept4(fd, addr, len, flags) },
-    poll: |fds, count, timeout| unsafe { wait::poll(fds, count, timeout) },
-    fcntl: |fd, command, argument| unsafe { variadic::fcntl(fd, command, argument) },
-    getsockopt: |fd, level, name, value, len| unsafe { control::getsockopt(fd, level, name, value, len) },
+    recvmsg: |fd, msg, flags| {
+        // SAFETY: our caller's promise.
+        unsafe { data::recvmsg(fd, msg, flags) }
+    },
+    sendmsg: |fd, msg, flags| {
+        // SAFETY: our caller's promise.
+        unsafe { data::sendmsg(fd, msg, flags) }
+    },
+    connect: |fd, addr, len| {
+        // SAFETY: our caller's promise.
+        unsafe { control::connect(fd, addr, len) }
+    },
+    accept4: |fd, addr, len, flags| {
+        // SAFETY: our caller's promise.
+        unsafe { create::accept4(fd, addr, len, flags) }
+    },
+    poll: |fds, count, timeout| {
+        // SAFETY: our caller's promise.
+        unsafe { wait::poll(fds, count, timeout) }
+    },
+    fcntl: |fd, command, argument| {
+        // SAFETY: our caller's promise.
+        unsafe { variadic::fcntl(fd, command, argument) }
+    },
+    getsockopt: |fd, level, name, value, len| {
+        // SAFETY: our caller's promise.
+        unsafe { control::getsockopt(fd, level, name, value, len) }
+    },
 };
 
 /// What C gets: -1 and errno for an error. A panic is ours, and does not get past here.
