@@ -55,14 +55,21 @@ static int says(const struct ddp_info *info, const void *octets, uint32_t length
     return info->private_length == length && memcmp(info->private_data, octets, length) == 0;
 }
 
-/* Two endpoints, the passive one asked. */
-static struct pair *requested(const char *said) {
+/* Two ends with their queues, one of them to be accepted. */
+static struct pair *two_ends(int *listener, struct sockaddr_in *addr) {
     struct pair *pair = calloc(1, sizeof *pair);
-    struct sockaddr_in addr;
-    int listener = raw_listener(&addr);
+    *listener = raw_listener(addr);
     pair->active.queue = ddp_queue(0);
     pair->passive.queue = ddp_queue(0);
     pair->active.fd = raw_socket();
+    return pair;
+}
+
+/* Two endpoints, the passive one asked. */
+static struct pair *requested(const char *said) {
+    struct sockaddr_in addr;
+    int listener;
+    struct pair *pair = two_ends(&listener, &addr);
     IS(setsockopt(pair->active.fd, SOL_DDP, DDP_PRIVATE_DATA, said, strlen(said)), 0);
     IS(set(pair->active.fd, DDP_IRD, 3), 0);
     IS(set(pair->active.fd, DDP_ORD, 7), 0);
@@ -191,12 +198,9 @@ static void frames(struct asked *asked) {
 }
 
 static void without_rtr(void) {
-    struct pair *pair = calloc(1, sizeof *pair);
     struct sockaddr_in addr;
-    int listener = raw_listener(&addr);
-    pair->active.queue = ddp_queue(0);
-    pair->passive.queue = ddp_queue(0);
-    pair->active.fd = raw_socket();
+    int listener;
+    struct pair *pair = two_ends(&listener, &addr);
     IS(connect(pair->active.fd, (void *)&addr, sizeof addr), 0);
     pair->passive.fd = accept(listener, NULL, NULL);
     IS(set(pair->passive.fd, DDP_RTR, 0), 0);
