@@ -108,9 +108,15 @@ impl SendQueue {
         self.wqes.get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
-    /// Whether the request with this number is the oldest: nothing before it is unfinished.
-    pub(super) fn is_oldest(&self, seq: u64) -> bool {
-        seq == self.first
+    /// The number of the oldest request in the queue: everything before it is done, and completed.
+    pub(super) fn oldest(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether a request that had to wait for all before it comes next, and has become the oldest.
+    pub(super) fn is_fence_over(&self) -> bool {
+        self.cursor == Cursor { seq: self.first, offset: 0 }
+            && self.wqes.front().is_some_and(|wqe| wqe.wr.local_fence)
     }
 
     /// TCP has taken everything before the cursor.

@@ -49,10 +49,20 @@ enum Stop {
 }
 
 impl QpInner {
-    /// Sends what can be sent, then completes what that finished.
+    /// Sends what can be sent, and completes what that finished.
     pub(super) fn pump(&self, core: &mut Core) {
-        with_own(&TRAIN, |(train, grants)| while self.send_round(core, train, grants) {});
-        self.retire(core);
+        with_own(&TRAIN, |(train, grants)| {
+            loop {
+                while self.send_round(core, train, grants) {}
+                let before = core.sq.oldest();
+                self.retire(core);
+                // A local fence ends when the request before it is taken from the queue: nothing else would come
+                // and send what it held back.
+                if core.sq.oldest() == before || !core.sq.is_fence_over() {
+                    break;
+                }
+            }
+        });
         self.update_interest(core);
     }
 
@@ -259,7 +269,7 @@ impl QpInner {
             if train.is_full() || (cursor.offset == 0 && !train.is_empty() && link.stream.inbound() > 0) {
                 break Stop::Wait;
             }
-            let at_front = core.sq.is_oldest(cursor.seq);
+            let at_front = cursor.seq == core.sq.oldest();
             let Some(wqe) = core.sq.get_mut(cursor.seq) else { break Stop::Wait };
             if cursor.offset == 0 && wqe.is_fenced(at_front, &link.stream) {
                 break Stop::Wait;
