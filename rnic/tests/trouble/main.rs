@@ -13,4 +13,5 @@ mod revoke;
 mod shared;
 mod slow;
 mod terminates;
+mod turns;
 mod waiting;
