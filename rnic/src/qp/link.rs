@@ -188,6 +188,10 @@ pub(super) struct Link {
     pub(super) deframer: Deframer,
     /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
     pub(super) may_send: bool,
+    /// No more of Responses is prepared until a message of this side's own has gone, or none can go.
+    pub(super) own_turn: bool,
+    /// Octets of Responses prepared since messages of this side's own last had their turn.
+    pub(super) answered: usize,
     pub(super) place_before_crc: bool,
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
@@ -235,6 +239,8 @@ impl Link {
             framer: Framer::new(Framing { crc, markers: negotiated.markers_tx }),
             deframer: Deframer::new(Framing { crc, markers: negotiated.markers_rx }),
             may_send: active,
+            own_turn: false,
+            answered: 0,
             place_before_crc: options.place_before_crc,
             out: OutBuffer::default(),
             unaligned: 0,

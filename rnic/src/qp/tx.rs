@@ -33,6 +33,10 @@ const RESPONSES_AHEAD: usize = 256 * 1024;
 /// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
 const FEW_RESPONSES: usize = 64 * 1024;
 
+/// Octets of Responses behind which messages of our own have their turn, and the other way round: a message begun
+/// may be longer, but short ones of either kind need not alternate one by one.
+const TURN: usize = 16 * 1024;
+
 /// A message of so many octets is one segment whatever the EMSS.
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
@@ -78,22 +82,11 @@ impl QpInner {
     /// One write; whether another may follow.
     fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> bool {
         train.clear();
-        if core.state == QpState::ReadyToSend
-            && let Err((fault, offending)) = self.prepare_responses(core, &mut train.segments)
-        {
-            self.terminate(core, fault, offending.as_ref());
-        }
-        if core.state == QpState::ReadyToSend {
-            // What comes before a bad request goes out first.
-            if let Stop::Failed(status) = self.build(core, train, grants)
-                && train.is_empty()
-            {
-                if let Some(status) = status {
-                    core.sq.finish_at_cursor(status);
-                }
-                // draft-hilland-rddp-verbs §8.3.2: a local error of a request ends the stream with 0x0000.
-                self.terminate(core, Fault::local_catastrophic(), None);
-            }
+        self.answer(core, train);
+        self.add_own(core, train, grants);
+        if train.is_empty() && core.link.as_mut().is_some_and(|link| std::mem::take(&mut link.own_turn)) {
+            // None of our own can go now: Responses need not wait for it.
+            self.answer(core, train);
         }
         let sent = self.write(core, train);
         // The grants must not outlive the write, those of a request that failed half-way neither: they delay whoever
@@ -101,6 +94,32 @@ impl QpInner {
         train.clear();
         grants.clear();
         sent && core.has_output()
+    }
+
+    /// Prepares Responses, as many as there is room for and it is their turn.
+    fn answer(&self, core: &mut Core, train: &mut Train) {
+        if core.state == QpState::ReadyToSend
+            && let Err((fault, offending)) = self.prepare_responses(core, &mut train.segments)
+        {
+            self.terminate(core, fault, offending.as_ref());
+        }
+    }
+
+    /// Fills the train with messages of our own.
+    fn add_own(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) {
+        if core.state != QpState::ReadyToSend {
+            return;
+        }
+        // What comes before a bad request goes out first.
+        if let Stop::Failed(status) = self.build(core, train, grants)
+            && train.is_empty()
+        {
+            if let Some(status) = status {
+                core.sq.finish_at_cursor(status);
+            }
+            // draft-hilland-rddp-verbs §8.3.2: a local error of a request ends the stream with 0x0000.
+            self.terminate(core, Fault::local_catastrophic(), None);
+        }
     }
 
     /// Hands `out` and the train to TCP; true if it took all and there was something.
@@ -129,6 +148,10 @@ impl QpInner {
         link.out.take(taken.min(promised));
         if link.out.is_empty() {
             core.sq.handed_to_cursor();
+        }
+        if taken > promised {
+            // Our own turn has been used. In the middle of a message Responses wait anyway.
+            link.own_turn = false;
         }
         let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
         core.counters.fpdus_sent += fpdus as u64;
@@ -166,10 +189,11 @@ impl QpInner {
         core: &mut Core,
         segments: &mut Segments,
     ) -> Result<(), (Fault, Option<Offending>)> {
+        let has_own = core.sq.has_unsent();
         let Some(link) = &mut core.link else { return Ok(()) };
-        // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged message inside another for a
-        // fault: each message is sent whole before the next begins.
-        if !link.may_send || link.stream.inbound() == 0 || core.sq.cursor.offset > 0 {
+        // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged message inside another
+        // for a fault, and a Response is one: a message of our own is sent whole before a Response goes on.
+        if !link.may_send || link.own_turn || link.stream.inbound() == 0 || core.sq.cursor.offset > 0 {
             return Ok(());
         }
         let emss = link.emss();
@@ -177,6 +201,7 @@ impl QpInner {
         *segments = link.segments(emss);
         let ahead = if self.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
         while link.out.rest().len() < ahead {
+            let before = link.out.rest().len();
             let done = match link.stream.next_response() {
                 None => return Ok(()),
                 Some(Response::Read(_)) => match self.read_response(link, mulpdu, segments)? {
@@ -191,10 +216,16 @@ impl QpInner {
                 }
             };
             core.counters.fpdus_sent += 1;
+            link.answered += link.out.rest().len() - before;
             if done {
                 link.stream.response_done();
+                // Between two Responses any message may go, between two segments of one only some.
+                if has_own && link.answered >= TURN {
+                    break;
+                }
             }
         }
+        (link.own_turn, link.answered) = (has_own, 0);
         Ok(())
     }
 
@@ -258,7 +289,6 @@ impl QpInner {
         if !link.may_send || !core.sq.has_unsent() {
             return Stop::Wait;
         }
-        // Binds and invalidations send nothing: they wait for no Response that the peer may never take.
         let answering = is_answering(&mut link.stream);
         let mut framer = link.framer.clone();
         // Asked for only when the train is more than one message that fits into the smallest MULPDU.
@@ -266,7 +296,7 @@ impl QpInner {
         let mut cursor = core.sq.cursor;
         loop {
             // Between messages Responses get their turn.
-            if train.is_full() || (cursor.offset == 0 && !train.is_empty() && link.stream.inbound() > 0) {
+            if train.is_full() || (cursor.offset == 0 && train.len() >= TURN && link.stream.inbound() > 0) {
                 break Stop::Wait;
             }
             let at_front = cursor.seq == core.sq.oldest();
@@ -274,7 +304,7 @@ impl QpInner {
             if cursor.offset == 0 && wqe.is_fenced(at_front, &link.stream) {
                 break Stop::Wait;
             }
-            if answering && !wqe.is_local() {
+            if answering && !wqe.may_go_inside_response() {
                 break Stop::Wait;
             }
             if wqe.is_local() {
@@ -516,6 +546,12 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
 impl Wqe {
     pub(super) fn is_local(&self) -> bool {
         matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
+    }
+
+    /// Whether it may be sent between two segments of a Response: untagged messages may (RFC 5041 §5.3). Binds and
+    /// invalidations send nothing: they wait for no Response that the peer may never take.
+    fn may_go_inside_response(&self) -> bool {
+        !matches!(self.wr.operation, Operation::Write { .. } | Operation::WriteImmediate { .. })
     }
 
     fn is_fenced(&self, at_front: bool, stream: &rddp_rdmap::Stream) -> bool {
