@@ -6,6 +6,7 @@
 mod common;
 mod ends;
 mod isolation;
+mod leaving;
 mod limits;
 mod local;
 mod resets;

@@ -1,0 +1,136 @@
+//! A program that lets go of its QP, and of the device: what completed before arrives nevertheless.
+
+use std::io::Read;
+use std::time::Instant;
+
+use rddp_mpa::{Deframer, Framing, Step};
+use rddp_rdmap::Opcode;
+use rddp_rnic::{QpState, SendWr};
+
+use crate::common::raw::{self, BOTH, Raw, Role, with_plain_raw};
+use crate::common::{ALL, End, PATIENCE, at_once, connected, pattern};
+use crate::slow::goes_on;
+
+const MESSAGE: usize = 64 * 1024;
+
+/// An end that has sent twelve messages to a peer that reads nothing, and seen all their completions.
+fn has_sent(role: Role) -> (End, Raw) {
+    let (end, raw) = with_plain_raw(role);
+    let source = end.region(MESSAGE, ALL);
+    source.write(0, &pattern(MESSAGE, 3)).unwrap();
+    for id in 0..12 {
+        end.qp.post_send(&SendWr::send(id, source.whole())).unwrap();
+        assert_eq!(end.success().wr_id, id);
+    }
+    (end, raw)
+}
+
+/// The peer goes on reading, and finds the twelve messages, then an orderly end.
+fn all_arrive(raw: &mut Raw) {
+    for message in 0..12 {
+        let mut octets = Vec::new();
+        while octets.len() < MESSAGE {
+            octets.extend(raw.expect(Opcode::Send).1);
+        }
+        assert_eq!(octets, pattern(MESSAGE, 3), "message {message}");
+    }
+    assert_eq!(raw.recv(), None);
+}
+
+/// draft-hilland-rddp-verbs §6.2: every program ends like this. The peer was slow meanwhile, or stopped.
+#[test]
+#[ignore = "dropping a QP resets its connection"]
+fn what_completed_before_a_disconnect_arrives_after_the_qp_is_gone() {
+    for role in BOTH {
+        let (end, mut raw) = has_sent(role);
+        end.qp.disconnect();
+        drop(end);
+        all_arrive(&mut raw);
+    }
+}
+
+#[test]
+#[ignore = "dropping a QP resets its connection"]
+fn what_completed_arrives_without_a_disconnect_too() {
+    for role in BOTH {
+        let (end, mut raw) = has_sent(role);
+        drop(end);
+        all_arrive(&mut raw);
+    }
+}
+
+/// Octets that nobody has read make TCP reset at close, and lose what is on its way in the other direction.
+#[test]
+#[ignore = "dropping a QP resets its connection"]
+fn what_the_peer_still_sends_takes_nothing_away() {
+    let (end, mut raw) = has_sent(Role::Passive);
+    let target = end.region(60_000, ALL);
+    let write = raw::write_to(&target, 0, &[3; 60_000]);
+    let device = end.sibling();
+    end.qp.disconnect();
+    drop(end);
+    for _ in 0..100 {
+        raw.send(&write);
+    }
+    all_arrive(&mut raw);
+    assert_eq!(target.read(0, 60_000).unwrap(), [0; 60_000], "placed after the QP was gone");
+    drop(device);
+}
+
+/// A QP that goes while an FPDU is half sent owes the rest of it, and nothing of what was posted behind it.
+#[test]
+#[ignore = "dropping a QP resets its connection"]
+fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
+    let (end, mut raw) = with_plain_raw(Role::Passive);
+    let other = end.sibling();
+    let source = end.region(1 << 20, ALL);
+    for id in 0..64 {
+        end.qp.post_send(&SendWr::send(id, source.whole())).unwrap();
+    }
+    // The device stays: nothing waits for the peer here.
+    at_once("dropping a QP", || drop(end));
+    let mut octets = Vec::new();
+    raw.socket.read_to_end(&mut octets).expect("a FIN, no reset");
+    assert!(octets.len() < 64 << 20, "all 64 messages came");
+    let mut deframer = Deframer::new(Framing { crc: true, markers: false });
+    let mut rest = &mut octets[..];
+    while !rest.is_empty() {
+        let Step::Fpdu { used, .. } = deframer.step(rest).unwrap() else {
+            panic!("half an FPDU, then the end")
+        };
+        rest = &mut rest[used..];
+    }
+    assert_eq!(other.qp.state(), QpState::Idle);
+}
+
+/// RFC 5042 §6.4.2: a peer that neither reads nor closes is left after five seconds, and the device's last handle waits for
+/// it a second at most.
+#[test]
+fn a_device_that_goes_waits_for_no_peer_for_long() {
+    let (end, raw) = has_sent(Role::Passive);
+    let begin = Instant::now();
+    drop(end);
+    assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
+    drop(raw);
+}
+
+/// Dropping a QP is no reset for the peer's program either: it is idle again, with nothing lost.
+#[test]
+#[ignore = "dropping a QP resets its connection"]
+fn the_peer_sees_an_orderly_end() {
+    let (active, passive) = connected(&rddp_rnic::ConnectOptions::default());
+    active.qp.post_send(&SendWr::write_inline(1, b"", passive.region(8, ALL).remote(0))).unwrap();
+    active.success();
+    drop(active);
+    passive.await_state(QpState::Idle);
+}
+
+/// What `abort` does has not changed.
+#[test]
+fn an_abort_still_resets() {
+    let (end, mut raw) = has_sent(Role::Passive);
+    end.qp.abort();
+    let error = raw.socket.read_to_end(&mut Vec::new()).expect_err("an orderly end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    goes_on(&end.sibling());
+}
