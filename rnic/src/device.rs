@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::channel::CompletionChannel;
 use crate::config::{ConnectOptions, RnicConfig};
 use crate::conn::half_open::HalfOpenSet;
+use crate::conn::linger::LingerSet;
 use crate::conn::listen::{HalfOpenCount, Listener};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
@@ -29,7 +30,13 @@ const MAX_CQ: usize = 1 << 22;
 /// Octets of Responses, over all QPs, from which on fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
 
+/// How long the last handle waits for connections whose QP is gone.
+const LEAVE: Duration = Duration::from_secs(1);
+
 /// A software RNIC. Cloning gives another handle to the same device; it lives as long as anything made of it.
+///
+/// Dropping the last of all these waits for up to a second, until the peers of QPs that were dropped before have closed
+/// their ends, too: see [`QueuePair`](crate::QueuePair).
 ///
 /// ```
 /// let rnic = rddp_rnic::Rnic::open()?;
@@ -56,6 +63,7 @@ impl Rnic {
             promised: Budget::new(MAX_PROMISED),
             half_open: HalfOpenCount::new(config.max_half_open, config.max_half_open_per_peer),
             half_opens: HalfOpenSet::default(),
+            lingering: Arc::default(),
             driver,
             mem: MemTable::new(MemLimits::default()),
             events: EventQueue::new()?,
@@ -152,6 +160,8 @@ pub(crate) struct DeviceInner {
     pub(crate) promised: Budget,
     pub(crate) half_open: HalfOpenCount,
     pub(crate) half_opens: HalfOpenSet,
+    /// Connections whose QP is gone.
+    pub(crate) lingering: Arc<LingerSet>,
     next_qp: AtomicU32,
     next_pd: AtomicU32,
 }
@@ -190,6 +200,7 @@ impl std::fmt::Debug for DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
+        self.lingering.wait(&self.driver, LEAVE);
         self.driver.stop();
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod connect;
 pub(crate) mod half_open;
+pub(crate) mod linger;
 pub(crate) mod listen;
 mod port_mapper;
 pub(crate) mod reset;

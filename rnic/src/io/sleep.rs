@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::time::TimeSpec;
 use socket2::Socket;
 
@@ -35,4 +36,10 @@ impl Sleep {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What `poll` is to watch for where an epoll set would watch for `interest`.
+pub(crate) fn poll_flags(interest: EpollFlags) -> PollFlags {
+    let events = [(EpollFlags::EPOLLIN, PollFlags::POLLIN), (EpollFlags::EPOLLOUT, PollFlags::POLLOUT)];
+    events.into_iter().filter(|(flag, _)| interest.contains(*flag)).map(|(_, flag)| flag).collect()
 }

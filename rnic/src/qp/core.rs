@@ -21,6 +21,7 @@ use crate::completion::Status;
 use crate::counters::Counters;
 use crate::cq::CqInner;
 use crate::event::AsyncEventKind;
+use crate::io::sleep::poll_flags;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -143,6 +144,20 @@ impl QpInner {
         self.flush(core, None);
     }
 
+    /// Any state to Error, because the program lets go of the QP: what TCP was promised still goes out, in order
+    /// (RFC 5040 §5.4).
+    pub(super) fn leave(&self, core: &mut Core) {
+        if let Some(link) = core.link.take() {
+            self.drop_link(&link);
+            let deadline = link.deadline.filter(|_| link.ending.fin_due);
+            let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
+            let owed = link.out.rest().to_vec();
+            self.device.lingering.add(&self.device.driver, link.socket, owed, deadline);
+        }
+        core.state = QpState::Error;
+        self.flush(core, None);
+    }
+
     /// Closing to Idle, or Terminate to Error: both FINs have been seen.
     pub(super) fn closed(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
@@ -261,10 +276,7 @@ impl QpInner {
     pub(crate) fn watch_for(&self) -> Option<(Arc<Socket>, PollFlags)> {
         let core = self.core.lock();
         let link = core.link.as_ref()?;
-        let interest = interest(link);
-        let events = [(EpollFlags::EPOLLIN, PollFlags::POLLIN), (EpollFlags::EPOLLOUT, PollFlags::POLLOUT)];
-        let events = events.into_iter().filter(|(flag, _)| interest.contains(*flag)).map(|(_, flag)| flag);
-        Some((link.socket.clone(), events.collect()))
+        Some((link.socket.clone(), poll_flags(interest(link))))
     }
 
     /// A completion queue with many QPs begins to use its epoll set.

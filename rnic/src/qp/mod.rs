@@ -51,7 +51,11 @@ use crate::io::driver::{Driver, Holder, Lease, Source};
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
-/// A queue pair: one end of an RDMA connection. Dropping it resets the connection, if there still is one.
+/// A queue pair: one end of an RDMA connection.
+///
+/// Dropping it closes the connection, if there still is one: what TCP has taken or begun to take still goes out, behind
+/// it FIN, and whatever the peer sends is thrown away until its own FIN, for five seconds at most. What waits in the send
+/// queue does not go out. [`abort`](Self::abort) resets.
 ///
 /// ```
 /// use rddp_rnic::{QpConfig, QpState, Rnic};
@@ -451,8 +455,7 @@ impl QpInner {
         if let Some(srq) = core.rq.srq() {
             srq.forget(self.num);
         }
-        core.state = QpState::Error;
-        self.lose(&mut core, None);
+        self.leave(&mut core);
     }
 }
 

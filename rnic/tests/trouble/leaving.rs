@@ -39,7 +39,6 @@ fn all_arrive(raw: &mut Raw) {
 
 /// draft-hilland-rddp-verbs §6.2: every program ends like this. The peer was slow meanwhile, or stopped.
 #[test]
-#[ignore = "dropping a QP resets its connection"]
 fn what_completed_before_a_disconnect_arrives_after_the_qp_is_gone() {
     for role in BOTH {
         let (end, mut raw) = has_sent(role);
@@ -50,7 +49,6 @@ fn what_completed_before_a_disconnect_arrives_after_the_qp_is_gone() {
 }
 
 #[test]
-#[ignore = "dropping a QP resets its connection"]
 fn what_completed_arrives_without_a_disconnect_too() {
     for role in BOTH {
         let (end, mut raw) = has_sent(role);
@@ -61,7 +59,6 @@ fn what_completed_arrives_without_a_disconnect_too() {
 
 /// Octets that nobody has read make TCP reset at close, and lose what is on its way in the other direction.
 #[test]
-#[ignore = "dropping a QP resets its connection"]
 fn what_the_peer_still_sends_takes_nothing_away() {
     let (end, mut raw) = has_sent(Role::Passive);
     let target = end.region(60_000, ALL);
@@ -79,7 +76,6 @@ fn what_the_peer_still_sends_takes_nothing_away() {
 
 /// A QP that goes while an FPDU is half sent owes the rest of it, and nothing of what was posted behind it.
 #[test]
-#[ignore = "dropping a QP resets its connection"]
 fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
     let other = end.sibling();
@@ -116,7 +112,6 @@ fn a_device_that_goes_waits_for_no_peer_for_long() {
 
 /// Dropping a QP is no reset for the peer's program either: it is idle again, with nothing lost.
 #[test]
-#[ignore = "dropping a QP resets its connection"]
 fn the_peer_sees_an_orderly_end() {
     let (active, passive) = connected(&rddp_rnic::ConnectOptions::default());
     active.qp.post_send(&SendWr::write_inline(1, b"", passive.region(8, ALL).remote(0))).unwrap();

@@ -1,0 +1,316 @@
+//! Connections whose QP the program has let go of (draft-hilland-rddp-verbs §6.2).
+//!
+//! What completed before is TCP's, and a reset would take it away again; so would a close with octets unread. Hence the
+//! connection ends in order behind the program's back: what TCP was promised goes out, then FIN, and whatever the peer still
+//! sends is thrown away until its own FIN. Their number, their octets and their time are bounded.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::mem::{self, MaybeUninit};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use nix::poll::PollFd;
+use nix::sys::epoll::EpollFlags;
+use parking_lot::Mutex;
+use socket2::Socket;
+
+use crate::io::driver::{Driver, Source};
+use crate::io::ready_set::epoll_timeout;
+use crate::io::sleep::poll_flags;
+
+/// How many there may be at a time: the oldest goes first.
+const MAX: usize = 1024;
+
+/// Octets that all of them together may owe to TCP.
+const MAX_OWED: usize = 64 << 20;
+
+/// Octets of a peer that are thrown away; behind them its connection is no longer read.
+const MAX_DISCARDED: usize = 64 << 20;
+
+/// Octets thrown away in one turn.
+const TURN: usize = 1 << 20;
+
+/// The lingering connections of a device, by their tokens, which grow.
+#[derive(Debug, Default)]
+pub(crate) struct LingerSet(Mutex<Lingerers>);
+
+#[derive(Debug, Default)]
+struct Lingerers {
+    by_token: BTreeMap<u64, Arc<Lingering>>,
+    owed: usize,
+}
+
+/// A connection without its QP.
+#[derive(Debug)]
+struct Lingering {
+    token: u64,
+    set: Weak<LingerSet>,
+    socket: Arc<Socket>,
+    deadline: Instant,
+    /// How many octets it owed at first.
+    owed: usize,
+    rest: Mutex<Rest>,
+}
+
+#[derive(Debug)]
+struct Rest {
+    owed: Vec<u8>,
+    fin_sent: bool,
+    peer_done: bool,
+    discarded: usize,
+}
+
+/// How far a connection has come.
+enum Progress {
+    Over,
+    /// There is more to throw away.
+    More,
+    /// Nothing before the socket is ready for this; before the deadline, if it is for nothing.
+    Wait(EpollFlags),
+}
+
+impl LingerSet {
+    /// Ends a connection in order: `owed` has been promised to TCP. At `deadline` it is closed, however far it has come.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        driver: &Driver,
+        socket: Arc<Socket>,
+        owed: Vec<u8>,
+        deadline: Instant,
+    ) {
+        let lingering = Arc::new_cyclic(|weak: &Weak<Lingering>| {
+            let source: Weak<dyn Source> = weak.clone();
+            let (fin_sent, peer_done, discarded) = Default::default();
+            Lingering {
+                token: driver.add(source),
+                set: Arc::downgrade(self),
+                socket,
+                deadline,
+                owed: owed.len(),
+                rest: Mutex::new(Rest { owed, fin_sent, peer_done, discarded }),
+            }
+        });
+        let token = lingering.token;
+        let interest = match lingering.advance() {
+            Progress::Over => return driver.remove(token),
+            Progress::More => EpollFlags::EPOLLIN,
+            Progress::Wait(interest) => interest,
+        };
+        let mut all = self.0.lock();
+        all.owed += lingering.owed;
+        all.by_token.insert(token, lingering.clone());
+        let surplus = all.surplus();
+        drop(all);
+        surplus.into_iter().for_each(|oldest| oldest.end(driver));
+        driver.at(deadline, token);
+        if driver.watch(lingering.socket.as_fd(), token, interest).is_err() {
+            lingering.end(driver);
+        }
+    }
+
+    /// Waits until all of them are over, or `limit` has passed, and goes on with them in this thread.
+    pub(crate) fn wait(&self, driver: &Driver, limit: Duration) {
+        let limit = Instant::now() + limit;
+        loop {
+            let all: Vec<_> = self.0.lock().by_token.values().cloned().collect();
+            let now = Instant::now();
+            if all.is_empty() || now >= limit {
+                return;
+            }
+            let until = all.iter().map(|lingering| lingering.deadline).fold(limit, Instant::min);
+            let mut fds = Vec::with_capacity(all.len());
+            let mut ended = false;
+            for lingering in &all {
+                let interest = match lingering.advance() {
+                    Progress::More => EpollFlags::EPOLLIN,
+                    Progress::Wait(interest) if now < lingering.deadline => interest,
+                    Progress::Wait(_) | Progress::Over => {
+                        lingering.end(driver);
+                        ended = true;
+                        continue;
+                    }
+                };
+                if !interest.is_empty() {
+                    fds.push(PollFd::new(lingering.socket.as_fd(), poll_flags(interest)));
+                }
+            }
+            if !ended {
+                // A signal, or a failure, leads to another look.
+                let _ = nix::poll::poll(&mut fds, epoll_timeout(Some(until.saturating_duration_since(now))));
+            }
+        }
+    }
+}
+
+impl Lingerers {
+    /// Takes out the oldest, as far as there are too many.
+    fn surplus(&mut self) -> Vec<Arc<Lingering>> {
+        let mut surplus = Vec::new();
+        while self.by_token.len() > MAX || (self.owed > MAX_OWED && self.by_token.len() > 1) {
+            let Some((_, oldest)) = self.by_token.pop_first() else { break };
+            self.owed -= oldest.owed;
+            surplus.push(oldest);
+        }
+        surplus
+    }
+}
+
+impl Lingering {
+    /// Sends and discards what can be sent and discarded now.
+    fn advance(&self) -> Progress {
+        let mut rest = self.rest.lock();
+        match rest.advance(&self.socket) {
+            Ok(progress) => progress,
+            Err(error) => {
+                tracing::debug!(%error, "a connection without its QP is over");
+                Progress::Over
+            }
+        }
+    }
+
+    /// Closes the connection. What TCP has of it still goes out, unless the peer's octets are unread.
+    fn end(&self, driver: &Driver) {
+        driver.unwatch(self.socket.as_fd());
+        driver.remove(self.token);
+        if let Some(set) = self.set.upgrade() {
+            let mut all = set.0.lock();
+            if all.by_token.remove(&self.token).is_some() {
+                all.owed -= self.owed;
+            }
+        }
+    }
+}
+
+impl Rest {
+    fn advance(&mut self, socket: &Socket) -> io::Result<Progress> {
+        self.send(socket)?;
+        if !self.peer_done && self.discarded < MAX_DISCARDED && self.discard(socket)? {
+            return Ok(Progress::More);
+        }
+        if self.fin_sent && self.peer_done {
+            return Ok(Progress::Over);
+        }
+        let reads = !self.peer_done && self.discarded < MAX_DISCARDED;
+        let mut interest = EpollFlags::empty();
+        interest.set(EpollFlags::EPOLLIN, reads);
+        interest.set(EpollFlags::EPOLLOUT, !self.fin_sent);
+        Ok(Progress::Wait(interest))
+    }
+
+    /// What is owed, then FIN.
+    fn send(&mut self, socket: &Socket) -> io::Result<()> {
+        while !self.owed.is_empty() {
+            match socket.send_with_flags(&self.owed, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) {
+                Ok(count) => drop(self.owed.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !mem::replace(&mut self.fin_sent, true) {
+            socket.shutdown(Shutdown::Write)?;
+        }
+        Ok(())
+    }
+
+    /// Throws away what the peer sends, for one turn; whether there may be more.
+    fn discard(&mut self, socket: &Socket) -> io::Result<bool> {
+        let mut chunk = [MaybeUninit::uninit(); 16 * 1024];
+        for _ in 0..TURN / chunk.len() {
+            match socket.recv_with_flags(&mut chunk, libc::MSG_DONTWAIT) {
+                Ok(0) => {
+                    self.peer_done = true;
+                    return Ok(false);
+                }
+                Ok(count) => self.discarded += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Source for Lingering {
+    fn on_ready(&self, driver: &Driver) -> bool {
+        match self.advance() {
+            Progress::Over => self.end(driver),
+            Progress::More => return true,
+            // The end of TCP is reported in any case, and for one that is not read again and again.
+            Progress::Wait(interest) if interest.is_empty() => {}
+            Progress::Wait(interest) => driver.arm(self.socket.as_fd(), self.token, interest),
+        }
+        false
+    }
+
+    fn on_timer(&self, driver: &Driver, now: Instant) {
+        if now >= self.deadline {
+            self.end(driver);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A connection, ours first.
+    fn pair() -> (Arc<Socket>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Arc::new(listener.accept().unwrap().0.into()), theirs)
+    }
+
+    fn add(set: &Arc<LingerSet>, driver: &Driver, owed: usize, limit: Duration) -> TcpStream {
+        let (ours, theirs) = pair();
+        set.add(driver, ours, vec![7; owed], Instant::now() + limit);
+        theirs
+    }
+
+    /// RFC 5042 §6.4.2: what peers that do not close make us keep is bounded, in number, octets and time.
+    #[test]
+    fn the_oldest_goes_when_there_are_too_many() {
+        let driver = Driver::start().unwrap();
+        let (set, hour) = (Arc::new(LingerSet::default()), Duration::from_secs(3600));
+        let _first = add(&set, &driver, 0, hour);
+        let oldest = *set.0.lock().by_token.keys().next().unwrap();
+        // More than TCP takes at once, so that they stay owed.
+        let _others = [0; 3].map(|_| add(&set, &driver, MAX_OWED / 2, hour));
+        let all = set.0.lock();
+        assert!(all.by_token.len() == 2 && all.owed <= MAX_OWED, "{} with {}", all.by_token.len(), all.owed);
+        assert!(!all.by_token.contains_key(&oldest));
+        drop(all);
+        driver.stop();
+    }
+
+    #[test]
+    fn a_peer_that_does_not_close_is_left_at_the_deadline() {
+        let driver = Driver::start().unwrap();
+        let set = Arc::new(LingerSet::default());
+        let _theirs = add(&set, &driver, 5, Duration::from_millis(1));
+        set.wait(&driver, Duration::from_secs(20));
+        assert!(set.0.lock().by_token.is_empty());
+        assert_eq!(driver.sources(), 0);
+        driver.stop();
+    }
+
+    #[test]
+    fn a_peer_that_has_closed_needs_no_place() {
+        let driver = Driver::start().unwrap();
+        let set = Arc::new(LingerSet::default());
+        let (ours, theirs) = pair();
+        theirs.shutdown(Shutdown::Write).unwrap();
+        let mut fds = [PollFd::new(ours.as_fd(), poll_flags(EpollFlags::EPOLLIN))];
+        nix::poll::poll(&mut fds, epoll_timeout(None)).unwrap();
+        set.add(&driver, ours, Vec::new(), Instant::now() + Duration::from_secs(3600));
+        assert!(set.0.lock().by_token.is_empty());
+        assert_eq!(driver.sources(), 0);
+        driver.stop();
+    }
+}
