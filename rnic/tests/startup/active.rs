@@ -4,9 +4,11 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rddp_mpa::StartupError;
+use rddp_mpa::{Responder, ResponderStep, StartupError};
 use rddp_rdmap::{Opcode, TerminateRepr};
-use rddp_rnic::{Access, ConnectError, ConnectOptions, Connected, QpState, RecvWr, Revision, Rtr, RtrSet};
+use rddp_rnic::{
+    Access, ConnectError, ConnectOptions, Connected, QpState, RecvWr, Revision, Rtr, RtrSet, SendWr,
+};
 use socket2::SockRef;
 
 use crate::common::raw::{self, accept_request, client_server, listen_for, plain, read_to_end};
@@ -312,4 +314,30 @@ fn a_connected_qp_is_not_connected_again() {
 fn the_expected_terminate_is_one() {
     let terminate = TerminateRepr::parse(&terminate_fpdu(0x2006)[20..24]).unwrap();
     assert_eq!(terminate.code.0, 0x2006);
+}
+
+/// RFC 6581 §9.3: what this end alone has to answer for, behind a Reply that was good, is told as such. Here the QP has
+/// been connected elsewhere meanwhile.
+#[test]
+#[ignore = "TCP is closed without a word"]
+fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
+    let end = End::new();
+    let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addrs = [0, 1].map(|i| listeners[i].local_addr().unwrap());
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| end.qp.connect(addrs[0], &client_server()));
+        let (mut socket, request) = accept_request(&listeners[0]);
+        let ResponderStep::Request { request, .. } = Responder::new().handle(&request).unwrap() else {
+            panic!("half a Request");
+        };
+        let first = scope.spawn(|| end.qp.connect(addrs[1], &client_server()));
+        let mut other = raw::accept(&listeners[1], &plain());
+        first.join().unwrap().unwrap();
+        let (reply, negotiated) = request.accept(&plain(), b"").unwrap();
+        socket.write_all(&reply).unwrap();
+        assert_eq!(raw::Raw::new(socket, &negotiated).terminate_code().0, 0x2005);
+        assert!(matches!(late.join().unwrap(), Err(ConnectError::NotIdle(QpState::ReadyToSend))));
+        end.qp.post_send(&SendWr::send_inline(1, b"goes on")).unwrap();
+        assert_eq!(other.expect(Opcode::Send).1, b"goes on");
+    });
 }

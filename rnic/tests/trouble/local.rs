@@ -199,6 +199,32 @@ fn refused_binds_and_invalidations_end_the_connection() {
     }
 }
 
+/// The same for the invalidation that is part of a Read: here a window holds the sink.
+#[test]
+#[ignore = "the QP goes on"]
+fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
+    let (end, mut raw) = with_plain_raw(Role::Passive);
+    let (sink, window) = (end.region(8, ALL), end.pd.allocate_window().unwrap());
+    let operation = Operation::Read {
+        sink: sink.whole(),
+        remote: Remote { stag: Stag(1), to: 0 },
+        invalidate_sink: true,
+    };
+    let list = [
+        SendWr::bind(0, window.stag(), sink.whole(), Access::REMOTE_WRITE),
+        SendWr::send_inline(1, b"first"),
+        SendWr::new(2, operation),
+        SendWr::send_inline(3, b"never").read_fence(),
+    ];
+    end.qp.post_sends(&list).unwrap();
+    raw.expect(Opcode::Send);
+    let request = raw.read_request();
+    raw.send(&raw::response(request.sink_stag, request.sink_to, true, &[7; 8]));
+    sees_the_end(&mut raw, &[]);
+    fails_at_two(&end, 4, Status::MemoryBind);
+    assert_eq!(sink.read(0, 8).unwrap(), [7; 8]);
+}
+
 /// draft-hilland-rddp-verbs §8.1: refused at once, the queue as before, nothing of the list from there on.
 #[test]
 fn requests_that_cannot_be_posted_leave_the_queue_alone() {

@@ -199,6 +199,31 @@ fn the_limit_is_told_once() {
     assert_eq!(limits, [3, 5]);
 }
 
+/// draft-hilland-rddp-verbs §6.3: a limit that is reached already when it is asked for is told at once, by one of the
+/// queue's QPs; where there is none yet, by the first.
+#[test]
+#[ignore = "a limit that is reached already is never told"]
+fn a_limit_that_is_reached_already_is_told_at_once() {
+    let device = End::new();
+    let (srq, inbox) = shared(&device, None);
+    let told = || {
+        let events = std::iter::from_fn(|| device.rnic.async_event());
+        events
+            .filter(|event| event.kind == AsyncEventKind::SrqLimit)
+            .map(|event| event.qp)
+            .collect::<Vec<_>>()
+    };
+    srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    srq.arm_limit(2);
+    assert_eq!(told(), []);
+    let (end, _raw) = stream(&device, &device.cq, Some(&srq));
+    assert_eq!(told(), [end.qp.num()]);
+    srq.arm_limit(1);
+    assert_eq!(told(), [], "one is left, which is not fewer than one");
+    srq.arm_limit(2);
+    assert_eq!(told(), [end.qp.num()]);
+}
+
 /// draft-hilland-rddp-verbs §6.3: the PD of the shared queue counts for its memory.
 #[test]
 fn a_shared_queue_uses_its_own_protection_domain() {
