@@ -458,10 +458,7 @@ impl QpInner {
                 self.end_receive(core, Status::Success, &outcome);
                 Ok(())
             }
-            Event::ReadDone { id } => {
-                self.read_done(core, id);
-                Ok(())
-            }
+            Event::ReadDone { id } => self.read_done(core, id).map_err(|fault| (fault, None)),
             Event::AtomicDone { id, original } => {
                 self.atomic_done(core, id, original).map_err(|fault| (fault, None))
             }
@@ -472,18 +469,22 @@ impl QpInner {
         }
     }
 
-    fn read_done(&self, core: &mut Core, id: u64) {
+    fn read_done(&self, core: &mut Core, id: u64) -> Result<(), Fault> {
         if id == RTR_ID {
-            return self.rtr_done(core);
+            self.rtr_done(core);
+            return Ok(());
         }
-        let Some(wqe) = core.sq.get_mut(id) else { return };
-        wqe.phase = Phase::Done(Status::Success);
+        let Some(wqe) = core.sq.get_mut(id) else { return Ok(()) };
         if let Operation::Read { sink, invalidate_sink: true, .. } = wqe.wr.operation
             && self.device.mem.invalidate_local(sink.stag, self.pd, self.num).is_err()
         {
+            // draft-hilland-rddp-verbs §8.3.2: as where the invalidation is a request of its own.
             wqe.phase = Phase::Done(Status::MemoryBind);
+            return Err(Fault::local_catastrophic());
         }
+        wqe.phase = Phase::Done(Status::Success);
         self.retire(core);
+        Ok(())
     }
 
     fn rtr_done(&self, core: &mut Core) {

@@ -201,7 +201,6 @@ fn refused_binds_and_invalidations_end_the_connection() {
 
 /// The same for the invalidation that is part of a Read: here a window holds the sink.
 #[test]
-#[ignore = "the QP goes on"]
 fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
     let (sink, window) = (end.region(8, ALL), end.pd.allocate_window().unwrap());
