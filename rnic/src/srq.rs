@@ -1,12 +1,14 @@
 //! Shared receive queues: receives that the messages of several QPs take from (draft-hilland-rddp-verbs §6.3).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::error::PostError;
+use crate::event::AsyncEventKind;
 use crate::mem::{PdId, QpNum};
+use crate::qp::QpInner;
 use crate::wr::{MAX_SGE, RecvWr};
 
 /// How a shared receive queue is made.
@@ -35,9 +37,11 @@ impl SharedReceiveQueue {
         self.0.post(wr)
     }
 
-    /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit` receives are left.
+    /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit` receives are left. Where that
+    /// is so already, one of the queue's QPs reports it at once; if there is none yet, the first that is made.
     pub fn arm_limit(&self, limit: usize) {
         self.0.queue.lock().limit = limit;
+        self.0.tell_limit();
     }
 
     /// Receives that are posted, or taken and their completion not polled for yet: as many completions can come of them.
@@ -67,11 +71,24 @@ struct Queue {
     taken: HashMap<QpNum, usize>,
 }
 
+impl Queue {
+    /// Whether fewer receives are left than the limit; if so, the limit is no longer asked for.
+    fn is_limit_reached(&mut self) -> bool {
+        let reached = self.posted.len() < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct SrqInner {
     pub(crate) pd: PdId,
     config: SrqConfig,
     queue: Mutex<Queue>,
+    /// The QPs that take from it.
+    users: Mutex<HashMap<QpNum, Weak<QpInner>>>,
 }
 
 /// A receive that was taken, and whether that crossed the armed limit.
@@ -82,7 +99,7 @@ pub(crate) struct Taken {
 
 impl SrqInner {
     pub(crate) fn new(pd: PdId, config: SrqConfig) -> Self {
-        SrqInner { pd, config, queue: Mutex::default() }
+        SrqInner { pd, config, queue: Mutex::default(), users: Mutex::default() }
     }
 
     fn post(&self, wr: RecvWr) -> Result<(), PostError> {
@@ -95,6 +112,21 @@ impl SrqInner {
         }
         queue.posted.push_back(wr);
         Ok(())
+    }
+
+    /// Takes a QP in.
+    pub(crate) fn join(&self, num: QpNum, qp: &Arc<QpInner>) {
+        self.users.lock().insert(num, Arc::downgrade(qp));
+        self.tell_limit();
+    }
+
+    /// Has a QP report the limit if it is reached. A message that takes a receive sees to that itself.
+    fn tell_limit(&self) {
+        let Some(user) = self.users.lock().values().find_map(Weak::upgrade) else { return };
+        let reached = self.queue.lock().is_limit_reached();
+        if reached {
+            user.report(AsyncEventKind::SrqLimit);
+        }
     }
 
     pub(crate) fn take(&self, qp: QpNum) -> Option<Taken> {
@@ -110,11 +142,7 @@ impl SrqInner {
         if self.config.quota.is_some() {
             *queue.taken.entry(qp).or_default() += 1;
         }
-        let limit_reached = queue.posted.len() < queue.limit;
-        if limit_reached {
-            queue.limit = 0;
-        }
-        Some(Taken { wr, limit_reached })
+        Some(Taken { wr, limit_reached: queue.is_limit_reached() })
     }
 
     /// `qp` has given back one receive: its completion was delivered and the program posts anew.
@@ -127,6 +155,7 @@ impl SrqInner {
     }
 
     pub(crate) fn forget(&self, qp: QpNum) {
+        self.users.lock().remove(&qp);
         self.queue.lock().taken.remove(&qp);
     }
 }

@@ -109,6 +109,9 @@ impl QueuePair {
             cq.add_member(inner.token, inner).map_err(Error::host("watching the sockets of many QPs"))?;
         }
         device.qps.lock().insert(inner.num, Arc::downgrade(inner));
+        if let Some(srq) = &config.srq {
+            srq.0.join(inner.num, inner);
+        }
         Ok(qp)
     }
 

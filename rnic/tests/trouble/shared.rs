@@ -202,7 +202,6 @@ fn the_limit_is_told_once() {
 /// draft-hilland-rddp-verbs §6.3: a limit that is reached already when it is asked for is told at once, by one of the
 /// queue's QPs; where there is none yet, by the first.
 #[test]
-#[ignore = "a limit that is reached already is never told"]
 fn a_limit_that_is_reached_already_is_told_at_once() {
     let device = End::new();
     let (srq, inbox) = shared(&device, None);
