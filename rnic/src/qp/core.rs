@@ -6,10 +6,8 @@ use std::time::Instant;
 
 use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
-use rddp_ddp::{Header, Qn, Stag};
-use rddp_rdmap::{
-    Fault, Offending, Opcode, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for, untagged_header,
-};
+use rddp_ddp::Header;
+use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
 use socket2::Socket;
 
 use super::QpInner;
@@ -78,9 +76,7 @@ impl QpInner {
             // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it just closes.
             if link.may_send && fault.is_answerable() {
                 let terminate = terminate_for(&fault, offending);
-                let msn = link.msns.next(Qn(2));
-                let header = untagged_header(Opcode::Terminate, Stag(0), msn, 0, true);
-                link.push_own(&header, terminate.octets().as_ref());
+                link.push_terminate(&terminate);
                 core.terminate_sent = Some(terminate);
                 core.counters.terminates_sent += 1;
             }
@@ -173,7 +169,7 @@ impl QpInner {
         }
     }
 
-    fn drop_link(&self, link: &Link) {
+    pub(super) fn drop_link(&self, link: &Link) {
         self.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
         self.device.promised.release(link.kept);
         self.device.driver.unwatch(link.fd());

@@ -1,15 +1,17 @@
 //! A QP's connection: the TCP socket and the three protocols' state on it.
 
 use std::cell::Cell;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
-use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Rtr};
+use rddp_mpa::{Deframer, Framer, Framing, MpaError, Negotiated, Rtr};
 use rddp_rdmap::{
-    Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, tagged_header, untagged_header,
+    Fault, Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, TerminateRepr, tagged_header,
+    terminate_for, untagged_header,
 };
 use socket2::Socket;
 
@@ -319,6 +321,24 @@ impl Link {
         let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
         self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
         self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
+    }
+
+    /// Queues a Terminate.
+    pub(super) fn push_terminate(&mut self, terminate: &TerminateRepr) {
+        let msn = self.msns.next(Qn(2));
+        let header = untagged_header(Opcode::Terminate, Stag(0), msn, 0, true);
+        self.push_own(&header, terminate.octets().as_ref());
+    }
+
+    /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3). A responder may not
+    /// send before the first FPDU has come: it just closes. A courtesy: the connection is over whatever becomes of it.
+    pub(super) fn refuse(&mut self) {
+        if self.may_send {
+            let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
+            self.push_terminate(&terminate_for(&fault, None));
+            let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+        }
+        let _ = self.socket.shutdown(Shutdown::Write);
     }
 
     /// Queues the nudge that is due, and notes the next.

@@ -342,27 +342,37 @@ impl QpInner {
         socket.set_nonblocking(true)?;
         let negotiated = self.without_reads(negotiated);
         let mut core = self.core.lock();
-        if core.state != QpState::Idle || core.link.is_some() {
-            return Err(ConnectError::NotIdle(core.state));
-        }
         let mut link = Link::new(socket, negotiated, options, active);
+        if let Err(error) = self.admit(&core, &mut link) {
+            self.drop_link(&link);
+            link.refuse();
+            return Err(error);
+        }
         if !link.may_send && link.negotiated.rtr.is_some() {
             // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
             let deadline = Instant::now() + options.timeout;
             link.deadline = Some(deadline);
             self.device.driver.at(deadline, self.token);
         }
-        for cq in self.cqs() {
-            cq.admit(link.fd(), self.token)?;
-        }
-        self.device.driver.watch(link.fd(), self.token, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)?;
-        link.watched = true;
         if let Some(nudge) = link.nudge {
             self.device.driver.at(nudge.due, self.token);
         }
         core.connect(link);
         connected();
         self.pump(&mut core);
+        Ok(())
+    }
+
+    /// Puts a connection's socket where it is watched, if the QP is idle.
+    fn admit(&self, core: &Core, link: &mut Link) -> Result<(), ConnectError> {
+        if core.state != QpState::Idle || core.link.is_some() {
+            return Err(ConnectError::NotIdle(core.state));
+        }
+        for cq in self.cqs() {
+            cq.admit(link.fd(), self.token)?;
+        }
+        self.device.driver.watch(link.fd(), self.token, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)?;
+        link.watched = true;
         Ok(())
     }
 

@@ -319,7 +319,6 @@ fn the_expected_terminate_is_one() {
 /// RFC 6581 §9.3: what this end alone has to answer for, behind a Reply that was good, is told as such. Here the QP has
 /// been connected elsewhere meanwhile.
 #[test]
-#[ignore = "TCP is closed without a word"]
 fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
     let end = End::new();
     let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
