@@ -92,6 +92,24 @@ pub enum PortMapper {
     Off,
 }
 
+/// TCP's keepalive, in whole seconds: a peer whose host has vanished is noticed after `idle` and `probes` intervals, two
+/// minutes by default. A connection on which nothing is sent would else last for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between two probes.
+    pub interval: Duration,
+    /// Probes without an answer, after which the connection is lost.
+    pub probes: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 }
+    }
+}
+
 /// How a connection is made, by either side.
 ///
 /// ```
@@ -124,6 +142,8 @@ pub struct ConnectOptions {
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
+    /// When TCP asks whether a silent peer is still there; never when `None`. For sockets that this crate makes.
+    pub keepalive: Option<Keepalive>,
     /// Active side.
     pub port_mapper: PortMapper,
     /// Immediate Data and atomics (RFC 7306) are accepted from the peer.
@@ -148,6 +168,7 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(5),
             place_before_crc: false,
             mss: None,
+            keepalive: Some(Keepalive::default()),
             port_mapper: PortMapper::Auto,
             extensions: true,
             nudge: true,

@@ -59,7 +59,7 @@ mod wr;
 
 pub use channel::CompletionChannel;
 pub use completion::{Completed, Completion, Status};
-pub use config::{ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, RnicConfig};
+pub use config::{ConnectOptions, Keepalive, MAX_DEPTH, NoReceive, PortMapper, QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::{ConnectRequest, Listener};

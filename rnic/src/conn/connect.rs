@@ -96,7 +96,7 @@ impl Attempt {
     }
 
     fn tcp(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Socket, ConnectError> {
-        let socket = tcp_socket(&addr, options.mss)?;
+        let socket = tcp_socket(&addr, options)?;
         let addr = match options.port_mapper {
             PortMapper::Auto if !addr.ip().is_loopback() => port_mapper::query(&socket, addr).unwrap_or(addr),
             PortMapper::Auto | PortMapper::Off => addr,

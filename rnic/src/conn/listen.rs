@@ -113,7 +113,7 @@ impl Drop for Listener {
 }
 
 fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<Socket> {
-    let socket = tcp_socket(addr, options.mss)?;
+    let socket = tcp_socket(addr, options)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(*addr))?;
     socket.listen(BACKLOG)?;

@@ -3,13 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-/// A TCP socket for `addr`'s family, its segments limited to `mss`.
-pub(super) fn tcp_socket(addr: &SocketAddr, mss: Option<u16>) -> io::Result<Socket> {
+use crate::config::{ConnectOptions, Keepalive};
+
+/// A TCP socket for `addr`'s family, as `options` want it; one that listens hands all of that on.
+pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
-    if let Some(mss) = mss {
+    if let Some(mss) = options.mss {
         socket.set_tcp_mss(u32::from(mss))?;
+    }
+    if let Some(Keepalive { idle, interval, probes }) = options.keepalive {
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
+        socket.set_tcp_keepalive(&keepalive)?;
     }
     Ok(socket)
 }
@@ -30,4 +36,37 @@ pub(super) fn write_all(socket: &Socket, mut octets: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use socket2::SockAddr;
+
+    use super::*;
+
+    fn keepalive(socket: &Socket) -> Option<Keepalive> {
+        socket.keepalive().unwrap().then(|| Keepalive {
+            idle: socket.tcp_keepalive_time().unwrap(),
+            interval: socket.tcp_keepalive_interval().unwrap(),
+            probes: socket.tcp_keepalive_retries().unwrap(),
+        })
+    }
+
+    /// RFC 5042 §6.4.2: a host that has vanished holds a connection's memory no longer than this.
+    #[test]
+    fn either_side_asks_whether_a_silent_peer_is_still_there() {
+        let seldom = Keepalive { idle: Duration::from_secs(600), ..Keepalive::default() };
+        for wanted in [Some(Keepalive::default()), Some(seldom), None] {
+            let options = ConnectOptions { keepalive: wanted, ..ConnectOptions::default() };
+            let addr: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let [listener, active] = [0, 1].map(|_| tcp_socket(&addr, &options).unwrap());
+            listener.bind(&SockAddr::from(addr)).unwrap();
+            listener.listen(1).unwrap();
+            active.connect(&listener.local_addr().unwrap()).unwrap();
+            let (passive, _) = listener.accept().unwrap();
+            assert_eq!([keepalive(&active), keepalive(&passive)], [wanted; 2]);
+        }
+    }
 }
