@@ -16,7 +16,7 @@ pub const MAX_DEPTH: u16 = 1024;
 pub struct RnicConfig {
     /// Connections of all listeners together that have not finished the MPA startup.
     pub max_half_open: usize,
-    /// The same, from one address.
+    /// Connections of that kind from one IPv4 address, or from one /64 of IPv6 addresses.
     pub max_half_open_per_peer: usize,
     /// Octets of partly received FPDUs of all QPs together; a QP beyond it is not read until others have finished, and
     /// one that keeps others waiting for seconds is reset.
