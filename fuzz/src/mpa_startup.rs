@@ -48,6 +48,7 @@ impl Wish {
             ird: self.ird,
             ord: self.ord,
             max_ird: self.max_ird,
+            assumed_ird: self.max_ird,
             peer_to_peer: flag(4),
             rtr: RtrSet { send: flag(8), write: flag(16), read: flag(32) },
         }

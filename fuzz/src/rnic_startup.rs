@@ -132,6 +132,7 @@ fn startup(options: &ConnectOptions) -> StartupConfig {
         ird: options.ird.min(max),
         ord: options.ord.min(max),
         max_ird: max,
+        assumed_ird: options.assumed_ird,
         peer_to_peer: options.peer_to_peer,
         rtr: options.rtr,
     }

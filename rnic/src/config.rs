@@ -130,6 +130,10 @@ pub struct ConnectOptions {
     pub ird: u16,
     /// Outbound Reads and atomics at a time.
     pub ord: u16,
+    /// Outbound Reads and atomics at a time where the startup agrees on none, which is in revision 1; `ord` is the limit there,
+    /// too. One too many ends the connection (RFC 5040 §6.1), and what peers of that revision take is up to their programs:
+    /// 1, unless it is known to be more.
+    pub assumed_ird: u16,
     /// Active side: a peer-to-peer connection (RFC 6581 §9.2).
     pub peer_to_peer: bool,
     /// The kinds of RTR that are offered, or accepted.
@@ -162,6 +166,7 @@ impl Default for ConnectOptions {
             markers: false,
             ird: 32,
             ord: 32,
+            assumed_ird: 1,
             peer_to_peer: true,
             rtr: RtrSet { send: false, write: true, read: true },
             private_data: Vec::new(),
@@ -185,6 +190,7 @@ impl ConnectOptions {
             ird: self.ird.min(MAX_DEPTH),
             ord: self.ord.min(MAX_DEPTH),
             max_ird: MAX_DEPTH,
+            assumed_ird: self.assumed_ird,
             peer_to_peer: self.peer_to_peer,
             rtr: self.rtr,
         }

@@ -148,6 +148,7 @@ impl Options {
             ird: self.ird,
             ord: self.ord,
             max_ird: self.ird.max(MAX_IRD),
+            assumed_ird: 1,
             peer_to_peer: self.peer_to_peer,
             rtr: self.rtr,
         }

@@ -1,7 +1,7 @@
 //! The end that sends the Request and waits for the Reply (RFC 5044 §7.1.2, RFC 6581 §9.3).
 
 use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
-use super::negotiation::{Settled, conclude};
+use super::negotiation::{Settled, assume, conclude};
 use super::{DEPTH_MAX, Negotiated, Revision, StartupConfig, StartupError, StartupMisuse};
 use crate::framing::Framing;
 
@@ -135,7 +135,7 @@ impl Initiator {
     fn settle(&self, reply: Option<&EnhancedData>) -> Result<Settled, StartupError> {
         match reply {
             Some(data) => conclude(data, &self.config),
-            None => Ok(Settled { ird: self.config.ird, ord: self.config.ord, rtr: None }),
+            None => Ok(assume(&self.config)),
         }
     }
 }

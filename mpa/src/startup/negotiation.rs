@@ -15,6 +15,11 @@ pub(super) struct Settled {
     pub(super) rtr: Option<Rtr>,
 }
 
+/// Without RFC 6581's data the ends agree on no depths: what this one holds to.
+pub(super) fn assume(own: &StartupConfig) -> Settled {
+    Settled { ird: own.ird, ord: own.ord.min(own.assumed_ird), rtr: None }
+}
+
 /// The responder accepts: what it says in the Reply, and what it holds to.
 pub(super) fn answer(
     request: &EnhancedData,

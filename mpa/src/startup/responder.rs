@@ -1,7 +1,7 @@
 //! The end that waits for the Request and answers it (RFC 5044 §7.1.2, RFC 6581 §9.3).
 
 use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
-use super::negotiation::{Settled, answer, refuse};
+use super::negotiation::{answer, assume, refuse};
 use super::{Negotiated, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse};
 
 /// Gives what comes to [`handle`](Self::handle) until that has a [`Request`], which the ULP accepts or rejects.
@@ -92,7 +92,7 @@ impl Request {
     ) -> Result<(Vec<u8>, Negotiated), StartupMisuse> {
         let (enhanced, settled) = match self.data() {
             Some(data) => answer(&data, config).map(|(reply, settled)| (Some(reply), settled))?,
-            None => (None, Settled { ird: config.ird, ord: config.ord, rtr: None }),
+            None => (None, assume(config)),
         };
         let reply = self.reply(config, enhanced, private_data);
         let negotiated = Negotiated {

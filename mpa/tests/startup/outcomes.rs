@@ -44,15 +44,18 @@ fn the_reply_says_what_will_be_done() {
 // RFC 6581 §6, §10: a Request of revision 1 is answered in revision 1, whatever the responder could do.
 #[test]
 fn a_plain_request_gets_a_plain_reply() {
-    let initiator = StartupConfig { revision: Revision::One, ird: 3, ord: 5, ..StartupConfig::default() };
+    let initiator =
+        StartupConfig { revision: Revision::One, ird: 3, ord: 5, assumed_ird: 4, ..StartupConfig::default() };
     let responder = StartupConfig { ird: 7, ord: 9, ..StartupConfig::default() };
     let (reply, _) =
         request(Initiator::new(&initiator, b"").unwrap().request()).accept(&responder, b"no").unwrap();
     assert_eq!(reply, b"MPA ID Rep Frame\x40\x01\0\x02no");
     let (at_initiator, at_responder) = startup(&initiator, &responder);
-    // No depths were exchanged: each end keeps its own, and no RTR is due.
-    assert_eq!((at_initiator.ird, at_initiator.ord, at_initiator.rtr), (3, 5, None));
-    assert_eq!((at_responder.ird, at_responder.ord, at_responder.rtr), (7, 9, None));
+    // No depths were exchanged: each end sends as many Reads as it takes the peer to stand, and no RTR is due.
+    assert_eq!((at_initiator.ird, at_initiator.ord, at_initiator.rtr), (3, 4, None));
+    assert_eq!((at_responder.ird, at_responder.ord, at_responder.rtr), (7, 1, None));
+    let none = StartupConfig { ord: 0, ..initiator };
+    assert_eq!(startup(&none, &responder).0.ord, 0);
     assert_eq!((at_initiator.peer_ird, at_responder.peer_ord), (None, None));
 }
 

@@ -37,7 +37,7 @@ prop_compose! {
         peer_to_peer: bool,
         rtr in rtr(),
     ) -> StartupConfig {
-        StartupConfig { revision, crc, markers, ird, ord, max_ird, peer_to_peer, rtr }
+        StartupConfig { revision, crc, markers, ird, ord, max_ird, assumed_ird: ord, peer_to_peer, rtr }
     }
 }
 

@@ -46,6 +46,7 @@ pub fn plain() -> StartupConfig {
         ird: 32,
         ord: 32,
         max_ird: 1024,
+        assumed_ird: 32,
         peer_to_peer: false,
         rtr: RtrSet::ALL,
     }
