@@ -634,7 +634,7 @@ impl Octets {
 
 impl Asker {
     fn pd(&self) -> PdId {
-        PdId(1 + u32::from(self.who % 8 == 7))
+        PdId(1 + u64::from(self.who % 8 == 7))
     }
 
     fn qp(&self) -> QpNum {

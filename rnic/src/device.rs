@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -68,8 +68,8 @@ impl Rnic {
             mem: MemTable::new(MemLimits::default()),
             events: EventQueue::new()?,
             qps: Mutex::default(),
-            next_qp: AtomicU32::new(1),
-            next_pd: AtomicU32::new(1),
+            next_qp: AtomicU64::new(1),
+            next_pd: AtomicU64::new(1),
         })))
     }
 
@@ -162,13 +162,21 @@ pub(crate) struct DeviceInner {
     pub(crate) half_opens: HalfOpenSet,
     /// Connections whose QP is gone.
     pub(crate) lingering: Arc<LingerSet>,
-    next_qp: AtomicU32,
-    next_pd: AtomicU32,
+    next_qp: AtomicU64,
+    next_pd: AtomicU64,
 }
 
 impl DeviceInner {
+    /// A number that no QP has, and that no memory is bound to. They are used again after 2^32.
     pub(crate) fn next_qp(&self) -> QpNum {
-        QpNum(self.next_qp.fetch_add(1, Ordering::Relaxed))
+        loop {
+            let count = self.next_qp.fetch_add(1, Ordering::Relaxed);
+            let num = QpNum(count as u32);
+            let is_new = count <= u64::from(u32::MAX);
+            if num.0 != 0 && (is_new || !(self.qps.lock().contains_key(&num) || self.mem.names(num))) {
+                return num;
+            }
+        }
     }
 
     fn live_qps(&self) -> Vec<Arc<QpInner>> {
@@ -202,5 +210,31 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         self.lingering.wait(&self.driver, LEAVE);
         self.driver.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::{Access, RegionOptions};
+    use crate::{QpConfig, QueuePair};
+
+    /// RFC 5042 §6.1.1: a QP that had the number of another would reach memory that was meant for that one.
+    #[test]
+    fn numbers_of_qps_are_not_given_twice_when_they_begin_anew() {
+        let rnic = Rnic::open().unwrap();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+        let make = || -> QueuePair { pd.create_qp(&QpConfig::new(&cq)).unwrap() };
+        let (_first, gone, third) = (make(), make().num(), make().num());
+        let options = RegionOptions { qp: Some(gone), ..RegionOptions::default() };
+        let region = pd.allocate_with(8, Access::LOCAL_WRITE, &options).unwrap();
+        rnic.0.next_qp.store(u64::from(u32::MAX), Ordering::Relaxed);
+        assert_eq!(make().num(), QpNum(u32::MAX));
+        // Not 0, not one that lives, not one that memory is bound to.
+        let again = make();
+        assert_eq!(again.num(), third);
+        drop(region);
+        rnic.0.next_qp.store(1 << 32, Ordering::Relaxed);
+        assert_eq!(make().num(), gone);
     }
 }

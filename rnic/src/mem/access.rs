@@ -64,9 +64,9 @@ impl Access {
     }
 }
 
-/// A protection domain's number: which QPs may use which regions.
+/// A protection domain's number: which QPs may use which regions. So wide that none is ever given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PdId(pub u32);
+pub struct PdId(pub u64);
 
 /// A queue pair's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -77,6 +77,11 @@ impl Region {
         self.pd
     }
 
+    /// The only QP whose peer may use the STag, if there is such a limit.
+    pub(super) fn qp(&self) -> Option<QpNum> {
+        self.qp
+    }
+
     /// The rights to it.
     pub fn access(&self) -> Access {
         self.status.access()

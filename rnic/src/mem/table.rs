@@ -233,6 +233,13 @@ impl MemTable {
         self.registry.lock().of_pd.get(&pd).copied().unwrap_or(0)
     }
 
+    /// Whether a region or a window is bound to a QP of this number, which there need not be any more.
+    pub(crate) fn names(&self, qp: QpNum) -> bool {
+        let registry = self.registry.lock();
+        let bound_to = |object: &Object| matches!(object, Object::Region(region) if region.qp() == Some(qp));
+        registry.windows_of_qp.contains_key(&qp) || registry.objects.values().any(bound_to)
+    }
+
     /// How many windows are bound on a QP: it cannot go before they have.
     pub fn windows_of(&self, qp: QpNum) -> usize {
         self.registry.lock().windows_of_qp.get(&qp).copied().unwrap_or(0)
