@@ -24,9 +24,10 @@ IMPURE = re.compile(
 PURE_NEEDS = {"crc-fast", "thiserror"}
 # What measures the layers: nothing may depend on it.
 BENCHES = "rddp-benches"
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
+    "fault-guard/src",  # signal handlers, and the page that fork clears
     "rnic/src/mem",
     "rnic/src/conn/reset.rs",  # one system call
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,

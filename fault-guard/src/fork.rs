@@ -1,0 +1,222 @@
+//! Which process of a family made an object: [`Origin`].
+//!
+//! A page that the kernel clears in the copy that `fork` makes (`MADV_WIPEONFORK`, Linux 4.14)
+//! holds the process's epoch, a number that no ancestor of the process had. An object that notes it
+//! when it is made can tell by one load that it is a copy. What shares the memory, as a child of
+//! `vfork` does until `exec`, counts as the process itself.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// The process that made an object.
+///
+/// Where the kernel cannot clear a page, a handler of `pthread_atfork` does it: then only the C
+/// library's `fork` is noticed, not the bare system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    epoch: u64,
+    page: &'static AtomicU64,
+}
+
+impl Origin {
+    /// The calling process.
+    ///
+    /// Safe in a signal handler and between `fork` and `exec`, except for the first call of all
+    /// where the kernel cannot clear a page.
+    #[must_use]
+    pub fn here() -> Self {
+        Self::by(page())
+    }
+
+    /// Returns whether the calling process is this one: false in a child of `fork`, for good.
+    #[inline]
+    #[must_use]
+    pub fn is_here(self) -> bool {
+        self.page.load(Ordering::Relaxed) == self.epoch
+    }
+
+    fn by(page: &'static AtomicU64) -> Self {
+        let epoch = match page.load(Ordering::Relaxed) {
+            UNSET => set(page),
+            epoch => epoch,
+        };
+        Origin { epoch, page }
+    }
+}
+
+/// What the page holds in a process that nobody has asked for its epoch.
+const UNSET: u64 = 0;
+
+/// Gives the process its epoch, unless another thread has.
+fn set(page: &AtomicU64) -> u64 {
+    let epoch = new_epoch();
+    page.compare_exchange(UNSET, epoch, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(epoch)
+}
+
+/// A number that is not 0, and that no ancestor had: they have counted this copy of the counter up.
+/// The process id beside the count is for a `fork` in the middle of another thread's first call,
+/// whose count the child may not see.
+fn new_epoch() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+    count << 32 | u64::from(std::process::id())
+}
+
+/// The page, null until it is needed.
+static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+
+/// Nothing here waits for another thread, which a child of `fork` may not have.
+fn page() -> &'static AtomicU64 {
+    // SAFETY: null, or what was published below: it lives for ever.
+    if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
+        return page;
+    }
+    let made = wiped_page().unwrap_or_else(reset_word);
+    let new = ptr::from_ref(made).cast_mut();
+    match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        // Another thread came first; the page of this one, if it is one, is nobody's, and stays: it
+        // is one page, once.
+        // SAFETY: not null, and so published: it lives for ever.
+        Err(theirs) => unsafe { &*theirs },
+    }
+}
+
+/// A new page that the kernel clears in the copy that `fork` makes; `None` where it cannot.
+fn wiped_page() -> Option<&'static AtomicU64> {
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice, of at least a page, touches
+    // nothing that exists; the advice concerns it alone. Zeroed, aligned and mapped for good, it is
+    // an `AtomicU64` of static lifetime.
+    unsafe {
+        let at = libc::mmap(ptr::null_mut(), size_of::<AtomicU64>(), rights, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        if libc::madvise(at, size_of::<AtomicU64>(), libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(at, size_of::<AtomicU64>());
+            return None;
+        }
+        Some(&*at.cast())
+    }
+}
+
+/// A word that the C library's `fork` clears in the child.
+fn reset_word() -> &'static AtomicU64 {
+    static WORD: AtomicU64 = AtomicU64::new(UNSET);
+    extern "C" fn reset() {
+        WORD.store(UNSET, Ordering::Relaxed);
+    }
+    // SAFETY: the handler is a store. It may come to be called several times.
+    unsafe { libc::pthread_atfork(None, None, Some(reset)) };
+    &WORD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether `child`, run in a child of `fork`, says yes.
+    fn holds_in_child(child: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child does no more than `child`, which allocates and locks nothing, and ends
+        // without a destructor.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let holds = child();
+            // SAFETY: as above.
+            unsafe { libc::_exit(if holds { 0 } else { 1 }) };
+        }
+        assert!(pid > 0);
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    /// Both ways to hold an epoch.
+    fn pages() -> [&'static AtomicU64; 2] {
+        [wiped_page().expect("the tests run on Linux 4.14 or newer"), reset_word()]
+    }
+
+    #[test]
+    fn a_process_is_where_it_is_in_all_its_threads() {
+        let (here, again) = (Origin::here(), Origin::here());
+        assert!(here.is_here() && again.is_here());
+        assert_eq!(here.epoch, again.epoch);
+        assert!(
+            std::thread::spawn(move || here.is_here() && Origin::here().epoch == here.epoch).join().unwrap()
+        );
+    }
+
+    #[test]
+    fn what_a_child_of_fork_inherits_is_not_from_there_and_what_it_makes_is() {
+        let parent = Origin::here();
+        assert!(holds_in_child(|| {
+            let before = !parent.is_here();
+            let own = Origin::here();
+            before && own.is_here() && !parent.is_here() && own.epoch != parent.epoch
+        }));
+        assert!(parent.is_here());
+    }
+
+    #[test]
+    fn no_descendant_has_the_epoch_of_an_ancestor() {
+        for page in pages() {
+            let parent = Origin::by(page);
+            assert!(holds_in_child(|| {
+                let child = Origin::by(page);
+                let grandchild_differs = holds_in_child(|| {
+                    let own = Origin::by(page);
+                    own.is_here() && !child.is_here() && !parent.is_here()
+                });
+                grandchild_differs && child.is_here() && !parent.is_here()
+            }));
+            assert!(parent.is_here());
+        }
+    }
+
+    /// A child that asks nothing hands down a cleared page: nothing of its parent's is its child's
+    /// either.
+    #[test]
+    fn a_grandchild_of_a_child_that_never_asked_is_not_the_parent() {
+        for page in pages() {
+            let parent = Origin::by(page);
+            assert!(holds_in_child(|| holds_in_child(|| !parent.is_here() && Origin::by(page).is_here())));
+        }
+    }
+
+    #[test]
+    fn threads_that_ask_first_at_the_same_time_agree() {
+        for _ in 0..100 {
+            let page = wiped_page().unwrap();
+            let epochs = std::thread::scope(|threads| {
+                [(); 4]
+                    .map(|()| threads.spawn(|| Origin::by(page).epoch))
+                    .map(|thread| thread.join().unwrap())
+            });
+            assert_eq!(epochs, [page.load(Ordering::Relaxed); 4]);
+        }
+    }
+
+    /// A child of `vfork` has its parent's memory: closing there what is the parent's would close
+    /// it for the parent.
+    #[test]
+    fn what_shares_the_memory_counts_as_the_same_process() {
+        extern "C" fn child(origin: *mut libc::c_void) -> libc::c_int {
+            // SAFETY: the parent's own, which sleeps until this has ended.
+            let origin = unsafe { *origin.cast::<Origin>() };
+            libc::c_int::from(!origin.is_here())
+        }
+        let mut origin = Origin::here();
+        let mut stack = vec![0_u128; 4096];
+        let top = stack.as_mut_ptr_range().end;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: the stack is the child's alone until it has ended, which `CLONE_VFORK` waits for.
+        let pid = unsafe { libc::clone(child, top.cast(), flags, (&raw mut origin).cast()) };
+        assert!(pid > 0);
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+    }
+}
