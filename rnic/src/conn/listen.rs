@@ -16,6 +16,7 @@ use socket2::{SockAddr, Socket};
 use super::half_open::HalfOpen;
 use super::socket::{no_delay, tcp_socket, write_all};
 use crate::config::ConnectOptions;
+use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
 use crate::io::driver::{Driver, Source};
@@ -79,12 +80,12 @@ impl Listener {
 
     /// Sleeps until a peer asks to be connected, for at most `timeout` (`None`: no limit).
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<ConnectRequest>> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::after_any(timeout);
         loop {
             if let Some(request) = self.0.take() {
                 return Ok(Some(request));
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
@@ -164,7 +165,7 @@ impl ListenerInner {
             tracing::warn!(?peer, "refused: too many connections have not finished their startup");
             return;
         };
-        let deadline = Instant::now() + self.options.timeout;
+        let deadline = Deadline::after(self.options.timeout);
         let admitted = socket
             .set_nonblocking(true)
             .and_then(|()| no_delay(&socket))
@@ -249,7 +250,7 @@ impl ConnectRequest {
         let reply = self.request.reject(&self.options.startup(), private_data)?;
         write_all(&self.socket, &reply)?;
         // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
-        HalfOpen::linger(&self.device, self.socket, self.slot, Instant::now() + REJECT_LINGER)?;
+        HalfOpen::linger(&self.device, self.socket, self.slot, Deadline::after(REJECT_LINGER))?;
         Ok(())
     }
 }

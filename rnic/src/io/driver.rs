@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::notify::Notify;
 use super::ready_set::epoll_timeout;
+use crate::deadline::Deadline;
 
 /// How long a program's last poll keeps the background thread away, about.
 const LEASE: Duration = Duration::from_millis(1);
@@ -146,6 +147,13 @@ impl Driver {
         drop(shared);
         if first {
             self.wake.give();
+        }
+    }
+
+    /// The same at a deadline, if there is one.
+    pub(crate) fn by(&self, deadline: Deadline, token: u64) {
+        if let Some(due) = deadline.moment() {
+            self.at(due, token);
         }
     }
 

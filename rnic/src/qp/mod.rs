@@ -44,6 +44,7 @@ use crate::config::{ConnectOptions, NoReceive, QpConfig};
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::cq::CqInner;
+use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::{AsyncEventKind, EventQueue};
@@ -341,9 +342,9 @@ impl QpInner {
         let mut link = Link::new(socket, negotiated, options, active);
         if !link.may_send && link.negotiated.rtr.is_some() {
             // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
-            let deadline = Instant::now() + options.timeout;
-            link.deadline = Some(deadline);
-            self.device.driver.at(deadline, self.token);
+            let deadline = Deadline::after(options.timeout);
+            link.deadline = deadline.moment();
+            self.device.driver.by(deadline, self.token);
         }
         for cq in self.cqs() {
             cq.admit(link.fd(), self.token)?;
