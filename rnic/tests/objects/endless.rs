@@ -112,7 +112,6 @@ fn pestered<T>(call: impl FnOnce() -> T) -> T {
 
 /// A wait goes on until what it waits for has come, whatever signals its thread handles meanwhile.
 #[test]
-#[ignore = "a signal ends the wait for events"]
 fn no_signal_ends_a_wait_without_a_limit() {
     let (channel, end) = on_channel();
     pestered(|| wait_for_everything(&channel, &end, None));
@@ -120,7 +119,6 @@ fn no_signal_ends_a_wait_without_a_limit() {
 
 /// Nor is its time over before it is.
 #[test]
-#[ignore = "a signal ends the wait for events"]
 fn no_signal_ends_a_wait_before_its_limit() {
     let (end, limit) = (End::new(), Duration::from_millis(60));
     let channel = end.rnic.create_channel().unwrap();
