@@ -298,8 +298,9 @@ fn refuses_request(terminate: &TerminateRepr) -> bool {
 }
 
 fn interest(link: &Link) -> EpollFlags {
-    // After the peer's FIN the socket is readable for good, and while a Send waits it may be for long: that is no news.
-    let idle = link.ending.peer_done || link.parked.is_some();
+    // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP for memory, it may be for
+    // long: that is no news.
+    let idle = link.ending.peer_done || link.parked.is_some() || link.resting;
     let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
     if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
 }

@@ -375,10 +375,13 @@ impl QpInner {
         let pulled = match may_read {
             _ if !self.unpark(core) => Pulled::Dry,
             _ if self.must_rest(core) => {
-                self.device.relieve_partial();
+                self.rest_a_while(core);
                 Pulled::Resting
             }
-            true => self.pull(core),
+            true => {
+                self.end_rest(core);
+                self.pull(core)
+            }
             false => Pulled::Dry,
         };
         self.check_queues(core);
@@ -406,6 +409,26 @@ impl QpInner {
     fn must_rest(&self, core: &Core) -> bool {
         let begins = |link: &Link| link.partial.is_empty() && link.direct.is_none();
         self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
+    }
+
+    /// Has nobody look for octets before the timer says so: they are there, and whoever slept on them would wake at once.
+    fn rest_a_while(&self, core: &mut Core) {
+        self.device.relieve_partial();
+        if let Some(link) = &mut core.link
+            && !std::mem::replace(&mut link.resting, true)
+        {
+            self.device.driver.at(Instant::now() + REST, self.token);
+            self.update_interest(core);
+        }
+    }
+
+    /// The rest, if it was one, is over: whoever sleeps on the socket is to look for octets again.
+    fn end_rest(&self, core: &mut Core) {
+        if let Some(link) = &mut core.link
+            && std::mem::take(&mut link.resting)
+        {
+            self.update_interest(core);
+        }
     }
 
     /// RFC 5042 §6.4.2: that memory is short, and the FPDU that this QP keeps a part of has been arriving for too long:
@@ -477,7 +500,7 @@ impl Source for QpInner {
         }
     }
 
-    fn on_ready(&self, driver: &Driver) -> bool {
+    fn on_ready(&self, _driver: &Driver) -> bool {
         let mut core = self.core.lock();
         match self.progress(&mut core) {
             Pulled::More => true,
@@ -485,10 +508,8 @@ impl Source for QpInner {
                 self.rearm(&mut core);
                 false
             }
-            Pulled::Resting => {
-                driver.at(Instant::now() + REST, self.token);
-                false
-            }
+            // The timer is set.
+            Pulled::Resting => false,
         }
     }
 
@@ -504,6 +525,7 @@ impl Source for QpInner {
             self.pump(&mut core);
         }
         // It may have been a rest: whatever is there now makes the socket ready again.
+        self.end_rest(&mut core);
         self.rearm(&mut core);
     }
 }

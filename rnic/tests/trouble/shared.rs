@@ -249,7 +249,6 @@ fn stalled_peers_do_not_stop_the_others() {
 /// RFC 5042 §6.4.1: a thread asleep on a QP that may not begin an FPDU, because others keep all the memory for partial ones,
 /// is asleep, and sees what others complete; among a few QPs, and with an epoll set.
 #[test]
-#[ignore = "the socket stays readable, so the thread wakes again and again"]
 fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
     for siblings in [0, 10] {
         let rnic = Rnic::with_config(&RnicConfig { max_partial: 50_000, ..Default::default() }).unwrap();
