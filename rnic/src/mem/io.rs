@@ -252,6 +252,13 @@ mod tests {
         assert_eq!(rooms.concat()[..MAX_PIECES], octets.concat()[..MAX_PIECES]);
     }
 
+    /// The stack of a program's thread may be small, or deep in use.
+    #[test]
+    #[ignore = "1,024 pieces stand on the stack"]
+    fn a_call_takes_little_of_the_stack() {
+        assert!(size_of::<Vector>() <= 512);
+    }
+
     #[test]
     #[should_panic(expected = "a grant for reading only")]
     fn nothing_is_received_into_a_grant_for_reading() {
