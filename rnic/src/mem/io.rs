@@ -3,12 +3,16 @@
 //! They never block and raise no `SIGPIPE`. Each takes as many pieces as the kernel takes at once, so like any short
 //! write it may do less than asked; empty pieces are skipped.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use smallvec::SmallVec;
+
 use super::Grant;
+use crate::scratch::{Own, with_own};
 
 /// Octets to send.
 pub enum Piece<'a> {
@@ -45,15 +49,24 @@ impl SendFlags {
 
 /// Sends what the socket takes of `pieces`; `WouldBlock` when that is nothing.
 pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags) -> io::Result<usize> {
-    let mut vector = Vector::new();
+    // Not all of the pieces are here: the segment must not end.
+    let flags = if pieces.len() > MAX_PIECES { SendFlags { more: true, eor: false } } else { flags };
+    with_vector(pieces.len(), |vector| send(fd, pieces, flags, vector))
+}
+
+#[inline]
+fn send(
+    fd: BorrowedFd<'_>,
+    pieces: &[Piece<'_>],
+    flags: SendFlags,
+    vector: &mut Vector,
+) -> io::Result<usize> {
     for piece in pieces.iter().take(MAX_PIECES) {
         match piece {
             Piece::Own(octets) => vector.push(octets.as_ptr().cast_mut(), octets.len()),
             Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
         }
     }
-    // Not all of the pieces are here: the segment must not end.
-    let flags = if pieces.len() > MAX_PIECES { SendFlags { more: true, eor: false } } else { flags };
     let (fd, flags) = (fd.as_raw_fd(), flags.bits());
     retry(|| {
         // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live memory, all held until
@@ -70,7 +83,11 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags)
 /// Receives what the socket has, up to what fits into `pieces`. 0 when the peer has finished sending, `WouldBlock` when
 /// nothing is there now. There must be room for at least one octet, or that is 0 as well.
 pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Result<usize> {
-    let mut vector = Vector::new();
+    with_vector(pieces.len(), |vector| receive(fd, pieces, vector))
+}
+
+#[inline]
+fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector) -> io::Result<usize> {
     for piece in pieces.iter_mut().take(MAX_PIECES) {
         match piece {
             PieceMut::Own(room) => vector.push(room.as_mut_ptr(), room.len()),
@@ -93,38 +110,54 @@ pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Res
 /// The kernel's limit (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 
-/// The pieces as the kernel wants them, without allocation.
+/// Pieces that a vector holds itself: more than a few come with long trains only.
+const FEW_PIECES: usize = 16;
+
+thread_local! {
+    /// Where a longer vector's pieces are.
+    static LONG: Own<Vector> = const { Cell::new(None) };
+}
+
+/// Calls `f` with an empty vector: one on the stack if that has room for `pieces`, else the thread's own.
+#[inline]
+fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector) -> R) -> R {
+    if pieces <= FEW_PIECES {
+        return f(&mut Vector::default());
+    }
+    with_own(&LONG, |vector: &mut Vector| {
+        vector.pieces.clear();
+        f(vector)
+    })
+}
+
+/// The pieces as the kernel wants them.
+#[derive(Default)]
 struct Vector {
-    pieces: [MaybeUninit<libc::iovec>; MAX_PIECES],
-    len: usize,
+    pieces: SmallVec<[libc::iovec; FEW_PIECES]>,
 }
 
 impl Vector {
     #[inline]
-    fn new() -> Self {
-        Self { pieces: [const { MaybeUninit::uninit() }; MAX_PIECES], len: 0 }
-    }
-
-    #[inline]
     fn push(&mut self, base: *mut u8, len: usize) {
         if len != 0 {
-            self.pieces[self.len].write(libc::iovec { iov_base: base.cast(), iov_len: len });
-            self.len += 1;
+            self.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: len });
         }
     }
 
     /// The piece, if it is just one: for that the kernel has shorter ways.
     fn single(&self) -> Option<libc::iovec> {
-        // SAFETY: the first `len` are written.
-        (self.len == 1).then(|| unsafe { self.pieces[0].assume_init() })
+        match self.pieces[..] {
+            [piece] => Some(piece),
+            _ => None,
+        }
     }
 
     /// The vector must stay where it is as long as the message is used.
     fn message(&mut self) -> libc::msghdr {
         // SAFETY: a message header is integers and pointers, for which zero is a value: nothing.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        message.msg_iov = self.pieces.as_mut_ptr().cast();
-        message.msg_iovlen = self.len as _;
+        message.msg_iov = self.pieces.as_mut_ptr();
+        message.msg_iovlen = self.pieces.len() as _;
         message
     }
 }
@@ -254,7 +287,6 @@ mod tests {
 
     /// The stack of a program's thread may be small, or deep in use.
     #[test]
-    #[ignore = "1,024 pieces stand on the stack"]
     fn a_call_takes_little_of_the_stack() {
         assert!(size_of::<Vector>() <= 512);
     }
