@@ -31,12 +31,25 @@ pub(crate) struct Core {
     pub(super) counters: Counters,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
+    /// The next octets that are received make the thread panic that has read them.
+    #[cfg(test)]
+    pub(super) panics: bool,
 }
 
 impl Core {
     pub(super) fn new(sq: SendQueue, rq: RecvQueue) -> Self {
         let (counters, terminate_sent, terminate_received) = Default::default();
-        Core { state: QpState::Idle, sq, rq, link: None, counters, terminate_sent, terminate_received }
+        Core {
+            state: QpState::Idle,
+            sq,
+            rq,
+            link: None,
+            counters,
+            terminate_sent,
+            terminate_received,
+            #[cfg(test)]
+            panics: false,
+        }
     }
 
     /// Idle to RTS.
