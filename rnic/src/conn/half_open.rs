@@ -15,7 +15,7 @@ use socket2::Socket;
 use super::listen::{ListenerInner, Slot};
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 
 /// All of a device, by their tokens: what keeps them alive.
 #[derive(Debug, Default)]
@@ -172,6 +172,10 @@ impl Source for HalfOpen {
             tracing::info!("connection closed: the startup took too long");
             self.end();
         }
+    }
+
+    fn give_up(&self, _driver: &Driver, _failure: Failure) {
+        self.end();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::config::ConnectOptions;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::qp::{QpState, QueuePair};
@@ -58,6 +58,7 @@ impl Listener {
                 options: options.clone(),
                 requests: Mutex::default(),
                 ready,
+                failure: Mutex::default(),
             }
         });
         device
@@ -84,6 +85,9 @@ impl Listener {
         loop {
             if let Some(request) = self.0.take() {
                 return Ok(Some(request));
+            }
+            if let Some(failure) = *self.0.failure.lock() {
+                return Err(failure.into());
             }
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
@@ -131,6 +135,8 @@ pub(crate) struct ListenerInner {
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Notify,
+    /// Why nobody listens any more. `ready` is readable for good then.
+    failure: Mutex<Option<Failure>>,
 }
 
 impl ListenerInner {
@@ -192,6 +198,15 @@ impl Source for ListenerInner {
 
     fn on_timer(&self, driver: &Driver, _now: Instant) {
         driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN);
+    }
+
+    fn give_up(&self, driver: &Driver, failure: Failure) {
+        driver.unwatch(self.socket.as_fd());
+        driver.remove(self.token);
+        // Whoever connects is refused from now on.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        *self.failure.lock() = Some(failure);
+        self.ready.give();
     }
 }
 

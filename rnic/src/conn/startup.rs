@@ -24,7 +24,7 @@ use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::event::AsyncEventKind;
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::{QpInner, QpState, QueuePair};
 
 impl QueuePair {
@@ -187,7 +187,7 @@ impl Startup {
             _ => Ok(()),
         };
         watched.map_err(|error| {
-            self.give_up(&self.device.driver);
+            self.forget(&self.device.driver);
             error.into()
         })
     }
@@ -197,7 +197,7 @@ impl Startup {
     }
 
     /// The program wants it no more: nothing is reported.
-    pub(crate) fn give_up(&self, driver: &Driver) {
+    pub(crate) fn forget(&self, driver: &Driver) {
         drop(self.end(driver));
     }
 
@@ -419,6 +419,16 @@ impl Source for Startup {
             let error = close(&socket, ConnectError::TimedOut(self.options.timeout));
             self.fail(driver, error);
         }
+    }
+
+    fn give_up(&self, driver: &Driver, failure: Failure) {
+        let error = ConnectError::Tcp(failure.into());
+        let socket = self.stage.lock().end();
+        let error = match socket {
+            Some(socket) => close(&socket, error),
+            None => error,
+        };
+        self.fail(driver, error);
     }
 }
 

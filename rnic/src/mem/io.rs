@@ -9,8 +9,6 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use smallvec::SmallVec;
-
 use super::Grant;
 use crate::scratch::{Own, with_own};
 
@@ -59,7 +57,7 @@ fn send(
     fd: BorrowedFd<'_>,
     pieces: &[Piece<'_>],
     flags: SendFlags,
-    vector: &mut Vector,
+    vector: &mut Vector<'_>,
 ) -> io::Result<usize> {
     for piece in pieces.iter().take(MAX_PIECES) {
         match piece {
@@ -87,7 +85,7 @@ pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Res
 }
 
 #[inline]
-fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector) -> io::Result<usize> {
+fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<'_>) -> io::Result<usize> {
     for piece in pieces.iter_mut().take(MAX_PIECES) {
         match piece {
             PieceMut::Own(room) => vector.push(room.as_mut_ptr(), room.len()),
@@ -110,54 +108,57 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector)
 /// The kernel's limit (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 
-/// Pieces that a vector holds itself: more than a few come with long trains only.
+/// Pieces that stand on the stack: more than a few come with long trains only.
 const FEW_PIECES: usize = 16;
 
+/// Those.
+type Few = [MaybeUninit<libc::iovec>; FEW_PIECES];
+
 thread_local! {
-    /// Where a longer vector's pieces are.
-    static LONG: Own<Vector> = const { Cell::new(None) };
+    /// Where the pieces of a longer vector are.
+    static LONG: Own<Vec<MaybeUninit<libc::iovec>>> = const { Cell::new(None) };
 }
 
-/// Calls `f` with an empty vector: one on the stack if that has room for `pieces`, else the thread's own.
+/// Calls `f` with an empty vector that has room for `pieces`.
 #[inline]
-fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector) -> R) -> R {
+fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
     if pieces <= FEW_PIECES {
-        return f(&mut Vector::default());
+        let mut room: Few = [const { MaybeUninit::uninit() }; FEW_PIECES];
+        return f(&mut Vector { pieces: &mut room, len: 0 });
     }
-    with_own(&LONG, |vector: &mut Vector| {
-        vector.pieces.clear();
-        f(vector)
+    with_own(&LONG, |room| {
+        room.resize(MAX_PIECES, MaybeUninit::uninit());
+        f(&mut Vector { pieces: room, len: 0 })
     })
 }
 
-/// The pieces as the kernel wants them.
-#[derive(Default)]
-struct Vector {
-    pieces: SmallVec<[libc::iovec; FEW_PIECES]>,
+/// The pieces as the kernel wants them, without allocation.
+struct Vector<'a> {
+    pieces: &'a mut [MaybeUninit<libc::iovec>],
+    len: usize,
 }
 
-impl Vector {
+impl Vector<'_> {
     #[inline]
     fn push(&mut self, base: *mut u8, len: usize) {
         if len != 0 {
-            self.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: len });
+            self.pieces[self.len].write(libc::iovec { iov_base: base.cast(), iov_len: len });
+            self.len += 1;
         }
     }
 
     /// The piece, if it is just one: for that the kernel has shorter ways.
     fn single(&self) -> Option<libc::iovec> {
-        match self.pieces[..] {
-            [piece] => Some(piece),
-            _ => None,
-        }
+        // SAFETY: the first `len` are written.
+        (self.len == 1).then(|| unsafe { self.pieces[0].assume_init() })
     }
 
     /// The vector must stay where it is as long as the message is used.
     fn message(&mut self) -> libc::msghdr {
         // SAFETY: a message header is integers and pointers, for which zero is a value: nothing.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        message.msg_iov = self.pieces.as_mut_ptr();
-        message.msg_iovlen = self.pieces.len() as _;
+        message.msg_iov = self.pieces.as_mut_ptr().cast();
+        message.msg_iovlen = self.len as _;
         message
     }
 }
@@ -288,7 +289,7 @@ mod tests {
     /// The stack of a program's thread may be small, or deep in use.
     #[test]
     fn a_call_takes_little_of_the_stack() {
-        assert!(size_of::<Vector>() <= 512);
+        assert!(size_of::<Few>() <= 512);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a QP's lock protects, and how its state changes (draft-hilland-rddp-verbs §6.2, §6.4).
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -169,6 +170,30 @@ impl QpInner {
             }
             _ => core.state = QpState::Error,
         }
+    }
+
+    /// A panic has left the core half-way through something: nothing is taken from it but the socket, which is reset, and
+    /// the requests that are in its queues, which are flushed.
+    pub(super) fn abandon(&self, core: &mut Core) {
+        let mut fresh = Core::new(core.sq.successor(), core.rq.successor());
+        fresh.state = QpState::Error;
+        let mut doubtful = std::mem::replace(core, fresh);
+        let flushed = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(link) = doubtful.link.take() {
+                link.reset();
+                self.drop_link(&link);
+            }
+            self.flush(&mut doubtful, None);
+        }));
+        if flushed.is_err() {
+            tracing::error!(
+                qp = self.num.0,
+                "a panic while a QP was given up: some of what was posted is lost"
+            );
+            // To drop it might panic once more.
+            std::mem::forget(doubtful);
+        }
+        self.report(AsyncEventKind::QpFailed);
     }
 
     fn drop_link(&self, link: &Link) {

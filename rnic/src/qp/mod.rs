@@ -24,6 +24,7 @@ mod tx;
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,7 @@ use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::{AsyncEventKind, EventQueue};
-use crate::io::driver::{Driver, Holder, Lease, Source};
+use crate::io::driver::{Driver, Failure, Holder, Lease, Source};
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
@@ -442,6 +443,17 @@ impl QpInner {
         }
     }
 
+    /// What the background thread does with the core. After a panic nobody else sees the core as that has left it.
+    fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
+        let mut core = self.core.lock();
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
+        if result.is_err() {
+            tracing::error!(qp = self.num.0, "a panic of the background thread: reset");
+            self.abandon(&mut core);
+        }
+        result.ok()
+    }
+
     /// Sends a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
     fn nudge(&self, core: &mut Core, now: Instant) {
         let quiet = core.state == QpState::ReadyToSend
@@ -466,7 +478,7 @@ impl QpInner {
     /// The program has let go of the QP.
     fn destroy(&self) {
         if let Some(startup) = self.startup.lock().take() {
-            startup.give_up(&self.device.driver);
+            startup.forget(&self.device.driver);
         }
         self.device.driver.remove(self.token);
         self.cqs().for_each(|cq| cq.remove_member(self.token));
@@ -501,32 +513,45 @@ impl Source for QpInner {
     }
 
     fn on_ready(&self, _driver: &Driver) -> bool {
-        let mut core = self.core.lock();
-        match self.progress(&mut core) {
+        let more = self.guarded(|core| match self.progress(core) {
             Pulled::More => true,
             Pulled::Dry => {
-                self.rearm(&mut core);
+                self.rearm(core);
                 false
             }
             // The timer is set.
             Pulled::Resting => false,
-        }
+        });
+        more == Some(true)
     }
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
+        self.guarded(|core| {
+            self.nudge(core, now);
+            let due =
+                core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
+            if due {
+                tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
+            if self.check_queues(core) {
+                self.pump(core);
+            }
+            // It may have been a rest: whatever is there now makes the socket ready again.
+            self.end_rest(core);
+            self.rearm(core);
+        });
+    }
+
+    fn give_up(&self, _driver: &Driver, failure: Failure) {
         let mut core = self.core.lock();
-        self.nudge(&mut core, now);
-        let due = core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
-        if due {
-            tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
-            self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        match failure {
+            Failure::Panic => self.abandon(&mut core),
+            Failure::Device if core.link.is_some() => {
+                self.lose(&mut core, Some(AsyncEventKind::DeviceFailed))
+            }
+            Failure::Device => {}
         }
-        if self.check_queues(&mut core) {
-            self.pump(&mut core);
-        }
-        // It may have been a rest: whatever is there now makes the socket ready again.
-        self.end_rest(&mut core);
-        self.rearm(&mut core);
     }
 }
 

@@ -124,7 +124,6 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
 /// A defect of ours that shows while the background thread handles what one peer sends costs that peer's connection only:
 /// it is reset, all that was posted is flushed, and the QP can be connected anew.
 #[test]
-#[ignore = "the background thread is gone, and with it all connections"]
 fn a_panic_of_the_background_thread_costs_one_connection() {
     let (pd, cq, [(faulty, mut its_peer), (other, mut others_peer)]) = two_taken_over();
     let sink = pd.allocate(8, Access::LOCAL_WRITE).unwrap();
@@ -145,7 +144,8 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
         flushed.map(|done| (done.wr_id, done.status)).collect::<Vec<_>>(),
         [(1, crate::Status::Flushed), (2, crate::Status::Flushed)]
     );
-    its_peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let event = faulty.inner.device.events.next_event().unwrap();
+    assert_eq!((event.qp, event.kind), (faulty.num(), AsyncEventKind::QpFailed));
     let reset = std::iter::repeat_with(|| its_peer.read(&mut [0; 64])).find(|read| !matches!(read, Ok(1..)));
     assert_eq!(reset.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     assert!(faulty.reset());
@@ -153,4 +153,36 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     faulty.post_recv(RecvWr::new(4, [])).unwrap();
     its_peer.write_all(&octets).unwrap();
     await_that("nobody serves the QP after its reset", || faulty.counters().octets_received > 0);
+}
+
+/// The same for all connections of a device whose background thread cannot go on; nor does anybody wait for ever.
+#[test]
+fn a_device_that_fails_ends_its_connections() {
+    let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();
+    let device = first.inner.device.clone();
+    let rnic = Rnic(device.clone());
+    let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let starting = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(silent.local_addr().unwrap()).unwrap();
+    starting.begin(stream.into(), &ConnectOptions::default(), true).unwrap();
+    first.post_recv(RecvWr::new(1, [])).unwrap();
+    crate::io::driver::tests::break_set(&device.driver);
+    listener.accept(None).unwrap_err();
+    assert!(starting.await_begun(Duration::from_secs(20)));
+    starting.begun().unwrap().unwrap_err();
+    let mut failed = Vec::new();
+    while failed.len() < 2 {
+        let event = rnic.wait_async_event(Some(Duration::from_secs(20))).unwrap().expect("nobody is told");
+        failed.extend((event.kind == AsyncEventKind::DeviceFailed).then_some(event.qp));
+    }
+    failed.sort_by_key(|qp| qp.0);
+    assert_eq!(failed, [first.num(), second.num()]);
+    assert!(cq.wait(Some(Duration::from_secs(20))).unwrap());
+    assert_eq!(cq.poll_one().unwrap().status, crate::Status::Flushed);
+    // Nothing new begins, and nobody waits for it.
+    assert!(first.reset());
+    first.connect(addr, &ConnectOptions::default()).unwrap_err();
+    rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap_err();
 }
