@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use parking_lot::Mutex;
 
 use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
+use crate::deadline::Deadline;
 use crate::io::bell::Asleep;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
@@ -134,7 +135,7 @@ impl ChannelInner {
     fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
         let queues: Vec<Arc<CqInner>> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
         let _waiters: Vec<Waiter<'_>> = queues.iter().map(|cq| Waiter::new(cq)).collect();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::after_any(timeout);
         loop {
             if let Some(cq) = self.next_event() {
                 return Ok(Some(cq));
@@ -143,7 +144,7 @@ impl ChannelInner {
             if let Some(cq) = self.next_event() {
                 return Ok(Some(cq));
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
+use crate::deadline::Deadline;
 use crate::io::bell::Asleep;
 use crate::io::driver::{Driver, Holder, Lease};
 use crate::io::ready_set::ReadySet;
@@ -61,10 +62,9 @@ impl CompletionQueue {
     /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), reading the sockets in this thread.
     /// Whether there is one.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::after_any(timeout);
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.0.wait(left, &|| false) {
+            match self.0.wait(deadline.left(), &|| false) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }
@@ -384,13 +384,13 @@ impl CqInner {
     /// See [`CompletionQueue::wait`]; `other` is another reason to wake, for which the bell has rung.
     fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
         let _waiter = Waiter::new(self);
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::after_any(timeout);
         self.progress();
         loop {
             if !self.is_empty() || other() {
                 return Ok(true);
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }

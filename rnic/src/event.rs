@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
 use rddp_rdmap::{Fault, TerminateCode};
 
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
@@ -52,6 +53,12 @@ pub enum AsyncEventKind {
     Connected,
     /// It has not; [`begun`](crate::QueuePair::begun) says why.
     NotConnected,
+    /// A defect of this implementation: the background thread panicked over this QP. Its connection was reset and all that
+    /// was posted flushed; the other QPs go on. Where panics abort (`panic = "abort"`), the process ends instead.
+    QpFailed,
+    /// The background thread cannot go on, mostly because the program has closed a descriptor that is not its own. All
+    /// connections of the device were reset, and none can be made any more.
+    DeviceFailed,
 }
 
 /// Events that a queue for all kinds keeps.
@@ -121,13 +128,20 @@ impl EventQueue {
 
     /// Sleeps until there is an event, for at most `timeout` (`None`: no limit).
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<AsyncEvent>> {
-        if let Some(event) = self.next_event() {
-            return Ok(Some(event));
-        }
-        let mut fds = [PollFd::new(self.0.notify.as_fd(), PollFlags::POLLIN)];
-        match nix::poll::poll(&mut fds, epoll_timeout(timeout)) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(self.next_event()),
-            Err(error) => Err(error.into()),
+        let deadline = Deadline::after_any(timeout);
+        loop {
+            if let Some(event) = self.next_event() {
+                return Ok(Some(event));
+            }
+            let left = deadline.left();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            let mut fds = [PollFd::new(self.0.notify.as_fd(), PollFlags::POLLIN)];
+            match nix::poll::poll(&mut fds, epoll_timeout(left)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

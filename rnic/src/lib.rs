@@ -46,6 +46,7 @@ mod config;
 mod conn;
 mod counters;
 mod cq;
+mod deadline;
 mod device;
 mod error;
 mod event;

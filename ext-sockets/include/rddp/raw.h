@@ -108,6 +108,7 @@ struct ddp_event {
  *   EREMOTEIO     the peer sent a Terminate
  *   ECONNRESET    TCP lost the connection, or the peer closed over outstanding work
  *   ECONNABORTED  this side ended it over outstanding work, or because a work of its own failed
+ *   EIO           a defect of this library, or a descriptor of its own that the program has closed
  *   ECANCELED     this side gave up: DDP_ABORT, or closed before it was connected; or it said DDP_REJECT
  *   or what connect may fail with
  */

@@ -253,6 +253,7 @@ impl Endpoint {
             AsyncEventKind::Fault(fault) if *fault == Fault::local_catastrophic() => libc::ECONNABORTED,
             AsyncEventKind::Fault(_) => libc::EPROTO,
             AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost => libc::ECONNRESET,
+            AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed => libc::EIO,
             _ => return None,
         };
         if life.over.is_some() {

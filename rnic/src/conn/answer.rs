@@ -6,7 +6,6 @@
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 use rddp_mpa::Request;
 use socket2::Socket;
@@ -16,6 +15,7 @@ use super::listen::{HalfOpenCount, REJECT_LINGER};
 use super::socket::write_all;
 use super::startup::{Done, Part, Stage, Startup, close};
 use crate::config::ConnectOptions;
+use crate::deadline::Deadline;
 use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
 
@@ -104,7 +104,7 @@ impl Startup {
         self.device.driver.unwatch(socket.as_fd());
         let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
         let kept = match HalfOpenCount::take(&self.device, peer) {
-            Some(slot) => HalfOpen::linger(&self.device, socket, slot, Instant::now() + REJECT_LINGER),
+            Some(slot) => HalfOpen::linger(&self.device, socket, slot, Deadline::after(REJECT_LINGER)),
             None => socket.shutdown(Shutdown::Both),
         };
         if let Err(error) = kept {

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Framer, Initiator, InitiatorStep, MpaError, Negotiated, Revision};
@@ -12,6 +12,7 @@ use socket2::{SockAddr, Socket};
 use super::port_mapper;
 use super::socket::{no_delay, tcp_socket, write_all};
 use crate::config::{ConnectOptions, PortMapper};
+use crate::deadline::Deadline;
 use crate::error::ConnectError;
 use crate::qp::{QpState, QueuePair};
 
@@ -33,7 +34,7 @@ impl QueuePair {
             return Err(ConnectError::NotIdle(state));
         }
         let options = &self.inner.options(options);
-        let deadline = Instant::now() + options.timeout;
+        let deadline = Deadline::after(options.timeout);
         let first = self.try_connect(addr, options, deadline);
         match first {
             Err(error) if options.fall_back && options.revision == Revision::Two && refuses_two(&error) => {
@@ -54,7 +55,7 @@ impl QueuePair {
         &self,
         addr: SocketAddr,
         options: &ConnectOptions,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<Connected, ConnectError> {
         let initiator = Initiator::new(&options.startup(), &options.private_data)?;
         let attempt = Attempt { deadline, timeout: options.timeout };
@@ -75,13 +76,14 @@ fn refuses_two(error: &ConnectError) -> bool {
 }
 
 struct Attempt {
-    deadline: Instant,
+    deadline: Deadline,
     timeout: Duration,
 }
 
 impl Attempt {
     fn left(&self) -> Result<Duration, ConnectError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        // The system calls take a time without end for the longest that they know.
+        let left = self.deadline.left().unwrap_or(Duration::MAX);
         if left.is_zero() { Err(ConnectError::TimedOut(self.timeout)) } else { Ok(left) }
     }
 

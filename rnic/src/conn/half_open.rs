@@ -13,8 +13,9 @@ use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
 use super::listen::{ListenerInner, Slot};
+use crate::deadline::Deadline;
 use crate::device::DeviceInner;
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 
 /// All of a device, by their tokens: what keeps them alive.
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ enum Stage {
 pub(crate) struct HalfOpen {
     token: u64,
     device: Weak<DeviceInner>,
-    deadline: Instant,
+    deadline: Deadline,
     stage: Mutex<Stage>,
 }
 
@@ -66,7 +67,7 @@ impl HalfOpen {
         listener: Weak<ListenerInner>,
         socket: Socket,
         slot: Slot,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> io::Result<()> {
         let stage = Stage::Request { socket, octets: Vec::new(), total: 1, slot, listener };
         Self::add(device, stage, deadline)
@@ -77,19 +78,19 @@ impl HalfOpen {
         device: &Arc<DeviceInner>,
         socket: Socket,
         slot: Slot,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> io::Result<()> {
         Self::add(device, Stage::Rejected { socket, _slot: slot }, deadline)
     }
 
-    fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Instant) -> io::Result<()> {
+    fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Deadline) -> io::Result<()> {
         let half_open = Arc::new_cyclic(|weak: &Weak<HalfOpen>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
             HalfOpen { token, device: Arc::downgrade(device), deadline, stage: Mutex::new(stage) }
         });
         device.half_opens.0.lock().insert(half_open.token, half_open.clone());
-        device.driver.at(deadline, half_open.token);
+        device.driver.by(deadline, half_open.token);
         let watched = match &*half_open.stage.lock() {
             Stage::Request { socket, .. } | Stage::Rejected { socket, .. } => {
                 device.driver.watch(std::os::fd::AsFd::as_fd(socket), half_open.token, EpollFlags::EPOLLIN)
@@ -167,10 +168,14 @@ impl Source for HalfOpen {
     }
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
-        if now >= self.deadline {
+        if self.deadline.is_over(now) {
             tracing::info!("connection closed: the startup took too long");
             self.end();
         }
+    }
+
+    fn give_up(&self, _driver: &Driver, _failure: Failure) {
+        self.end();
     }
 }
 

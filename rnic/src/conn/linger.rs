@@ -17,7 +17,7 @@ use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use socket2::Socket;
 
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::poll_flags;
 
@@ -251,6 +251,10 @@ impl Source for Lingering {
         if now >= self.deadline {
             self.end(driver);
         }
+    }
+
+    fn give_up(&self, driver: &Driver, _failure: Failure) {
+        self.end(driver);
     }
 }
 

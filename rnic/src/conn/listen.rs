@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -16,9 +16,10 @@ use socket2::{SockAddr, Socket};
 use super::half_open::HalfOpen;
 use super::socket::{no_delay, tcp_socket, write_all};
 use crate::config::ConnectOptions;
+use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::qp::{QpState, QueuePair};
@@ -57,6 +58,7 @@ impl Listener {
                 options: options.clone(),
                 requests: Mutex::default(),
                 ready,
+                failure: Mutex::default(),
             }
         });
         device
@@ -79,12 +81,15 @@ impl Listener {
 
     /// Sleeps until a peer asks to be connected, for at most `timeout` (`None`: no limit).
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<ConnectRequest>> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = Deadline::after_any(timeout);
         loop {
             if let Some(request) = self.0.take() {
                 return Ok(Some(request));
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if let Some(failure) = *self.0.failure.lock() {
+                return Err(failure.into());
+            }
+            let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
@@ -130,6 +135,8 @@ pub(crate) struct ListenerInner {
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Notify,
+    /// Why nobody listens any more. `ready` is readable for good then.
+    failure: Mutex<Option<Failure>>,
 }
 
 impl ListenerInner {
@@ -164,7 +171,7 @@ impl ListenerInner {
             tracing::warn!(?peer, "refused: too many connections have not finished their startup");
             return;
         };
-        let deadline = Instant::now() + self.options.timeout;
+        let deadline = Deadline::after(self.options.timeout);
         let admitted = socket
             .set_nonblocking(true)
             .and_then(|()| no_delay(&socket))
@@ -191,6 +198,15 @@ impl Source for ListenerInner {
 
     fn on_timer(&self, driver: &Driver, _now: Instant) {
         driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN);
+    }
+
+    fn give_up(&self, driver: &Driver, failure: Failure) {
+        driver.unwatch(self.socket.as_fd());
+        driver.remove(self.token);
+        // Whoever connects is refused from now on.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        *self.failure.lock() = Some(failure);
+        self.ready.give();
     }
 }
 
@@ -249,7 +265,7 @@ impl ConnectRequest {
         let reply = self.request.reject(&self.options.startup(), private_data)?;
         write_all(&self.socket, &reply)?;
         // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
-        HalfOpen::linger(&self.device, self.socket, self.slot, Instant::now() + REJECT_LINGER)?;
+        HalfOpen::linger(&self.device, self.socket, self.slot, Deadline::after(REJECT_LINGER))?;
         Ok(())
     }
 }

@@ -20,10 +20,11 @@ use super::half_open::{nothing_behind, read_request};
 use super::reset::reset;
 use super::socket::{no_delay, write_all};
 use crate::config::ConnectOptions;
+use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::event::AsyncEventKind;
-use crate::io::driver::{Driver, Source};
+use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::{QpInner, QpState, QueuePair};
 
 impl QueuePair {
@@ -69,8 +70,12 @@ impl QueuePair {
     pub fn await_begun(&self, timeout: Duration) -> bool {
         let Some(startup) = self.inner.startup().lock().clone() else { return true };
         let mut outcome = startup.outcome.lock();
-        let deadline = Instant::now() + timeout;
-        while !outcome.over && !startup.over.wait_until(&mut outcome, deadline).timed_out() {}
+        match Deadline::after(timeout).moment() {
+            Some(moment) => {
+                while !outcome.over && !startup.over.wait_until(&mut outcome, moment).timed_out() {}
+            }
+            None => startup.over.wait_while(&mut outcome, |outcome| !outcome.over),
+        }
         outcome.over
     }
 }
@@ -131,7 +136,7 @@ pub(crate) struct Startup {
     qp: Weak<QpInner>,
     pub(super) options: ConnectOptions,
     asks: bool,
-    deadline: Instant,
+    deadline: Deadline,
     pub(super) stage: Mutex<Stage>,
     pub(super) outcome: Mutex<Outcome>,
     over: Condvar,
@@ -157,7 +162,7 @@ pub(super) struct Done {
 impl Startup {
     fn add(qp: &Arc<QpInner>, options: ConnectOptions, asks: bool, stage: Stage) -> Arc<Self> {
         let device = qp.device().clone();
-        let deadline = Instant::now() + options.timeout;
+        let deadline = Deadline::after(options.timeout);
         let startup = Arc::new_cyclic(|weak: &Weak<Startup>| {
             let source: Weak<dyn Source> = weak.clone();
             Startup {
@@ -172,7 +177,7 @@ impl Startup {
                 over: Condvar::new(),
             }
         });
-        device.driver.at(deadline, startup.token);
+        device.driver.by(deadline, startup.token);
         startup
     }
 
@@ -182,7 +187,7 @@ impl Startup {
             _ => Ok(()),
         };
         watched.map_err(|error| {
-            self.give_up(&self.device.driver);
+            self.forget(&self.device.driver);
             error.into()
         })
     }
@@ -192,7 +197,7 @@ impl Startup {
     }
 
     /// The program wants it no more: nothing is reported.
-    pub(crate) fn give_up(&self, driver: &Driver) {
+    pub(crate) fn forget(&self, driver: &Driver) {
         drop(self.end(driver));
     }
 
@@ -406,7 +411,7 @@ impl Source for Startup {
     }
 
     fn on_timer(&self, driver: &Driver, now: Instant) {
-        if now < self.deadline {
+        if !self.deadline.is_over(now) {
             return;
         }
         let socket = self.stage.lock().end();
@@ -414,6 +419,16 @@ impl Source for Startup {
             let error = close(&socket, ConnectError::TimedOut(self.options.timeout));
             self.fail(driver, error);
         }
+    }
+
+    fn give_up(&self, driver: &Driver, failure: Failure) {
+        let error = ConnectError::Tcp(failure.into());
+        let socket = self.stage.lock().end();
+        let error = match socket {
+            Some(socket) => close(&socket, error),
+            None => error,
+        };
+        self.fail(driver, error);
     }
 }
 

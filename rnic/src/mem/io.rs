@@ -3,12 +3,14 @@
 //! They never block and raise no `SIGPIPE`. Each takes as many pieces as the kernel takes at once, so like any short
 //! write it may do less than asked; empty pieces are skipped.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Grant;
+use crate::scratch::{Own, with_own};
 
 /// Octets to send.
 pub enum Piece<'a> {
@@ -45,15 +47,24 @@ impl SendFlags {
 
 /// Sends what the socket takes of `pieces`; `WouldBlock` when that is nothing.
 pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags) -> io::Result<usize> {
-    let mut vector = Vector::new();
+    // Not all of the pieces are here: the segment must not end.
+    let flags = if pieces.len() > MAX_PIECES { SendFlags { more: true, eor: false } } else { flags };
+    with_vector(pieces.len(), |vector| send(fd, pieces, flags, vector))
+}
+
+#[inline]
+fn send(
+    fd: BorrowedFd<'_>,
+    pieces: &[Piece<'_>],
+    flags: SendFlags,
+    vector: &mut Vector<'_>,
+) -> io::Result<usize> {
     for piece in pieces.iter().take(MAX_PIECES) {
         match piece {
             Piece::Own(octets) => vector.push(octets.as_ptr().cast_mut(), octets.len()),
             Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
         }
     }
-    // Not all of the pieces are here: the segment must not end.
-    let flags = if pieces.len() > MAX_PIECES { SendFlags { more: true, eor: false } } else { flags };
     let (fd, flags) = (fd.as_raw_fd(), flags.bits());
     retry(|| {
         // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live memory, all held until
@@ -70,7 +81,11 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags)
 /// Receives what the socket has, up to what fits into `pieces`. 0 when the peer has finished sending, `WouldBlock` when
 /// nothing is there now. There must be room for at least one octet, or that is 0 as well.
 pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Result<usize> {
-    let mut vector = Vector::new();
+    with_vector(pieces.len(), |vector| receive(fd, pieces, vector))
+}
+
+#[inline]
+fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<'_>) -> io::Result<usize> {
     for piece in pieces.iter_mut().take(MAX_PIECES) {
         match piece {
             PieceMut::Own(room) => vector.push(room.as_mut_ptr(), room.len()),
@@ -93,18 +108,37 @@ pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Res
 /// The kernel's limit (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 
+/// Pieces that stand on the stack: more than a few come with long trains only.
+const FEW_PIECES: usize = 16;
+
+/// Those.
+type Few = [MaybeUninit<libc::iovec>; FEW_PIECES];
+
+thread_local! {
+    /// Where the pieces of a longer vector are.
+    static LONG: Own<Vec<MaybeUninit<libc::iovec>>> = const { Cell::new(None) };
+}
+
+/// Calls `f` with an empty vector that has room for `pieces`.
+#[inline]
+fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
+    if pieces <= FEW_PIECES {
+        let mut room: Few = [const { MaybeUninit::uninit() }; FEW_PIECES];
+        return f(&mut Vector { pieces: &mut room, len: 0 });
+    }
+    with_own(&LONG, |room| {
+        room.resize(MAX_PIECES, MaybeUninit::uninit());
+        f(&mut Vector { pieces: room, len: 0 })
+    })
+}
+
 /// The pieces as the kernel wants them, without allocation.
-struct Vector {
-    pieces: [MaybeUninit<libc::iovec>; MAX_PIECES],
+struct Vector<'a> {
+    pieces: &'a mut [MaybeUninit<libc::iovec>],
     len: usize,
 }
 
-impl Vector {
-    #[inline]
-    fn new() -> Self {
-        Self { pieces: [const { MaybeUninit::uninit() }; MAX_PIECES], len: 0 }
-    }
-
+impl Vector<'_> {
     #[inline]
     fn push(&mut self, base: *mut u8, len: usize) {
         if len != 0 {
@@ -250,6 +284,12 @@ mod tests {
         let mut pieces: Vec<_> = rooms.iter_mut().map(|room| PieceMut::Own(room)).collect();
         assert_eq!(recv_vectored(here.as_fd(), &mut pieces).unwrap(), MAX_PIECES);
         assert_eq!(rooms.concat()[..MAX_PIECES], octets.concat()[..MAX_PIECES]);
+    }
+
+    /// The stack of a program's thread may be small, or deep in use.
+    #[test]
+    fn a_call_takes_little_of_the_stack() {
+        assert!(size_of::<Few>() <= 512);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a QP's lock protects, and how its state changes (draft-hilland-rddp-verbs §6.2, §6.4).
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,12 +31,25 @@ pub(crate) struct Core {
     pub(super) counters: Counters,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
+    /// The next octets that are received make the thread panic that has read them.
+    #[cfg(test)]
+    pub(super) panics: bool,
 }
 
 impl Core {
     pub(super) fn new(sq: SendQueue, rq: RecvQueue) -> Self {
         let (counters, terminate_sent, terminate_received) = Default::default();
-        Core { state: QpState::Idle, sq, rq, link: None, counters, terminate_sent, terminate_received }
+        Core {
+            state: QpState::Idle,
+            sq,
+            rq,
+            link: None,
+            counters,
+            terminate_sent,
+            terminate_received,
+            #[cfg(test)]
+            panics: false,
+        }
     }
 
     /// Idle to RTS.
@@ -167,6 +181,30 @@ impl QpInner {
             }
             _ => core.state = QpState::Error,
         }
+    }
+
+    /// A panic has left the core half-way through something: nothing is taken from it but the socket, which is reset, and
+    /// the requests that are in its queues, which are flushed.
+    pub(super) fn abandon(&self, core: &mut Core) {
+        let mut fresh = Core::new(core.sq.successor(), core.rq.successor());
+        fresh.state = QpState::Error;
+        let mut doubtful = std::mem::replace(core, fresh);
+        let flushed = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(link) = doubtful.link.take() {
+                link.reset();
+                self.drop_link(&link);
+            }
+            self.flush(&mut doubtful, None);
+        }));
+        if flushed.is_err() {
+            tracing::error!(
+                qp = self.num.0,
+                "a panic while a QP was given up: some of what was posted is lost"
+            );
+            // To drop it might panic once more.
+            std::mem::forget(doubtful);
+        }
+        self.report(AsyncEventKind::QpFailed);
     }
 
     pub(super) fn drop_link(&self, link: &Link) {
@@ -306,8 +344,9 @@ fn refuses_request(terminate: &TerminateRepr) -> bool {
 }
 
 fn interest(link: &Link) -> EpollFlags {
-    // After the peer's FIN the socket is readable for good, and while a Send waits it may be for long: that is no news.
-    let idle = link.ending.peer_done || link.parked.is_some();
+    // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP for memory, it may be for
+    // long: that is no news.
+    let idle = link.ending.peer_done || link.parked.is_some() || link.resting;
     let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
     if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
 }

@@ -213,6 +213,8 @@ pub(super) struct Link {
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
+    /// It waits for memory: see [`QpInner::must_rest`](super::QpInner::must_rest). Nobody looks for octets meanwhile.
+    pub(super) resting: bool,
     /// What the epoll sets were last told to look for.
     pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
@@ -254,6 +256,7 @@ impl Link {
             bulk: 0,
             blocked: false,
             wants_room: false,
+            resting: false,
             interest: EpollFlags::EPOLLIN,
             ending: Ending::default(),
             rtr: RtrRead::None,

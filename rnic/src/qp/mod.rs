@@ -24,6 +24,7 @@ mod tx;
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,10 +45,11 @@ use crate::config::{ConnectOptions, NoReceive, QpConfig};
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::cq::CqInner;
+use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::{AsyncEventKind, EventQueue};
-use crate::io::driver::{Driver, Holder, Lease, Source};
+use crate::io::driver::{Driver, Failure, Holder, Lease, Source};
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
@@ -350,9 +352,9 @@ impl QpInner {
         }
         if !link.may_send && link.negotiated.rtr.is_some() {
             // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
-            let deadline = Instant::now() + options.timeout;
-            link.deadline = Some(deadline);
-            self.device.driver.at(deadline, self.token);
+            let deadline = Deadline::after(options.timeout);
+            link.deadline = deadline.moment();
+            self.device.driver.by(deadline, self.token);
         }
         if let Some(nudge) = link.nudge {
             self.device.driver.at(nudge.due, self.token);
@@ -391,10 +393,13 @@ impl QpInner {
         let pulled = match may_read {
             _ if !self.unpark(core) => Pulled::Dry,
             _ if self.must_rest(core) => {
-                self.device.relieve_partial();
+                self.rest_a_while(core);
                 Pulled::Resting
             }
-            true => self.pull(core),
+            true => {
+                self.end_rest(core);
+                self.pull(core)
+            }
             false => Pulled::Dry,
         };
         self.check_queues(core);
@@ -424,6 +429,26 @@ impl QpInner {
         self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
     }
 
+    /// Has nobody look for octets before the timer says so: they are there, and whoever slept on them would wake at once.
+    fn rest_a_while(&self, core: &mut Core) {
+        self.device.relieve_partial();
+        if let Some(link) = &mut core.link
+            && !std::mem::replace(&mut link.resting, true)
+        {
+            self.device.driver.at(Instant::now() + REST, self.token);
+            self.update_interest(core);
+        }
+    }
+
+    /// The rest, if it was one, is over: whoever sleeps on the socket is to look for octets again.
+    fn end_rest(&self, core: &mut Core) {
+        if let Some(link) = &mut core.link
+            && std::mem::take(&mut link.resting)
+        {
+            self.update_interest(core);
+        }
+    }
+
     /// RFC 5042 §6.4.2: that memory is short, and the FPDU that this QP keeps a part of has been arriving for too long:
     /// others wait for the place.
     pub(crate) fn lose_if_stalled(&self, now: Instant) {
@@ -433,6 +458,17 @@ impl QpInner {
             tracing::info!(qp = self.num.0, "reset: it stopped in an FPDU while memory for such is short");
             self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
         }
+    }
+
+    /// What the background thread does with the core. After a panic nobody else sees the core as that has left it.
+    fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
+        let mut core = self.core.lock();
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
+        if result.is_err() {
+            tracing::error!(qp = self.num.0, "a panic of the background thread: reset");
+            self.abandon(&mut core);
+        }
+        result.ok()
     }
 
     /// Sends a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
@@ -459,7 +495,7 @@ impl QpInner {
     /// The program has let go of the QP.
     fn destroy(&self) {
         if let Some(startup) = self.startup.lock().take() {
-            startup.give_up(&self.device.driver);
+            startup.forget(&self.device.driver);
         }
         self.device.driver.remove(self.token);
         self.cqs().for_each(|cq| cq.remove_member(self.token));
@@ -492,34 +528,46 @@ impl Source for QpInner {
         }
     }
 
-    fn on_ready(&self, driver: &Driver) -> bool {
-        let mut core = self.core.lock();
-        match self.progress(&mut core) {
+    fn on_ready(&self, _driver: &Driver) -> bool {
+        let more = self.guarded(|core| match self.progress(core) {
             Pulled::More => true,
             Pulled::Dry => {
-                self.rearm(&mut core);
+                self.rearm(core);
                 false
             }
-            Pulled::Resting => {
-                driver.at(Instant::now() + REST, self.token);
-                false
-            }
-        }
+            // The timer is set.
+            Pulled::Resting => false,
+        });
+        more == Some(true)
     }
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
+        self.guarded(|core| {
+            self.nudge(core, now);
+            let due =
+                core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
+            if due {
+                tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
+            if self.check_queues(core) {
+                self.pump(core);
+            }
+            // It may have been a rest: whatever is there now makes the socket ready again.
+            self.end_rest(core);
+            self.rearm(core);
+        });
+    }
+
+    fn give_up(&self, _driver: &Driver, failure: Failure) {
         let mut core = self.core.lock();
-        self.nudge(&mut core, now);
-        let due = core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
-        if due {
-            tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
-            self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        match failure {
+            Failure::Panic => self.abandon(&mut core),
+            Failure::Device if core.link.is_some() => {
+                self.lose(&mut core, Some(AsyncEventKind::DeviceFailed))
+            }
+            Failure::Device => {}
         }
-        if self.check_queues(&mut core) {
-            self.pump(&mut core);
-        }
-        // It may have been a rest: whatever is there now makes the socket ready again.
-        self.rearm(&mut core);
     }
 }
 

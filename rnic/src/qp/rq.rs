@@ -27,6 +27,11 @@ impl RecvQueue {
         RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false }
     }
 
+    /// An empty one of the same size, which takes from the same shared queue.
+    pub(super) fn successor(&self) -> Self {
+        Self::new(self.capacity, self.srq.clone())
+    }
+
     pub(super) fn srq(&self) -> Option<&Arc<SrqInner>> {
         self.srq.as_ref()
     }

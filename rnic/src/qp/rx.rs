@@ -122,6 +122,8 @@ impl QpInner {
             }
         };
         core.counters.octets_received += total as u64;
+        #[cfg(test)]
+        assert!(!core.panics, "as a test wants it");
         *have += staged;
         let used = self.handle(core, &mut stage[..*have]);
         stage.copy_within(used..*have, 0);

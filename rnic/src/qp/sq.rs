@@ -61,6 +61,11 @@ impl SendQueue {
         SendQueue { wqes: VecDeque::new(), first: 0, cursor: Cursor::default(), handed: 0, capacity }
     }
 
+    /// An empty one of the same size.
+    pub(super) fn successor(&self) -> Self {
+        Self::new(self.capacity)
+    }
+
     pub(super) fn push(&mut self, wr: &SendWr) -> Result<(), PostError> {
         let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
         if self.wqes.len() + halves > self.capacity.max(halves) {

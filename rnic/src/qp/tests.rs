@@ -27,16 +27,22 @@ fn negotiated() -> Negotiated {
     }
 }
 
-/// An active QP whose peer is a plain socket, every queue of both directions being at `next`.
-fn taken_over(next: Msn) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpStream) {
-    let rnic = Rnic::open().unwrap();
-    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
-    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+/// Makes a QP an active one whose peer is a plain socket.
+fn attached(qp: &QueuePair) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let socket = listener.accept().unwrap().0.into();
     qp.attach(socket, negotiated(), &ConnectOptions::default(), true).unwrap();
+    peer
+}
+
+/// An active QP whose peer is a plain socket, every queue of both directions being at `next`.
+fn taken_over(next: Msn) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpStream) {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let peer = attached(&qp);
     qp.inner.with_core(|_, core| {
         let link = core.link.as_mut().unwrap();
         for qn in [Qn(0), Qn(1)] {
@@ -92,4 +98,91 @@ fn outbound_message_numbers_wrap() {
         peer.read_exact(&mut read).unwrap();
         assert_eq!(read[12..16], msn.to_be_bytes(), "the Read Request's");
     }
+}
+
+/// A device with a queue and two QPs of it, each with its raw peer.
+fn two_taken_over() -> (ProtectionDomain, CompletionQueue, [(QueuePair, TcpStream); 2]) {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let ends = [0, 1].map(|_| {
+        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+        let peer = attached(&qp);
+        (qp, peer)
+    });
+    (pd, cq, ends)
+}
+
+/// Waits, without a call that makes progress itself.
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A defect of ours that shows while the background thread handles what one peer sends costs that peer's connection only:
+/// it is reset, all that was posted is flushed, and the QP can be connected anew.
+#[test]
+fn a_panic_of_the_background_thread_costs_one_connection() {
+    let (pd, cq, [(faulty, mut its_peer), (other, mut others_peer)]) = two_taken_over();
+    let sink = pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    let remote = crate::Remote { stag: Stag(1), to: 0 };
+    faulty.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
+    faulty.post_recv(RecvWr::new(2, [])).unwrap();
+    other.post_recv(RecvWr::new(3, [])).unwrap();
+    faulty.inner.with_core(|_, core| core.panics = true);
+    let octets = octets_of("send_zero_length");
+    its_peer.write_all(&octets).unwrap();
+    await_that("the QP goes on after a panic", || faulty.state() == QpState::Error);
+    others_peer.write_all(&octets).unwrap();
+    await_that("nobody serves the other QP", || other.counters().octets_received > 0);
+    let mut ended = Vec::new();
+    cq.poll(64, &mut ended);
+    let flushed = ended.iter().filter(|done| done.qp == faulty.num());
+    assert_eq!(
+        flushed.map(|done| (done.wr_id, done.status)).collect::<Vec<_>>(),
+        [(1, crate::Status::Flushed), (2, crate::Status::Flushed)]
+    );
+    let event = faulty.inner.device.events.next_event().unwrap();
+    assert_eq!((event.qp, event.kind), (faulty.num(), AsyncEventKind::QpFailed));
+    let reset = std::iter::repeat_with(|| its_peer.read(&mut [0; 64])).find(|read| !matches!(read, Ok(1..)));
+    assert_eq!(reset.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert!(faulty.reset());
+    let mut its_peer = attached(&faulty);
+    faulty.post_recv(RecvWr::new(4, [])).unwrap();
+    its_peer.write_all(&octets).unwrap();
+    await_that("nobody serves the QP after its reset", || faulty.counters().octets_received > 0);
+}
+
+/// The same for all connections of a device whose background thread cannot go on; nor does anybody wait for ever.
+#[test]
+fn a_device_that_fails_ends_its_connections() {
+    let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();
+    let device = first.inner.device.clone();
+    let rnic = Rnic(device.clone());
+    let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let starting = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(silent.local_addr().unwrap()).unwrap();
+    starting.begin(stream.into(), &ConnectOptions::default(), true).unwrap();
+    first.post_recv(RecvWr::new(1, [])).unwrap();
+    crate::io::driver::tests::break_set(&device.driver);
+    listener.accept(None).unwrap_err();
+    assert!(starting.await_begun(Duration::from_secs(20)));
+    starting.begun().unwrap().unwrap_err();
+    let mut failed = Vec::new();
+    while failed.len() < 2 {
+        let event = rnic.wait_async_event(Some(Duration::from_secs(20))).unwrap().expect("nobody is told");
+        failed.extend((event.kind == AsyncEventKind::DeviceFailed).then_some(event.qp));
+    }
+    failed.sort_by_key(|qp| qp.0);
+    assert_eq!(failed, [first.num(), second.num()]);
+    assert!(cq.wait(Some(Duration::from_secs(20))).unwrap());
+    assert_eq!(cq.poll_one().unwrap().status, crate::Status::Flushed);
+    // Nothing new begins, and nobody waits for it.
+    assert!(first.reset());
+    first.connect(addr, &ConnectOptions::default()).unwrap_err();
+    rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap_err();
 }

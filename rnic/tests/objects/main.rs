@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod drops;
+mod endless;
 mod progress;
 mod reuse;
 mod sleeping;

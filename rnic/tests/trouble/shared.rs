@@ -269,3 +269,42 @@ fn stalled_peers_do_not_stop_the_others() {
     slow.1.send(&raw::read_from(1, &target, 1));
     assert_eq!(slow.1.expect(Opcode::ReadResponse).1, [2]);
 }
+
+/// RFC 5042 §6.4.1: a thread asleep on a QP that may not begin an FPDU, because others keep all the memory for partial ones,
+/// is asleep, and sees what others complete; among a few QPs, and with an epoll set.
+#[test]
+fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
+    for siblings in [0, 10] {
+        let rnic = Rnic::with_config(&RnicConfig { max_partial: 50_000, ..Default::default() }).unwrap();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(1024).unwrap());
+        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+        let device = End { rnic, pd, cq, qp };
+        let others: Vec<_> = (0..siblings).map(|_| device.sibling()).collect();
+        let target = device.region(60_000, ALL);
+        let own = device.rnic.create_cq(16).unwrap();
+        let [mut keeps, mut rests] = [&own, &device.cq].map(|cq| stream(&device, cq, None));
+        let octets = keeps.1.frame(&raw::write_to(&target, 0, &[1; 60_000]));
+        keeps.1.octets(&octets[..59_000]);
+        let deadline = Instant::now() + PATIENCE;
+        while keeps.0.qp.counters().octets_received < 59_000 {
+            assert!(Instant::now() < deadline);
+            own.poll_one();
+        }
+        rests.0.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        rests.1.send(&raw::send(1, 0, true, b""));
+        let (began, spent) = (Instant::now(), thread_time());
+        assert!(!device.cq.wait(Some(Duration::from_millis(500))).unwrap());
+        // No measure of speed: a thread that does not sleep takes all of it.
+        let spent = thread_time() - spent;
+        assert!(spent < began.elapsed() / 5, "awake for {spent:?} of {:?}", began.elapsed());
+        // The memory is free again.
+        keeps.1.octets(&octets[59_000..]);
+        assert_eq!(rests.0.success().wr_id, 1);
+        drop(others);
+    }
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
