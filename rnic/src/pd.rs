@@ -221,3 +221,75 @@ impl Drop for MemoryWindow {
         let _ = self.device.mem.deallocate_window(self.window.stag());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::device::Rnic;
+    use crate::mem::{BindWindow, QpNum};
+
+    const ROUNDS: usize = 20_000;
+
+    /// RFC 5042 §6.2.2: a bind that comes between two steps of the drop gives the window another STag.
+    #[test]
+    #[ignore = "a window dropped while it is being bound stays bound"]
+    fn a_window_that_is_dropped_while_it_is_bound_opens_nothing() {
+        let pd = Rnic::open().unwrap().alloc_pd();
+        let region = pd.allocate(64, Access::LOCAL_WRITE | Access::BIND).unwrap();
+        let (mem, start) = (&pd.device.mem, &Barrier::new(2));
+        let windows: Vec<_> = (0..ROUNDS).map(|_| pd.allocate_window().unwrap()).collect();
+        let binds: Vec<_> = windows.iter().map(|window| bind(window, &region)).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for request in binds {
+                    start.wait();
+                    let _ = mem.bind(&request);
+                }
+            });
+            for window in windows {
+                start.wait();
+                drop(window);
+            }
+        });
+        assert_eq!((mem.windows_of(QpNum(1)), mem.len()), (0, 1));
+        region.deregister().unwrap();
+    }
+
+    /// The handle names the region, whatever STag another thread gives it meanwhile.
+    #[test]
+    #[ignore = "an STag that has changed meanwhile counts as none"]
+    fn a_region_is_deregistered_while_it_is_registered_again() {
+        let pd = Rnic::open().unwrap().alloc_pd();
+        let regions: Vec<_> = (0..ROUNDS).map(|_| pd.allocate(8, Access::REMOTE_READ).unwrap()).collect();
+        let start = &Barrier::new(2);
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for region in &regions {
+                    start.wait();
+                    let _ = region.reregister(Access::REMOTE_READ);
+                }
+            });
+            let deregister = |region: &MemoryRegion| {
+                start.wait();
+                region.deregister()
+            };
+            regions.iter().map(deregister).filter(Result::is_err).count()
+        });
+        assert_eq!((refused, pd.device.mem.len()), (0, 0));
+    }
+
+    fn bind(window: &MemoryWindow, region: &MemoryRegion) -> BindWindow {
+        BindWindow {
+            window: window.stag(),
+            region: region.stag(),
+            addr: region.base(),
+            len: 64,
+            access: Access::REMOTE_WRITE,
+            pd: window.window.pd(),
+            qp: QpNum(1),
+            key: None,
+        }
+    }
+}
