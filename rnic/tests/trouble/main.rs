@@ -11,6 +11,7 @@ mod local;
 mod resets;
 mod revoke;
 mod shared;
+mod shared_memory;
 mod slow;
 mod terminates;
 mod waiting;
