@@ -135,6 +135,7 @@ impl Region {
             qp: self.qp,
             access,
             window: false,
+            is_file: self.memory.is_file,
         };
         slots.open(stag, scope);
     }
@@ -279,6 +280,8 @@ pub(super) struct Memory {
     len: usize,
     /// Mapped for writing too.
     writable: bool,
+    /// Some of it is a mapping of a file, which others may write.
+    is_file: bool,
     backing: Backing,
 }
 
@@ -302,7 +305,7 @@ impl Memory {
         if options.lock {
             alloc::lock(ptr, len)?;
         }
-        Ok(Self { ptr, len, writable: true, backing: Backing::Ours { _mapping: mapping } })
+        Ok(Self { ptr, len, writable: true, is_file: false, backing: Backing::Ours { _mapping: mapping } })
     }
 
     /// A range of the program's.
@@ -315,7 +318,7 @@ impl Memory {
         write: bool,
         options: &RegionOptions,
     ) -> Result<Self, MemError> {
-        map::require(ptr, len, write)?;
+        let is_file = map::require(ptr, len, write)?;
         if options.populate {
             alloc::populate(ptr, len, write)?;
         }
@@ -323,7 +326,7 @@ impl Memory {
             alloc::lock(ptr, len)?;
         }
         let backing = Backing::Lent { live: RwLock::new(true), locked: options.lock };
-        Ok(Self { ptr, len, writable: write, backing })
+        Ok(Self { ptr, len, writable: write, is_file, backing })
     }
 
     /// Where `len` octets from `offset` on are.

@@ -11,7 +11,7 @@ use rddp_rdmap::{AccessError, InvalidateError};
 use super::region::{Memory, Region, Revoker};
 use super::slot::{Pin, SlotTable};
 use super::stag::{StagSource, index};
-use super::{Access, BindWindow, Grant, MemError, MemLimits, PdId, QpNum, RegionOptions, Window};
+use super::{Access, BindWindow, Claim, Grant, MemError, MemLimits, PdId, QpNum, RegionOptions, Window};
 
 /// The regions and windows of one RNIC.
 ///
@@ -251,6 +251,21 @@ impl MemTable {
         self.invalidate(stag, Revoker { pd, qp, remote: true })
     }
 
+    /// The peer of `qp` may use these of its rights to change memory from now on. Waits for trains in flight.
+    pub(crate) fn connect(&self, qp: QpNum, pd: PdId, rights: Access) {
+        self.slots.writers.connect(qp, pd, rights);
+    }
+
+    /// The peer of `qp` is gone.
+    pub(crate) fn disconnect(&self, qp: QpNum) {
+        self.slots.writers.disconnect(qp);
+    }
+
+    /// For one train whose octets are summed where they lie. Its holder calls nothing that waits for trains.
+    pub(crate) fn claim(&self) -> Claim {
+        self.slots.writers.claim()
+    }
+
     /// How many regions and windows there are.
     pub fn len(&self) -> usize {
         self.registry.lock().objects.len()
@@ -386,7 +401,7 @@ fn grant(pin: Pin, to: u64, len: u64, writable: bool) -> Result<Grant, AccessErr
 }
 
 /// One less, and forgotten at none.
-fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+pub(super) fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
     if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() -= 1;
         if *count.get() == 0 {

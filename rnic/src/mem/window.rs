@@ -93,7 +93,9 @@ impl Window {
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
-        slots.open(stag, Scope { base, len, ptr, pd, qp: Some(qp), access, window: true });
+        // Nobody sends from a window, file or not.
+        let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false };
+        slots.open(stag, scope);
         Ok(stag)
     }
 

@@ -17,6 +17,7 @@ use super::arena::Arena;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
+use crate::mem::Verdicts;
 
 /// How long closing or terminating may take before TCP is reset.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -189,6 +190,8 @@ pub(super) struct Link {
     /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
     pub(super) may_send: bool,
     pub(super) place_before_crc: bool,
+    /// What is known of the memory that was sent last.
+    pub(super) verdicts: Verdicts,
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
@@ -236,6 +239,7 @@ impl Link {
             deframer: Deframer::new(Framing { crc, markers: negotiated.markers_rx }),
             may_send: active,
             place_before_crc: options.place_before_crc,
+            verdicts: Verdicts::default(),
             out: OutBuffer::default(),
             unaligned: 0,
             kept: 0,
