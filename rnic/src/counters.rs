@@ -20,6 +20,8 @@ pub struct Counters {
     pub receive_calls: u64,
     /// Payload octets received straight into registered memory.
     pub octets_placed_directly: u64,
+    /// Payload octets of long messages that were copied before they were sent, because others may change them meanwhile.
+    pub octets_copied: u64,
     /// Terminates sent.
     pub terminates_sent: u64,
     /// Terminates received.
@@ -35,6 +37,7 @@ impl AddAssign for Counters {
         self.send_calls += other.send_calls;
         self.receive_calls += other.receive_calls;
         self.octets_placed_directly += other.octets_placed_directly;
+        self.octets_copied += other.octets_copied;
         self.terminates_sent += other.terminates_sent;
         self.terminates_received += other.terminates_received;
     }

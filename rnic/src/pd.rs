@@ -172,12 +172,12 @@ impl MemoryRegion {
 
     /// Makes it valid again after an invalidation, or changes its rights, under an STag with another key.
     pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
-        self.device.mem.reregister(self.stag(), access)
+        self.device.mem.reregister_region(&self.region, access)
     }
 
     /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while windows are bound to it.
     pub fn deregister(&self) -> Result<(), MemError> {
-        self.device.mem.deregister(self.stag())
+        self.device.mem.deregister_region(&self.region)
     }
 }
 
@@ -193,7 +193,7 @@ impl fmt::Debug for MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // It fails only when the program has deregistered it already.
-        let _ = self.device.mem.deregister_with_windows(self.stag());
+        let _ = self.device.mem.deregister_region_with_windows(&self.region);
     }
 }
 
@@ -218,6 +218,77 @@ impl fmt::Debug for MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        let _ = self.device.mem.deallocate_window(self.window.stag());
+        // The window itself: a bind in another thread may be changing its STag.
+        let _ = self.device.mem.release_window(&self.window);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::device::Rnic;
+    use crate::mem::{BindWindow, QpNum};
+
+    const ROUNDS: usize = 20_000;
+
+    /// RFC 5042 §6.2.2: a bind that comes between two steps of the drop gives the window another STag.
+    #[test]
+    fn a_window_that_is_dropped_while_it_is_bound_opens_nothing() {
+        let pd = Rnic::open().unwrap().alloc_pd();
+        let region = pd.allocate(64, Access::LOCAL_WRITE | Access::BIND).unwrap();
+        let (mem, start) = (&pd.device.mem, &Barrier::new(2));
+        let windows: Vec<_> = (0..ROUNDS).map(|_| pd.allocate_window().unwrap()).collect();
+        let binds: Vec<_> = windows.iter().map(|window| bind(window, &region)).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for request in binds {
+                    start.wait();
+                    let _ = mem.bind(&request);
+                }
+            });
+            for window in windows {
+                start.wait();
+                drop(window);
+            }
+        });
+        assert_eq!((mem.windows_of(QpNum(1)), mem.len()), (0, 1));
+        region.deregister().unwrap();
+    }
+
+    /// The handle names the region, whatever STag another thread gives it meanwhile.
+    #[test]
+    fn a_region_is_deregistered_while_it_is_registered_again() {
+        let pd = Rnic::open().unwrap().alloc_pd();
+        let regions: Vec<_> = (0..ROUNDS).map(|_| pd.allocate(8, Access::REMOTE_READ).unwrap()).collect();
+        let start = &Barrier::new(2);
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for region in &regions {
+                    start.wait();
+                    let _ = region.reregister(Access::REMOTE_READ);
+                }
+            });
+            let deregister = |region: &MemoryRegion| {
+                start.wait();
+                region.deregister()
+            };
+            regions.iter().map(deregister).filter(Result::is_err).count()
+        });
+        assert_eq!((refused, pd.device.mem.len()), (0, 0));
+    }
+
+    fn bind(window: &MemoryWindow, region: &MemoryRegion) -> BindWindow {
+        BindWindow {
+            window: window.stag(),
+            region: region.stag(),
+            addr: region.base(),
+            len: 64,
+            access: Access::REMOTE_WRITE,
+            pd: window.window.pd(),
+            qp: QpNum(1),
+            key: None,
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rddp_mpa::crc32c_append;
 use thiserror::Error;
 
-use super::slot::Pin;
+use super::slot::{Pin, Scope};
 
 /// Proof that `len` octets lie in one live registration that the asker may use as it said, and that they stay so.
 ///
@@ -127,6 +127,17 @@ impl Grant {
         // copies and atomics by raw pointers.
         let cell = unsafe { AtomicU64::from_ptr(cell.as_ptr()) };
         Ok(cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).unwrap_or_else(|original| original))
+    }
+
+    /// What it is part of.
+    pub(super) fn scope(&self) -> &Scope {
+        self.pin.scope()
+    }
+
+    /// The addresses of its octets.
+    pub(super) fn octets(&self) -> Range<u64> {
+        let start = self.ptr.addr().get() as u64;
+        start..start + self.len as u64
     }
 
     /// Where a range inside the grant starts.

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use super::MemError;
+use super::filesystem::Device;
 
 /// One mapping of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,33 +18,38 @@ struct Mapped {
     range: Range<u64>,
     read: bool,
     write: bool,
+    /// Of a shared mapping of a file: where that is.
+    file: Option<Device>,
 }
 
-/// Demands that all of the range is mapped readable, and writable as well when `write`.
-pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<(), MemError> {
+/// Demands that all of the range is mapped readable, and writable as well when `write`. Returns whether some of it is a
+/// shared mapping of a file, which others may write.
+pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool, MemError> {
     let (start, len) = (ptr.as_ptr().addr() as u64, len as u64);
     let end = start.checked_add(len).ok_or(MemError::Wrap { addr: start, len })?;
     if len == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let file = File::open("/proc/self/maps").map_err(MemError::Maps)?;
-    match cover(start..end, write, |addr| query(&file, addr)) {
+    let files = match cover(start..end, write, |addr| query(&file, addr)) {
         // An older kernel, or a filter on system calls: read the text.
         Err(MemError::Maps(_)) => {
             let mut text = Lines::new(file);
             cover(start..end, write, |addr| text.ending_after(addr))
         }
         answer => answer,
-    }
+    }?;
+    Ok(files.into_iter().any(|device| !device.is_shared_memory()))
 }
 
 /// Walks through mappings in rising order until they cover the range or fail to. `ending_after` gives the first mapping
-/// whose end is above an address.
+/// whose end is above an address. Returns where the files are that it has shared mappings of.
 fn cover(
     range: Range<u64>,
     write: bool,
     mut ending_after: impl FnMut(u64) -> io::Result<Option<Mapped>>,
-) -> Result<(), MemError> {
+) -> Result<Vec<Device>, MemError> {
+    let mut files = Vec::new();
     let mut at = range.start;
     while at < range.end {
         let next = ending_after(at).map_err(MemError::Maps)?;
@@ -53,9 +59,12 @@ fn cover(
         if !mapped.read || (write && !mapped.write) {
             return Err(MemError::NotPermitted { at, write: mapped.read });
         }
+        if let Some(device) = mapped.file.filter(|device| !files.contains(device)) {
+            files.push(device);
+        }
         at = mapped.range.end;
     }
-    Ok(())
+    Ok(files)
 }
 
 /// `struct procmap_query` of `linux/fs.h`.
@@ -83,6 +92,17 @@ const PROCMAP_QUERY: libc::Ioctl = libc::_IOWR::<ProcmapQuery>(b'f' as u32, 17);
 const COVERING_OR_NEXT: u64 = 0x10;
 const READABLE: u64 = 0x01;
 const WRITABLE: u64 = 0x02;
+const SHARED: u64 = 0x08;
+
+impl ProcmapQuery {
+    /// See [`Mapped::file`]. Huge pages are shared memory: to write to them takes a mapping, too.
+    fn file(&self) -> Option<Device> {
+        // SAFETY: asks for a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        let is_file = self.vma_flags & SHARED != 0 && self.inode != 0 && self.vma_page_size <= page;
+        is_file.then_some(Device { major: self.dev_major, minor: self.dev_minor })
+    }
+}
 
 /// Asks the kernel for one mapping.
 fn query(maps: &File, addr: u64) -> io::Result<Option<Mapped>> {
@@ -99,6 +119,7 @@ fn query(maps: &File, addr: u64) -> io::Result<Option<Mapped>> {
             range: query.vma_start..query.vma_end,
             read: query.vma_flags & READABLE != 0,
             write: query.vma_flags & WRITABLE != 0,
+            file: query.file(),
         }));
     }
     match io::Error::last_os_error() {
@@ -139,10 +160,15 @@ fn parse(line: &[u8]) -> Option<Mapped> {
     let range = std::str::from_utf8(words.next()?).ok()?;
     let rights = words.next()?;
     let (start, end) = range.split_once('-')?;
+    let mut file = words.skip(1).map(|word| std::str::from_utf8(word).unwrap_or_default());
+    let (device, inode) = (file.next().unwrap_or_default(), file.next().unwrap_or_default());
+    let is_file = rights.get(3) == Some(&b's') && inode != "0";
     Some(Mapped {
         range: u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?,
         read: *rights.first()? == b'r',
         write: *rights.get(1)? == b'w',
+        // Such a line does not tell of huge pages: they count as files unless their file system is mounted.
+        file: if is_file { Some(Device::parse_hex(device)?) } else { None },
     })
 }
 
@@ -153,7 +179,7 @@ mod tests {
     use crate::mem::alloc::Mapping;
 
     fn mapped(range: Range<u64>, rights: &str) -> Mapped {
-        Mapped { range, read: rights.contains('r'), write: rights.contains('w') }
+        Mapped { range, read: rights.contains('r'), write: rights.contains('w'), file: None }
     }
 
     /// Two mappings side by side, a gap, and one more.
@@ -164,6 +190,7 @@ mod tests {
     fn covered(range: Range<u64>, write: bool) -> Result<(), MemError> {
         let mappings = some();
         cover(range, write, |addr| Ok(mappings.iter().find(|mapped| mapped.range.end > addr).cloned()))
+            .map(drop)
     }
 
     #[test]
@@ -194,8 +221,12 @@ mod tests {
 
     #[test]
     fn lines_of_the_kernels_list_are_understood() {
-        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-s 00001000 fe:00 1234    /tmp/a file\n";
-        assert_eq!(parse(line), Some(mapped(0x7f0a_1b2c_3000..0x7f0a_1b2c_5000, "rw")));
+        let range = 0x7f0a_1b2c_3000..0x7f0a_1b2c_5000;
+        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-p 00001000 fe:00 1234    /tmp/a file\n";
+        assert_eq!(parse(line), Some(mapped(range.clone(), "rw")));
+        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-s 00001000 fe:01 1234    /tmp/a file\n";
+        let file = Some(Device { major: 0xfe, minor: 1 });
+        assert_eq!(parse(line), Some(Mapped { file, ..mapped(range, "rw") }));
         let line = b"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]\n";
         assert_eq!(parse(line), Some(mapped(0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000, "")));
         for rubbish in [&b""[..], b"\n", b"12 rw-p\n", b"12-zz rw-p\n", b"12-34\n", b"12-34 \n"] {

@@ -13,6 +13,7 @@
 mod access;
 mod alloc;
 mod error;
+mod filesystem;
 mod grant;
 mod io;
 mod map;
@@ -22,6 +23,7 @@ mod stag;
 mod status;
 mod table;
 mod window;
+mod writers;
 
 #[cfg(test)]
 mod tests;
@@ -33,3 +35,4 @@ pub use io::{Piece, PieceMut, SendFlags, recv_vectored, send_vectored};
 pub use region::Region;
 pub use table::MemTable;
 pub use window::{BindWindow, Window};
+pub(crate) use writers::{Claim, Verdicts};

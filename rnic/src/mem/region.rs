@@ -140,6 +140,7 @@ impl Region {
             qp: self.qp,
             access,
             window: false,
+            is_file: self.memory.is_file,
         };
         slots.open(stag, scope);
     }
@@ -173,11 +174,11 @@ impl Region {
     }
 
     /// Ends the registration: nothing of ours touches the octets any more, ever.
-    pub(super) fn retire(&self, stag: Stag, slots: &SlotTable) -> Result<(), MemError> {
-        let mut life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+    pub(super) fn retire(&self, stag: Option<Stag>, slots: &SlotTable) -> Result<(), MemError> {
+        let mut life = self.alive(stag)?;
         match life.windows {
             0 => self.end(&mut life, slots),
-            windows => return Err(MemError::WindowsBound { stag, windows }),
+            windows => return Err(MemError::WindowsBound { stag: self.stag(), windows }),
         }
         Ok(())
     }
@@ -190,21 +191,21 @@ impl Region {
     /// Valid again with these rights and the STag that `rekey` makes of the old one.
     pub(super) fn reopen(
         &self,
-        stag: Stag,
+        stag: Option<Stag>,
         access: Access,
-        rekey: impl FnOnce() -> Result<Stag, MemError>,
+        rekey: impl FnOnce(Stag) -> Result<Stag, MemError>,
         slots: &SlotTable,
     ) -> Result<Stag, MemError> {
         access.check_region()?;
-        let life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+        let life = self.alive(stag)?;
         if life.windows > 0 {
-            return Err(MemError::WindowsBound { stag, windows: life.windows });
+            return Err(MemError::WindowsBound { stag: self.stag(), windows: life.windows });
         }
         // Who lent the memory for reading has promised no more than that.
         if access.writes() && !self.memory.writable {
             return Err(MemError::ReadOnly);
         }
-        let changed = rekey()?;
+        let changed = rekey(self.stag())?;
         self.close(slots);
         self.open(changed, access, slots);
         Ok(changed)
@@ -219,7 +220,7 @@ impl Region {
         range: (u64, u64),
         access: Access,
     ) -> Result<NonNull<u8>, MemError> {
-        let mut life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+        let mut life = self.alive(Some(stag))?;
         if self.pd != pd {
             return Err(MemError::OtherPd(stag));
         }
@@ -243,10 +244,11 @@ impl Region {
         self.life.lock().windows -= 1;
     }
 
-    /// The lifecycle, locked, while the region is registered under this STag.
-    fn alive(&self, stag: Stag) -> Option<MutexGuard<'_, Life>> {
+    /// The lifecycle, locked, while the region is registered: under this STag, or any when `None`.
+    fn alive(&self, stag: Option<Stag>) -> Result<MutexGuard<'_, Life>, MemError> {
         let life = self.life.lock();
-        (life.registered && self.stag() == stag).then_some(life)
+        let wanted = stag.unwrap_or(self.stag());
+        if life.registered && self.stag() == wanted { Ok(life) } else { Err(MemError::UnknownStag(wanted)) }
     }
 
     /// Closes the slot if it is open. Only with `life` locked.
@@ -283,6 +285,8 @@ pub(super) struct Memory {
     len: usize,
     /// Mapped for writing too.
     writable: bool,
+    /// Some of it is a mapping of a file, which others may write.
+    is_file: bool,
     backing: Backing,
 }
 
@@ -306,7 +310,7 @@ impl Memory {
         if options.lock {
             alloc::lock(ptr, len)?;
         }
-        Ok(Self { ptr, len, writable: true, backing: Backing::Ours { _mapping: mapping } })
+        Ok(Self { ptr, len, writable: true, is_file: false, backing: Backing::Ours { _mapping: mapping } })
     }
 
     /// A range of the program's.
@@ -319,7 +323,7 @@ impl Memory {
         write: bool,
         options: &RegionOptions,
     ) -> Result<Self, MemError> {
-        map::require(ptr, len, write)?;
+        let is_file = map::require(ptr, len, write)?;
         if options.populate {
             alloc::populate(ptr, len, write)?;
         }
@@ -327,7 +331,7 @@ impl Memory {
             alloc::lock(ptr, len)?;
         }
         let backing = Backing::Lent { live: RwLock::new(true), locked: options.lock };
-        Ok(Self { ptr, len, writable: write, backing })
+        Ok(Self { ptr, len, writable: write, is_file, backing })
     }
 
     /// Where `len` octets from `offset` on are.

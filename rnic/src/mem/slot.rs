@@ -9,7 +9,9 @@
 //! finds an old directory or a reused slot, never freed memory, and then the STag tells.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use parking_lot::Mutex;
 use rddp_ddp::Stag;
 
 use super::stag::index;
+use super::writers::Writers;
 use super::{Access, PdId, QpNum};
 
 /// What an open STag stands for.
@@ -34,6 +37,16 @@ pub(super) struct Scope {
     pub(super) access: Access,
     /// A window: only for peers, and not bound to a PD but to its QP.
     pub(super) window: bool,
+    /// Some of it is a mapping of a file, which others may write.
+    pub(super) is_file: bool,
+}
+
+impl Scope {
+    /// The addresses of its octets.
+    pub(super) fn octets(&self) -> Range<u64> {
+        let start = self.ptr.addr().get() as u64;
+        start..start + self.len
+    }
 }
 
 /// One STag's state and scope.
@@ -64,6 +77,7 @@ impl Slot {
             qp: None,
             access: Access::empty(),
             window: false,
+            is_file: false,
         };
         Self { state: AtomicU64::new(0), scope: UnsafeCell::new(scope) }
     }
@@ -111,15 +125,20 @@ impl Slot {
     /// Stops new pins, then waits until the present ones are gone.
     fn close(&self) {
         self.state.fetch_and(!OPEN, Ordering::Relaxed);
-        let mut tries = 0_u32;
         // RFC 5042 §6.2.2: when revocation returns, no packet changes the octets any more.
-        while self.state.load(Ordering::Acquire) & PINS != 0 {
-            tries += 1;
-            match tries {
-                0..64 => std::hint::spin_loop(),
-                64..256 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
+        wait_until(|| self.state.load(Ordering::Acquire) & PINS == 0);
+    }
+}
+
+/// Waits for something that other threads are about to do.
+pub(super) fn wait_until(done: impl Fn() -> bool) {
+    let mut tries = 0_u32;
+    while !done() {
+        tries = tries.saturating_add(1);
+        match tries {
+            0..64 => std::hint::spin_loop(),
+            64..256 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
         }
     }
 }
@@ -195,6 +214,8 @@ pub(super) struct SlotTable {
     /// The newest directory.
     current: AtomicPtr<Directory>,
     store: Mutex<Store>,
+    /// What peers may change through those that are open.
+    pub(super) writers: Arc<Writers>,
 }
 
 /// What a `SlotTable` owns: pointers from `Box::into_raw` that live as long as it does.
@@ -211,7 +232,7 @@ impl SlotTable {
     pub(super) fn new() -> Self {
         let first = leak(Directory::new(FIRST_CELLS));
         let store = Store { directories: vec![first], slots: Vec::new(), free: Vec::new() };
-        Self { current: AtomicPtr::new(first.as_ptr()), store: Mutex::new(store) }
+        Self { current: AtomicPtr::new(first.as_ptr()), store: Mutex::new(store), writers: Arc::default() }
     }
 
     /// A pin of what `stag`, all 32 bits of it, opens now.
@@ -247,14 +268,16 @@ impl SlotTable {
         assert!(before.is_null(), "an STag is inserted where none is");
     }
 
-    /// Opens the slot of `stag`'s index, which must be closed, for `stag`.
+    /// Opens the slot of `stag`'s index, which must be closed, for `stag`. Waits for trains if peers may change octets.
     pub(super) fn open(&self, stag: Stag, scope: Scope) {
+        self.writers.open(index(stag), &scope);
         self.find(stag).expect("an inserted STag has a slot").open(stag, scope);
     }
 
     /// Lets no new pin through and waits until those of old have gone.
     pub(super) fn close(&self, stag: Stag) {
         self.find(stag).expect("an inserted STag has a slot").close();
+        self.writers.close(index(stag));
     }
 
     /// Takes the slot from `stag`, which must be closed.
@@ -315,7 +338,6 @@ const FIRST_CELLS: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
@@ -330,6 +352,7 @@ mod tests {
             qp: None,
             access: Access::empty(),
             window: false,
+            is_file: false,
         }
     }
 

@@ -11,7 +11,7 @@ use rddp_rdmap::{AccessError, InvalidateError};
 use super::region::{Memory, Region, Revoker};
 use super::slot::{Pin, SlotTable};
 use super::stag::{StagSource, index};
-use super::{Access, BindWindow, Grant, MemError, MemLimits, PdId, QpNum, RegionOptions, Window};
+use super::{Access, BindWindow, Claim, Grant, MemError, MemLimits, PdId, QpNum, RegionOptions, Window};
 
 /// The regions and windows of one RNIC.
 ///
@@ -91,19 +91,35 @@ impl MemTable {
     /// Ends a registration. Waits for placements in flight; after `Ok` nothing of ours touches the memory (but for
     /// `read_at` and `write_at` of memory that is our own). Refused while windows are bound.
     pub fn deregister(&self, stag: Stag) -> Result<(), MemError> {
-        let region = self.region(stag)?;
-        region.retire(stag, &self.slots)?;
-        self.remove(stag, region.pd());
-        Ok(())
+        self.retire_region(&*self.region(stag)?, Some(stag))
+    }
+
+    /// [`deregister`](Self::deregister) of a region under whatever STag it has by now.
+    pub fn deregister_region(&self, region: &Region) -> Result<(), MemError> {
+        self.retire_region(region, None)
     }
 
     /// Ends a registration with all windows that are bound to it: for an owner who goes and cannot be refused.
     pub fn deregister_with_windows(&self, stag: Stag) -> Result<(), MemError> {
-        let region = self.region(stag)?;
+        self.retire_with_windows(&self.region(stag)?, Some(stag))
+    }
+
+    /// [`deregister_with_windows`](Self::deregister_with_windows) of a region under whatever STag it has by now.
+    pub fn deregister_region_with_windows(&self, region: &Arc<Region>) -> Result<(), MemError> {
+        self.retire_with_windows(region, None)
+    }
+
+    fn retire_region(&self, region: &Region, stag: Option<Stag>) -> Result<(), MemError> {
+        region.retire(stag, &self.slots)?;
+        self.remove(region.stag(), region.pd());
+        Ok(())
+    }
+
+    fn retire_with_windows(&self, region: &Arc<Region>, stag: Option<Stag>) -> Result<(), MemError> {
         loop {
-            match self.deregister(stag) {
+            match self.retire_region(region, stag) {
                 // Another thread may bind one more meanwhile.
-                Err(MemError::WindowsBound { .. }) => self.unbind_all(&region),
+                Err(MemError::WindowsBound { .. }) => self.unbind_all(region),
                 result => return result,
             }
         }
@@ -119,7 +135,16 @@ impl MemTable {
 
     /// Makes a region valid again, or changes its rights, under a new key, which is returned.
     pub fn reregister(&self, stag: Stag, access: Access) -> Result<Stag, MemError> {
-        self.region(stag)?.reopen(stag, access, || self.registry.lock().stags.rekey(stag), &self.slots)
+        self.reopen(&*self.region(stag)?, Some(stag), access)
+    }
+
+    /// [`reregister`](Self::reregister) of a region under whatever STag it has by now.
+    pub fn reregister_region(&self, region: &Region, access: Access) -> Result<Stag, MemError> {
+        self.reopen(region, None, access)
+    }
+
+    fn reopen(&self, region: &Region, stag: Option<Stag>, access: Access) -> Result<Stag, MemError> {
+        region.reopen(stag, access, |old| self.registry.lock().stags.rekey(old), &self.slots)
     }
 
     /// A window of this PD, bound to nothing yet.
@@ -150,10 +175,18 @@ impl MemTable {
 
     /// Ends a window, bound or not. Waits for placements in flight.
     pub fn deallocate_window(&self, stag: Stag) -> Result<(), MemError> {
-        let window = self.window(stag)?;
+        self.retire_window(&*self.window(stag)?, Some(stag))
+    }
+
+    /// [`deallocate_window`](Self::deallocate_window) of a window under whatever STag it has by now: a bind changes it.
+    pub fn release_window(&self, window: &Window) -> Result<(), MemError> {
+        self.retire_window(window, None)
+    }
+
+    fn retire_window(&self, window: &Window, stag: Option<Stag>) -> Result<(), MemError> {
         let bound_on = window.retire(stag, &self.slots)?;
         self.unbound(bound_on);
-        self.remove(stag, window.pd());
+        self.remove(window.stag(), window.pd());
         Ok(())
     }
 
@@ -216,6 +249,21 @@ impl MemTable {
     /// The same for a Send with Invalidate from the peer of `qp`, which needs [`Access::REMOTE_INVALIDATE`].
     pub fn invalidate_remote(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
         self.invalidate(stag, Revoker { pd, qp, remote: true })
+    }
+
+    /// The peer of `qp` may use these of its rights to change memory from now on. Waits for trains in flight.
+    pub(crate) fn connect(&self, qp: QpNum, pd: PdId, rights: Access) {
+        self.slots.writers.connect(qp, pd, rights);
+    }
+
+    /// The peer of `qp` is gone.
+    pub(crate) fn disconnect(&self, qp: QpNum) {
+        self.slots.writers.disconnect(qp);
+    }
+
+    /// For one train whose octets are summed where they lie. Its holder calls nothing that waits for trains.
+    pub(crate) fn claim(&self) -> Claim {
+        self.slots.writers.claim()
     }
 
     /// How many regions and windows there are.
@@ -360,7 +408,7 @@ fn grant(pin: Pin, to: u64, len: u64, writable: bool) -> Result<Grant, AccessErr
 }
 
 /// One less, and forgotten at none.
-fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+pub(super) fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
     if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() -= 1;
         if *count.get() == 0 {

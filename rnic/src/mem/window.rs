@@ -81,7 +81,7 @@ impl Window {
         slots: &SlotTable,
     ) -> Result<Stag, MemError> {
         let &BindWindow { window, addr, len, access, pd, qp, .. } = request;
-        let mut life = self.alive(window).ok_or(MemError::UnknownStag(window))?;
+        let mut life = self.alive(Some(window))?;
         if self.pd != pd {
             return Err(MemError::OtherPd(window));
         }
@@ -93,7 +93,9 @@ impl Window {
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
-        slots.open(stag, Scope { base, len, ptr, pd, qp: Some(qp), access, window: true });
+        // Nobody sends from a window, file or not.
+        let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false };
+        slots.open(stag, scope);
         Ok(stag)
     }
 
@@ -120,8 +122,8 @@ impl Window {
     }
 
     /// Ends it, bound or not. Gives the QP that it was bound on.
-    pub(super) fn retire(&self, stag: Stag, slots: &SlotTable) -> Result<Option<QpNum>, MemError> {
-        let mut life = self.alive(stag).ok_or(MemError::UnknownStag(stag))?;
+    pub(super) fn retire(&self, stag: Option<Stag>, slots: &SlotTable) -> Result<Option<QpNum>, MemError> {
+        let mut life = self.alive(stag)?;
         Ok(self.replace(&mut life, Life::Deallocated, slots))
     }
 
@@ -141,10 +143,12 @@ impl Window {
         self.replace(&mut self.life.lock(), Life::Deallocated, slots);
     }
 
-    /// The lifecycle, locked, while the window has this STag.
-    fn alive(&self, stag: Stag) -> Option<MutexGuard<'_, Life>> {
+    /// The lifecycle, locked, while the window has this STag, or any when `None`.
+    fn alive(&self, stag: Option<Stag>) -> Result<MutexGuard<'_, Life>, MemError> {
         let life = self.life.lock();
-        (!matches!(*life, Life::Deallocated) && self.stag() == stag).then_some(life)
+        let wanted = stag.unwrap_or(self.stag());
+        let ended = matches!(*life, Life::Deallocated);
+        if !ended && self.stag() == wanted { Ok(life) } else { Err(MemError::UnknownStag(wanted)) }
     }
 
     /// Lets go of the region, once nobody uses the window's octets any more.

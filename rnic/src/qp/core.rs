@@ -210,6 +210,7 @@ impl QpInner {
     pub(super) fn drop_link(&self, link: &Link) {
         self.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
         self.device.promised.release(link.kept);
+        self.device.mem.disconnect(self.num);
         self.device.driver.unwatch(link.fd());
         self.cqs().for_each(|cq| cq.dismiss(link.fd()));
     }

@@ -19,6 +19,7 @@ use super::arena::Arena;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
+use crate::mem::Verdicts;
 
 /// How long closing or terminating may take before TCP is reset.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -195,6 +196,8 @@ pub(super) struct Link {
     /// Octets of Responses prepared since messages of this side's own last had their turn.
     pub(super) answered: usize,
     pub(super) place_before_crc: bool,
+    /// What is known of the memory that was sent last.
+    pub(super) verdicts: Verdicts,
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
@@ -246,6 +249,7 @@ impl Link {
             own_turn: false,
             answered: 0,
             place_before_crc: options.place_before_crc,
+            verdicts: Verdicts::default(),
             out: OutBuffer::default(),
             unaligned: 0,
             kept: 0,

@@ -359,6 +359,7 @@ impl QpInner {
         if let Some(nudge) = link.nudge {
             self.device.driver.at(nudge.due, self.token);
         }
+        self.device.mem.connect(self.num, self.pd, self.inbound_rights());
         core.connect(link);
         connected();
         self.pump(&mut core);

@@ -377,6 +377,14 @@ impl QpInner {
         }
     }
 
+    /// What the QP's own switches let its peer do.
+    pub(super) fn inbound_rights(&self) -> Access {
+        let mut rights = Access::REMOTE;
+        rights.set(Access::REMOTE_WRITE, self.inbound_write);
+        rights.set(Access::REMOTE_READ | Access::REMOTE_ATOMIC, self.inbound_read);
+        rights
+    }
+
     /// Access by the peer: the QP's own switches, then the memory's rights (draft-hilland-rddp-verbs §7.6.3).
     pub(super) fn check_remote(
         &self,
@@ -385,8 +393,7 @@ impl QpInner {
         len: u64,
         want: Access,
     ) -> Result<Grant, AccessError> {
-        let allowed = if want == Access::REMOTE_WRITE { self.inbound_write } else { self.inbound_read };
-        if !allowed {
+        if !self.inbound_rights().contains(want) {
             return Err(AccessError::Rights);
         }
         self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)

@@ -1,7 +1,7 @@
 //! A train: many FPDUs in one vectored write, their payload still in registered memory.
 //!
 //! Headers, trailers and short payloads lie in the arena; long payloads are pieces of registered memory, held live by
-//! their [`Grant`]s until the write has returned. A train lives for one write only: FPDUs that TCP did not begin to take
+//! their [`Grant`]s until the write has returned, and what others may change is copied as well. A train lives for one write only: FPDUs that TCP did not begin to take
 //! are forgotten and built anew later, the rest of one that it did begin is copied out by [`Train::rest_of_started`].
 
 use std::io;
@@ -16,7 +16,7 @@ use super::arena::Arena;
 use super::rx::Grants;
 use super::segments::Segments;
 use super::sq::Cursor;
-use crate::mem::{Grant, Piece, SendFlags, send_vectored};
+use crate::mem::{Claim, Grant, Piece, SendFlags, send_vectored};
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;
@@ -35,6 +35,8 @@ const MAX_PIECES: usize = 1000;
 /// Octets of registered memory, or of an inline request.
 pub(super) enum Source<'a> {
     Granted(&'a mut Grants),
+    /// What may change between its CRC and the write.
+    Shared(&'a mut Grants),
     Inline(&'a [u8]),
 }
 
@@ -79,7 +81,11 @@ pub(super) struct Train {
     parts: Vec<Part>,
     records: Vec<Record>,
     len: usize,
+    /// Octets of [`Source::Shared`].
+    copied: usize,
     pub(super) segments: Segments,
+    /// Of a train with payloads that are summed where they lie, until its octets are TCP's or copied.
+    pub(super) claim: Option<Claim>,
 }
 
 impl Train {
@@ -87,8 +93,9 @@ impl Train {
         self.arena.clear();
         self.parts.clear();
         self.records.clear();
-        self.len = 0;
+        (self.len, self.copied) = (0, 0);
         self.segments = Segments::default();
+        self.claim = None;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -101,6 +108,16 @@ impl Train {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Payload octets that were copied because they may change.
+    pub(super) fn copied(&self) -> usize {
+        self.copied
+    }
+
+    /// Whether a payload of registered memory is summed where it lies.
+    pub(super) fn sums_in_place(framer: &Framer, payload_len: usize) -> bool {
+        framer.framing().crc && !framer.framing().markers && payload_len > COPY_UP_TO
     }
 
     /// From here on no FPDU shall reach over the end of a segment; of what is in the train already none does.
@@ -135,6 +152,7 @@ impl Train {
                 grants.clear();
             }
             Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
+            Source::Shared(grants) => self.push_shared(framer, header, grants, payload_len),
         }
         self.records.push(Record { end: self.len, cursor: after, framer: framer.clone() });
         true
@@ -160,18 +178,14 @@ impl Train {
         grants: &mut Grants,
         payload_len: usize,
     ) {
-        let ulpdu_len = header.len() + payload_len;
-        let start = self.arena.len();
-        let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
-        self.arena.append(&length);
-        self.arena.append(header.octets().as_ref());
+        let (ulpdu_len, start) = (header.len() + payload_len, self.arena.len());
+        let begin = self.begin_fpdu(header, ulpdu_len);
         let crc = if framer.framing().crc {
-            let crc = crc32c(self.arena.get(start..self.arena.len()));
+            let crc = crc32c(self.arena.get(begin));
             grants.iter().fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc))
         } else {
             0
         };
-        debug_assert_eq!(self.arena.len() - start, LENGTH_LEN + header.len());
         self.arena_part(start);
         for grant in grants.drain(..) {
             self.len += grant.len();
@@ -180,6 +194,30 @@ impl Train {
         let start = self.arena.len();
         self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
         self.arena_part(start);
+    }
+
+    /// Copies and sums in one pass. With CRC and without markers only.
+    fn push_shared(&mut self, framer: &mut Framer, header: &Header, grants: &mut Grants, payload_len: usize) {
+        let (ulpdu_len, start) = (header.len() + payload_len, self.arena.len());
+        let begin = self.begin_fpdu(header, ulpdu_len);
+        let mut crc = crc32c(self.arena.get(begin));
+        // RFC 5044 §4.4: the CRC is of the octets that leave, whatever becomes of those in memory.
+        for grant in grants.drain(..) {
+            crc = grant.copy_to_with_crc(0, self.arena.room(grant.len()), crc);
+        }
+        self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
+        self.arena_part(start);
+        self.copied += payload_len;
+    }
+
+    /// Puts what comes before the payload into the arena; where it is.
+    fn begin_fpdu(&mut self, header: &Header, ulpdu_len: usize) -> Range<usize> {
+        let start = self.arena.len();
+        let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
+        self.arena.append(&length);
+        self.arena.append(header.octets().as_ref());
+        debug_assert_eq!(self.arena.len() - start, LENGTH_LEN + header.len());
+        start..self.arena.len()
     }
 
     /// Makes the arena from `start` on part of the train, joined to the part before it where they touch.

@@ -23,7 +23,7 @@ use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
-use crate::mem::Access;
+use crate::mem::{Access, Verdicts};
 use crate::scratch::{Own, with_own};
 use crate::wr::{Gather, Operation, Remote};
 
@@ -133,6 +133,7 @@ impl QpInner {
             return false;
         }
         core.counters.send_calls += 1;
+        core.counters.octets_copied += train.copied() as u64;
         let end_of_record = train.segments.end_record(total);
         let taken = match train.write(link.fd(), link.out.rest(), end_of_record) {
             Ok(taken) => taken,
@@ -357,13 +358,13 @@ impl QpInner {
                 let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
                 let mo = u32::try_from(at.offset).unwrap_or(u32::MAX);
                 let header = untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, segment.last);
-                self.push_segment(framer, &header, gather, segment, at, train, grants)
+                self.push_segment(framer, &header, gather, segment, at, train, grants, &mut link.verdicts)
             }
             Operation::Write { gather, remote } => {
                 let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
                 let to = remote.to.wrapping_add(at.offset);
                 let header = tagged_header(Opcode::Write, remote.stag, to, segment.last);
-                self.push_segment(framer, &header, gather, segment, at, train, grants)
+                self.push_segment(framer, &header, gather, segment, at, train, grants, &mut link.verdicts)
             }
             Operation::Immediate { data } => {
                 let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
@@ -394,6 +395,7 @@ impl QpInner {
         at: Cursor,
         train: &mut Train,
         grants: &mut Grants,
+        verdicts: &mut Verdicts,
     ) -> Result<Option<Cursor>, Status> {
         let after = if segment.last {
             Cursor { seq: at.seq + 1, offset: 0 }
@@ -410,10 +412,23 @@ impl QpInner {
                 grants.clear();
                 self.grants_of(list, segment.offset, segment.len, None, grants)
                     .map_err(|_| Status::LocalProtection)?;
-                train.push(framer, header, Source::Granted(grants), segment.len, after)
+                let source =
+                    if Train::sums_in_place(framer, segment.len) && self.is_shared(train, grants, verdicts) {
+                        Source::Shared(grants)
+                    } else {
+                        Source::Granted(grants)
+                    };
+                train.push(framer, header, source, segment.len, after)
             }
         };
         Ok(pushed.then_some(after))
+    }
+
+    /// Whether others than the receiver may change a payload while it is sent. If not, they get no right to while the train
+    /// has its claim.
+    fn is_shared(&self, train: &mut Train, grants: &Grants, verdicts: &mut Verdicts) -> bool {
+        let claim = train.claim.get_or_insert_with(|| self.device.mem.claim());
+        grants.iter().any(|grant| claim.is_shared(grant, self.num, verdicts))
     }
 
     /// The Read Request or Atomic Request of a request, issued once; `None` while ORD are on their way (RFC 5040 §6.1).

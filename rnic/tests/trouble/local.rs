@@ -264,3 +264,23 @@ fn requests_that_cannot_be_posted_leave_the_queue_alone() {
     end.qp.abort();
     assert_eq!(end.completions_of([7, 7, 7, 7, 0, 1]).len(), 6);
 }
+
+/// RFC 5041 §5.2: no DDP message is that long, and none is made shorter in silence.
+#[test]
+#[ignore = "a range of 4 GiB or more becomes one of 4 GiB - 1"]
+fn a_range_of_more_than_a_message_is_refused() {
+    let (end, mut raw) = with_plain_raw(Role::Active);
+    let region = end.region(8, ALL);
+    for len in [1 << 32, 5 << 30] {
+        let long = region.sge(0..len);
+        for wr in [SendWr::send(1, long), SendWr::write(1, long, REMOTE), SendWr::read(1, long, REMOTE)] {
+            let expected = PostError::MessageTooLong { len: len as u64 };
+            assert_eq!(end.qp.post_send(&wr), Err(expected), "{wr:?}");
+        }
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "that is the case")]
+    let reversed = region.sge(5..3);
+    assert!(matches!(end.qp.post_send(&SendWr::send(1, reversed)), Err(PostError::MessageTooLong { .. })));
+    end.qp.post_send(&SendWr::send(2, region.whole())).unwrap();
+    raw.expect(Opcode::Send);
+}

@@ -12,6 +12,7 @@ mod local;
 mod resets;
 mod revoke;
 mod shared;
+mod shared_memory;
 mod slow;
 mod terminates;
 mod turns;
