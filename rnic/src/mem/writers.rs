@@ -422,7 +422,7 @@ mod tests {
                 let start = below(200);
                 let longest = 1 << below(7);
                 let octets = start..start + 1 + below(longest);
-                let pd = PdId(1 + u32::from(below(4) == 0));
+                let pd = PdId(1 + u64::from(below(4) == 0));
                 open.ranges.insert(index, Opened { octets: octets.clone(), access: CHANGES, pd, qp: None });
                 if index % 3 == 0 {
                     open.ranges.remove(index);
