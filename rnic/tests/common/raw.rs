@@ -246,8 +246,11 @@ impl Raw {
         None
     }
 
-    /// Whether nothing comes for a while.
+    /// Whether nothing has come that was not taken, and nothing comes for a while.
     pub fn is_silent(&mut self, time: Duration) -> bool {
+        if !self.inbox.is_empty() {
+            return false;
+        }
         self.socket.set_read_timeout(Some(time)).unwrap();
         let silent = self
             .socket

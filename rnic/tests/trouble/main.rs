@@ -8,6 +8,7 @@ mod ends;
 mod isolation;
 mod limits;
 mod local;
+mod order;
 mod resets;
 mod revoke;
 mod shared;
