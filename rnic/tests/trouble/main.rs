@@ -11,6 +11,7 @@ mod local;
 mod order;
 mod resets;
 mod revoke;
+mod segments;
 mod shared;
 mod slow;
 mod terminates;
