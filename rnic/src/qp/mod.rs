@@ -37,7 +37,7 @@ use socket2::Socket;
 use self::core::Core;
 use self::link::{Link, RtrRead};
 use self::rq::RecvQueue;
-use self::rx::Pulled;
+use self::rx::{Pulled, TURN};
 use self::sq::SendQueue;
 pub use self::state::QpState;
 use crate::config::{ConnectOptions, NoReceive, QpConfig};
@@ -377,7 +377,7 @@ impl QpInner {
                 self.device.relieve_partial();
                 Pulled::Resting
             }
-            true => self.pull(core),
+            true => self.pull(core, TURN),
             false => Pulled::Dry,
         };
         self.check_queues(core);
