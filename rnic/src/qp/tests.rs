@@ -1,6 +1,7 @@
 //! What needs a hand inside: streams that have carried four billion messages, and bounds.
 
 mod bounds;
+mod lease;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
