@@ -388,6 +388,7 @@ mod tests {
         // RFC 5041 §5.3
         let mut rx = AnyOrder::new(3, 0, 8);
         rx.placed(0..10, &send(2, 0, true), 1);
+        assert!(!rx.is_dead(), "until it is their turn");
         let error = rx.deliver().unwrap_err();
         assert_eq!(error, DdpError::MsnOutOfRange { qn: Qn(0), got: Msn(2), expected: Msn(1) });
         assert!(rx.is_dead());

@@ -213,6 +213,7 @@ mod tests {
     fn a_tagged_message_goes_on_where_it_stopped() {
         // RFC 5041 §5.2
         let mut rx = open_at(1000, 500);
+        assert!(rx.is_open());
         let next = tagged(0x40, 1, 1500, true);
         assert_eq!(rx.check(&next, 10), Ok(()));
         rx.commit(&next, 10);

@@ -204,7 +204,7 @@ impl core::ops::Deref for HeaderOctets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// Shorter than its own header.
-    #[error("a {} segment of {len} octets is shorter than its header", kind(*tagged))]
+    #[error("{} segment of {len} octets is shorter than its header", kind(*tagged))]
     TooShort {
         /// Octets there are.
         len: usize,
@@ -212,7 +212,7 @@ pub enum SegmentError {
         tagged: bool,
     },
     /// Another version of DDP than 1.
-    #[error("a {} segment of DDP version {version}, not {DDP_VERSION}", kind(*tagged))]
+    #[error("{} segment of DDP version {version}, not {DDP_VERSION}", kind(*tagged))]
     Version {
         /// What its T bit says.
         tagged: bool,
@@ -266,7 +266,7 @@ const fn control_octet(tagged: bool, last: bool) -> u8 {
 }
 
 const fn kind(tagged: bool) -> &'static str {
-    if tagged { "tagged" } else { "untagged" }
+    if tagged { "a tagged" } else { "an untagged" }
 }
 
 const fn last_mark(last: bool) -> &'static str {
@@ -322,6 +322,13 @@ mod tests {
         }
         assert!(Header::parse(&SEND[..18]).is_ok());
         assert!(Header::parse(&WRITE[..14]).is_ok());
+    }
+
+    #[test]
+    fn an_error_says_which_kind_of_segment_it_is_about() {
+        let short = |tagged| SegmentError::TooShort { len: 3, tagged }.to_string();
+        assert_eq!(short(true), "a tagged segment of 3 octets is shorter than its header");
+        assert_eq!(short(false), "an untagged segment of 3 octets is shorter than its header");
     }
 
     #[test]

@@ -21,6 +21,12 @@ impl Budget {
         self.held.fetch_sub(octets, Ordering::Relaxed);
     }
 
+    /// Returns how many octets are kept now.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Whether nobody should begin to keep more.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.held.load(Ordering::Relaxed) >= self.max

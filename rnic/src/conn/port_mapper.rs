@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{SockAddr, Socket};
 
@@ -26,33 +26,27 @@ const ACKNOWLEDGE: u8 = 2;
 /// Asks the host of `addr` for the port behind it. Binds `socket` to the address and port that the query names.
 /// `None` when there is no answer, or a refusal.
 pub(super) fn query(socket: &Socket, addr: SocketAddr) -> Option<SocketAddr> {
-    let mapped = ask(socket, addr);
+    let mapped = ask(socket, addr, PORT, &TRIES);
     if let Err(error) = &mapped {
         tracing::debug!(%addr, %error, "no port mapper: the port as given");
     }
     mapped.ok()
 }
 
-fn ask(socket: &Socket, addr: SocketAddr) -> io::Result<SocketAddr> {
+fn ask(socket: &Socket, addr: SocketAddr, port: u16, tries: &[Duration]) -> io::Result<SocketAddr> {
     let any: IpAddr =
         if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let udp = UdpSocket::bind((any, 0))?;
-    udp.connect((addr.ip(), PORT))?;
+    udp.connect((addr.ip(), port))?;
     let local = udp.local_addr()?.ip();
     socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
     let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let mut handle = [0; 8];
     getrandom::fill(&mut handle).map_err(io::Error::other)?;
     let message = Message { kind: REQUEST, ap: addr, cp, handle: u64::from_be_bytes(handle) };
-    for wait in TRIES {
+    for wait in tries {
         udp.send(&message.emit())?;
-        udp.set_read_timeout(Some(wait))?;
-        let mut answer = [0; MESSAGE_LEN + 16];
-        let Ok(len) = udp.recv(&mut answer) else { continue };
-        let Some(answer) = Message::parse(&answer[..len]) else { continue };
-        if answer.handle != message.handle {
-            continue;
-        }
+        let Some(answer) = answer_to(&message, &udp, *wait)? else { continue };
         if answer.kind != ACCEPT || answer.ap.port() == 0 {
             return Err(io::Error::other("the port mapper knows no such port"));
         }
@@ -60,6 +54,24 @@ fn ask(socket: &Socket, addr: SocketAddr) -> io::Result<SocketAddr> {
         return Ok(SocketAddr::new(addr.ip(), answer.ap.port()));
     }
     Err(io::ErrorKind::TimedOut.into())
+}
+
+/// The answer with the request's handle; `None` if it does not come in time. Others are passed over.
+fn answer_to(request: &Message, udp: &UdpSocket, wait: Duration) -> io::Result<Option<Message>> {
+    let deadline = Instant::now() + wait;
+    let mut octets = [0; MESSAGE_LEN + 16];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        udp.set_read_timeout(Some(left))?;
+        let Ok(len) = udp.recv(&mut octets) else { return Ok(None) };
+        let answer = Message::parse(&octets[..len]).filter(|answer| answer.handle == request.handle);
+        if answer.is_some() {
+            return Ok(answer);
+        }
+    }
 }
 
 /// `ap` is the accepting peer, `cp` the connecting one.
@@ -135,6 +147,79 @@ mod tests {
         let octets = Message { kind: ACCEPT, ap: addr, cp: addr, handle: 0 }.emit();
         assert_eq!(octets[0], 0x14);
         assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    const SHORT: Duration = Duration::from_millis(10);
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Asks for a service at port 7174 a mapper that sends `answers` to each message, of which so many had come before:
+    /// the outcome, and what the mapper was sent.
+    fn asked(
+        tries: &[Duration],
+        answers: impl Fn(usize, Message) -> Vec<Message>,
+    ) -> (io::Result<SocketAddr>, Vec<Message>) {
+        let mapper = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = mapper.local_addr().unwrap().port();
+        let service: SocketAddr = "127.0.0.1:7174".parse().unwrap();
+        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let (mut heard, mut octets) = (Vec::new(), [0; 64]);
+        let outcome = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| ask(&socket, service, port, tries));
+            mapper.set_read_timeout(Some(SHORT)).unwrap();
+            loop {
+                // All that was sent is here then.
+                let over = asking.is_finished();
+                while let Ok((len, from)) = mapper.recv_from(&mut octets) {
+                    let message = Message::parse(&octets[..len]).unwrap();
+                    for answer in answers(heard.len(), message) {
+                        mapper.send_to(&answer.emit(), from).unwrap();
+                    }
+                    heard.push(message);
+                }
+                if over {
+                    break asking.join().unwrap();
+                }
+            }
+        });
+        let cp = socket.local_addr().unwrap().as_socket().unwrap();
+        assert_eq!((heard[0].kind, heard[0].ap, heard[0].cp), (REQUEST, service, cp));
+        (outcome, heard)
+    }
+
+    fn accepted(message: Message) -> Message {
+        Message { kind: ACCEPT, ap: "127.0.0.1:49152".parse().unwrap(), ..message }
+    }
+
+    #[test]
+    fn the_port_that_a_mapper_names_is_acknowledged_and_taken() {
+        let (outcome, heard) = asked(&[PATIENCE], |so_far, message| match so_far {
+            0 => vec![accepted(message)],
+            _ => vec![],
+        });
+        assert_eq!(outcome.unwrap(), "127.0.0.1:49152".parse().unwrap());
+        assert_eq!(heard, [heard[0], Message { kind: ACKNOWLEDGE, ..accepted(heard[0]) }]);
+    }
+
+    #[test]
+    fn a_query_that_is_lost_is_sent_again_and_answers_to_others_are_passed_over() {
+        let (outcome, heard) = asked(&[SHORT, PATIENCE], |so_far, message| match so_far {
+            1 => vec![Message { handle: message.handle ^ 1, kind: 3, ..message }, accepted(message)],
+            _ => vec![],
+        });
+        assert_eq!(outcome.unwrap().port(), 49152);
+        assert_eq!(heard, [heard[0], heard[0], Message { kind: ACKNOWLEDGE, ..accepted(heard[0]) }]);
+    }
+
+    #[test]
+    fn a_refusal_ends_the_query_and_so_does_silence() {
+        // One that knows no such port says so, or names port 0.
+        for (kind, port) in [(3, 7174), (ACCEPT, 0)] {
+            let ap = SocketAddr::from(([127, 0, 0, 1], port));
+            let (outcome, heard) = asked(&[PATIENCE], |_, message| vec![Message { kind, ap, ..message }]);
+            assert_eq!((outcome.unwrap_err().kind(), heard.len()), (io::ErrorKind::Other, 1));
+        }
+        let (outcome, heard) = asked(&[SHORT, SHORT], |_, _| vec![]);
+        assert_eq!((outcome.unwrap_err().kind(), heard.len()), (io::ErrorKind::TimedOut, 2));
     }
 
     #[test]

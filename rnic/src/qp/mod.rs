@@ -38,7 +38,7 @@ use socket2::Socket;
 use self::core::Core;
 use self::link::{Link, RtrRead};
 use self::rq::RecvQueue;
-use self::rx::Pulled;
+use self::rx::{Pulled, TURN};
 use self::sq::SendQueue;
 pub use self::state::QpState;
 use crate::config::{ConnectOptions, NoReceive, QpConfig};
@@ -399,7 +399,7 @@ impl QpInner {
             }
             true => {
                 self.end_rest(core);
-                self.pull(core)
+                self.pull(core, TURN)
             }
             false => Pulled::Dry,
         };

@@ -34,8 +34,8 @@ const BULK_ROOM: usize = 2048;
 /// A ULPDU from which on its payload is better received straight into its place.
 const BULK_ULPDU: usize = 32 * 1024;
 
-/// Octets of one turn, at most one read more: other connections get theirs in between (RFC 5042 §6.4.4).
-const TURN: u64 = 1024 * 1024;
+/// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
+pub(super) const TURN: u64 = 1024 * 1024;
 
 /// Octets that are thrown away behind a Terminate before TCP is reset.
 const MAX_DISCARDED: usize = 64 << 20;
@@ -73,14 +73,14 @@ pub(super) enum Unplaceable {
 }
 
 impl QpInner {
-    /// Reads for one turn.
-    pub(super) fn pull(&self, core: &mut Core) -> Pulled {
+    /// Reads for one turn, of `turn` octets and at most one read more.
+    pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
         with_own(&STAGE, |stage| {
             if stage.is_empty() {
                 stage.resize(STAGING, 0);
             }
             let mut have = self.unstash(core, stage);
-            let end = core.counters.octets_received + TURN;
+            let end = core.counters.octets_received + turn;
             loop {
                 match self.read(core, stage, &mut have) {
                     Some(Pulled::More) if core.counters.octets_received < end => {}

@@ -1,4 +1,7 @@
-//! What needs a hand inside: streams that have carried four billion messages.
+//! What needs a hand inside: streams that have carried four billion messages, and bounds.
+
+mod bounds;
+mod lease;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,6 +13,9 @@ use serde_json::Value;
 
 use super::*;
 use crate::{Access, CompletionQueue, ProtectionDomain, Rnic, SendWr};
+
+/// Ends a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a startup without wishes comes to.
 fn negotiated() -> Negotiated {
@@ -31,7 +37,7 @@ fn negotiated() -> Negotiated {
 fn attached(qp: &QueuePair) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let socket = listener.accept().unwrap().0.into();
     qp.attach(socket, negotiated(), &ConnectOptions::default(), true).unwrap();
     peer
@@ -70,7 +76,7 @@ fn inbound_message_numbers_wrap() {
         qp.post_recv(RecvWr::one(id as u64, inbox.whole())).unwrap();
         let octets = octets_of(vector);
         peer.write_all(&octets).unwrap();
-        assert!(cq.wait(Some(Duration::from_secs(20))).unwrap());
+        assert!(cq.wait(Some(PATIENCE)).unwrap());
         let done = cq.poll_one().unwrap();
         assert_eq!((done.wr_id, done.status), (id as u64, crate::Status::Success));
         let len = done.byte_len as usize;

@@ -28,10 +28,10 @@ use crate::scratch::{Own, with_own};
 use crate::wr::{Gather, Operation, Remote};
 
 /// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
-const RESPONSES_AHEAD: usize = 256 * 1024;
+pub(super) const RESPONSES_AHEAD: usize = 256 * 1024;
 
 /// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
-const FEW_RESPONSES: usize = 64 * 1024;
+pub(super) const FEW_RESPONSES: usize = 64 * 1024;
 
 /// Octets of Responses behind which messages of our own have their turn, and the other way round: a message begun
 /// may be longer, but short ones of either kind need not alternate one by one.

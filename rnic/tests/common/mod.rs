@@ -140,6 +140,24 @@ pub fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the processor. Whether this
+/// is that process.
+pub fn alone(test: &str) -> bool {
+    const ALONE: &str = "RDDP_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let output = [child.stdout, child.stderr].concat();
+    let output = String::from_utf8_lossy(&output);
+    assert!(child.status.success() && output.contains("1 passed"), "{output}");
+    false
+}
+
 /// Octets that show where they belong.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()

@@ -99,11 +99,20 @@ fn connect_to(end: &End, options: &ConnectOptions, startup: &StartupConfig) -> R
 
 /// The engine connects.
 pub fn listen_for(end: &End, options: &ConnectOptions, startup: &StartupConfig) -> (Raw, Connected) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listen_on(&TcpListener::bind("127.0.0.1:0").unwrap(), end, options, startup)
+}
+
+/// The same, to this socket.
+pub fn listen_on(
+    listener: &TcpListener,
+    end: &End,
+    options: &ConnectOptions,
+    startup: &StartupConfig,
+) -> (Raw, Connected) {
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| end.qp.connect(addr, options).unwrap());
-        let raw = accept(&listener, startup);
+        let raw = accept(listener, startup);
         (raw, connecting.join().unwrap())
     })
 }
@@ -247,8 +256,11 @@ impl Raw {
         None
     }
 
-    /// Whether nothing comes for a while.
+    /// Whether nothing has come that was not taken, and nothing comes for a while.
     pub fn is_silent(&mut self, time: Duration) -> bool {
+        if !self.inbox.is_empty() {
+            return false;
+        }
         self.socket.set_read_timeout(Some(time)).unwrap();
         let silent = self
             .socket

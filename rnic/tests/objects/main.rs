@@ -13,25 +13,7 @@ mod waking;
 
 use std::time::{Duration, Instant};
 
-use common::PATIENCE;
-
-/// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the processor. Whether this
-/// is that process.
-pub fn alone(test: &str) -> bool {
-    const ALONE: &str = "RDDP_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let output = [child.stdout, child.stderr].concat();
-    let output = String::from_utf8_lossy(&output);
-    assert!(child.status.success() && output.contains("1 passed"), "{output}");
-    false
-}
+use common::{PATIENCE, alone};
 
 /// Descriptors and threads of this process.
 pub fn in_use() -> [usize; 2] {

@@ -1,13 +1,15 @@
 //! Connections that never say anything (RFC 5042 §6.4.1, §6.4.2).
 
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rnic::{Listener, QpConfig, Rnic, RnicConfig};
 
 use crate::common::raw::read_to_end;
-use crate::common::{End, PATIENCE};
+use crate::common::{End, PATIENCE, alone};
 use crate::frames::{SHORT, dial, good_request, listener, options, still_listens};
 
 fn limited(max_half_open: usize, max_half_open_per_peer: usize) -> End {
@@ -163,4 +165,25 @@ fn a_dropped_listener_closes_what_it_had() {
     drop(listener);
     assert_eq!(read_to_end(&silent), b"");
     assert_eq!(read_to_end(&waiting), b"");
+}
+
+/// A listener that finds no descriptor free for a connection tries again, though nothing new happens on its socket.
+#[test]
+fn a_listener_without_descriptors_takes_the_connection_later() {
+    if !alone("caps::a_listener_without_descriptors_takes_the_connection_later") {
+        return;
+    }
+    let end = End::new();
+    let listener = listener(&end, &options(PATIENCE));
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, (descriptors() + 20) as u64, most).unwrap();
+    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(taken.len() > 2);
+    // One for this end of the connection, none for the other.
+    taken.pop();
+    let mut socket = dial(&listener);
+    socket.write_all(&good_request()).unwrap();
+    assert!(listener.accept(Some(SHORT)).unwrap().is_none());
+    drop(taken);
+    assert!(listener.accept(Some(PATIENCE)).unwrap().is_some(), "the connection was forgotten");
 }

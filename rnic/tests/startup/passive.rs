@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use rddp_ddp::Stag;
+use rddp_mpa::StartupConfig;
 use rddp_rdmap::Opcode;
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, QpState, RecvWr, Revision, Rtr, SendWr, Status,
@@ -250,6 +251,23 @@ fn a_missing_rtr_ends_the_connection() {
     assert_eq!(raw.recv(), None);
     assert_eq!(end.event(), AsyncEventKind::ConnectionLost);
     assert_eq!(end.qp.state(), QpState::Error);
+}
+
+/// RFC 6581 §5: the limit is on the startup, which the RTR ends; the connection has none.
+#[test]
+fn a_connection_outlives_the_time_limit_of_its_rtr() {
+    // Long enough for an RTR that is sent at once, however slow the machine.
+    let limit = Duration::from_secs(2);
+    let startup = StartupConfig { peer_to_peer: true, ..plain() };
+    let (end, mut raw) = with_raw(Role::Passive, &options(limit), &startup);
+    assert!(end.qp.negotiated().unwrap().rtr.is_some());
+    raw.open();
+    assert_eq!(end.event(), AsyncEventKind::Established);
+    std::thread::sleep(limit + SHORT);
+    assert_eq!(end.qp.state(), QpState::ReadyToSend);
+    end.qp.post_send(&SendWr::send_inline(1, b"still there")).unwrap();
+    assert_eq!(raw.expect(Opcode::Send).1, b"still there");
+    assert!(end.rnic.async_event().is_none());
 }
 
 /// RFC 6581 §9.2: whatever comes first opens the responder, and each kind does what it says.

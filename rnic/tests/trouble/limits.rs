@@ -91,6 +91,19 @@ fn a_read_of_four_gigabytes_of_one_octet_is_terminated() {
     }
 }
 
+/// RFC 5040 §5.2.1: the source is validated whole before anything of it is sent, also when only its end is out of bounds.
+#[test]
+fn a_read_of_one_octet_too_many_gets_no_octet() {
+    for role in BOTH {
+        let (end, mut raw) = with_plain_raw(role);
+        // Several segments, the first ones of which lie inside.
+        let source = end.region(200_000, ALL);
+        raw.send(&raw::read_from(1, &source, 200_001));
+        raw.expect(Opcode::Terminate);
+        assert_eq!(end.qp.terminate_sent().unwrap().code, TerminateCode::BOUNDS);
+    }
+}
+
 /// RFC 5042 §6.4.4: served segment by segment, and no further than the peer reads.
 #[test]
 fn large_reads_that_nobody_takes_cost_no_memory() {

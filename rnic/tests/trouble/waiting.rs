@@ -3,18 +3,20 @@
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
-    Access, AsyncEventKind, ConnectOptions, Error, NoReceive, QpState, RecvWr, Remote, SendWr, Stag, Status,
+    Access, AsyncEventKind, CompletionQueue, ConnectOptions, Error, NoReceive, QpConfig, QpState, RecvWr,
+    Remote, Rnic, RnicConfig, SendWr, Stag, Status,
 };
 
 use crate::common::raw::{self, BOTH, Raw, Role, client_server, connect_raw, plain};
 use crate::common::{End, PATIENCE, connect_on, pattern};
+use crate::slow::goes_on;
 
 fn waiting() -> End {
-    End::with(|config| {
-        config.no_receive = NoReceive::Wait;
-        config.inbound_read = false;
-        config.max_recv = 4096;
-    })
+    End::with(|config| *config = waiting_on(&config.recv_cq))
+}
+
+fn waiting_on(cq: &CompletionQueue) -> QpConfig {
+    QpConfig { no_receive: NoReceive::Wait, inbound_read: false, max_recv: 4096, ..QpConfig::new(cq) }
 }
 
 fn pair() -> (End, End) {
@@ -171,4 +173,46 @@ fn there_are_no_reads_where_sends_wait() {
         config
     });
     assert!(matches!(refused, Err(Error::Conflict(_))));
+}
+
+/// RFC 5042 §6.4.1: what waited is given back when its connection ends, however that comes. If it were not, no QP of the
+/// device could begin a partial FPDU some day.
+#[test]
+fn memory_of_a_send_that_waits_is_given_back_at_the_end() {
+    let ways: [fn(&End, Raw); 5] = [
+        |end, raw| {
+            end.qp.abort();
+            drop(raw);
+        },
+        |end, raw| {
+            end.qp.disconnect();
+            drop(raw);
+        },
+        |end, raw| {
+            end.qp.terminate();
+            drop(raw);
+        },
+        |_, raw| raw.reset(),
+        |end, raw| {
+            // Wanted at last, and too long for the receive.
+            end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+            drop(raw);
+        },
+    ];
+    // As much as three times what is left behind it.
+    let rnic = Rnic::with_config(&RnicConfig { max_partial: 60_000, ..Default::default() }).unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(1024).unwrap());
+    for round in 0..3 * ways.len() {
+        let qp = pd.create_qp(&waiting_on(&cq)).unwrap();
+        let end = End { rnic: rnic.clone(), pd: pd.clone(), cq: cq.clone(), qp };
+        let mut raw = connect_raw(BOTH[round % 2], &end, &client_server(), &plain());
+        let [parked, behind] = [1, 2].map(|msn| raw.frame(&raw::send(msn, 0, true, &[7; 40_000])));
+        // A whole FPDU is parked, a part of another is kept behind it.
+        raw.octets(&[&parked, &behind[..20_000]].concat());
+        settled(&end);
+        ways[round % ways.len()](&end, raw);
+        end.await_state(QpState::Error);
+        while cq.poll_one().is_some() {}
+        goes_on(&end);
+    }
 }

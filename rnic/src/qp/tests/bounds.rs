@@ -1,0 +1,100 @@
+//! What one QP may take up: of a thread's time and of memory, while others want some.
+
+use super::super::tx::{FEW_RESPONSES, RESPONSES_AHEAD};
+use super::*;
+
+/// Most octets of one read here: an FPDU's payload, and what is staged with it.
+const READ: u64 = 64 * 1024;
+
+fn send(framer: &mut Framer, msn: u32, payload: &[u8], out: &mut Vec<u8>) {
+    let header = rddp_rdmap::untagged_header(Opcode::Send, Stag(0), Msn(msn), 0, true);
+    let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
+    framer.emit(header.octets().as_ref(), payload.len(), fill, out);
+}
+
+/// RFC 5042 §6.4.4: however much has come, a QP is read for one turn, and then others are.
+#[test]
+fn a_turn_of_reading_has_an_end() {
+    // Shorter than a turn is, since TCP does not keep enough for one of those.
+    const SHORT_TURN: u64 = 30_000;
+    let (pd, _cq, qp, mut peer) = taken_over(Msn::FIRST);
+    let inbox = pd.allocate(40_000, Access::LOCAL_WRITE).unwrap();
+    let mut framer = Framer::new(Framing { crc: true, markers: false });
+    let mut octets = Vec::new();
+    for msn in 1..=128 {
+        qp.post_recv(RecvWr::one(msn.into(), inbox.whole())).unwrap();
+        send(&mut framer, msn, &[7; 40_000], &mut octets);
+    }
+    peer.set_nonblocking(true).unwrap();
+    // Nobody else reads meanwhile.
+    let mut turns = qp.inner.with_core(|qp, core| {
+        let (mut turns, mut written, deadline) = (Vec::new(), 0, Instant::now() + PATIENCE);
+        while core.counters.octets_received < octets.len() as u64 {
+            assert!(Instant::now() < deadline, "{turns:?}");
+            // As much as TCP keeps.
+            while let Ok(count @ 1..) = peer.write(&octets[written..]) {
+                written += count;
+            }
+            let before = core.counters.octets_received;
+            let pulled = qp.pull(core, SHORT_TURN);
+            turns.push((pulled, core.counters.octets_received - before));
+        }
+        turns
+    });
+    // The first one fills the staging buffer; all others go straight into place, so that no short read ends them.
+    turns.remove(0);
+    assert!(turns.iter().any(|(pulled, _)| *pulled == Pulled::More), "none was long enough: {turns:?}");
+    assert!(turns.iter().all(|(_, read)| *read <= SHORT_TURN + READ), "{turns:?}");
+}
+
+/// RFC 5042 §6.4.1: what all QPs together have promised to TCP is bounded, by preparing fewer Responses for each; and it
+/// is given back.
+#[test]
+fn responses_are_few_while_all_qps_together_keep_too_many() {
+    let (pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
+    let device = qp.inner.device.clone();
+    let source = pd.allocate(16 << 20, Access::REMOTE_READ).unwrap();
+    let remote = source.remote(0);
+    let request = rddp_rdmap::ReadRequestRepr {
+        sink_stag: Stag(1),
+        sink_to: 0,
+        size: 16 << 20,
+        src_stag: remote.stag,
+        src_to: remote.to,
+    };
+    let header = rddp_rdmap::untagged_header(Opcode::ReadRequest, Stag(0), Msn(1), 0, true);
+    let mut octets = Vec::new();
+    Framer::new(Framing { crc: true, markers: false }).emit(
+        header.octets().as_ref(),
+        request.octets().len(),
+        |offset, out| out.copy_from_slice(&request.octets()[offset..offset + out.len()]),
+        &mut octets,
+    );
+    let kept_by_others = 1 << 30;
+    device.promised.charge(kept_by_others);
+    peer.write_all(&octets).unwrap();
+    let is_blocked = || qp.inner.with_core(|_, core| core.link.as_ref().unwrap().blocked);
+    let deadline = Instant::now() + PATIENCE;
+    while !is_blocked() {
+        assert!(Instant::now() < deadline, "TCP takes all of it");
+        cq.poll_one();
+    }
+    // Until TCP takes nothing more, so that all that is prepared is kept.
+    let promised = || {
+        qp.inner.with_core(|qp, core| {
+            let mut before = 0;
+            while std::mem::replace(&mut before, core.counters.octets_sent) != core.counters.octets_sent {
+                qp.pump(core);
+            }
+            core.link.as_ref().unwrap().out.rest().len()
+        })
+    };
+    let few = promised();
+    assert!((FEW_RESPONSES..FEW_RESPONSES + READ as usize).contains(&few), "{few}");
+    device.promised.release(kept_by_others);
+    let many = promised();
+    assert!((RESPONSES_AHEAD..RESPONSES_AHEAD + READ as usize).contains(&many), "{many}");
+    assert!((many..4 * many).contains(&device.promised.held()), "{} for {many}", device.promised.held());
+    qp.abort();
+    assert_eq!(device.promised.held(), 0);
+}
