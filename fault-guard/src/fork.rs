@@ -35,6 +35,11 @@ impl Origin {
         self.page.load(Ordering::Relaxed) == self.epoch
     }
 
+    /// The number by which the process is told from its ancestors; its highest bit is clear.
+    pub(crate) fn epoch(self) -> u64 {
+        self.epoch
+    }
+
     fn by(page: &'static AtomicU64) -> Self {
         let epoch = match page.load(Ordering::Relaxed) {
             UNSET => set(page),
@@ -113,11 +118,11 @@ fn reset_word() -> &'static AtomicU64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Whether `child`, run in a child of `fork`, says yes.
-    fn holds_in_child(child: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn holds_in_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child does no more than `child`, which allocates and locks nothing, and ends
         // without a destructor.
         let pid = unsafe { libc::fork() };

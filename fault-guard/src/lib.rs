@@ -2,6 +2,7 @@
 //! below it.
 //!
 //! [`fork::Origin`] tells whether an object was made in this process or is the copy that a child of
-//! `fork` has.
+//! `fork` has, and [`sockets`] closes what such a child has no use for.
 
 pub mod fork;
+pub mod sockets;
