@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
 use crate::deadline::Deadline;
+use crate::home::Home;
 use crate::io::bell::Asleep;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
@@ -20,29 +21,31 @@ use crate::io::sleep::Sleep;
 /// Where armed completion queues report. Its descriptor works in poll, select, epoll and mio; each event that
 /// [`next_event`](Self::next_event) takes makes it readable once less.
 #[derive(Clone, Debug)]
-pub struct CompletionChannel(pub(crate) Arc<ChannelInner>);
+pub struct CompletionChannel(pub(crate) Home<Arc<ChannelInner>>);
 
 impl CompletionChannel {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(CompletionChannel(Arc::new(ChannelInner::new()?)))
+        Ok(CompletionChannel(Home::new(Arc::new(ChannelInner::new()?))))
     }
 
     /// Takes one event: the queue that has something, and is no longer armed. Never sleeps.
     pub fn next_event(&self) -> Option<CompletionQueue> {
-        self.0.next_event()
+        self.0.here().ok()?.next_event()
     }
 
     /// Sleeps until there is an event, for at most `timeout` (`None`: no limit), reading the sockets of the channel's
     /// queues in this thread.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
-        self.0.wait(timeout)
+        self.0.here()?.wait(timeout)
     }
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.watch_elsewhere();
-        self.0.notify.as_fd()
+        if let Ok(channel) = self.0.here() {
+            channel.watch_elsewhere();
+        }
+        self.0.anywhere().notify.as_fd()
     }
 }
 
@@ -127,7 +130,7 @@ impl ChannelInner {
             }
             drop(events);
             if let Some(cq) = cq.upgrade() {
-                return Some(CompletionQueue(cq));
+                return Some(CompletionQueue(Home::new(cq)));
             }
         }
     }

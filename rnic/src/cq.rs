@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
 use crate::deadline::Deadline;
+use crate::home::Home;
 use crate::io::bell::Asleep;
 use crate::io::driver::{Driver, Holder, Lease};
 use crate::io::ready_set::ReadySet;
@@ -35,28 +36,30 @@ pub(crate) const FEW: usize = 8;
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct CompletionQueue(pub(crate) Arc<CqInner>);
+pub struct CompletionQueue(pub(crate) Home<Arc<CqInner>>);
 
 impl CompletionQueue {
     /// Takes the oldest completion, after making progress on the sockets of this queue's QPs if there is none yet.
     pub fn poll_one(&self) -> Option<Completion> {
-        self.0.polls.fetch_add(1, Ordering::Relaxed);
-        if let Some(completion) = self.0.take() {
+        let cq = self.0.here().ok()?;
+        cq.polls.fetch_add(1, Ordering::Relaxed);
+        if let Some(completion) = cq.take() {
             return Some(completion);
         }
-        self.0.progress();
-        self.0.take()
+        cq.progress();
+        cq.take()
     }
 
     /// Appends up to `max` completions to `out`, oldest first; how many.
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> usize {
-        self.0.polls.fetch_add(1, Ordering::Relaxed);
-        let count = self.0.take_many(max, out);
+        let Ok(cq) = self.0.here() else { return 0 };
+        cq.polls.fetch_add(1, Ordering::Relaxed);
+        let count = cq.take_many(max, out);
         if count > 0 || max == 0 {
             return count;
         }
-        self.0.progress();
-        self.0.take_many(max, out)
+        cq.progress();
+        cq.take_many(max, out)
     }
 
     /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), reading the sockets in this thread.
@@ -64,7 +67,7 @@ impl CompletionQueue {
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let deadline = Deadline::after_any(timeout);
         loop {
-            match self.0.wait(deadline.left(), &|| false) {
+            match self.0.here()?.wait(deadline.left(), &|| false) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }
@@ -74,28 +77,32 @@ impl CompletionQueue {
     /// Sleeps until there is a completion or `other` is true; a signal ends it with `Interrupted`. Otherwise as
     /// [`wait`](Self::wait). Events of the queue's QPs make it ask `other` again, and so does [`wake`](Self::wake).
     pub fn wait_or(&self, timeout: Option<Duration>, other: impl Fn() -> bool) -> io::Result<bool> {
-        self.0.wait(timeout, &other)
+        self.0.here()?.wait(timeout, &other)
     }
 
     /// Makes who sleeps in [`wait_or`](Self::wait_or) look again. What there is to see has been stored with `SeqCst`.
     pub fn wake(&self) {
-        self.0.ready.bell.ring();
+        if let Ok(cq) = self.0.here() {
+            cq.ready.bell.ring();
+        }
     }
 
     /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at the next solicited
     /// one or error. One that is in the queue already counts, so nothing is missed between a poll and this call.
     pub fn arm(&self, solicited_only: bool) {
-        self.0.arm(solicited_only);
+        if let Ok(cq) = self.0.here() {
+            cq.arm(solicited_only);
+        }
     }
 
     /// Completions that it can hold.
     pub fn capacity(&self) -> usize {
-        self.0.capacity
+        self.0.anywhere().capacity
     }
 
     /// Whether more completions came than it could hold. All its QPs are in error then (RFC 5042 §6.4.6).
     pub fn is_overflowed(&self) -> bool {
-        self.0.is_overflowed()
+        self.0.anywhere().is_overflowed()
     }
 }
 

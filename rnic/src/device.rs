@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rddp_fault_guard::sockets;
 
 use crate::budget::Budget;
 use crate::channel::CompletionChannel;
@@ -19,6 +20,7 @@ use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
 use crate::event::{AsyncEvent, EventQueue};
+use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
@@ -46,7 +48,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Rnic(pub(crate) Arc<DeviceInner>);
+pub struct Rnic(pub(crate) Home<Arc<DeviceInner>>);
 
 impl Rnic {
     /// A device with the default limits. Starts one background thread.
@@ -56,8 +58,10 @@ impl Rnic {
 
     /// A device with these limits.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
+        // What the parent of this process had must not be taken for this process's own.
+        sockets::close_inherited();
         let driver = Driver::start().map_err(Error::host("starting the progress thread"))?;
-        Ok(Rnic(Arc::new(DeviceInner {
+        Ok(Rnic(Home::new(Arc::new(DeviceInner {
             partial: Budget::new(config.max_partial),
             relieved: Mutex::new(None),
             promised: Budget::new(MAX_PROMISED),
@@ -70,7 +74,7 @@ impl Rnic {
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
-        })))
+        }))))
     }
 
     /// A protection domain.
@@ -104,46 +108,50 @@ impl Rnic {
                 max: MAX_CQ,
             });
         }
-        let channel = channel.map(|channel| channel.0.clone());
-        let cq = CqInner::new(capacity, channel, self.0.driver.clone());
-        Ok(CompletionQueue(cq.map_err(Error::host("making a completion queue's descriptors"))?))
+        let device = self.0.here()?;
+        let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
+        let cq = CqInner::new(capacity, channel, device.driver.clone());
+        Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
     }
 
     /// A completion channel.
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
+        self.0.here()?;
         CompletionChannel::new().map_err(Error::host("making a completion channel's descriptors"))
     }
 
     /// Listens on a TCP address (port 0: any) with what it will offer to those who connect.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
-        Listener::bind(&self.0, addr, options)
+        Listener::bind(self.0.here()?, addr, options)
     }
 
     /// Takes the oldest asynchronous event of the device's QPs. Never sleeps.
     pub fn async_event(&self) -> Option<AsyncEvent> {
-        self.0.events.next_event()
+        self.0.here().ok()?.events.next_event()
     }
 
     /// Sleeps until there is an asynchronous event, for at most `timeout` (`None`: no limit).
     pub fn wait_async_event(&self, timeout: Option<Duration>) -> std::io::Result<Option<AsyncEvent>> {
-        self.0.events.wait(timeout)
+        self.0.here()?.events.wait(timeout)
     }
 
     /// A descriptor that is readable while there are asynchronous events.
     pub fn async_event_fd(&self) -> BorrowedFd<'_> {
-        self.0.events.as_fd()
+        self.0.anywhere().events.as_fd()
     }
 
     /// The counters of all QPs there are, added up.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        self.0.live_qps().iter().for_each(|qp| sum += qp.counters());
+        if let Ok(device) = self.0.here() {
+            device.live_qps().iter().for_each(|qp| sum += qp.counters());
+        }
         sum
     }
 
     /// How many QPs there are.
     pub fn qp_count(&self) -> usize {
-        self.0.qps.lock().len()
+        self.0.here().map_or(0, |device| device.qps.lock().len())
     }
 }
 
@@ -228,13 +236,13 @@ mod tests {
         let (_first, gone, third) = (make(), make().num(), make().num());
         let options = RegionOptions { qp: Some(gone), ..RegionOptions::default() };
         let region = pd.allocate_with(8, Access::LOCAL_WRITE, &options).unwrap();
-        rnic.0.next_qp.store(u64::from(u32::MAX), Ordering::Relaxed);
+        rnic.0.anywhere().next_qp.store(u64::from(u32::MAX), Ordering::Relaxed);
         assert_eq!(make().num(), QpNum(u32::MAX));
         // Not 0, not one that lives, not one that memory is bound to.
         let again = make();
         assert_eq!(again.num(), third);
         drop(region);
-        rnic.0.next_qp.store(1 << 32, Ordering::Relaxed);
+        rnic.0.anywhere().next_qp.store(1 << 32, Ordering::Relaxed);
         assert_eq!(make().num(), gone);
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 
 use rddp_mpa::{StartupError, StartupMisuse};
 
+use crate::home::Forked;
 use crate::mem::MemError;
 use crate::qp::QpState;
 
@@ -39,6 +40,9 @@ pub enum Error {
     /// Settings that exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
+    /// A child of `fork` asks an object of its parent's.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 impl Error {
@@ -83,6 +87,9 @@ pub enum PostError {
     /// The QP takes its receives from a shared queue.
     #[error("this QP uses a shared receive queue: post to that")]
     UsesSharedQueue,
+    /// A child of `fork` posts to a queue of its parent's.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 /// Why a connection did not come about.
@@ -121,12 +128,18 @@ pub enum ConnectError {
     /// The program has given up before that.
     #[error("given up")]
     GivenUp,
+    /// A child of `fork` connects a QP of its parent's, or answers for it.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 /// Why a Request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
+    /// A child of `fork` answers for its parent.
+    #[error(transparent)]
+    Forked(#[from] Forked),
     /// None has come that waits for an answer, or its connection is over.
     #[error("no Request waits for an answer")]
     NoRequest,

@@ -13,6 +13,7 @@ use rddp_rdmap::{Fault, TerminateCode};
 
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::home::Home;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::mem::QpNum;
@@ -67,7 +68,7 @@ const KEPT: usize = 4096;
 /// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
 /// descriptor is readable while there are events. Cloning gives another handle to the same queue.
 #[derive(Clone, Debug)]
-pub struct EventQueue(Arc<Events>);
+pub struct EventQueue(Home<Arc<Events>>);
 
 #[derive(Debug)]
 struct Events {
@@ -94,36 +95,38 @@ impl EventQueue {
     fn make(kept: usize, wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
         let (events, len) = Default::default();
-        Ok(EventQueue(Arc::new(Events { events, wanted, kept, len, notify })))
+        Ok(EventQueue(Home::new(Arc::new(Events { events, wanted, kept, len, notify }))))
     }
 
     pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {
         tracing::debug!(qp = qp.0, ?kind, "asynchronous event");
-        if !(self.0.wanted)(&kind) {
+        let Ok(queue) = self.0.here() else { return };
+        if !(queue.wanted)(&kind) {
             return;
         }
-        let mut events = self.0.events.lock();
-        if events.len() == self.0.kept {
+        let mut events = queue.events.lock();
+        if events.len() == queue.kept {
             events.pop_front();
         } else {
-            self.0.notify.give();
+            queue.notify.give();
         }
         events.push_back(AsyncEvent { qp, kind });
-        self.0.len.store(events.len(), Ordering::SeqCst);
+        queue.len.store(events.len(), Ordering::SeqCst);
     }
 
     /// Takes the oldest event. Never sleeps.
     pub fn next_event(&self) -> Option<AsyncEvent> {
-        let mut events = self.0.events.lock();
+        let queue = self.0.here().ok()?;
+        let mut events = queue.events.lock();
         let event = events.pop_front()?;
-        self.0.len.store(events.len(), Ordering::SeqCst);
-        self.0.notify.take();
+        queue.len.store(events.len(), Ordering::SeqCst);
+        queue.notify.take();
         Some(event)
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.len.load(Ordering::SeqCst) == 0
+        self.0.anywhere().len.load(Ordering::SeqCst) == 0
     }
 
     /// Sleeps until there is an event, for at most `timeout` (`None`: no limit).
@@ -137,7 +140,7 @@ impl EventQueue {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            let mut fds = [PollFd::new(self.0.notify.as_fd(), PollFlags::POLLIN)];
+            let mut fds = [PollFd::new(self.0.here()?.notify.as_fd(), PollFlags::POLLIN)];
             match nix::poll::poll(&mut fds, epoll_timeout(left)) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
@@ -148,7 +151,7 @@ impl EventQueue {
 
 impl AsFd for EventQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.notify.as_fd()
+        self.0.anywhere().notify.as_fd()
     }
 }
 

@@ -10,6 +10,7 @@ use rddp_ddp::Stag;
 use crate::config::QpConfig;
 use crate::device::DeviceInner;
 use crate::error::Error;
+use crate::home::Home;
 use crate::mem::{Access, MemError, PdId, Region, RegionOptions, Window};
 use crate::qp::QueuePair;
 use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
@@ -18,13 +19,13 @@ use crate::wr::{Remote, Sge};
 /// What belongs together: a QP's peer reaches only memory of the QP's own protection domain (RFC 5042 §6.1.1).
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
-    device: Arc<DeviceInner>,
+    device: Home<Arc<DeviceInner>>,
     id: PdId,
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(device: &Arc<DeviceInner>) -> Self {
-        ProtectionDomain { device: device.clone(), id: device.next_pd() }
+    pub(crate) fn new(device: &Home<Arc<DeviceInner>>) -> Self {
+        ProtectionDomain { device: device.clone(), id: device.anywhere().next_pd() }
     }
 
     /// A region of `len` zeroed octets of our own.
@@ -39,8 +40,9 @@ impl ProtectionDomain {
         access: Access,
         options: &RegionOptions,
     ) -> Result<MemoryRegion, Error> {
-        let region = self.device.mem.allocate(self.id, len, access, options)?;
-        Ok(MemoryRegion { device: self.device.clone(), region })
+        let device = self.device.here()?.clone();
+        let region = device.mem.allocate(self.id, len, access, options)?;
+        Ok(MemoryRegion(Home::new(Registered { device, region })))
     }
 
     /// Registers memory of the program's own. No page is touched.
@@ -72,25 +74,27 @@ impl ProtectionDomain {
         access: Access,
         options: &RegionOptions,
     ) -> Result<MemoryRegion, Error> {
+        let device = self.device.here()?.clone();
         // SAFETY: the caller promises what `MemTable::register` asks for.
-        let region = unsafe { self.device.mem.register(self.id, ptr, len, access, options)? };
-        Ok(MemoryRegion { device: self.device.clone(), region })
+        let region = unsafe { device.mem.register(self.id, ptr, len, access, options)? };
+        Ok(MemoryRegion(Home::new(Registered { device, region })))
     }
 
     /// A memory window, bound to nothing yet: see [`SendWr::bind`](crate::SendWr::bind).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
-        let window = self.device.mem.allocate_window(self.id)?;
-        Ok(MemoryWindow { device: self.device.clone(), window })
+        let device = self.device.here()?.clone();
+        let window = device.mem.allocate_window(self.id)?;
+        Ok(MemoryWindow(Home::new(Allocated { device, window })))
     }
 
     /// A queue pair.
     pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair, Error> {
-        QueuePair::create(&self.device, self.id, config)
+        QueuePair::create(self.device.here()?, self.id, config)
     }
 
     /// A shared receive queue.
     pub fn create_srq(&self, config: SrqConfig) -> SharedReceiveQueue {
-        SharedReceiveQueue(Arc::new(SrqInner::new(self.id, config)))
+        SharedReceiveQueue(Home::new(Arc::new(SrqInner::new(self.id, config))))
     }
 }
 
@@ -106,25 +110,31 @@ impl ProtectionDomain {
 /// assert_eq!(region.read(100, 5)?, b"hello");
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
-pub struct MemoryRegion {
+pub struct MemoryRegion(Home<Registered>);
+
+struct Registered {
     device: Arc<DeviceInner>,
     region: Arc<Region>,
 }
 
 impl MemoryRegion {
+    fn region(&self) -> &Region {
+        &self.0.anywhere().region
+    }
+
     /// Its STag: what a peer is given, and what an [`Sge`] names.
     pub fn stag(&self) -> Stag {
-        self.region.stag()
+        self.region().stag()
     }
 
     /// The Tagged Offset of its first octet.
     pub fn base(&self) -> u64 {
-        self.region.base_to()
+        self.region().base_to()
     }
 
     /// Its length in octets.
     pub fn len(&self) -> usize {
-        self.region.len()
+        self.region().len()
     }
 
     /// Whether it has no octets.
@@ -134,7 +144,7 @@ impl MemoryRegion {
 
     /// Whether its STag may be used: a peer or a request may have invalidated it.
     pub fn is_valid(&self) -> bool {
-        self.region.is_valid()
+        self.region().is_valid()
     }
 
     /// A part of it, for a work request. A part beyond its end makes the request fail, not this call.
@@ -155,29 +165,31 @@ impl MemoryRegion {
 
     /// Copies `octets` into it.
     pub fn write(&self, offset: usize, octets: &[u8]) -> Result<(), MemError> {
-        self.region.write_at(offset, octets)
+        self.0.here()?.region.write_at(offset, octets)
     }
 
     /// Copies `len` octets out of it.
     pub fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, MemError> {
         let mut octets = vec![0; len];
-        self.region.read_at(offset, &mut octets)?;
+        self.read_into(offset, &mut octets)?;
         Ok(octets)
     }
 
     /// Copies octets out of it.
     pub fn read_into(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
-        self.region.read_at(offset, out)
+        self.0.here()?.region.read_at(offset, out)
     }
 
     /// Makes it valid again after an invalidation, or changes its rights, under an STag with another key.
     pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
-        self.device.mem.reregister_region(&self.region, access)
+        let Registered { device, region } = self.0.here()?;
+        device.mem.reregister_region(region, access)
     }
 
     /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while windows are bound to it.
     pub fn deregister(&self) -> Result<(), MemError> {
-        self.device.mem.deregister_region(&self.region)
+        let Registered { device, region } = self.0.here()?;
+        device.mem.deregister_region(region)
     }
 }
 
@@ -192,13 +204,16 @@ impl fmt::Debug for MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        let Ok(Registered { device, region }) = self.0.here() else { return };
         // It fails only when the program has deregistered it already.
-        let _ = self.device.mem.deregister_region_with_windows(&self.region);
+        let _ = device.mem.deregister_region_with_windows(region);
     }
 }
 
 /// A memory window: rights to a part of a region that one QP's peer has until they are revoked.
-pub struct MemoryWindow {
+pub struct MemoryWindow(Home<Allocated>);
+
+struct Allocated {
     device: Arc<DeviceInner>,
     window: Arc<Window>,
 }
@@ -206,7 +221,7 @@ pub struct MemoryWindow {
 impl MemoryWindow {
     /// Its STag. Each bind gives it another key.
     pub fn stag(&self) -> Stag {
-        self.window.stag()
+        self.0.anywhere().window.stag()
     }
 }
 
@@ -218,8 +233,9 @@ impl fmt::Debug for MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
+        let Ok(Allocated { device, window }) = self.0.here() else { return };
         // The window itself: a bind in another thread may be changing its STag.
-        let _ = self.device.mem.release_window(&self.window);
+        let _ = device.mem.release_window(window);
     }
 }
 
@@ -238,7 +254,7 @@ mod tests {
     fn a_window_that_is_dropped_while_it_is_bound_opens_nothing() {
         let pd = Rnic::open().unwrap().alloc_pd();
         let region = pd.allocate(64, Access::LOCAL_WRITE | Access::BIND).unwrap();
-        let (mem, start) = (&pd.device.mem, &Barrier::new(2));
+        let (mem, start) = (&pd.device.anywhere().mem, &Barrier::new(2));
         let windows: Vec<_> = (0..ROUNDS).map(|_| pd.allocate_window().unwrap()).collect();
         let binds: Vec<_> = windows.iter().map(|window| bind(window, &region)).collect();
         std::thread::scope(|scope| {
@@ -276,7 +292,7 @@ mod tests {
             };
             regions.iter().map(deregister).filter(Result::is_err).count()
         });
-        assert_eq!((refused, pd.device.mem.len()), (0, 0));
+        assert_eq!((refused, pd.device.anywhere().mem.len()), (0, 0));
     }
 
     fn bind(window: &MemoryWindow, region: &MemoryRegion) -> BindWindow {
@@ -286,7 +302,7 @@ mod tests {
             addr: region.base(),
             len: 64,
             access: Access::REMOTE_WRITE,
-            pd: window.window.pd(),
+            pd: window.0.anywhere().window.pd(),
             qp: QpNum(1),
             key: None,
         }

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::PostError;
 use crate::event::AsyncEventKind;
+use crate::home::Home;
 use crate::mem::{PdId, QpNum};
 use crate::qp::QpInner;
 use crate::wr::{MAX_SGE, RecvWr};
@@ -29,30 +30,32 @@ impl Default for SrqConfig {
 
 /// A shared receive queue. Cloning gives another handle to the same queue.
 #[derive(Clone, Debug)]
-pub struct SharedReceiveQueue(pub(crate) Arc<SrqInner>);
+pub struct SharedReceiveQueue(pub(crate) Home<Arc<SrqInner>>);
 
 impl SharedReceiveQueue {
     /// Posts one receive.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
-        self.0.post(wr)
+        self.0.here()?.post(wr)
     }
 
     /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit` receives are left. Where that
     /// is so already, one of the queue's QPs reports it at once; if there is none yet, the first that is made.
     pub fn arm_limit(&self, limit: usize) {
-        self.0.queue.lock().limit = limit;
-        self.0.tell_limit();
+        let Ok(srq) = self.0.here() else { return };
+        srq.queue.lock().limit = limit;
+        srq.tell_limit();
     }
 
     /// Receives that are posted, or taken and their completion not polled for yet: as many completions can come of them.
     pub fn outstanding(&self) -> usize {
-        let queue = self.0.queue.lock();
+        let Ok(srq) = self.0.here() else { return 0 };
+        let queue = srq.queue.lock();
         queue.posted.len() + queue.out
     }
 
     /// Receives that are posted and not taken yet.
     pub fn len(&self) -> usize {
-        self.0.queue.lock().posted.len()
+        self.0.here().map_or(0, |srq| srq.queue.lock().posted.len())
     }
 
     /// Whether no receive is left.
@@ -195,13 +198,13 @@ mod tests {
     /// A QP that goes leaves completions behind.
     #[test]
     fn receives_are_outstanding_until_their_completions_are_polled_for() {
-        let queue = SharedReceiveQueue(Arc::new(queue(2)));
+        let queue = SharedReceiveQueue(Home::new(Arc::new(queue(2))));
         (1..=3).for_each(|id| queue.post_recv(RecvWr::new(id, [])).unwrap());
-        queue.0.take(QpNum(1));
-        queue.0.take(QpNum(1));
-        queue.0.forget(QpNum(1));
+        queue.0.anywhere().take(QpNum(1));
+        queue.0.anywhere().take(QpNum(1));
+        queue.0.anywhere().forget(QpNum(1));
         assert_eq!((queue.len(), queue.outstanding()), (1, 3));
-        queue.0.release(QpNum(1));
+        queue.0.anywhere().release(QpNum(1));
         assert_eq!((queue.len(), queue.outstanding()), (1, 2));
     }
 }

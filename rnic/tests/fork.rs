@@ -44,7 +44,6 @@ fn exchange(active: &End, passive: &End) {
 
 /// Every call of a child on what is its parent's says so, or does nothing, and so does every drop.
 #[test]
-#[ignore = "a child's calls and drops reach the parent's connections"]
 fn a_child_that_drops_or_uses_everything_disturbs_nothing() {
     let (active, passive) = connected(&ConnectOptions::default());
     let listener = passive.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
@@ -69,14 +68,13 @@ fn a_child_that_drops_or_uses_everything_disturbs_nothing() {
         );
         assert!(active.pd.allocate(8, ALL).is_err() && active.pd.allocate_window().is_err());
         assert!(regions[0].deregister().is_err() && regions[0].reregister(ALL).is_err());
-        assert_eq!(format!("{:?}", active.qp), format!("{:?}", active.qp));
+        assert!(!format!("{:?}", (&active.qp, &listener, &regions, &window)).is_empty());
         drop((active, passive, listener, regions, window));
     }));
 }
 
 /// The parent's side of the same: its connections, its listener and its threads go on.
 #[test]
-#[ignore = "a child's calls and drops reach the parent's connections"]
 fn the_parent_goes_on_whatever_its_child_does() {
     let ends = connected(&ConnectOptions::default());
     let (active, passive) = &ends;
@@ -103,7 +101,6 @@ fn the_parent_goes_on_whatever_its_child_does() {
 
 /// A device of the child's own works, beside the parent's.
 #[test]
-#[ignore = "a child's calls and drops reach the parent's connections"]
 fn a_child_opens_a_device_of_its_own() {
     let (active, passive) = connected(&ConnectOptions::default());
     let options = ConnectOptions::default();
@@ -127,7 +124,6 @@ fn a_child_opens_a_device_of_its_own() {
 
 /// Locks that other threads held at the fork are never waited for.
 #[test]
-#[ignore = "a child waits for locks of threads that it has not"]
 fn a_child_waits_for_no_thread_of_its_parents() {
     let ends = connected(&ConnectOptions::default());
     let (active, passive) = &ends;
@@ -170,7 +166,6 @@ fn parent_of_one(addr: SocketAddr) {
 
 /// The descriptors that a child inherits keep no connection of its parent's alive.
 #[test]
-#[ignore = "a child holds the sockets of its parent"]
 fn the_peer_sees_the_end_of_a_parent_whose_child_lives() {
     if let Ok(addr) = std::env::var("RDDP_FORK_TEST") {
         return parent_of_one(addr.parse().unwrap());

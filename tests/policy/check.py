@@ -49,7 +49,7 @@ faults = []
 
 def code(path):
     """A source file without comments, strings and its tests at the bottom."""
-    text = path.read_text().split("#[cfg(test)]\nmod ")[0]
+    text = re.split(r"#\[cfg\(test\)\]\n(?:pub\(\w+\) )?mod ", path.read_text())[0]
     text = re.sub(r"//.*", "", text)
     return re.sub(r'"(\\.|[^"\\])*"', '""', text)
 

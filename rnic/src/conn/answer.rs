@@ -12,7 +12,7 @@ use socket2::Socket;
 
 use super::half_open::HalfOpen;
 use super::listen::{HalfOpenCount, REJECT_LINGER};
-use super::socket::write_all;
+use super::socket::{TcpSocket, write_all};
 use super::startup::{Done, Part, Stage, Startup, close};
 use crate::config::ConnectOptions;
 use crate::deadline::Deadline;
@@ -36,12 +36,12 @@ impl QueuePair {
     /// # Errors
     /// The QP is not idle.
     pub fn begin_asking(&self, stream: Socket, options: &ConnectOptions) -> Result<(), ConnectError> {
-        self.begin_as(stream, options, Part::Asking)
+        self.begin_as(TcpSocket::new(stream), options, Part::Asking)
     }
 
     /// The Request that has come: `None` before that, or when this has been asked before.
     pub fn request(&self) -> Option<Request> {
-        self.inner.startup().lock().as_ref()?.outcome.lock().request.take()
+        self.inner.here().ok()?.startup().lock().as_ref()?.outcome.lock().request.take()
     }
 
     /// Answers the Request. After a yes [`Connected`](crate::AsyncEventKind::Connected) follows, or
@@ -53,7 +53,7 @@ impl QueuePair {
     /// # Errors
     /// No Request waits for an answer, or the Reply cannot hold `private_data`.
     pub fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
-        let startup = self.inner.startup().lock().clone();
+        let startup = self.inner.here()?.startup().lock().clone();
         startup.ok_or(AnswerError::NoRequest)?.answer(answer, private_data)
     }
 }
@@ -100,7 +100,7 @@ impl Startup {
     }
 
     /// Keeps the connection until its peer has closed it. Such are counted: one too many is closed at once.
-    fn linger(&self, socket: Socket) {
+    fn linger(&self, socket: TcpSocket) {
         self.device.driver.unwatch(socket.as_fd());
         let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
         let kept = match HalfOpenCount::take(&self.device, peer) {

@@ -10,7 +10,7 @@ use rddp_rdmap::{Fault, Opcode, terminate_for, untagged_header};
 use socket2::{SockAddr, Socket};
 
 use super::port_mapper;
-use super::socket::{no_delay, tcp_socket, write_all};
+use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
 use crate::config::{ConnectOptions, PortMapper};
 use crate::deadline::Deadline;
 use crate::error::ConnectError;
@@ -33,7 +33,7 @@ impl QueuePair {
         if state != QpState::Idle {
             return Err(ConnectError::NotIdle(state));
         }
-        let options = &self.inner.options(options);
+        let options = &self.inner.here()?.options(options);
         let deadline = Deadline::after(options.timeout);
         let first = self.try_connect(addr, options, deadline);
         match first {
@@ -61,7 +61,7 @@ impl QueuePair {
         let attempt = Attempt { deadline, timeout: options.timeout };
         let socket = attempt.tcp(addr, options)?;
         let connected = attempt.startup(&socket, initiator)?;
-        self.attach(socket, connected.negotiated.clone(), options, true)?;
+        self.inner.here()?.attach(socket, connected.negotiated.clone(), options, true, || ())?;
         Ok(connected)
     }
 }
@@ -97,7 +97,7 @@ impl Attempt {
         }
     }
 
-    fn tcp(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Socket, ConnectError> {
+    fn tcp(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<TcpSocket, ConnectError> {
         let socket = tcp_socket(&addr, options)?;
         let addr = match options.port_mapper {
             PortMapper::Auto if !addr.ip().is_loopback() => port_mapper::query(&socket, addr).unwrap_or(addr),

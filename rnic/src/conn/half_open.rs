@@ -13,6 +13,7 @@ use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
 use super::listen::{ListenerInner, Slot};
+use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::io::driver::{Driver, Failure, Source};
@@ -38,7 +39,7 @@ impl HalfOpenSet {
 enum Stage {
     /// The Request is arriving.
     Request {
-        socket: Socket,
+        socket: TcpSocket,
         octets: Vec<u8>,
         total: usize,
         slot: Slot,
@@ -46,7 +47,7 @@ enum Stage {
     },
     /// Rejected: the initiator closes first, so that TCP does not lose the Reply.
     Rejected {
-        socket: Socket,
+        socket: TcpSocket,
         _slot: Slot,
     },
     Over,
@@ -65,7 +66,7 @@ impl HalfOpen {
     pub(super) fn await_request(
         device: &Arc<DeviceInner>,
         listener: Weak<ListenerInner>,
-        socket: Socket,
+        socket: TcpSocket,
         slot: Slot,
         deadline: Deadline,
     ) -> io::Result<()> {
@@ -76,7 +77,7 @@ impl HalfOpen {
     /// Keeps a rejected connection until the initiator closes it.
     pub(super) fn linger(
         device: &Arc<DeviceInner>,
-        socket: Socket,
+        socket: TcpSocket,
         slot: Slot,
         deadline: Deadline,
     ) -> io::Result<()> {
@@ -149,7 +150,7 @@ impl HalfOpen {
 
 enum Done {
     Closed,
-    Request { socket: Socket, request: Request, slot: Slot, listener: Weak<ListenerInner> },
+    Request { socket: TcpSocket, request: Request, slot: Slot, listener: Weak<ListenerInner> },
 }
 
 impl Source for HalfOpen {
@@ -245,19 +246,22 @@ mod tests {
     #[test]
     fn a_listener_that_goes_leaves_no_source_behind() {
         let rnic = Rnic::open().unwrap();
-        let before = rnic.0.driver.sources();
+        let before = rnic.0.anywhere().driver.sources();
         for _ in 0..3 {
             let options = ConnectOptions::default();
             let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
             let addr = listener.local_addr().unwrap();
             let _silent = [0; 10].map(|_| TcpStream::connect(addr).unwrap());
             let deadline = Instant::now() + Duration::from_secs(20);
-            while rnic.0.half_opens.0.lock().len() < 10 {
+            while rnic.0.anywhere().half_opens.0.lock().len() < 10 {
                 assert!(Instant::now() < deadline);
                 std::thread::yield_now();
             }
             drop(listener);
-            assert_eq!((rnic.0.half_opens.0.lock().len(), rnic.0.driver.sources()), (0, before));
+            assert_eq!(
+                (rnic.0.anywhere().half_opens.0.lock().len(), rnic.0.anywhere().driver.sources()),
+                (0, before)
+            );
         }
     }
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFd;
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
-use socket2::Socket;
 
+use super::socket::TcpSocket;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::poll_flags;
@@ -48,7 +48,7 @@ struct Lingerers {
 struct Lingering {
     token: u64,
     set: Weak<LingerSet>,
-    socket: Arc<Socket>,
+    socket: Arc<TcpSocket>,
     deadline: Instant,
     /// How many octets it owed at first.
     owed: usize,
@@ -77,7 +77,7 @@ impl LingerSet {
     pub(crate) fn add(
         self: &Arc<Self>,
         driver: &Driver,
-        socket: Arc<Socket>,
+        socket: Arc<TcpSocket>,
         owed: Vec<u8>,
         deadline: Instant,
     ) {
@@ -185,7 +185,7 @@ impl Lingering {
 }
 
 impl Rest {
-    fn advance(&mut self, socket: &Socket) -> io::Result<Progress> {
+    fn advance(&mut self, socket: &TcpSocket) -> io::Result<Progress> {
         self.send(socket)?;
         if !self.peer_done && self.discarded < MAX_DISCARDED && self.discard(socket)? {
             return Ok(Progress::More);
@@ -201,7 +201,7 @@ impl Rest {
     }
 
     /// What is owed, then FIN.
-    fn send(&mut self, socket: &Socket) -> io::Result<()> {
+    fn send(&mut self, socket: &TcpSocket) -> io::Result<()> {
         while !self.owed.is_empty() {
             match socket.send_with_flags(&self.owed, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) {
                 Ok(count) => drop(self.owed.drain(..count)),
@@ -217,7 +217,7 @@ impl Rest {
     }
 
     /// Throws away what the peer sends, for one turn; whether there may be more.
-    fn discard(&mut self, socket: &Socket) -> io::Result<bool> {
+    fn discard(&mut self, socket: &TcpSocket) -> io::Result<bool> {
         let mut chunk = [MaybeUninit::uninit(); 16 * 1024];
         for _ in 0..TURN / chunk.len() {
             match socket.recv_with_flags(&mut chunk, libc::MSG_DONTWAIT) {
@@ -265,10 +265,10 @@ mod tests {
     use super::*;
 
     /// A connection, ours first.
-    fn pair() -> (Arc<Socket>, TcpStream) {
+    fn pair() -> (Arc<TcpSocket>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Arc::new(listener.accept().unwrap().0.into()), theirs)
+        (Arc::new(TcpSocket::new(listener.accept().unwrap().0.into())), theirs)
     }
 
     fn add(set: &Arc<LingerSet>, driver: &Driver, owed: usize, limit: Duration) -> TcpStream {

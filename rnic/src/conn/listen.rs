@@ -11,14 +11,15 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_mpa::{Negotiated, Request};
-use socket2::{SockAddr, Socket};
+use socket2::SockAddr;
 
 use super::half_open::HalfOpen;
-use super::socket::{no_delay, tcp_socket, write_all};
+use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
 use crate::config::ConnectOptions;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
+use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
@@ -38,7 +39,7 @@ pub(super) const REJECT_LINGER: Duration = Duration::from_secs(2);
 
 /// Waits for peers that connect. Its descriptor is readable while there is a [`ConnectRequest`] to take.
 #[derive(Debug)]
-pub struct Listener(Arc<ListenerInner>);
+pub struct Listener(Home<Arc<ListenerInner>>);
 
 impl Listener {
     pub(crate) fn bind(
@@ -65,35 +66,36 @@ impl Listener {
             .driver
             .watch(inner.socket.as_fd(), inner.token, EpollFlags::EPOLLIN)
             .map_err(Error::host("watching the listener"))?;
-        Ok(Listener(inner))
+        Ok(Listener(Home::new(inner)))
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let addr = self.0.socket.local_addr()?;
+        let addr = self.0.here()?.socket.local_addr()?;
         addr.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
     /// Takes the oldest request. Never sleeps.
     pub fn try_accept(&self) -> Option<ConnectRequest> {
-        self.0.take()
+        self.0.here().ok()?.take()
     }
 
     /// Sleeps until a peer asks to be connected, for at most `timeout` (`None`: no limit).
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<ConnectRequest>> {
+        let listener = self.0.here()?;
         let deadline = Deadline::after_any(timeout);
         loop {
-            if let Some(request) = self.0.take() {
+            if let Some(request) = listener.take() {
                 return Ok(Some(request));
             }
-            if let Some(failure) = *self.0.failure.lock() {
+            if let Some(failure) = *listener.failure.lock() {
                 return Err(failure.into());
             }
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            let mut fds = [PollFd::new(self.0.ready.as_fd(), PollFlags::POLLIN)];
+            let mut fds = [PollFd::new(listener.ready.as_fd(), PollFlags::POLLIN)];
             match nix::poll::poll(&mut fds, epoll_timeout(left)) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
@@ -104,20 +106,21 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.ready.as_fd()
+        self.0.anywhere().ready.as_fd()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.0.device.driver.unwatch(self.0.socket.as_fd());
-        self.0.device.driver.remove(self.0.token);
-        self.0.device.half_opens.forget(&self.0.this, &self.0.device.driver);
-        self.0.requests.lock().clear();
+        let Ok(inner) = self.0.here() else { return };
+        inner.device.driver.unwatch(inner.socket.as_fd());
+        inner.device.driver.remove(inner.token);
+        inner.device.half_opens.forget(&inner.this, &inner.device.driver);
+        inner.requests.lock().clear();
     }
 }
 
-fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<Socket> {
+fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = tcp_socket(addr, options)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(*addr))?;
@@ -131,7 +134,7 @@ pub(crate) struct ListenerInner {
     token: u64,
     this: Weak<ListenerInner>,
     device: Arc<DeviceInner>,
-    socket: Socket,
+    socket: TcpSocket,
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Notify,
@@ -146,9 +149,15 @@ impl ListenerInner {
         Some(request)
     }
 
-    pub(super) fn push(&self, socket: Socket, request: Request, slot: Slot) {
+    pub(super) fn push(&self, socket: TcpSocket, request: Request, slot: Slot) {
         let (device, options) = (self.device.clone(), self.options.clone());
-        self.requests.lock().push_back(ConnectRequest { device, options, socket, request, slot });
+        self.requests.lock().push_back(ConnectRequest(Home::new(Pending {
+            device,
+            options,
+            socket,
+            request,
+            slot,
+        })));
         self.ready.give();
     }
 
@@ -156,7 +165,7 @@ impl ListenerInner {
     fn accept_ready(&self) -> io::Result<bool> {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.socket.accept() {
-                Ok((socket, peer)) => self.admit(socket, peer.as_socket()),
+                Ok((socket, peer)) => self.admit(TcpSocket::new(socket), peer.as_socket()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -166,7 +175,7 @@ impl ListenerInner {
         Ok(true)
     }
 
-    fn admit(&self, socket: Socket, peer: Option<SocketAddr>) {
+    fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
         let Some(slot) = HalfOpenCount::take(&self.device, peer.map(|peer| peer.ip())) else {
             tracing::warn!(?peer, "refused: too many connections have not finished their startup");
             return;
@@ -212,10 +221,13 @@ impl Source for ListenerInner {
 
 /// A peer that asks to be connected. Dropping it closes the connection without an answer.
 #[derive(Debug)]
-pub struct ConnectRequest {
+pub struct ConnectRequest(Home<Pending>);
+
+#[derive(Debug)]
+struct Pending {
     device: Arc<DeviceInner>,
     options: ConnectOptions,
-    socket: Socket,
+    socket: TcpSocket,
     request: Request,
     slot: Slot,
 }
@@ -223,23 +235,24 @@ pub struct ConnectRequest {
 impl ConnectRequest {
     /// Who asks.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()?.as_socket()
+        self.0.here().ok()?.socket.peer_addr().ok()?.as_socket()
     }
 
     /// What the peer's program says. Unauthenticated (RFC 5042 §5.4).
     pub fn private_data(&self) -> &[u8] {
-        &self.request.private_data
+        &self.request().private_data
     }
 
     /// The MPA Request: revision, depths and wishes of the peer (RFC 6581 §9.1: handed to the program).
     pub fn request(&self) -> &Request {
-        &self.request
+        &self.0.anywhere().request
     }
 
     /// Connects `qp`, which must be idle, by the listener's settings. What `qp` posts is sent once the peer's first
     /// FPDU has come ([`Established`](crate::AsyncEventKind::Established)).
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Negotiated, ConnectError> {
-        let options = ConnectOptions { private_data: private_data.to_vec(), ..self.options.clone() };
+        let options =
+            ConnectOptions { private_data: private_data.to_vec(), ..self.0.anywhere().options.clone() };
         self.accept_with(qp, &options)
     }
 
@@ -249,11 +262,13 @@ impl ConnectRequest {
         if state != QpState::Idle {
             return Err(ConnectError::NotIdle(state));
         }
-        let options = &qp.inner.options(options);
-        let (reply, negotiated) = self.request.accept(&options.startup(), &options.private_data)?;
-        write_all(&self.socket, &reply)?;
-        qp.attach(self.socket, negotiated.clone(), options, false)?;
-        drop(self.slot);
+        let inner = qp.inner.here()?;
+        let options = &inner.options(options);
+        let Pending { socket, request, slot, .. } = self.0.into_inner()?;
+        let (reply, negotiated) = request.accept(&options.startup(), &options.private_data)?;
+        write_all(&socket, &reply)?;
+        inner.attach(socket, negotiated.clone(), options, false, || ())?;
+        drop(slot);
         Ok(negotiated)
     }
 
@@ -262,10 +277,11 @@ impl ConnectRequest {
     /// The connection is kept until the peer has closed it, for two seconds at most: a FIN right behind the Reply makes
     /// some peers (siw) overlook it. So a process should not end at once.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let reply = self.request.reject(&self.options.startup(), private_data)?;
-        write_all(&self.socket, &reply)?;
+        let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
+        let reply = request.reject(&options.startup(), private_data)?;
+        write_all(&socket, &reply)?;
         // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
-        HalfOpen::linger(&self.device, self.socket, self.slot, Deadline::after(REJECT_LINGER))?;
+        HalfOpen::linger(&device, socket, slot, Deadline::after(REJECT_LINGER))?;
         Ok(())
     }
 }
@@ -358,8 +374,9 @@ mod tests {
     #[test]
     fn half_open_connections_are_counted_by_network_in_ipv6() {
         let config = RnicConfig { max_half_open_per_peer: 2, ..RnicConfig::default() };
-        let device = Rnic::with_config(&config).unwrap().0;
-        let take = |peer: &str| HalfOpenCount::take(&device, Some(peer.parse().unwrap()));
+        let device = Rnic::with_config(&config).unwrap();
+        let device = device.0.anywhere();
+        let take = |peer: &str| HalfOpenCount::take(device, Some(peer.parse().unwrap()));
         let first = take("2001:db8:0:1::1");
         let second = take("2001:db8:0:1:ffff::2");
         assert!(first.is_some() && second.is_some());

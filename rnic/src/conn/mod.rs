@@ -7,5 +7,5 @@ pub(crate) mod linger;
 pub(crate) mod listen;
 mod port_mapper;
 pub(crate) mod reset;
-mod socket;
+pub(crate) mod socket;
 pub(crate) mod startup;

@@ -2,13 +2,47 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rddp_fault_guard::sockets;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::config::{ConnectOptions, Keepalive};
 
+/// A TCP connection of the device's, or a listener. Children of `fork` close what they have of it.
+#[derive(Debug)]
+pub(crate) struct TcpSocket(Socket);
+
+impl TcpSocket {
+    pub(crate) fn new(socket: Socket) -> Self {
+        sockets::note(socket.as_fd());
+        TcpSocket(socket)
+    }
+}
+
+impl Deref for TcpSocket {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.0
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for TcpSocket {
+    fn drop(&mut self) {
+        sockets::forget(self.0.as_fd());
+    }
+}
+
 /// A TCP socket for `addr`'s family, as `options` want it; one that listens hands all of that on.
-pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<Socket> {
+pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(mss) = options.mss {
         socket.set_tcp_mss(u32::from(mss))?;
@@ -17,7 +51,7 @@ pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Res
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
         socket.set_tcp_keepalive(&keepalive)?;
     }
-    Ok(socket)
+    Ok(TcpSocket::new(socket))
 }
 
 /// FPDUs are written when they are due: nothing is to be held back by Nagle's algorithm.

@@ -18,7 +18,7 @@ use socket2::Socket;
 use super::connect::{Connected, send_terminate};
 use super::half_open::{nothing_behind, read_request};
 use super::reset::reset;
-use super::socket::{no_delay, write_all};
+use super::socket::{TcpSocket, no_delay, write_all};
 use crate::config::ConnectOptions;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
@@ -35,27 +35,27 @@ impl QueuePair {
     /// # Errors
     /// The QP is not idle, or the settings make no startup frame.
     pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
-        self.begin_as(stream, options, if active { Part::Active } else { Part::Passive })
+        self.begin_as(TcpSocket::new(stream), options, if active { Part::Active } else { Part::Passive })
     }
 
     pub(super) fn begin_as(
         &self,
-        stream: Socket,
+        stream: TcpSocket,
         options: &ConnectOptions,
         part: Part,
     ) -> Result<(), ConnectError> {
-        let state = self.state();
-        let mut place = self.inner.startup().lock();
+        let (inner, state) = (self.inner.here()?, self.state());
+        let mut place = inner.startup().lock();
         if state != QpState::Idle || place.as_ref().is_some_and(|startup| !startup.is_over()) {
             return Err(ConnectError::NotIdle(state));
         }
-        let options = self.inner.options(options);
+        let options = inner.options(options);
         let active = part == Part::Active;
         let initiator =
             active.then(|| Initiator::new(&options.startup(), &options.private_data)).transpose()?;
         stream.set_nonblocking(true)?;
         let asks = part == Part::Asking;
-        let startup = Startup::add(&self.inner, options, asks, Stage::Tcp { socket: stream, initiator });
+        let startup = Startup::add(inner, options, asks, Stage::Tcp { socket: stream, initiator });
         *place = Some(startup.clone());
         drop(place);
         startup.watch(EpollFlags::EPOLLOUT)
@@ -63,12 +63,13 @@ impl QueuePair {
 
     /// What has come of [`begin`](Self::begin): `None` while it goes on, or when this has been asked before.
     pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
-        self.inner.startup().lock().as_ref()?.outcome.lock().result.take()
+        self.inner.here().ok()?.startup().lock().as_ref()?.outcome.lock().result.take()
     }
 
     /// Sleeps until that is over, one way or the other, for at most `timeout`. Whether it is.
     pub fn await_begun(&self, timeout: Duration) -> bool {
-        let Some(startup) = self.inner.startup().lock().clone() else { return true };
+        let Ok(inner) = self.inner.here() else { return true };
+        let Some(startup) = inner.startup().lock().clone() else { return true };
         let mut outcome = startup.outcome.lock();
         match Deadline::after(timeout).moment() {
             Some(moment) => {
@@ -95,24 +96,24 @@ pub(super) enum Part {
 pub(super) enum Stage {
     /// Until TCP is connected.
     Tcp {
-        socket: Socket,
+        socket: TcpSocket,
         initiator: Option<Initiator>,
     },
     /// The Request has been sent.
     Reply {
-        socket: Socket,
+        socket: TcpSocket,
         initiator: Initiator,
         octets: Vec<u8>,
     },
     /// The peer's Request is arriving.
     Request {
-        socket: Socket,
+        socket: TcpSocket,
         octets: Vec<u8>,
         total: usize,
     },
     /// The program is to answer it.
     Asked {
-        socket: Socket,
+        socket: TcpSocket,
         request: Request,
     },
     /// It has. What comes of that is in the outcome.
@@ -153,7 +154,7 @@ enum Next {
 }
 
 pub(super) struct Done {
-    pub(super) socket: Socket,
+    pub(super) socket: TcpSocket,
     pub(super) negotiated: Negotiated,
     pub(super) private_data: Vec<u8>,
     pub(super) active: bool,
@@ -208,7 +209,7 @@ impl Startup {
         }
     }
 
-    fn end(&self, driver: &Driver) -> Option<Socket> {
+    fn end(&self, driver: &Driver) -> Option<TcpSocket> {
         driver.remove(self.token);
         let socket = self.stage.lock().end();
         self.conclude(Err(ConnectError::GivenUp));
@@ -302,7 +303,7 @@ impl Startup {
         }
     }
 
-    fn begin(&self, socket: Socket, initiator: Option<Initiator>) -> Result<Next, ConnectError> {
+    fn begin(&self, socket: TcpSocket, initiator: Option<Initiator>) -> Result<Next, ConnectError> {
         if let Some(error) = socket.take_error()? {
             return Err(tcp_error(error, self.options.timeout));
         }
@@ -323,7 +324,7 @@ impl Startup {
     }
 
     /// The program is told, and the peer watched meanwhile.
-    fn ask(&self, socket: Socket, request: Request) -> Next {
+    fn ask(&self, socket: TcpSocket, request: Request) -> Next {
         self.outcome.lock().request = Some(request.clone());
         if let Some(qp) = self.qp.upgrade() {
             qp.report(AsyncEventKind::Requested);
@@ -331,7 +332,7 @@ impl Startup {
         Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)
     }
 
-    fn accept(&self, socket: Socket, request: &Request) -> Result<Next, ConnectError> {
+    fn accept(&self, socket: TcpSocket, request: &Request) -> Result<Next, ConnectError> {
         let (reply, negotiated) = request.accept(&self.options.startup(), &self.options.private_data)?;
         write_all(&socket, &reply).map_err(|error| tcp_error(error, self.options.timeout))?;
         let private_data = request.private_data.clone();
@@ -341,7 +342,7 @@ impl Startup {
     /// Takes exactly the Reply's octets from the socket: what follows is FPDUs.
     fn read_reply(
         &self,
-        socket: Socket,
+        socket: TcpSocket,
         mut initiator: Initiator,
         mut octets: Vec<u8>,
     ) -> Result<Next, ConnectError> {
@@ -365,7 +366,7 @@ impl Startup {
             };
             let mut chunk = [0; 64];
             let want = chunk.len().min(total - octets.len());
-            match (&socket).read(&mut chunk[..want]) {
+            match (&*socket).read(&mut chunk[..want]) {
                 Ok(0) => return Err(close(&socket, initiator.closed(&octets).into())),
                 Ok(count) => octets.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -379,7 +380,7 @@ impl Startup {
 }
 
 impl Stage {
-    fn socket(&self) -> Option<&Socket> {
+    fn socket(&self) -> Option<&TcpSocket> {
         match self {
             Stage::Tcp { socket, .. }
             | Stage::Reply { socket, .. }
@@ -390,7 +391,7 @@ impl Stage {
     }
 
     /// Nothing more is to be done, if something was: its socket.
-    fn end(&mut self) -> Option<Socket> {
+    fn end(&mut self) -> Option<TcpSocket> {
         match std::mem::replace(self, Stage::Over) {
             Stage::Tcp { socket, .. }
             | Stage::Reply { socket, .. }
@@ -433,7 +434,7 @@ impl Source for Startup {
 }
 
 /// RFC 5044 §7.1.2: a peer that speaks no MPA, or not in time, is left; also where the program holds the socket, too.
-pub(super) fn close(socket: &Socket, error: ConnectError) -> ConnectError {
+pub(super) fn close(socket: &TcpSocket, error: ConnectError) -> ConnectError {
     let _ = socket.shutdown(Shutdown::Both);
     error
 }

@@ -12,16 +12,17 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::time::TimeSpec;
-use socket2::Socket;
+
+use crate::conn::socket::TcpSocket;
 
 /// Sockets and what to wake for. It shares them, so that none is closed, and its number taken by another, meanwhile.
 #[derive(Default)]
 pub(crate) struct Sleep {
-    sockets: Vec<(Arc<Socket>, PollFlags)>,
+    sockets: Vec<(Arc<TcpSocket>, PollFlags)>,
 }
 
 impl Sleep {
-    pub(crate) fn add(&mut self, socket: Arc<Socket>, events: PollFlags) {
+    pub(crate) fn add(&mut self, socket: Arc<TcpSocket>, events: PollFlags) {
         self.sockets.push((socket, events));
     }
 

@@ -7,6 +7,7 @@ use rddp_ddp::Stag;
 use thiserror::Error;
 
 use super::Access;
+use crate::home::Forked;
 
 /// Why a region or window was not registered, bound or taken away.
 #[derive(Debug, Error)]
@@ -105,6 +106,9 @@ pub enum MemError {
     /// The region has been deregistered, so its memory may be gone.
     #[error("the region has been deregistered")]
     Deregistered,
+    /// A child of `fork` asks for memory of its parent's.
+    #[error(transparent)]
+    Forked(#[from] Forked),
     /// The region was registered without `LOCAL_WRITE`.
     #[error("the region was registered without the local write right")]
     ReadOnly,

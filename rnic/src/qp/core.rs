@@ -9,7 +9,6 @@ use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
-use socket2::Socket;
 
 use super::QpInner;
 use super::link::{CLOSE_TIMEOUT, Link};
@@ -17,6 +16,7 @@ use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
 use crate::completion::Status;
+use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;
 use crate::event::AsyncEventKind;
@@ -308,7 +308,7 @@ impl QpInner {
     }
 
     /// What a thread that sleeps on this QP has to watch.
-    pub(crate) fn watch_for(&self) -> Option<(Arc<Socket>, PollFlags)> {
+    pub(crate) fn watch_for(&self) -> Option<(Arc<TcpSocket>, PollFlags)> {
         let core = self.core.lock();
         let link = core.link.as_ref()?;
         Some((link.socket.clone(), poll_flags(interest(link))))

@@ -13,12 +13,12 @@ use rddp_rdmap::{
     Fault, Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, TerminateRepr, tagged_header,
     terminate_for, untagged_header,
 };
-use socket2::Socket;
 
 use super::arena::Arena;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
+use crate::conn::socket::TcpSocket;
 use crate::mem::Verdicts;
 
 /// How long closing or terminating may take before TCP is reset.
@@ -181,7 +181,7 @@ pub(super) struct Ending {
 #[derive(Debug)]
 pub(super) struct Link {
     /// Shared with threads that are asleep on it.
-    pub(super) socket: Arc<Socket>,
+    pub(super) socket: Arc<TcpSocket>,
     /// It is in the background thread's set.
     pub(super) watched: bool,
     pub(super) negotiated: Negotiated,
@@ -229,7 +229,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(
-        socket: Socket,
+        socket: TcpSocket,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,

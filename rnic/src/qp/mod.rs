@@ -42,6 +42,7 @@ use self::rx::{Pulled, TURN};
 use self::sq::SendQueue;
 pub use self::state::QpState;
 use crate::config::{ConnectOptions, NoReceive, QpConfig};
+use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::cq::CqInner;
@@ -49,6 +50,7 @@ use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::{AsyncEventKind, EventQueue};
+use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Lease, Source};
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
@@ -69,12 +71,13 @@ use crate::wr::{RecvWr, SendWr};
 /// ```
 #[derive(Debug)]
 pub struct QueuePair {
-    pub(crate) inner: Arc<QpInner>,
+    pub(crate) inner: Home<Arc<QpInner>>,
 }
 
 impl QueuePair {
     pub(crate) fn create(device: &Arc<DeviceInner>, pd: PdId, config: &QpConfig) -> Result<Self, Error> {
-        if [&config.send_cq, &config.recv_cq].iter().any(|cq| !cq.0.is_of(&device.driver)) {
+        let (send_cq, recv_cq) = (config.send_cq.0.here()?, config.recv_cq.0.here()?);
+        if [send_cq, recv_cq].iter().any(|cq| !cq.is_of(&device.driver)) {
             return Err(Error::Foreign("a completion queue"));
         }
         if config.no_receive == NoReceive::Wait && (config.srq.is_some() || config.inbound_read) {
@@ -82,7 +85,7 @@ impl QueuePair {
                 "Sends that wait for receives exclude inbound Reads and shared receive queues",
             ));
         }
-        let srq = config.srq.as_ref().map(|srq| srq.0.clone());
+        let srq = config.srq.as_ref().map(|srq| srq.0.here().cloned()).transpose()?;
         let inner = Arc::new_cyclic(|weak: &std::sync::Weak<QpInner>| {
             let source: std::sync::Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
@@ -95,36 +98,36 @@ impl QueuePair {
                 no_receive: config.no_receive,
                 events: config.events.as_ref().unwrap_or(&device.events).clone(),
                 startup: Mutex::default(),
-                send_cq: config.send_cq.0.clone(),
-                recv_cq: config.recv_cq.0.clone(),
+                send_cq: send_cq.clone(),
+                recv_cq: recv_cq.clone(),
                 core: Mutex::new(Core::new(
                     SendQueue::new(config.max_send),
-                    RecvQueue::new(config.max_recv, srq),
+                    RecvQueue::new(config.max_recv, srq.clone()),
                 )),
                 device: device.clone(),
             }
         });
         // From here on it is taken apart again if something fails.
-        let qp = QueuePair { inner };
-        let inner = &qp.inner;
+        let qp = QueuePair { inner: Home::new(inner) };
+        let inner = qp.inner.here()?;
         for cq in inner.cqs() {
             cq.add_member(inner.token, inner).map_err(Error::host("watching the sockets of many QPs"))?;
         }
         device.qps.lock().insert(inner.num, Arc::downgrade(inner));
-        if let Some(srq) = &config.srq {
-            srq.0.join(inner.num, inner);
+        if let Some(srq) = srq {
+            srq.join(inner.num, inner);
         }
         Ok(qp)
     }
 
     /// Its number, as completions and events name it.
     pub fn num(&self) -> QpNum {
-        self.inner.num
+        self.inner.anywhere().num
     }
 
     /// Where it stands.
     pub fn state(&self) -> QpState {
-        self.inner.core.lock().state
+        self.inner.here().map_or(QpState::Error, |inner| inner.core.lock().state)
     }
 
     /// Posts a request to the send queue. It is on its way when this returns, if TCP takes it.
@@ -137,41 +140,50 @@ impl QueuePair {
     /// # Errors
     /// The first that could not be posted, and how many were before it.
     pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
-        self.inner.post_sends(list)
+        match self.inner.here() {
+            Ok(inner) => inner.post_sends(list),
+            Err(forked) => Err((forked.into(), 0)),
+        }
     }
 
     /// Posts a receive.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
-        self.inner.post_recv(wr)
+        self.inner.here()?.post_recv(wr)
     }
 
     /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may be outstanding on the send
     /// queue and no Read of the peer's in service, else the connection is reset and all of it flushed
     /// (draft-hilland-rddp-verbs §6.2).
     pub fn disconnect(&self) {
-        self.inner.disconnect();
+        if let Ok(inner) = self.inner.here() {
+            inner.disconnect();
+        }
     }
 
     /// Ends the connection with a Terminate that says "local catastrophic error".
     pub fn terminate(&self) {
-        self.inner.with_core(|qp, core| {
-            qp.terminate(core, Fault::local_catastrophic(), None);
-            qp.pump(core);
-        });
+        if let Ok(inner) = self.inner.here() {
+            inner.with_core(|qp, core| {
+                qp.terminate(core, Fault::local_catastrophic(), None);
+                qp.pump(core);
+            });
+        }
     }
 
     /// Resets the connection, or the one that is being made. Everything outstanding is flushed.
     pub fn abort(&self) {
-        let startup = self.inner.startup.lock().clone();
+        let Ok(inner) = self.inner.here() else { return };
+        let startup = inner.startup.lock().clone();
         if let Some(startup) = startup {
-            startup.abort(&self.inner.device.driver);
+            startup.abort(&inner.device.driver);
         }
-        self.inner.with_core(|qp, core| qp.lose(core, None));
+        inner.with_core(|qp, core| qp.lose(core, None));
     }
 
     /// From Error to Idle, to be connected anew. Whether it is idle now.
     pub fn reset(&self) -> bool {
-        let mut core = self.inner.core.lock();
+        let Ok(inner) = self.inner.here() else { return false };
+        let mut core = inner.core.lock();
         if core.state == QpState::Error && core.link.is_none() {
             core.reset();
         }
@@ -180,32 +192,32 @@ impl QueuePair {
 
     /// The Terminate that this side sent on the present or last connection.
     pub fn terminate_sent(&self) -> Option<TerminateRepr> {
-        self.inner.core.lock().terminate_sent.clone()
+        self.inner.here().ok()?.core.lock().terminate_sent.clone()
     }
 
     /// The Terminate that the peer sent on the present or last connection.
     pub fn terminate_received(&self) -> Option<TerminateRepr> {
-        self.inner.core.lock().terminate_received.clone()
+        self.inner.here().ok()?.core.lock().terminate_received.clone()
     }
 
     /// What was agreed with the peer; `None` without a connection.
     pub fn negotiated(&self) -> Option<Negotiated> {
-        self.inner.core.lock().link.as_ref().map(|link| link.negotiated.clone())
+        self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated.clone())
     }
 
     /// What it has sent and received since it was connected.
     pub fn counters(&self) -> Counters {
-        self.inner.core.lock().counters
+        self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())
     }
 
     /// The peer's address; `None` without a connection.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.core.lock().link.as_ref()?.socket.peer_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().link.as_ref()?.socket.peer_addr().ok()?.as_socket()
     }
 
     /// This side's address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inner.core.lock().link.as_ref()?.socket.local_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().link.as_ref()?.socket.local_addr().ok()?.as_socket()
     }
 
     /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its outcome and `active`
@@ -217,13 +229,15 @@ impl QueuePair {
         options: &ConnectOptions,
         active: bool,
     ) -> Result<(), ConnectError> {
-        self.inner.attach(stream, negotiated, options, active, || ())
+        self.inner.here()?.attach(TcpSocket::new(stream), negotiated, options, active, || ())
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        self.inner.destroy();
+        if let Ok(inner) = self.inner.here() {
+            inner.destroy();
+        }
     }
 }
 
@@ -335,7 +349,7 @@ impl QpInner {
     /// See [`QueuePair::attach`]. `connected` is called before anything is sent or received.
     pub(crate) fn attach(
         &self,
-        socket: Socket,
+        socket: TcpSocket,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,

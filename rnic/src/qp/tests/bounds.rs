@@ -27,7 +27,7 @@ fn a_turn_of_reading_has_an_end() {
     }
     peer.set_nonblocking(true).unwrap();
     // Nobody else reads meanwhile.
-    let mut turns = qp.inner.with_core(|qp, core| {
+    let mut turns = qp.inner.anywhere().with_core(|qp, core| {
         let (mut turns, mut written, deadline) = (Vec::new(), 0, Instant::now() + PATIENCE);
         while core.counters.octets_received < octets.len() as u64 {
             assert!(Instant::now() < deadline, "{turns:?}");
@@ -52,7 +52,7 @@ fn a_turn_of_reading_has_an_end() {
 #[test]
 fn responses_are_few_while_all_qps_together_keep_too_many() {
     let (pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
-    let device = qp.inner.device.clone();
+    let device = qp.inner.anywhere().device.clone();
     let source = pd.allocate(16 << 20, Access::REMOTE_READ).unwrap();
     let remote = source.remote(0);
     let request = rddp_rdmap::ReadRequestRepr {
@@ -73,7 +73,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     let kept_by_others = 1 << 30;
     device.promised.charge(kept_by_others);
     peer.write_all(&octets).unwrap();
-    let is_blocked = || qp.inner.with_core(|_, core| core.link.as_ref().unwrap().blocked);
+    let is_blocked = || qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().blocked);
     let deadline = Instant::now() + PATIENCE;
     while !is_blocked() {
         assert!(Instant::now() < deadline, "TCP takes all of it");
@@ -81,7 +81,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     }
     // Until TCP takes nothing more, so that all that is prepared is kept.
     let promised = || {
-        qp.inner.with_core(|qp, core| {
+        qp.inner.anywhere().with_core(|qp, core| {
             let mut before = 0;
             while std::mem::replace(&mut before, core.counters.octets_sent) != core.counters.octets_sent {
                 qp.pump(core);

@@ -1,0 +1,81 @@
+//! [`Home`]: what a program holds of this crate's objects, in the process that made them and in its children.
+//!
+//! A child of `fork` has copies of its parent's objects, of locks that threads held which it has not, and of descriptors
+//! whose files it shares. So there nothing is touched, locked or freed: each call through a `Home` answers
+//! [`Forked`], and the connections of the parent are closed in the child, without a word to their peers.
+
+use rddp_fault_guard::fork::Origin;
+use rddp_fault_guard::sockets;
+
+/// The object was made by a parent of this process, before `fork`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it belongs to the process that forked this one: open a device in this process")]
+pub struct Forked;
+
+/// An object, and the process that made it.
+#[derive(Debug)]
+pub(crate) struct Home<T> {
+    /// Always there, but for a moment in `drop`.
+    object: Option<T>,
+    origin: Origin,
+}
+
+impl<T> Home<T> {
+    pub(crate) fn new(object: T) -> Self {
+        Home { object: Some(object), origin: Origin::here() }
+    }
+
+    /// The object, where it may be used.
+    #[inline]
+    pub(crate) fn here(&self) -> Result<&T, Forked> {
+        match &self.object {
+            Some(object) if self.origin.is_here() => Ok(object),
+            _ => Err(inherited()),
+        }
+    }
+
+    /// The object, for good.
+    pub(crate) fn into_inner(mut self) -> Result<T, Forked> {
+        match self.object.take() {
+            Some(object) if self.origin.is_here() => Ok(object),
+            inherits => {
+                std::mem::forget(inherits);
+                Err(inherited())
+            }
+        }
+    }
+
+    /// The object in any process, for what was said when it was made, and for its atomics: nothing that is locked.
+    #[inline]
+    pub(crate) fn anywhere(&self) -> &T {
+        self.object.as_ref().expect("an object is taken only when its home is dropped")
+    }
+}
+
+impl<T: Clone> Clone for Home<T> {
+    fn clone(&self) -> Self {
+        Home { object: self.object.clone(), origin: self.origin }
+    }
+}
+
+impl<T> Drop for Home<T> {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            inherited();
+            std::mem::forget(self.object.take());
+        }
+    }
+}
+
+/// Somebody uses what this process has inherited.
+#[cold]
+fn inherited() -> Forked {
+    sockets::close_inherited();
+    Forked
+}
+
+impl From<Forked> for std::io::Error {
+    fn from(forked: Forked) -> Self {
+        std::io::Error::other(forked)
+    }
+}
