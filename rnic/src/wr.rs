@@ -22,8 +22,9 @@ pub struct Sge {
     pub stag: Stag,
     /// The Tagged Offset of the first octet: its address, or its offset in a zero-based region.
     pub addr: u64,
-    /// How many octets.
-    pub len: u32,
+    /// How many octets. A message has fewer than 4 GiB (RFC 5041 §5.2): a longer piece is memory for a receive or a window, and
+    /// other requests with one are refused when they are posted.
+    pub len: u64,
 }
 
 /// Pieces of registered local memory, in order. One alone is kept without an allocation.
@@ -47,7 +48,7 @@ impl Clone for SgeList {
 impl SgeList {
     /// How many octets they are.
     pub fn total(&self) -> u64 {
-        self.iter().map(|sge| u64::from(sge.len)).sum()
+        self.iter().fold(0, |total, sge| total.saturating_add(sge.len))
     }
 }
 

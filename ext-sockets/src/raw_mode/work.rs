@@ -215,7 +215,7 @@ fn single<'a>(one: One<'a>) -> Result<&'a Sge, c_int> {
 }
 
 fn piece(sge: &Sge) -> rddp_rnic::Sge {
-    rddp_rnic::Sge { stag: Stag(sge.stag), addr: sge.to, len: sge.len }
+    rddp_rnic::Sge { stag: Stag(sge.stag), addr: sge.to, len: u64::from(sge.len) }
 }
 
 pub(super) fn post_errno(error: PostError) -> c_int {

@@ -214,7 +214,8 @@ impl Wqe {
             return None;
         }
         let byte_len = match self.wr.operation {
-            Operation::Read { sink, .. } if status == Status::Success => sink.len,
+            // Longer ones were refused.
+            Operation::Read { sink, .. } if status == Status::Success => sink.len as u32,
             Operation::FetchAdd { .. } | Operation::CmpSwap { .. } if status == Status::Success => 8,
             _ => 0,
         };
@@ -232,11 +233,12 @@ impl Wqe {
 }
 
 fn check(operation: &Operation) -> Result<(), PostError> {
-    let (Operation::Send { gather, .. }
-    | Operation::Write { gather, .. }
-    | Operation::WriteImmediate { gather, .. }) = operation
-    else {
-        return Ok(());
+    let gather = match operation {
+        Operation::Send { gather, .. }
+        | Operation::Write { gather, .. }
+        | Operation::WriteImmediate { gather, .. } => gather,
+        Operation::Read { sink, .. } => return check_len(sink.len),
+        _ => return Ok(()),
     };
     match gather {
         Gather::List(list) if list.len() > MAX_SGE => {
@@ -245,8 +247,11 @@ fn check(operation: &Operation) -> Result<(), PostError> {
         Gather::Inline(octets) if octets.len() > MAX_INLINE => {
             Err(PostError::InlineTooLong { len: octets.len(), max: MAX_INLINE })
         }
-        // RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
-        _ if gather.total() > u64::from(u32::MAX) => Err(PostError::MessageTooLong { len: gather.total() }),
-        _ => Ok(()),
+        _ => check_len(gather.total()),
     }
+}
+
+/// RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
+fn check_len(len: u64) -> Result<(), PostError> {
+    if len > u64::from(u32::MAX) { Err(PostError::MessageTooLong { len }) } else { Ok(()) }
 }

@@ -408,17 +408,13 @@ impl QpInner {
         let (opcode, len) = match wqe.wr.operation {
             Operation::Read { sink, remote, .. } => {
                 self.check_sink(&sink, sink.len)?;
+                let size = u32::try_from(sink.len).map_err(|_| Status::LocalOperation)?;
                 if wqe.msn.is_none() {
-                    link.stream.issue_read(seq, sink.stag, sink.addr, sink.len);
+                    link.stream.issue_read(seq, sink.stag, sink.addr, size);
                 }
                 let Remote { stag: src_stag, to: src_to } = remote;
-                let request = ReadRequestRepr {
-                    sink_stag: sink.stag,
-                    sink_to: sink.addr,
-                    size: sink.len,
-                    src_stag,
-                    src_to,
-                };
+                let request =
+                    ReadRequestRepr { sink_stag: sink.stag, sink_to: sink.addr, size, src_stag, src_to };
                 octets[..ReadRequestRepr::LEN].copy_from_slice(&request.octets());
                 (Opcode::ReadRequest, ReadRequestRepr::LEN)
             }
@@ -441,14 +437,14 @@ impl QpInner {
     }
 
     /// The sink of a Read is the program's own memory: it needs the right of local write.
-    fn check_sink(&self, sink: &crate::wr::Sge, len: u32) -> Result<(), Status> {
+    fn check_sink(&self, sink: &crate::wr::Sge, len: u64) -> Result<(), Status> {
         if len == 0 {
             return Ok(());
         }
         if sink.len < len {
             return Err(Status::LocalProtection);
         }
-        let grant = self.device.mem.check_local(sink.stag, sink.addr, u64::from(len), true, self.pd);
+        let grant = self.device.mem.check_local(sink.stag, sink.addr, len, true, self.pd);
         grant.map(drop).map_err(|_| Status::LocalProtection)
     }
 
@@ -462,7 +458,7 @@ impl QpInner {
                     window,
                     region: range.stag,
                     addr: range.addr,
-                    len: u64::from(range.len),
+                    len: range.len,
                     access,
                     pd: self.pd,
                     qp: self.num,

@@ -139,7 +139,7 @@ fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
         }
         Misdeed::Own => {
             let beyond = link.token.base() + TOKEN as u64 - OUTSIDE;
-            let sge = Sge { stag: link.token.stag(), addr: beyond, len: OCTETS };
+            let sge = Sge { stag: link.token.stag(), addr: beyond, len: u64::from(OCTETS) };
             link.post(&SendWr::send(0, sge))?;
             link.expect_sent(Status::LocalProtection).map(drop)
         }
