@@ -258,3 +258,33 @@ fn a_range_of_more_than_a_message_is_refused() {
     end.qp.post_send(&SendWr::send(2, region.whole())).unwrap();
     raw.expect(Opcode::Send);
 }
+
+/// draft-hilland-rddp-verbs §8.1: what can never become right is told at once, and the connection goes on.
+#[test]
+#[ignore = "a request with bad memory is posted, and ends the connection later"]
+fn bad_memory_is_refused_when_it_is_posted() {
+    let (end, mut raw) = with_plain_raw(Role::Active);
+    let good = end.region(16, ALL);
+    for (name, bad, _kept) in bad_sges(&end, true) {
+        let eight = Sge { len: bad.len.min(8), ..bad };
+        let mut requests = vec![SendWr::read(1, bad, REMOTE)];
+        if name != "past its end" {
+            requests.push(SendWr::fetch_add(1, eight, REMOTE, 1));
+            requests.push(SendWr::cmp_swap(1, eight, REMOTE, 1, 2));
+        }
+        if name != "not writable" {
+            requests.push(SendWr::send(1, bad));
+            requests.push(SendWr::write(1, vec![good.whole(), bad], REMOTE));
+            requests.push(SendWr::write_immediate(1, vec![good.whole(), bad], REMOTE, [0; 8]));
+        }
+        for wr in requests {
+            assert!(end.qp.post_send(&wr).is_err(), "{name}: {wr:?}");
+        }
+        assert!(end.qp.post_recv(RecvWr::new(1, [good.whole(), bad])).is_err(), "{name}");
+    }
+    end.qp.post_recv(RecvWr::one(2, good.whole())).unwrap();
+    end.qp.post_send(&SendWr::send(3, good.whole())).unwrap();
+    raw.expect(Opcode::Send);
+    raw.send(&raw::send(1, 0, true, b"hello"));
+    assert_eq!(end.completions_of([2, 3]).len(), 2);
+}
