@@ -22,6 +22,7 @@ use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
+use crate::counters::Counters;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, Verdicts};
 use crate::scratch::{Own, with_own};
@@ -104,7 +105,6 @@ impl QpInner {
             return false;
         }
         core.counters.send_calls += 1;
-        core.counters.octets_copied += train.copied() as u64;
         let end_of_record = train.segments.end_record(total);
         let taken = match train.write(link.fd(), link.out.rest(), end_of_record) {
             Ok(taken) => taken,
@@ -121,8 +121,7 @@ impl QpInner {
         if link.out.is_empty() {
             core.sq.handed_to_cursor();
         }
-        let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
-        core.counters.fpdus_sent += fpdus as u64;
+        account(link, &mut core.sq, &mut core.counters, train, taken.saturating_sub(promised));
         let kept = link.out.settle();
         self.device.promised.release(std::mem::replace(&mut link.kept, kept));
         self.device.promised.charge(kept);
@@ -498,8 +497,10 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
 }
 
 /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
-fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> usize {
+fn account(link: &mut Link, sq: &mut SendQueue, counters: &mut Counters, train: &Train, taken: usize) {
     let outcome = train.outcome(taken);
+    counters.fpdus_sent += outcome.fpdus as u64;
+    counters.octets_copied += outcome.copied as u64;
     link.unaligned += outcome.end;
     if let Some((cursor, framer)) = outcome.whole {
         sq.cursor = cursor;
@@ -511,7 +512,6 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
         link.framer = framer;
         link.out.keep(rest);
     }
-    outcome.fpdus
 }
 
 impl Wqe {
