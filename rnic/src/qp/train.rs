@@ -242,8 +242,8 @@ impl Train {
         first: &[u8],
         end_of_record: bool,
     ) -> io::Result<usize> {
-        // Short messages are one piece.
-        let mut pieces: SmallVec<[Piece<'_>; 2]> = SmallVec::with_capacity(self.parts.len() + 1);
+        // Short messages are one piece, two FPDUs with long payloads five.
+        let mut pieces: SmallVec<[Piece<'_>; 6]> = SmallVec::with_capacity(self.parts.len() + 1);
         if !first.is_empty() {
             pieces.push(Piece::Own(first));
         }
