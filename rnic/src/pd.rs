@@ -90,7 +90,7 @@ impl ProtectionDomain {
 
     /// A shared receive queue.
     pub fn create_srq(&self, config: SrqConfig) -> SharedReceiveQueue {
-        SharedReceiveQueue(Arc::new(SrqInner::new(self.id, config)))
+        SharedReceiveQueue(Arc::new(SrqInner::new(self.device.clone(), self.id, config)))
     }
 }
 
@@ -137,8 +137,8 @@ impl MemoryRegion {
         self.region.is_valid()
     }
 
-    /// A part of it, for a work request. A part beyond its end, or one that ends before it starts, makes the request fail, not
-    /// this call.
+    /// A part of it, for a work request. A part beyond its end, or one that ends before it starts, is refused when
+    /// it is posted.
     pub fn sge(&self, range: Range<usize>) -> Sge {
         // What ends before it starts is longer than anything.
         let len = (range.end as u64).wrapping_sub(range.start as u64);

@@ -1,7 +1,7 @@
 //! Work requests: what a program posts to a queue (draft-hilland-rddp-verbs §8.1).
 //!
 //! A [`SendWr`] goes to a QP's send queue, a [`RecvWr`] to its receive queue or to a shared one. Both name memory by
-//! [`Sge`]s, whose STag and range are checked when the request is used, not when it is posted. Requests of one queue
+//! [`Sge`]s, whose STag and range are checked when the request is posted, and again when it is used. Requests of one queue
 //! start and complete in the order in which they were posted.
 
 use std::ops::Deref;
