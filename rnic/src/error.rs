@@ -3,7 +3,9 @@
 
 use std::io;
 
+use rddp_ddp::Stag;
 use rddp_mpa::{StartupError, StartupMisuse};
+use rddp_rdmap::AccessError;
 
 use crate::home::Forked;
 use crate::mem::MemError;
@@ -90,6 +92,46 @@ pub enum PostError {
     /// A child of `fork` posts to a queue of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// An element names memory that the request can never use. (What goes bad later ends the connection, with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection).)
+    #[error("scatter or gather element {index}, STag {stag}: {fault}")]
+    Memory {
+        /// Which element, from 0 on.
+        index: usize,
+        /// Its STag.
+        stag: Stag,
+        /// Why.
+        fault: SgeFault,
+    },
+}
+
+/// What is wrong with an element of a scatter or gather list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SgeFault {
+    /// No region has this STag, or it has been invalidated, or its region has been registered again under another.
+    #[error("it names no valid region")]
+    Invalid,
+    /// The region belongs to another protection domain than the queue.
+    #[error("the region belongs to another protection domain")]
+    OtherPd,
+    /// Octets would be placed in a region without [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
+    #[error("the region was registered without the local write right")]
+    ReadOnly,
+    /// The octets are not all inside the region.
+    #[error("the octets are not all inside the region")]
+    OutOfBounds,
+}
+
+impl From<AccessError> for SgeFault {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Stag => SgeFault::Invalid,
+            AccessError::Pd => SgeFault::OtherPd,
+            AccessError::Rights => SgeFault::ReadOnly,
+            AccessError::Wrap | AccessError::Bounds => SgeFault::OutOfBounds,
+        }
+    }
 }
 
 /// Why a connection did not come about.

@@ -25,6 +25,11 @@ impl<T> Home<T> {
         Home { object: Some(object), origin: Origin::here() }
     }
 
+    /// Another object, of the process that made this one.
+    pub(crate) fn beside<U>(&self, object: U) -> Home<U> {
+        Home { object: Some(object), origin: self.origin }
+    }
+
     /// The object, where it may be used.
     #[inline]
     pub(crate) fn here(&self) -> Result<&T, Forked> {

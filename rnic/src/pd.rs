@@ -94,7 +94,8 @@ impl ProtectionDomain {
 
     /// A shared receive queue.
     pub fn create_srq(&self, config: SrqConfig) -> SharedReceiveQueue {
-        SharedReceiveQueue(Home::new(Arc::new(SrqInner::new(self.id, config))))
+        let srq = SrqInner::new(self.device.anywhere().clone(), self.id, config);
+        SharedReceiveQueue(self.device.beside(Arc::new(srq)))
     }
 }
 
@@ -147,13 +148,15 @@ impl MemoryRegion {
         self.region().is_valid()
     }
 
-    /// A part of it, for a work request. A part beyond its end makes the request fail, not this call.
+    /// A part of it, for a work request. A part beyond its end, or one that ends before it starts, is refused when
+    /// it is posted.
     pub fn sge(&self, range: Range<usize>) -> Sge {
-        let len = u32::try_from(range.len()).unwrap_or(u32::MAX);
+        // What ends before it starts is longer than anything.
+        let len = (range.end as u64).wrapping_sub(range.start as u64);
         Sge { stag: self.stag(), addr: self.base().wrapping_add(range.start as u64), len }
     }
 
-    /// All of it (the first 4 GiB - 1), for a work request.
+    /// All of it, for a work request.
     pub fn whole(&self) -> Sge {
         self.sge(0..self.len())
     }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::device::DeviceInner;
 use crate::error::PostError;
 use crate::event::AsyncEventKind;
 use crate::home::Home;
+use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
 use crate::qp::QpInner;
 use crate::wr::{MAX_SGE, RecvWr};
@@ -87,6 +89,7 @@ impl Queue {
 
 #[derive(Debug)]
 pub(crate) struct SrqInner {
+    device: Arc<DeviceInner>,
     pub(crate) pd: PdId,
     config: SrqConfig,
     queue: Mutex<Queue>,
@@ -101,14 +104,15 @@ pub(crate) struct Taken {
 }
 
 impl SrqInner {
-    pub(crate) fn new(pd: PdId, config: SrqConfig) -> Self {
-        SrqInner { pd, config, queue: Mutex::default(), users: Mutex::default() }
+    pub(crate) fn new(device: Arc<DeviceInner>, pd: PdId, config: SrqConfig) -> Self {
+        SrqInner { device, pd, config, queue: Mutex::default(), users: Mutex::default() }
     }
 
     fn post(&self, wr: RecvWr) -> Result<(), PostError> {
         if wr.scatter.len() > MAX_SGE {
             return Err(PostError::TooManySges { count: wr.scatter.len(), max: MAX_SGE });
         }
+        LocalMemory { table: &self.device.mem, pd: self.pd }.check(&wr.scatter, true)?;
         let mut queue = self.queue.lock();
         if queue.posted.len() >= self.config.max_recv {
             return Err(PostError::QueueFull { capacity: self.config.max_recv });
@@ -168,7 +172,8 @@ mod tests {
     use super::*;
 
     fn queue(quota: usize) -> SrqInner {
-        SrqInner::new(PdId(1), SrqConfig { quota: Some(quota), ..SrqConfig::default() })
+        let device = crate::Rnic::open().unwrap().0.anywhere().clone();
+        SrqInner::new(device, PdId(1), SrqConfig { quota: Some(quota), ..SrqConfig::default() })
     }
 
     fn takes(queue: &SrqInner, qp: QpNum) -> Option<u64> {

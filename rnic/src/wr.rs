@@ -1,7 +1,7 @@
 //! Work requests: what a program posts to a queue (draft-hilland-rddp-verbs §8.1).
 //!
 //! A [`SendWr`] goes to a QP's send queue, a [`RecvWr`] to its receive queue or to a shared one. Both name memory by
-//! [`Sge`]s, whose STag and range are checked when the request is used, not when it is posted. Requests of one queue
+//! [`Sge`]s, whose STag and range are checked when the request is posted, and again when it is used. Requests of one queue
 //! start and complete in the order in which they were posted.
 
 use std::ops::Deref;
@@ -22,8 +22,9 @@ pub struct Sge {
     pub stag: Stag,
     /// The Tagged Offset of the first octet: its address, or its offset in a zero-based region.
     pub addr: u64,
-    /// How many octets.
-    pub len: u32,
+    /// How many octets. A message has fewer than 4 GiB (RFC 5041 §5.2): a longer piece is memory for a receive or a window, and
+    /// other requests with one are refused when they are posted.
+    pub len: u64,
 }
 
 /// Pieces of registered local memory, in order. One alone is kept without an allocation.
@@ -47,7 +48,7 @@ impl Clone for SgeList {
 impl SgeList {
     /// How many octets they are.
     pub fn total(&self) -> u64 {
-        self.iter().map(|sge| u64::from(sge.len)).sum()
+        self.iter().fold(0, |total, sge| total.saturating_add(sge.len))
     }
 }
 

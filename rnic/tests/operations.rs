@@ -339,8 +339,8 @@ fn a_failed_gather_keeps_no_grant() {
     let (active, _passive) = connected(&ConnectOptions::default());
     let (good, gone) = (active.region(64, Access::empty()), active.region(64, Access::empty()));
     let list = vec![good.whole(), gone.whole()];
-    drop(gone);
-    active.qp.post_send(&SendWr::send(1, list)).unwrap();
+    let invalidate = SendWr::invalidate(0, gone.stag()).unsignaled();
+    active.qp.post_sends(&[invalidate, SendWr::send(1, list)]).unwrap();
     assert_eq!(active.next().status, Status::LocalProtection);
     good.deregister().unwrap();
 }

@@ -14,7 +14,7 @@ impl Advert {
 
     /// All of `region`.
     pub(super) fn of(region: &MemoryRegion) -> Self {
-        Advert { remote: region.remote(0), len: region.whole().len }
+        Advert { remote: region.remote(0), len: u32::try_from(region.len()).unwrap_or(u32::MAX) }
     }
 
     pub(super) fn emit(&self) -> [u8; Self::LEN] {

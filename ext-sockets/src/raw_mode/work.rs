@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use rddp_rnic::{Access, Gather, Operation, PostError, RecvWr, Remote, SendWr, Stag};
+use rddp_rnic::{Access, Gather, Operation, PostError, RecvWr, Remote, SendWr, SgeFault, Stag};
 
 use super::endpoint::{self, Endpoint};
 use super::memory::View;
@@ -215,13 +215,16 @@ fn single<'a>(one: One<'a>) -> Result<&'a Sge, c_int> {
 }
 
 fn piece(sge: &Sge) -> rddp_rnic::Sge {
-    rddp_rnic::Sge { stag: Stag(sge.stag), addr: sge.to, len: sge.len }
+    rddp_rnic::Sge { stag: Stag(sge.stag), addr: sge.to, len: u64::from(sge.len) }
 }
 
 pub(super) fn post_errno(error: PostError) -> c_int {
     match error {
         PostError::QueueFull { .. } => libc::EAGAIN,
         PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => libc::EMSGSIZE,
+        // As `View::check` has it: the memory may have gone since.
+        PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => libc::EACCES,
+        PostError::Memory { fault: SgeFault::OutOfBounds, .. } => libc::EFAULT,
         _ => libc::EINVAL,
     }
 }

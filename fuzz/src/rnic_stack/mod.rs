@@ -462,7 +462,11 @@ impl<'a> Session<'a> {
                 self.note(None, wr.signaled, invalidates);
             }
             Err(error) => {
-                assert!(matches!(error, PostError::QueueFull { .. } | PostError::InlineTooLong { .. }))
+                let may_be = matches!(
+                    error,
+                    PostError::QueueFull { .. } | PostError::InlineTooLong { .. } | PostError::Memory { .. }
+                );
+                assert!(may_be, "{error}");
             }
         }
     }

@@ -52,6 +52,7 @@ use crate::error::{ConnectError, Error, PostError};
 use crate::event::{AsyncEventKind, EventQueue};
 use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Lease, Source};
+use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
@@ -281,11 +282,15 @@ impl QpInner {
         self.cqs().for_each(|cq| cq.ready.bell.ring());
     }
 
+    fn local_memory(&self) -> LocalMemory<'_> {
+        LocalMemory { table: &self.device.mem, pd: self.pd }
+    }
+
     fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
         let mut core = self.core.lock();
         let mut result = Ok(());
         for (posted, wr) in list.iter().enumerate() {
-            if let Err(error) = core.sq.push(wr) {
+            if let Err(error) = core.sq.push(wr, self.local_memory()) {
                 result = Err((error, posted));
                 break;
             }
@@ -305,7 +310,7 @@ impl QpInner {
 
     fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         let mut core = self.core.lock();
-        core.rq.push(wr)?;
+        core.rq.push(wr, self.local_memory())?;
         if !core.state.takes_work() {
             self.flush(&mut core, None);
         } else if core.is_parked() {

@@ -7,6 +7,7 @@ use rddp_ddp::Stag;
 
 use crate::completion::{Completed, Completion, Status};
 use crate::error::PostError;
+use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::srq::SrqInner;
 use crate::wr::{MAX_SGE, RecvWr};
@@ -36,7 +37,7 @@ impl RecvQueue {
         self.srq.as_ref()
     }
 
-    pub(super) fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
+    pub(super) fn push(&mut self, wr: RecvWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         if self.srq.is_some() {
             return Err(PostError::UsesSharedQueue);
         }
@@ -46,6 +47,7 @@ impl RecvQueue {
         if self.posted.len() >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
+        memory.check(&wr.scatter, true)?;
         self.posted.push_back(wr);
         Ok(())
     }

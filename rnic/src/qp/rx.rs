@@ -421,12 +421,11 @@ impl QpInner {
             if left == 0 {
                 break;
             }
-            let sge_len = u64::from(sge.len);
-            if skip >= sge_len {
-                skip -= sge_len;
+            if skip >= sge.len {
+                skip -= sge.len;
                 continue;
             }
-            let count = left.min(sge_len - skip);
+            let count = left.min(sge.len - skip);
             let addr = sge.addr.checked_add(skip).ok_or(AccessError::Wrap)?;
             let pd = scatter.unwrap_or(self.pd);
             grants.push(self.device.mem.check_local(sge.stag, addr, count, scatter.is_some(), pd)?);

@@ -6,8 +6,9 @@ use rddp_ddp::Msn;
 
 use crate::completion::{Completed, Completion, Status};
 use crate::error::PostError;
+use crate::local::LocalMemory;
 use crate::mem::QpNum;
-use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr};
+use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr, Sge};
 
 /// How far one request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(super) struct Wqe {
     pub(super) completed: Completed,
     /// The first half of a `WriteImmediate`, which the second half speaks for.
     half: bool,
-    /// Octets of the message.
+    /// Octets of the message, if it may be cut.
     pub(super) total: u64,
     /// Given when the message is first cut.
     pub(super) msn: Option<Msn>,
@@ -66,23 +67,26 @@ impl SendQueue {
         Self::new(self.capacity)
     }
 
-    pub(super) fn push(&mut self, wr: &SendWr) -> Result<(), PostError> {
+    pub(super) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
         if self.wqes.len() + halves > self.capacity.max(halves) {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
-        check(&wr.operation)?;
+        let total = check(&wr.operation, memory)?;
         if let Operation::WriteImmediate { gather, remote, data } = &wr.operation {
             let write = Operation::Write { gather: gather.clone(), remote: *remote };
             let (solicited, signaled) = (false, false);
-            self.wqes
-                .push_back(Wqe::new(SendWr { operation: write, solicited, signaled, ..wr.clone() }, true));
+            self.wqes.push_back(Wqe::new(
+                SendWr { operation: write, solicited, signaled, ..wr.clone() },
+                total,
+                true,
+            ));
             let mut immediate =
-                Wqe::new(SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() }, false);
+                Wqe::new(SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() }, 0, false);
             immediate.completed = Completed::Write;
             self.wqes.push_back(immediate);
         } else {
-            self.wqes.push_back(Wqe::new(wr.clone(), false));
+            self.wqes.push_back(Wqe::new(wr.clone(), total, false));
         }
         Ok(())
     }
@@ -200,18 +204,16 @@ impl SendQueue {
 }
 
 impl Wqe {
-    fn new(wr: SendWr, half: bool) -> Self {
-        let (completed, total) = match &wr.operation {
-            Operation::Send { gather, .. } => (Completed::Send, gather.total()),
-            Operation::Immediate { data } => (Completed::Immediate, data.len() as u64),
-            Operation::Write { gather, .. } | Operation::WriteImmediate { gather, .. } => {
-                (Completed::Write, gather.total())
-            }
-            Operation::Read { .. } => (Completed::Read, 0),
-            Operation::FetchAdd { .. } => (Completed::FetchAdd, 0),
-            Operation::CmpSwap { .. } => (Completed::CmpSwap, 0),
-            Operation::Bind { .. } => (Completed::Bind, 0),
-            Operation::Invalidate { .. } => (Completed::Invalidate, 0),
+    fn new(wr: SendWr, total: u64, half: bool) -> Self {
+        let completed = match &wr.operation {
+            Operation::Send { .. } => Completed::Send,
+            Operation::Immediate { .. } => Completed::Immediate,
+            Operation::Write { .. } | Operation::WriteImmediate { .. } => Completed::Write,
+            Operation::Read { .. } => Completed::Read,
+            Operation::FetchAdd { .. } => Completed::FetchAdd,
+            Operation::CmpSwap { .. } => Completed::CmpSwap,
+            Operation::Bind { .. } => Completed::Bind,
+            Operation::Invalidate { .. } => Completed::Invalidate,
         };
         Wqe { wr, completed, half, total, msn: None, request_id: 0, phase: Phase::Queued }
     }
@@ -225,7 +227,8 @@ impl Wqe {
             return None;
         }
         let byte_len = match self.wr.operation {
-            Operation::Read { sink, .. } if status == Status::Success => sink.len,
+            // Longer ones were refused.
+            Operation::Read { sink, .. } if status == Status::Success => sink.len as u32,
             Operation::FetchAdd { .. } | Operation::CmpSwap { .. } if status == Status::Success => 8,
             _ => 0,
         };
@@ -242,12 +245,20 @@ impl Wqe {
     }
 }
 
-fn check(operation: &Operation) -> Result<(), PostError> {
-    let (Operation::Send { gather, .. }
-    | Operation::Write { gather, .. }
-    | Operation::WriteImmediate { gather, .. }) = operation
-    else {
-        return Ok(());
+/// Octets of the message that a request sends, if it is one that may be posted.
+fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostError> {
+    let gather = match operation {
+        Operation::Send { gather, .. }
+        | Operation::Write { gather, .. }
+        | Operation::WriteImmediate { gather, .. } => gather,
+        Operation::Read { sink, .. } => {
+            check_len(sink.len)?;
+            return memory.check(&[*sink], true).map(|()| 0);
+        }
+        Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. } => {
+            return memory.check(&[Sge { len: 8, ..*sink }], true).map(|()| 0);
+        }
+        _ => return Ok(0),
     };
     match gather {
         Gather::List(list) if list.len() > MAX_SGE => {
@@ -256,8 +267,16 @@ fn check(operation: &Operation) -> Result<(), PostError> {
         Gather::Inline(octets) if octets.len() > MAX_INLINE => {
             Err(PostError::InlineTooLong { len: octets.len(), max: MAX_INLINE })
         }
-        // RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
-        _ if gather.total() > u64::from(u32::MAX) => Err(PostError::MessageTooLong { len: gather.total() }),
-        _ => Ok(()),
+        Gather::List(list) => {
+            let total = check_len(list.total())?;
+            memory.check(list, false)?;
+            Ok(total)
+        }
+        Gather::Inline(octets) => Ok(octets.len() as u64),
     }
+}
+
+/// RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
+fn check_len(len: u64) -> Result<u64, PostError> {
+    if len > u64::from(u32::MAX) { Err(PostError::MessageTooLong { len }) } else { Ok(len) }
 }

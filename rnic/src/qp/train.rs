@@ -59,6 +59,8 @@ impl Part {
 struct Record {
     /// Octets of the train up to the FPDU's end.
     end: usize,
+    /// Payload octets of [`Source::Shared`] up to there.
+    copied: usize,
     cursor: Cursor,
     framer: Framer,
 }
@@ -73,6 +75,8 @@ pub(super) struct Outcome {
     pub(super) fpdus: usize,
     /// Octets of the train up to the end of the last of these.
     pub(super) end: usize,
+    /// Payload octets of these that were copied because they may change.
+    pub(super) copied: usize,
 }
 
 #[derive(Default)]
@@ -81,7 +85,6 @@ pub(super) struct Train {
     parts: Vec<Part>,
     records: Vec<Record>,
     len: usize,
-    /// Octets of [`Source::Shared`].
     copied: usize,
     pub(super) segments: Segments,
     /// Of a train with payloads that are summed where they lie, until its octets are TCP's or copied.
@@ -110,14 +113,10 @@ impl Train {
         self.len
     }
 
-    /// Payload octets that were copied because they may change.
-    pub(super) fn copied(&self) -> usize {
-        self.copied
-    }
-
     /// Whether a payload of registered memory is summed where it lies.
+    #[inline]
     pub(super) fn sums_in_place(framer: &Framer, payload_len: usize) -> bool {
-        framer.framing().crc && !framer.framing().markers && payload_len > COPY_UP_TO
+        payload_len > COPY_UP_TO && framer.framing().crc && !framer.framing().markers
     }
 
     /// From here on no FPDU shall reach over the end of a segment; of what is in the train already none does.
@@ -154,7 +153,12 @@ impl Train {
             Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
             Source::Shared(grants) => self.push_shared(framer, header, grants, payload_len),
         }
-        self.records.push(Record { end: self.len, cursor: after, framer: framer.clone() });
+        self.records.push(Record {
+            end: self.len,
+            copied: self.copied,
+            cursor: after,
+            framer: framer.clone(),
+        });
         true
     }
 
@@ -211,6 +215,7 @@ impl Train {
     }
 
     /// Puts what comes before the payload into the arena; where it is.
+    #[inline]
     fn begin_fpdu(&mut self, header: &Header, ulpdu_len: usize) -> Range<usize> {
         let start = self.arena.len();
         let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
@@ -237,8 +242,8 @@ impl Train {
         first: &[u8],
         end_of_record: bool,
     ) -> io::Result<usize> {
-        // Short messages are one piece.
-        let mut pieces: SmallVec<[Piece<'_>; 2]> = SmallVec::with_capacity(self.parts.len() + 1);
+        // Short messages are one piece, two FPDUs with long payloads five.
+        let mut pieces: SmallVec<[Piece<'_>; 6]> = SmallVec::with_capacity(self.parts.len() + 1);
         if !first.is_empty() {
             pieces.push(Piece::Own(first));
         }
@@ -255,14 +260,17 @@ impl Train {
         let begun = whole.checked_sub(1).map_or(0, |last| self.records[last].end);
         let started = self.records.get(whole).filter(|_| taken > begun);
         let end = started.map_or(begun, |record| record.end);
+        let fpdus = whole + usize::from(started.is_some());
+        let copied = fpdus.checked_sub(1).map_or(0, |last| self.records[last].copied);
         Outcome {
             whole: whole
                 .checked_sub(1)
                 .map(|last| (self.records[last].cursor, self.records[last].framer.clone())),
             started: started
                 .map(|record| (record.cursor, record.framer.clone(), self.copy_out(taken..record.end))),
-            fpdus: whole + usize::from(started.is_some()),
+            fpdus,
             end,
+            copied,
         }
     }
 

@@ -22,6 +22,7 @@ use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
+use crate::counters::Counters;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, Verdicts};
 use crate::scratch::{Own, with_own};
@@ -133,7 +134,6 @@ impl QpInner {
             return false;
         }
         core.counters.send_calls += 1;
-        core.counters.octets_copied += train.copied() as u64;
         let end_of_record = train.segments.end_record(total);
         let taken = match train.write(link.fd(), link.out.rest(), end_of_record) {
             Ok(taken) => taken,
@@ -154,8 +154,7 @@ impl QpInner {
             // Our own turn has been used. In the middle of a message Responses wait anyway.
             link.own_turn = false;
         }
-        let fpdus = account(link, &mut core.sq, train, taken.saturating_sub(promised));
-        core.counters.fpdus_sent += fpdus as u64;
+        account(link, &mut core.sq, &mut core.counters, train, taken.saturating_sub(promised));
         let kept = link.out.settle();
         self.device.promised.release(std::mem::replace(&mut link.kept, kept));
         self.device.promised.charge(kept);
@@ -448,17 +447,13 @@ impl QpInner {
         let (opcode, len) = match wqe.wr.operation {
             Operation::Read { sink, remote, .. } => {
                 self.check_sink(&sink, sink.len)?;
+                let size = u32::try_from(sink.len).map_err(|_| Status::LocalOperation)?;
                 if wqe.msn.is_none() {
-                    link.stream.issue_read(seq, sink.stag, sink.addr, sink.len);
+                    link.stream.issue_read(seq, sink.stag, sink.addr, size);
                 }
                 let Remote { stag: src_stag, to: src_to } = remote;
-                let request = ReadRequestRepr {
-                    sink_stag: sink.stag,
-                    sink_to: sink.addr,
-                    size: sink.len,
-                    src_stag,
-                    src_to,
-                };
+                let request =
+                    ReadRequestRepr { sink_stag: sink.stag, sink_to: sink.addr, size, src_stag, src_to };
                 octets[..ReadRequestRepr::LEN].copy_from_slice(&request.octets());
                 (Opcode::ReadRequest, ReadRequestRepr::LEN)
             }
@@ -481,14 +476,14 @@ impl QpInner {
     }
 
     /// The sink of a Read is the program's own memory: it needs the right of local write.
-    fn check_sink(&self, sink: &crate::wr::Sge, len: u32) -> Result<(), Status> {
+    fn check_sink(&self, sink: &crate::wr::Sge, len: u64) -> Result<(), Status> {
         if len == 0 {
             return Ok(());
         }
         if sink.len < len {
             return Err(Status::LocalProtection);
         }
-        let grant = self.device.mem.check_local(sink.stag, sink.addr, u64::from(len), true, self.pd);
+        let grant = self.device.mem.check_local(sink.stag, sink.addr, len, true, self.pd);
         grant.map(drop).map_err(|_| Status::LocalProtection)
     }
 
@@ -502,7 +497,7 @@ impl QpInner {
                     window,
                     region: range.stag,
                     addr: range.addr,
-                    len: u64::from(range.len),
+                    len: range.len,
                     access,
                     pd: self.pd,
                     qp: self.num,
@@ -542,8 +537,10 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
 }
 
 /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
-fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> usize {
+fn account(link: &mut Link, sq: &mut SendQueue, counters: &mut Counters, train: &Train, taken: usize) {
     let outcome = train.outcome(taken);
+    counters.fpdus_sent += outcome.fpdus as u64;
+    counters.octets_copied += outcome.copied as u64;
     link.unaligned += outcome.end;
     if let Some((cursor, framer)) = outcome.whole {
         sq.cursor = cursor;
@@ -555,7 +552,6 @@ fn account(link: &mut Link, sq: &mut SendQueue, train: &Train, taken: usize) -> 
         link.framer = framer;
         link.out.keep(rest);
     }
-    outcome.fpdus
 }
 
 impl Wqe {

@@ -6,7 +6,8 @@ use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
     Access, AsyncEventKind, CompletionQueue, ConnectOptions, MemoryRegion, PostError, ProtectionDomain,
-    QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SharedReceiveQueue, SrqConfig, Status,
+    QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SgeFault, SharedReceiveQueue, SrqConfig,
+    Status,
 };
 
 use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
@@ -230,13 +231,31 @@ fn a_shared_queue_uses_its_own_protection_domain() {
     let other: ProtectionDomain = device.rnic.alloc_pd();
     let srq = other.create_srq(SrqConfig::default());
     let (end, mut raw) = stream(&device, &device.cq, Some(&srq));
-    let (own, foreign) =
-        (other.allocate(8, Access::LOCAL_WRITE).unwrap(), device.region(8, Access::LOCAL_WRITE));
+    let own = other.allocate(8, Access::LOCAL_WRITE).unwrap();
     srq.post_recv(RecvWr::one(1, own.whole())).unwrap();
-    srq.post_recv(RecvWr::one(2, foreign.whole())).unwrap();
     raw.send(&raw::send(1, 0, true, b"own"));
     assert_eq!(end.success().wr_id, 1);
-    raw.send(&raw::send(2, 0, true, b"foreign"));
+}
+
+#[test]
+fn a_shared_queue_refuses_memory_of_another_protection_domain() {
+    let device = End::new();
+    let srq = device.rnic.alloc_pd().create_srq(SrqConfig::default());
+    let foreign = device.region(8, Access::LOCAL_WRITE);
+    let fault = PostError::Memory { index: 0, stag: foreign.stag(), fault: SgeFault::OtherPd };
+    assert_eq!(srq.post_recv(RecvWr::one(1, foreign.whole())), Err(fault));
+    assert!(srq.is_empty());
+}
+
+#[test]
+fn a_shared_receive_whose_memory_has_gone_ends_the_connection() {
+    let device = End::new();
+    let srq = device.pd.create_srq(SrqConfig::default());
+    let (end, mut raw) = stream(&device, &device.cq, Some(&srq));
+    let inbox = device.region(8, Access::LOCAL_WRITE);
+    srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    inbox.deregister().unwrap();
+    raw.send(&raw::send(1, 0, true, b"late"));
     assert_eq!(end.next().status, Status::LocalProtection);
 }
 

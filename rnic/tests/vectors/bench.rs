@@ -155,7 +155,8 @@ impl<'a> Bench<'a> {
             let sge = sink.guarded.region.sge(0..len);
             self.qp.post_send(&SendWr::read(80, sge, remote)).unwrap();
             let request = self.raw.read_request();
-            assert_eq!((request.sink_stag, request.sink_to, request.size), (sge.stag, sge.addr, sge.len));
+            let size = u64::from(request.size);
+            assert_eq!((request.sink_stag, request.sink_to, size), (sge.stag, sge.addr, sge.len));
             if placed > 0 {
                 self.raw.send(&raw::response(sge.stag, sge.addr, false, &sink.guarded.filled()[..placed]));
             }

@@ -1,6 +1,6 @@
 //! Scenario `fault`: one misdeed, and what either end is told of it.
 
-use rddp_rnic::{Access, Gather, Remote, SendWr, Sge, Stag, Status};
+use rddp_rnic::{Access, Gather, Remote, SendWr, Stag, Status};
 
 use crate::Outcome;
 use crate::link::{Link, TOKEN, message};
@@ -138,9 +138,10 @@ fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
             Ok(())
         }
         Misdeed::Own => {
-            let beyond = link.token.base() + TOKEN as u64 - OUTSIDE;
-            let sge = Sge { stag: link.token.stag(), addr: beyond, len: OCTETS };
-            link.post(&SendWr::send(0, sge))?;
+            // Good when it is posted, and gone when it is sent.
+            let invalidate = SendWr::invalidate(0, link.sink.stag()).unsignaled();
+            let list = [invalidate, SendWr::send(0, link.sink.sge(0..OCTETS as usize))];
+            link.qp.post_sends(&list).map_err(|(error, _)| error)?;
             link.expect_sent(Status::LocalProtection).map(drop)
         }
     }
