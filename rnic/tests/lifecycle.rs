@@ -288,7 +288,6 @@ impl Watcher {
 /// A program that polls, and then does something else, is served at once, not when it has not polled for long: the loop of
 /// `ib_write_lat`, and of many a library that sends small messages into rings.
 #[test]
-#[ignore = "each message waits for a millisecond"]
 fn a_program_that_polls_and_then_watches_memory_is_served() {
     let take_one: fn(&End) = |end| while end.cq.poll_one().is_none() {};
     let take_all: fn(&End) = |end| while end.cq.poll_one().is_some() {};

@@ -2,14 +2,14 @@
 //!
 //! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the socket has been read
 //! dry. When a program polls or waits on a completion queue of that socket (a [`Lease`]), the thread leaves it to that
-//! [`Holder`], and looks a millisecond later whether that still holds. So two threads never fight over one socket, and an
-//! edge that the program swallowed cannot stall it.
+//! [`Holder`], and asks soon whether that still holds, and later and later while it does. So two threads never fight over one
+//! socket, and an edge that the program swallowed cannot stall it.
 //!
 //! A panic over one source ends that source alone, an epoll set that fails all of them: see [`Source::give_up`].
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,44 +17,49 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::prctl::set_timerslack;
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 
+use super::lease::Lease;
 use super::notify::Notify;
 use super::ready_set::epoll_timeout;
 use crate::deadline::Deadline;
 
-/// How long a program's last poll keeps the background thread away, about.
+/// After how long a holder is asked anew whether its program still polls: at first, and in the end. Each time that it does,
+/// the next question takes twice as long.
+const FIRST_LEASE: Duration = Duration::from_micros(30);
 const LEASE: Duration = Duration::from_millis(1);
+
+/// Times shorter than this are kept to the microsecond, which costs a system call more.
+const SHORT: Duration = Duration::from_micros(500);
+
+/// How late the kernel may wake the thread, in nanoseconds; as a rule it is 50 microseconds.
+const SLACK: u64 = 1;
 
 /// The token of the wake-up.
 const WAKE: u64 = u64::MAX;
 
-/// Whether a program looks after a socket itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lease {
-    /// Nobody does.
-    None,
-    /// A thread is asleep on it, and will call [`Driver::end_of_wait`].
-    Waited,
-    /// It polled within about a millisecond.
-    Polled,
-}
-
 /// Where a program looks after sockets: a completion queue.
 pub(crate) trait Holder: Send + Sync {
-    /// Whether it does now; `tick` counts milliseconds, roughly.
-    fn lease(&self, tick: u64) -> Lease;
+    /// Whether it does now; `turn` counts what the thread has done.
+    fn lease(&self, turn: u64) -> Lease;
     /// Sources that are left to it until the lease has lapsed.
     fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
 /// Something with a socket or a timer.
 pub(crate) trait Source: Send + Sync {
-    /// Whether a program looks after it, and where.
-    fn lease(&self, _tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+    /// The program that looks after it: where, and how. `None`: nobody does.
+    fn lease(&self, _turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
         None
+    }
+    /// Returns whether there is something to read.
+    fn has_arrived(&self) -> bool {
+        false
     }
     /// It is left to a program: takes its socket out of the set if that pays.
     fn rest(&self, _driver: &Driver) {}
@@ -113,13 +118,17 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Starts the thread.
-    pub(crate) fn start() -> io::Result<Arc<Self>> {
+    fn new() -> io::Result<Arc<Self>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = Notify::flag()?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let (shared, failed) = Default::default();
-        let driver = Arc::new(Driver { epoll, wake, shared, failed });
+        Ok(Arc::new(Driver { epoll, wake, shared, failed }))
+    }
+
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Arc<Self>> {
+        let driver = Self::new()?;
         let background = driver.clone();
         // A thread has the signal mask of who starts it: the program's handlers run in the program's threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
@@ -131,6 +140,9 @@ impl Driver {
 
     /// What the thread does.
     fn run(&self) {
+        if let Err(error) = set_timerslack(SLACK) {
+            tracing::debug!(%error, "the thread's timers may be late");
+        }
         match catch_unwind(AssertUnwindSafe(|| Loop::new(self).run())) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.fail(&error),
@@ -139,13 +151,38 @@ impl Driver {
     }
 
     /// The thread cannot go on: gives up all sources.
-    fn fail(&self, error: &io::Error) {
+    pub(crate) fn fail(&self, error: &io::Error) {
         tracing::error!(%error, "the background thread cannot go on: all connections of the device end");
         // Whoever puts a socket in has seen this, or is among the sources.
         self.failed.store(true, Ordering::SeqCst);
         let tokens: Vec<u64> = self.shared.lock().sources.keys().copied().collect();
         for token in tokens {
             self.give_up(token, Failure::Device);
+        }
+    }
+
+    /// Sleeps until there are events, for at most `timeout`; how many.
+    fn sleep(&self, events: &mut [EpollEvent], timeout: Option<Duration>) -> io::Result<usize> {
+        let is_short = |time: &Duration| *time < SHORT && !time.is_zero();
+        let timeout = match timeout.filter(is_short) {
+            Some(time) => {
+                let mut fds = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+                // An error shows below.
+                let _ = ppoll(&mut fds, Some(TimeSpec::from(time)), None);
+                Some(Duration::ZERO)
+            }
+            None => timeout,
+        };
+        match self.epoll.wait(events, epoll_timeout(timeout)) {
+            Err(Errno::EINTR) => Ok(0),
+            result => Ok(result?),
+        }
+    }
+
+    /// Has a source take its socket out of the set, if that pays.
+    fn rest(&self, token: u64) {
+        if let Some(source) = self.source(token) {
+            self.call(token, || source.rest(self));
         }
     }
 
@@ -241,13 +278,22 @@ impl Driver {
     }
 }
 
+/// Sources are left to a holder, which is asked again when that is `due`.
+struct Left {
+    holder: Arc<dyn Holder>,
+    due: Instant,
+    /// From a question to the next.
+    time: Duration,
+    /// The last one found it at something else, with octets unread, and the next comes sooner.
+    doubted: bool,
+}
+
 /// What only the background thread holds.
 struct Loop<'a> {
     driver: &'a Driver,
-    tick: u64,
-    ticked: Instant,
+    turn: u64,
     /// Sources are left to these, because a program polls.
-    polled: Vec<Arc<dyn Holder>>,
+    polled: Vec<Left>,
     /// The same, because a program is asleep on them.
     waited: Vec<Arc<dyn Holder>>,
     /// Had more to do than one turn allows.
@@ -257,41 +303,27 @@ struct Loop<'a> {
 impl<'a> Loop<'a> {
     fn new(driver: &'a Driver) -> Self {
         let (polled, waited, again) = Default::default();
-        Loop { driver, tick: 1, ticked: Instant::now(), polled, waited, again }
+        Loop { driver, turn: 0, polled, waited, again }
     }
 
     /// Goes on until the driver is stopped, or the epoll set fails.
     fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 256];
         while !self.driver.shared.lock().stopped {
-            let timeout = self.timeout();
-            let count = match self.driver.epoll.wait(&mut events, epoll_timeout(timeout)) {
-                Err(Errno::EINTR) => 0,
-                result => result?,
-            };
+            let count = self.driver.sleep(&mut events, self.timeout())?;
             let now = Instant::now();
-            let woken = events[..count].iter().any(|event| event.data() == WAKE);
-            let ticks = woken || now.duration_since(self.ticked) >= LEASE;
-            if ticks {
-                self.tick += 1;
-                self.ticked = now;
-            }
+            self.turn += 1;
             for event in &events[..count] {
                 match event.data() {
-                    WAKE => {
-                        self.driver.wake.take();
-                        self.polled.append(&mut self.waited);
-                    }
+                    WAKE => self.wake(now),
                     token => self.serve(token),
                 }
             }
             for token in std::mem::take(&mut self.again) {
                 self.serve(token);
             }
-            if ticks {
-                for holder in std::mem::take(&mut self.polled) {
-                    self.review(holder);
-                }
+            for left in self.polled.extract_if(.., |left| left.due <= now).collect::<Vec<_>>() {
+                self.review(left);
             }
             self.expire(now);
         }
@@ -303,30 +335,33 @@ impl<'a> Loop<'a> {
             return Some(Duration::ZERO);
         }
         let timer = self.driver.shared.lock().timers.peek().map(|timer| timer.due.0);
-        let timer = timer.map(|due| due.saturating_duration_since(Instant::now()));
-        match timer {
-            _ if self.polled.is_empty() => timer,
-            Some(timer) => Some(timer.min(LEASE)),
-            None => Some(LEASE),
-        }
+        let due = self.polled.iter().map(|left| left.due).chain(timer).min()?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Somebody who slept goes on: asks all anew.
+    fn wake(&mut self, now: Instant) {
+        self.driver.wake.take();
+        self.polled.iter_mut().for_each(|left| left.due = now);
+        let waited = self.waited.drain(..);
+        self.polled.extend(waited.map(|holder| Left { holder, due: now, time: LEASE, doubted: false }));
     }
 
     fn serve(&mut self, token: u64) {
         let Some(source) = self.driver.source(token) else { return };
         let driver = self.driver;
-        let Some(lease) = driver.call(token, || source.lease(self.tick)) else { return };
+        let Some(lease) = driver.call(token, || source.lease(self.turn)) else { return };
         match lease {
             Some((lease, holder)) => {
-                if driver.call(token, || source.rest(driver)).is_none() {
-                    return;
-                }
                 let mut left = holder.left().lock();
                 let first = left.is_empty();
                 left.insert(token);
                 drop(left);
                 // One that had some already is in a list.
                 if first {
-                    self.list(lease, holder);
+                    self.list(lease, holder, FIRST_LEASE);
+                } else if !self.is_new(&holder) {
+                    driver.rest(token);
                 }
             }
             None => {
@@ -337,22 +372,50 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn list(&mut self, lease: Lease, holder: Arc<dyn Holder>) {
+    /// Notes a holder that something is left to, and when to ask it again. One that polls without pause, or sleeps on its
+    /// sockets itself, is better off when they are in no set.
+    fn list(&mut self, lease: Lease, holder: Arc<dyn Holder>, time: Duration) {
+        let time = if lease == Lease::Polled { time.min(LEASE) } else { LEASE };
+        if time == LEASE {
+            let tokens: Vec<u64> = holder.left().lock().iter().copied().collect();
+            tokens.into_iter().for_each(|token| self.driver.rest(token));
+        }
         match lease {
             Lease::Waited => self.waited.push(holder),
-            Lease::Polled | Lease::None => self.polled.push(holder),
+            _ => self.polled.push(Left { holder, due: Instant::now() + time, time, doubted: false }),
         }
     }
 
+    /// Returns whether it is not yet known that the holder's program polls without pause.
+    fn is_new(&self, holder: &Arc<dyn Holder>) -> bool {
+        self.polled.iter().any(|left| left.time < LEASE && Arc::ptr_eq(&left.holder, holder))
+    }
+
     /// Takes back what was left to a holder whose lease has lapsed.
-    fn review(&mut self, holder: Arc<dyn Holder>) {
-        match holder.lease(self.tick) {
-            Lease::None => {
-                let back = std::mem::take(&mut *holder.left().lock());
-                back.into_iter().for_each(|token| self.serve(token));
+    fn review(&mut self, left: Left) {
+        let Left { holder, time, doubted, .. } = left;
+        match holder.lease(self.turn) {
+            Lease::None => self.take_back(&holder),
+            Lease::Paused => {
+                // It has left something unread: unless it looks very soon, it does something else.
+                let doubted = !doubted && self.has_arrived(&holder);
+                let due = Instant::now() + if doubted { FIRST_LEASE } else { time };
+                self.polled.push(Left { holder, due, time, doubted });
             }
-            lease => self.list(lease, holder),
+            lease => self.list(lease, holder, time * 2),
         }
+    }
+
+    fn has_arrived(&self, holder: &Arc<dyn Holder>) -> bool {
+        let tokens: Vec<u64> = holder.left().lock().iter().copied().collect();
+        let source = |token| Some((token, self.driver.source(token)?));
+        let mut sources = tokens.into_iter().filter_map(source);
+        sources.any(|(token, source)| self.driver.call(token, || source.has_arrived()) == Some(true))
+    }
+
+    fn take_back(&mut self, holder: &Arc<dyn Holder>) {
+        let back = std::mem::take(&mut *holder.left().lock());
+        back.into_iter().for_each(|token| self.serve(token));
     }
 
     fn expire(&mut self, now: Instant) {
@@ -373,8 +436,8 @@ impl<'a> Loop<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::os::fd::{AsFd, AsRawFd};
+mod tests {
+    use std::os::fd::AsRawFd;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
@@ -384,11 +447,15 @@ pub(crate) mod tests {
     /// Makes the driver's epoll set a file of another kind, as a program does that closes descriptors of others and opens its
     /// own. The thread finds out at once.
     #[allow(unsafe_code)]
-    pub(crate) fn break_set(driver: &Driver) {
+    fn break_set(driver: &Driver) {
         let file = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: both numbers are open descriptors, and the set is of no use after that.
         assert!(unsafe { libc::dup2(file.as_raw_fd(), driver.epoll.0.as_raw_fd()) } >= 0);
         driver.wake.give();
+    }
+
+    fn holder(lease: Lease) -> Arc<Scripted> {
+        Arc::new(Scripted(Mutex::new(lease), Mutex::default()))
     }
 
     /// Waits until `is_so`.
@@ -416,32 +483,46 @@ pub(crate) mod tests {
         socket: Notify,
         fault: Fault,
         served: AtomicUsize,
+        rested: AtomicUsize,
+        has_arrived: AtomicBool,
         given_up: Mutex<Vec<Failure>>,
-        holder: Option<Arc<Polled>>,
+        holder: Option<Arc<Scripted>>,
     }
 
-    /// A holder whose program polls.
-    #[derive(Default)]
-    struct Polled(Mutex<HashSet<u64>>);
+    /// A holder whose program does what a test says.
+    struct Scripted(Mutex<Lease>, Mutex<HashSet<u64>>);
 
-    impl Holder for Polled {
-        fn lease(&self, _tick: u64) -> Lease {
-            Lease::Polled
+    impl Holder for Scripted {
+        fn lease(&self, _turn: u64) -> Lease {
+            *self.0.lock()
         }
 
         fn left(&self) -> &Mutex<HashSet<u64>> {
-            &self.0
+            &self.1
         }
     }
 
     impl Probe {
+        fn new(fault: Fault, holder: Option<Arc<Scripted>>) -> Arc<Self> {
+            let (served, rested, has_arrived, given_up) = Default::default();
+            let socket = Notify::flag().unwrap();
+            Arc::new(Probe { socket, fault, served, rested, has_arrived, given_up, holder })
+        }
+
+        fn add_to(self: &Arc<Self>, driver: &Driver) -> u64 {
+            let source: Arc<dyn Source> = self.clone();
+            driver.add(Arc::downgrade(&source))
+        }
+
+        fn count(&self) -> [usize; 2] {
+            [&self.served, &self.rested].map(|count| count.load(Ordering::SeqCst))
+        }
+
         /// Puts one into the driver that is ready at once, and whose timer has run out.
         fn put(driver: &Driver, fault: Fault) -> Arc<Self> {
-            let holder = (fault == Fault::Rest).then(Arc::default);
-            let (socket, served, given_up) = (Notify::flag().unwrap(), AtomicUsize::new(0), Mutex::default());
-            let probe = Arc::new(Probe { socket, fault, served, given_up, holder });
-            let source: Arc<dyn Source> = probe.clone();
-            let token = driver.add(Arc::downgrade(&source));
+            let holder = (fault == Fault::Rest).then(|| holder(Lease::Polled));
+            let probe = Probe::new(fault, holder);
+            let token = probe.add_to(driver);
             driver.watch(probe.socket.as_fd(), token, EpollFlags::EPOLLIN).unwrap();
             match fault {
                 Fault::Timer => driver.at(Instant::now(), token),
@@ -460,14 +541,20 @@ pub(crate) mod tests {
     }
 
     impl Source for Probe {
-        fn lease(&self, tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
             self.may_panic(Fault::Lease);
             let holder = self.holder.clone()?;
-            Some((holder.lease(tick), holder))
+            let lease = holder.lease(turn);
+            lease.is_held().then(|| (lease, holder as Arc<dyn Holder>))
+        }
+
+        fn has_arrived(&self) -> bool {
+            self.has_arrived.load(Ordering::SeqCst)
         }
 
         fn rest(&self, _driver: &Driver) {
             self.may_panic(Fault::Rest);
+            self.rested.fetch_add(1, Ordering::SeqCst);
         }
 
         fn on_ready(&self, _driver: &Driver) -> bool {
@@ -505,19 +592,86 @@ pub(crate) mod tests {
     #[test]
     fn without_its_set_the_thread_ends_and_gives_up_all() {
         let driver = Driver::start().unwrap();
-        let sources = [Fault::Nowhere, Fault::GivingUp, Fault::Nowhere].map(|fault| {
-            let holder = None;
-            let (socket, served, given_up) = (Notify::flag().unwrap(), AtomicUsize::new(0), Mutex::default());
-            Arc::new(Probe { socket, fault, served, given_up, holder })
-        });
+        let faults = [Fault::Nowhere, Fault::GivingUp, Fault::Nowhere];
+        let sources = faults.map(|fault| Probe::new(fault, None));
         for source in &sources {
-            let source: Arc<dyn Source> = source.clone();
-            driver.add(Arc::downgrade(&source));
+            source.add_to(&driver);
         }
         break_set(&driver);
         await_that("the thread goes on", || Arc::strong_count(&driver) == 1);
         assert!(sources.iter().all(|source| source.failures() == [Failure::Device]));
         let late = Notify::flag().unwrap();
         driver.watch(late.as_fd(), 7, EpollFlags::EPOLLIN).unwrap_err();
+    }
+    /// The loop of a driver without a thread, which has come upon something for a source whose program does `lease`.
+    fn served<'a>(driver: &'a Driver, probe: &Arc<Probe>) -> Loop<'a> {
+        let token = probe.add_to(driver);
+        let mut this = Loop::new(driver);
+        this.serve(token);
+        this
+    }
+
+    fn ask_again(this: &mut Loop<'_>) {
+        let left = this.polled.pop().expect("a holder");
+        this.review(left);
+    }
+
+    /// A program that goes on polling is asked later and later, and its sockets leave the set once that is sure.
+    #[test]
+    fn a_program_that_polls_without_pause_is_asked_ever_later() {
+        let driver = Driver::new().unwrap();
+        let probe = Probe::new(Fault::Nowhere, Some(holder(Lease::Polled)));
+        let mut this = served(&driver, &probe);
+        let mut time = FIRST_LEASE;
+        while time < LEASE {
+            assert_eq!((this.polled[0].time, probe.count()), (time, [0, 0]));
+            ask_again(&mut this);
+            time = (2 * time).min(LEASE);
+        }
+        assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 1]));
+        ask_again(&mut this);
+        assert_eq!(this.polled[0].time, LEASE);
+    }
+
+    /// One that has not polled from a question to the next gives its sockets back; the next comes soon where it has left
+    /// something unread.
+    #[test]
+    fn a_program_that_has_stopped_polling_gives_its_sockets_back() {
+        let driver = Driver::new().unwrap();
+        for arrives in [false, true] {
+            let program = holder(Lease::Polled);
+            let probe = Probe::new(Fault::Nowhere, Some(program.clone()));
+            let mut this = served(&driver, &probe);
+            ask_again(&mut this);
+            *program.0.lock() = Lease::Paused;
+            probe.has_arrived.store(arrives, Ordering::SeqCst);
+            ask_again(&mut this);
+            let soon = this.polled[0].due < Instant::now() + 2 * FIRST_LEASE;
+            assert_eq!((this.polled[0].doubted, probe.count()), (arrives, [0, 0]));
+            assert!(soon || !arrives, "what has arrived waits");
+            *program.0.lock() = Lease::None;
+            ask_again(&mut this);
+            assert_eq!((this.polled.len(), probe.count()), (0, [1, 0]));
+        }
+        // What comes when it does something else is not left to it in the first place.
+        let probe = Probe::new(Fault::Nowhere, Some(holder(Lease::Paused)));
+        assert!(served(&driver, &probe).polled.is_empty());
+        assert_eq!(probe.count(), [1, 0]);
+    }
+
+    /// A program that sleeps on its sockets itself has them at once, and is asked when it has slept.
+    #[test]
+    fn a_program_that_waits_keeps_its_sockets() {
+        let driver = Driver::new().unwrap();
+        let program = holder(Lease::Returning);
+        let probe = Probe::new(Fault::Nowhere, Some(program.clone()));
+        let mut this = served(&driver, &probe);
+        assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 1]));
+        *program.0.lock() = Lease::Waited;
+        ask_again(&mut this);
+        assert_eq!((this.polled.len(), this.waited.len(), this.timeout()), (0, 1, None));
+        let now = Instant::now();
+        this.wake(now);
+        assert_eq!((this.polled[0].due, this.waited.len()), (now, 0));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bell;
 pub(crate) mod driver;
+pub(crate) mod lease;
 pub(crate) mod notify;
 pub(crate) mod ready_set;
 pub(crate) mod sleep;
