@@ -6,3 +6,4 @@ pub(crate) mod lease;
 pub(crate) mod notify;
 pub(crate) mod ready_set;
 pub(crate) mod sleep;
+mod turns;

@@ -507,18 +507,19 @@ impl Source for QpInner {
         nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    fn rest(&self, driver: &Driver) {
+    fn rest(&self, driver: &Driver) -> bool {
         // Where the queue has an epoll set, one set less would not be felt.
         if self.cqs().any(|cq| cq.is_by_epoll()) {
-            return;
+            return true;
         }
-        // Who holds the core is at work on the socket; it rests the next time.
-        if let Some(mut core) = self.core.try_lock()
-            && let Some(link) = &mut core.link
+        // Who holds the core is at work on the socket.
+        let Some(mut core) = self.core.try_lock() else { return false };
+        if let Some(link) = &mut core.link
             && std::mem::take(&mut link.watched)
         {
             driver.unwatch(link.fd());
         }
+        true
     }
 
     fn on_ready(&self, _driver: &Driver) -> bool {
