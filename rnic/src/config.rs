@@ -140,7 +140,7 @@ pub struct ConnectOptions {
     pub rtr: RtrSet,
     /// Handed to the peer's program with the Request or Reply.
     pub private_data: Vec<u8>,
-    /// For TCP and the MPA startup together.
+    /// For TCP and the MPA startup together. A time that the clock cannot tell, as `Duration::MAX`, is without end.
     pub timeout: Duration,
     /// Places Writes before their CRC was checked: faster, and a corrupted header may overwrite live memory.
     pub place_before_crc: bool,

@@ -1,13 +1,13 @@
 //! Completion queues (draft-hilland-rddp-verbs §8.2) and who makes progress on their behalf.
 //!
 //! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so no other thread has to be woken
-//! on the way of a message. While it does, the background thread leaves those sockets alone: see [`CqInner::lease`].
+//! on the way of a message. While it does, the background thread leaves those sockets alone: see [`Presence`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
@@ -18,7 +18,8 @@ use crate::completion::Completion;
 use crate::deadline::Deadline;
 use crate::home::Home;
 use crate::io::bell::Asleep;
-use crate::io::driver::{Driver, Holder, Lease};
+use crate::io::driver::{Driver, Holder};
+use crate::io::lease::{Lease, Presence};
 use crate::io::ready_set::ReadySet;
 use crate::io::sleep::Sleep;
 use crate::qp::QpInner;
@@ -26,6 +27,9 @@ use crate::srq::SrqInner;
 
 /// Up to so many QPs a poll reads them all and a thread asleep names them all; above, they are in an epoll set.
 pub(crate) const FEW: usize = 8;
+
+/// A program that has polled lately, but not for so long, does something else.
+const MOMENT: Duration = Duration::from_micros(10);
 
 /// A queue of completions. Cloning gives another handle to the same queue.
 ///
@@ -42,23 +46,21 @@ impl CompletionQueue {
     /// Takes the oldest completion, after making progress on the sockets of this queue's QPs if there is none yet.
     pub fn poll_one(&self) -> Option<Completion> {
         let cq = self.0.here().ok()?;
-        cq.polls.fetch_add(1, Ordering::Relaxed);
         if let Some(completion) = cq.take() {
             return Some(completion);
         }
-        cq.progress();
+        cq.look();
         cq.take()
     }
 
     /// Appends up to `max` completions to `out`, oldest first; how many.
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> usize {
         let Ok(cq) = self.0.here() else { return 0 };
-        cq.polls.fetch_add(1, Ordering::Relaxed);
         let count = cq.take_many(max, out);
         if count > 0 || max == 0 {
             return count;
         }
-        cq.progress();
+        cq.look();
         cq.take_many(max, out)
     }
 
@@ -161,18 +163,10 @@ pub(crate) struct CqInner {
     pub(crate) ready: ReadySet,
     channel: Option<Arc<ChannelInner>>,
     driver: Arc<Driver>,
-    /// Grows with every poll.
-    polls: AtomicU64,
-    /// Threads asleep in `wait`, here or on the channel.
-    waiters: AtomicUsize,
-    /// The background thread left sockets disarmed with no timer, because of a waiter.
-    parked: AtomicBool,
-    /// Of the background thread: what it has left to this queue's program; the tick of its last look, what `polls` was
-    /// then, and what it concluded.
+    /// What the program does about the sockets of the QPs.
+    presence: Presence,
+    /// What the background thread has left to it.
     left: Mutex<HashSet<u64>>,
-    seen_tick: AtomicU64,
-    seen_polls: AtomicU64,
-    seen_active: AtomicBool,
 }
 
 impl CqInner {
@@ -191,13 +185,8 @@ impl CqInner {
             ready: ReadySet::new()?,
             channel,
             driver,
-            polls: AtomicU64::new(0),
-            waiters: AtomicUsize::new(0),
-            parked: AtomicBool::new(false),
+            presence: Presence::default(),
             left: Mutex::default(),
-            seen_tick: AtomicU64::new(0),
-            seen_polls: AtomicU64::new(0),
-            seen_active: AtomicBool::new(false),
         });
         if let Some(channel) = &cq.channel {
             channel.add(&cq)?;
@@ -343,8 +332,7 @@ impl CqInner {
 
     /// Ends the lease of a program that polled and will not for a while.
     fn give_back(&self) {
-        self.seen_polls.store(self.polls.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.seen_active.store(false, Ordering::Relaxed);
+        self.presence.give_back();
         self.driver.end_of_wait();
     }
 
@@ -376,6 +364,12 @@ impl CqInner {
 
     pub(crate) fn is_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// The same by a poll, which the background thread notices.
+    fn look(&self) {
+        let _look = self.presence.look();
+        self.progress();
     }
 
     /// Reads the sockets of this queue's QPs, as far as they have anything.
@@ -441,21 +435,14 @@ impl CqInner {
 }
 
 impl Holder for CqInner {
-    fn lease(&self, tick: u64) -> Lease {
-        if self.seen_tick.swap(tick, Ordering::Relaxed) != tick {
-            let polls = self.polls.load(Ordering::Relaxed);
-            let active = self.seen_polls.swap(polls, Ordering::Relaxed) != polls;
-            self.seen_active.store(active, Ordering::Relaxed);
-        }
-        if self.seen_active.load(Ordering::Relaxed) {
-            return Lease::Polled;
-        }
-        if self.waiters.load(Ordering::SeqCst) == 0 {
-            return Lease::None;
-        }
-        // The waiter looks at `parked` after it has gone from `waiters`: one of the two sees the other.
-        self.parked.store(true, Ordering::SeqCst);
-        if self.waiters.load(Ordering::SeqCst) == 0 { Lease::None } else { Lease::Waited }
+    fn lease(&self, turn: u64) -> Lease {
+        // The program may have no other processor.
+        let mut until = None;
+        self.presence.lease(turn, || {
+            std::thread::yield_now();
+            let now = Instant::now();
+            now < *until.get_or_insert(now + MOMENT)
+        })
     }
 
     fn left(&self) -> &Mutex<HashSet<u64>> {
@@ -478,15 +465,14 @@ pub(crate) struct Waiter<'a>(&'a CqInner);
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(cq: &'a CqInner) -> Self {
-        cq.waiters.fetch_add(1, Ordering::SeqCst);
+        cq.presence.begin_wait();
         Waiter(cq)
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.0.polls.fetch_add(1, Ordering::Relaxed);
-        if self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.parked.swap(false, Ordering::SeqCst) {
+        if self.0.presence.end_wait() {
             self.0.driver.end_of_wait();
         }
     }

@@ -4,12 +4,13 @@
 mod common;
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{ALL, End, PATIENCE, connect_on, connected, pattern};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_rnic::{
-    Access, AsyncEventKind, ConnectError, ConnectOptions, QpConfig, QpState, RecvWr, Rnic, SendWr, Status,
+    Access, AsyncEventKind, ConnectError, ConnectOptions, MemoryRegion, QpConfig, QpState, RecvWr, Remote,
+    Rnic, SendWr, Status,
 };
 
 fn wait_for(end: &End, state: QpState) {
@@ -254,4 +255,75 @@ fn an_overflowing_queue_hurts_only_its_own_qps() {
     other.event_like(|event| matches!(event, AsyncEventKind::TerminateReceived(code) if code.0 == 0x0207));
     assert!(victim.cq.is_overflowed());
     exchange(&active, &passive);
+}
+
+/// One end of an exchange in which each end polls its queue for its own Write, and then watches memory for the peer's.
+struct Watcher {
+    end: End,
+    /// The peer writes to the second half, this end from the first.
+    region: MemoryRegion,
+}
+
+impl Watcher {
+    fn new(end: End) -> Self {
+        Watcher { region: end.region(2, ALL), end }
+    }
+
+    fn write(&self, mark: u8, remote: Remote, poll: fn(&End)) {
+        self.region.write(0, &[mark]).unwrap();
+        self.end.qp.post_send(&SendWr::write(1, self.region.sge(0..1), remote)).unwrap();
+        poll(&self.end);
+    }
+
+    /// Returns false if the peer's has not come by then.
+    fn watch(&self, mark: u8, deadline: Instant) -> bool {
+        let mut octet = [0];
+        while octet != [mark] {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::yield_now();
+            self.region.read_into(1, &mut octet).unwrap();
+        }
+        true
+    }
+}
+
+/// How long 4,000 Writes there and back take; `None`: more than `limit`.
+fn watch_each_other(poll: fn(&End), limit: Duration) -> Option<Duration> {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let (active, passive) = (Watcher::new(active), Watcher::new(passive));
+    let (to_active, to_passive) = (active.region.remote(1), passive.region.remote(1));
+    let marks = || (0..4000).map(|round| 1 + (round % 200) as u8);
+    let begin = Instant::now();
+    let deadline = begin + limit;
+    let all_came = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for mark in marks().take_while(|mark| passive.watch(*mark, deadline)) {
+                passive.write(mark, to_active, poll);
+            }
+        });
+        marks().all(|mark| {
+            active.write(mark, to_passive, poll);
+            active.watch(mark, deadline)
+        })
+    });
+    all_came.then(|| begin.elapsed())
+}
+
+/// A program that polls, and then does something else, is served at once, not when it has not polled for long: the loop of
+/// `ib_write_lat`, and of many a library that sends small messages into rings.
+#[test]
+fn a_program_that_polls_and_then_watches_memory_is_served() {
+    let take_one: fn(&End) = |end| while end.cq.poll_one().is_none() {};
+    let take_all: fn(&End) = |end| while end.cq.poll_one().is_some() {};
+    let take_more: fn(&End) = |end| drop((0..20).filter_map(|_| end.cq.poll_one()).collect::<Vec<_>>());
+    // The queue has room for all of these completions, which nobody takes.
+    let never = watch_each_other(|_| {}, Duration::from_secs(600)).expect("nobody is served");
+    // No measure of speed: a wait of a millisecond for each makes 8 s of this, which takes less than one. On a busy machine both
+    // take long.
+    let limit = Duration::from_secs(5) + 5 * never;
+    for poll in [take_one, take_all, take_more] {
+        assert!(watch_each_other(poll, limit).is_some(), "the background thread waits for the next poll");
+    }
 }

@@ -106,6 +106,10 @@ class Lane:
         """Seconds one way, of ping-pong."""
         return self.slice("latency", ms)["active"]["latency_ns"][which] / 1e9
 
+    def watch(self, ms, polls=True):
+        """Seconds one way, of ping-pong between processes that look at memory; they poll for their own Writes, or never."""
+        return self.slice("watch" if polls else "silent", ms)["active"]["latency_ns"]["p50"] / 1e9
+
     def window(self, ms):
         """Octets a second in the median window."""
         seconds = self.slice("window", ms)["active"]["latency_ns"]["p50"] / 1e9

@@ -128,6 +128,10 @@ impl Lane {
             (Lane::Rdma(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
             (Lane::Rdma(lane), Kind::Latency) => (0, lane.latency(time)?),
             (Lane::Rdma(_), Kind::Window) => return Err("windows are for streams".into()),
+            (Lane::Tcp(_), Kind::Watch | Kind::Silent) => {
+                return Err("a stream has no memory to watch".into());
+            }
+            (Lane::Rdma(lane), Kind::Watch | Kind::Silent) => (0, lane.watch(time, slice.kind)?),
             (Lane::Rdma(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
         })
     }

@@ -1,15 +1,16 @@
-//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who makes progress").
+//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who makes progress"). What it does in
+//! turn is in [`turns`](super::turns).
 //!
 //! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the socket has been read
 //! dry. When a program polls or waits on a completion queue of that socket (a [`Lease`]), the thread leaves it to that
-//! [`Holder`], and looks a millisecond later whether that still holds. So two threads never fight over one socket, and an
-//! edge that the program swallowed cannot stall it.
+//! [`Holder`], and asks soon whether that still holds, and later and later while it does. So two threads never fight over one
+//! socket, and an edge that the program swallowed cannot stall it.
 //!
 //! A panic over one source ends that source alone, an epoll set that fails all of them: see [`Source::give_up`].
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,47 +18,50 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::prctl::set_timerslack;
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 
+use super::lease::Lease;
 use super::notify::Notify;
 use super::ready_set::epoll_timeout;
+use super::turns::Turns;
 use crate::deadline::Deadline;
 
-/// How long a program's last poll keeps the background thread away, about.
-const LEASE: Duration = Duration::from_millis(1);
+/// Times shorter than this are kept to the microsecond, which costs a system call more.
+const SHORT: Duration = Duration::from_micros(500);
+
+/// How late the kernel may wake the thread, in nanoseconds; as a rule it is 50 microseconds.
+const SLACK: u64 = 1;
 
 /// The token of the wake-up.
-const WAKE: u64 = u64::MAX;
-
-/// Whether a program looks after a socket itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lease {
-    /// Nobody does.
-    None,
-    /// A thread is asleep on it, and will call [`Driver::end_of_wait`].
-    Waited,
-    /// It polled within about a millisecond.
-    Polled,
-}
+pub(super) const WAKE: u64 = u64::MAX;
 
 /// Where a program looks after sockets: a completion queue.
 pub(crate) trait Holder: Send + Sync {
-    /// Whether it does now; `tick` counts milliseconds, roughly.
-    fn lease(&self, tick: u64) -> Lease;
+    /// Whether it does now; `turn` counts what the thread has done.
+    fn lease(&self, turn: u64) -> Lease;
     /// Sources that are left to it until the lease has lapsed.
     fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
 /// Something with a socket or a timer.
 pub(crate) trait Source: Send + Sync {
-    /// Whether a program looks after it, and where.
-    fn lease(&self, _tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+    /// The program that looks after it: where, and how. `None`: nobody does.
+    fn lease(&self, _turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
         None
     }
-    /// It is left to a program: takes its socket out of the set if that pays.
-    fn rest(&self, _driver: &Driver) {}
+    /// Returns whether there is something to read.
+    fn has_arrived(&self) -> bool {
+        false
+    }
+    /// It is left to a program: takes its socket out of the set if that pays. Returns false if that is to be tried again.
+    fn rest(&self, _driver: &Driver) -> bool {
+        true
+    }
     /// Its socket is ready, or may be. Arms it again; true when there is more to do at once.
     fn on_ready(&self, driver: &Driver) -> bool;
     /// A timer set by [`Driver::at`] has run out (or an earlier one that no longer matters).
@@ -85,23 +89,23 @@ impl From<Failure> for io::Error {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Timer {
-    due: std::cmp::Reverse<Instant>,
-    token: u64,
+pub(super) struct Timer {
+    pub(super) due: std::cmp::Reverse<Instant>,
+    pub(super) token: u64,
 }
 
 #[derive(Default)]
-struct Shared {
-    sources: HashMap<u64, Weak<dyn Source>>,
-    timers: BinaryHeap<Timer>,
+pub(super) struct Shared {
+    pub(super) sources: HashMap<u64, Weak<dyn Source>>,
+    pub(super) timers: BinaryHeap<Timer>,
     next_token: u64,
-    stopped: bool,
+    pub(super) stopped: bool,
 }
 
 pub(crate) struct Driver {
     epoll: Epoll,
-    wake: Notify,
-    shared: Mutex<Shared>,
+    pub(super) wake: Notify,
+    pub(super) shared: Mutex<Shared>,
     /// The thread has ended because it could not go on.
     failed: AtomicBool,
 }
@@ -113,13 +117,17 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Driver {
+    /// One without a thread.
+    pub(super) fn new(epoll: Epoll) -> io::Result<Arc<Self>> {
+        let wake = Notify::flag()?;
+        let (shared, failed) = Default::default();
+        Ok(Arc::new(Driver { epoll, wake, shared, failed }))
+    }
+
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Arc<Self>> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = Notify::flag()?;
-        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        let (shared, failed) = Default::default();
-        let driver = Arc::new(Driver { epoll, wake, shared, failed });
+        let driver = Self::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)?;
+        driver.epoll.add(&driver.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let background = driver.clone();
         // A thread has the signal mask of who starts it: the program's handlers run in the program's threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
@@ -130,8 +138,11 @@ impl Driver {
     }
 
     /// What the thread does.
-    fn run(&self) {
-        match catch_unwind(AssertUnwindSafe(|| Loop::new(self).run())) {
+    pub(super) fn run(&self) {
+        if let Err(error) = set_timerslack(SLACK) {
+            tracing::debug!(%error, "the thread's timers may be late");
+        }
+        match catch_unwind(AssertUnwindSafe(|| Turns::new(self).run())) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.fail(&error),
             Err(_) => self.fail(&Failure::Panic.into()),
@@ -139,7 +150,7 @@ impl Driver {
     }
 
     /// The thread cannot go on: gives up all sources.
-    fn fail(&self, error: &io::Error) {
+    pub(crate) fn fail(&self, error: &io::Error) {
         tracing::error!(%error, "the background thread cannot go on: all connections of the device end");
         // Whoever puts a socket in has seen this, or is among the sources.
         self.failed.store(true, Ordering::SeqCst);
@@ -147,6 +158,29 @@ impl Driver {
         for token in tokens {
             self.give_up(token, Failure::Device);
         }
+    }
+
+    /// Sleeps until there are events, for at most `timeout`; how many.
+    pub(super) fn sleep(&self, events: &mut [EpollEvent], timeout: Option<Duration>) -> io::Result<usize> {
+        let is_short = |time: &Duration| *time < SHORT && !time.is_zero();
+        let timeout = match timeout.filter(is_short) {
+            Some(time) => {
+                let mut fds = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+                // An error shows below.
+                let _ = ppoll(&mut fds, Some(TimeSpec::from(time)), None);
+                Some(Duration::ZERO)
+            }
+            None => timeout,
+        };
+        match self.epoll.wait(events, epoll_timeout(timeout)) {
+            Err(Errno::EINTR) => Ok(0),
+            result => Ok(result?),
+        }
+    }
+
+    /// Has a source take its socket out of the set, if that pays. Returns false if that is to be tried again.
+    pub(super) fn rest(&self, token: u64) -> bool {
+        self.source(token).is_none_or(|source| self.call(token, || source.rest(self)) != Some(false))
     }
 
     fn give_up(&self, token: u64, failure: Failure) {
@@ -158,7 +192,7 @@ impl Driver {
     }
 
     /// Calls one of the functions of a source. A panic in it ends that source and no other.
-    fn call<T>(&self, token: u64, function: impl FnOnce() -> T) -> Option<T> {
+    pub(super) fn call<T>(&self, token: u64, function: impl FnOnce() -> T) -> Option<T> {
         let result = catch_unwind(AssertUnwindSafe(function));
         if result.is_err() {
             tracing::error!(token, "a panic over a source: it is given up");
@@ -238,286 +272,5 @@ impl Driver {
 
     pub(crate) fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
         self.shared.lock().sources.get(&token)?.upgrade()
-    }
-}
-
-/// What only the background thread holds.
-struct Loop<'a> {
-    driver: &'a Driver,
-    tick: u64,
-    ticked: Instant,
-    /// Sources are left to these, because a program polls.
-    polled: Vec<Arc<dyn Holder>>,
-    /// The same, because a program is asleep on them.
-    waited: Vec<Arc<dyn Holder>>,
-    /// Had more to do than one turn allows.
-    again: Vec<u64>,
-}
-
-impl<'a> Loop<'a> {
-    fn new(driver: &'a Driver) -> Self {
-        let (polled, waited, again) = Default::default();
-        Loop { driver, tick: 1, ticked: Instant::now(), polled, waited, again }
-    }
-
-    /// Goes on until the driver is stopped, or the epoll set fails.
-    fn run(mut self) -> io::Result<()> {
-        let mut events = [EpollEvent::empty(); 256];
-        while !self.driver.shared.lock().stopped {
-            let timeout = self.timeout();
-            let count = match self.driver.epoll.wait(&mut events, epoll_timeout(timeout)) {
-                Err(Errno::EINTR) => 0,
-                result => result?,
-            };
-            let now = Instant::now();
-            let woken = events[..count].iter().any(|event| event.data() == WAKE);
-            let ticks = woken || now.duration_since(self.ticked) >= LEASE;
-            if ticks {
-                self.tick += 1;
-                self.ticked = now;
-            }
-            for event in &events[..count] {
-                match event.data() {
-                    WAKE => {
-                        self.driver.wake.take();
-                        self.polled.append(&mut self.waited);
-                    }
-                    token => self.serve(token),
-                }
-            }
-            for token in std::mem::take(&mut self.again) {
-                self.serve(token);
-            }
-            if ticks {
-                for holder in std::mem::take(&mut self.polled) {
-                    self.review(holder);
-                }
-            }
-            self.expire(now);
-        }
-        Ok(())
-    }
-
-    fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        let timer = self.driver.shared.lock().timers.peek().map(|timer| timer.due.0);
-        let timer = timer.map(|due| due.saturating_duration_since(Instant::now()));
-        match timer {
-            _ if self.polled.is_empty() => timer,
-            Some(timer) => Some(timer.min(LEASE)),
-            None => Some(LEASE),
-        }
-    }
-
-    fn serve(&mut self, token: u64) {
-        let Some(source) = self.driver.source(token) else { return };
-        let driver = self.driver;
-        let Some(lease) = driver.call(token, || source.lease(self.tick)) else { return };
-        match lease {
-            Some((lease, holder)) => {
-                if driver.call(token, || source.rest(driver)).is_none() {
-                    return;
-                }
-                let mut left = holder.left().lock();
-                let first = left.is_empty();
-                left.insert(token);
-                drop(left);
-                // One that had some already is in a list.
-                if first {
-                    self.list(lease, holder);
-                }
-            }
-            None => {
-                if driver.call(token, || source.on_ready(driver)) == Some(true) {
-                    self.again.push(token);
-                }
-            }
-        }
-    }
-
-    fn list(&mut self, lease: Lease, holder: Arc<dyn Holder>) {
-        match lease {
-            Lease::Waited => self.waited.push(holder),
-            Lease::Polled | Lease::None => self.polled.push(holder),
-        }
-    }
-
-    /// Takes back what was left to a holder whose lease has lapsed.
-    fn review(&mut self, holder: Arc<dyn Holder>) {
-        match holder.lease(self.tick) {
-            Lease::None => {
-                let back = std::mem::take(&mut *holder.left().lock());
-                back.into_iter().for_each(|token| self.serve(token));
-            }
-            lease => self.list(lease, holder),
-        }
-    }
-
-    fn expire(&mut self, now: Instant) {
-        loop {
-            let mut shared = self.driver.shared.lock();
-            match shared.timers.peek() {
-                Some(timer) if timer.due.0 <= now => {}
-                _ => return,
-            }
-            let Some(Timer { token, .. }) = shared.timers.pop() else { return };
-            let source = shared.sources.get(&token).and_then(Weak::upgrade);
-            drop(shared);
-            if let Some(source) = source {
-                self.driver.call(token, || source.on_timer(self.driver, now));
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use std::os::fd::{AsFd, AsRawFd};
-    use std::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    /// Makes the driver's epoll set a file of another kind, as a program does that closes descriptors of others and opens its
-    /// own. The thread finds out at once.
-    #[allow(unsafe_code)]
-    pub(crate) fn break_set(driver: &Driver) {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: both numbers are open descriptors, and the set is of no use after that.
-        assert!(unsafe { libc::dup2(file.as_raw_fd(), driver.epoll.0.as_raw_fd()) } >= 0);
-        driver.wake.give();
-    }
-
-    /// Waits until `is_so`.
-    fn await_that(what: &str, is_so: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Where a [`Probe`] panics.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Fault {
-        Nowhere,
-        Lease,
-        Rest,
-        Ready,
-        Timer,
-        GivingUp,
-    }
-
-    /// A source that counts what is asked of it.
-    struct Probe {
-        socket: Notify,
-        fault: Fault,
-        served: AtomicUsize,
-        given_up: Mutex<Vec<Failure>>,
-        holder: Option<Arc<Polled>>,
-    }
-
-    /// A holder whose program polls.
-    #[derive(Default)]
-    struct Polled(Mutex<HashSet<u64>>);
-
-    impl Holder for Polled {
-        fn lease(&self, _tick: u64) -> Lease {
-            Lease::Polled
-        }
-
-        fn left(&self) -> &Mutex<HashSet<u64>> {
-            &self.0
-        }
-    }
-
-    impl Probe {
-        /// Puts one into the driver that is ready at once, and whose timer has run out.
-        fn put(driver: &Driver, fault: Fault) -> Arc<Self> {
-            let holder = (fault == Fault::Rest).then(Arc::default);
-            let (socket, served, given_up) = (Notify::flag().unwrap(), AtomicUsize::new(0), Mutex::default());
-            let probe = Arc::new(Probe { socket, fault, served, given_up, holder });
-            let source: Arc<dyn Source> = probe.clone();
-            let token = driver.add(Arc::downgrade(&source));
-            driver.watch(probe.socket.as_fd(), token, EpollFlags::EPOLLIN).unwrap();
-            match fault {
-                Fault::Timer => driver.at(Instant::now(), token),
-                _ => probe.socket.give(),
-            }
-            probe
-        }
-
-        fn may_panic(&self, here: Fault) {
-            assert!(self.fault != here, "as a test wants it");
-        }
-
-        fn failures(&self) -> Vec<Failure> {
-            self.given_up.lock().clone()
-        }
-    }
-
-    impl Source for Probe {
-        fn lease(&self, tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
-            self.may_panic(Fault::Lease);
-            let holder = self.holder.clone()?;
-            Some((holder.lease(tick), holder))
-        }
-
-        fn rest(&self, _driver: &Driver) {
-            self.may_panic(Fault::Rest);
-        }
-
-        fn on_ready(&self, _driver: &Driver) -> bool {
-            self.may_panic(Fault::Ready);
-            self.may_panic(Fault::GivingUp);
-            self.served.fetch_add(1, Ordering::SeqCst);
-            false
-        }
-
-        fn on_timer(&self, _driver: &Driver, _now: Instant) {
-            self.may_panic(Fault::Timer);
-        }
-
-        fn give_up(&self, _driver: &Driver, failure: Failure) {
-            self.given_up.lock().push(failure);
-            self.may_panic(Fault::GivingUp);
-        }
-    }
-
-    /// A panic over one source, whichever of its functions it comes from, is told to that source; others go on.
-    #[test]
-    fn a_source_that_panics_is_given_up_alone() {
-        let driver = Driver::start().unwrap();
-        for fault in [Fault::Lease, Fault::Rest, Fault::Ready, Fault::Timer, Fault::GivingUp] {
-            let faulty = Probe::put(&driver, fault);
-            await_that("it is not given up", || faulty.failures() == [Failure::Panic]);
-            let sound = Probe::put(&driver, Fault::Nowhere);
-            await_that("the thread is gone", || sound.served.load(Ordering::SeqCst) == 1);
-            assert_eq!(sound.failures(), []);
-        }
-        driver.stop();
-    }
-
-    /// A program that closes the descriptor of the set has no thread that spins on it, and is told.
-    #[test]
-    fn without_its_set_the_thread_ends_and_gives_up_all() {
-        let driver = Driver::start().unwrap();
-        let sources = [Fault::Nowhere, Fault::GivingUp, Fault::Nowhere].map(|fault| {
-            let holder = None;
-            let (socket, served, given_up) = (Notify::flag().unwrap(), AtomicUsize::new(0), Mutex::default());
-            Arc::new(Probe { socket, fault, served, given_up, holder })
-        });
-        for source in &sources {
-            let source: Arc<dyn Source> = source.clone();
-            driver.add(Arc::downgrade(&source));
-        }
-        break_set(&driver);
-        await_that("the thread goes on", || Arc::strong_count(&driver) == 1);
-        assert!(sources.iter().all(|source| source.failures() == [Failure::Device]));
-        let late = Notify::flag().unwrap();
-        driver.watch(late.as_fd(), 7, EpollFlags::EPOLLIN).unwrap_err();
     }
 }

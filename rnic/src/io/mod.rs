@@ -2,6 +2,8 @@
 
 pub(crate) mod bell;
 pub(crate) mod driver;
+pub(crate) mod lease;
 pub(crate) mod notify;
 pub(crate) mod ready_set;
 pub(crate) mod sleep;
+mod turns;

@@ -52,7 +52,7 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags)
     with_vector(pieces.len(), |vector| send(fd, pieces, flags, vector))
 }
 
-#[inline]
+#[inline(always)]
 fn send(
     fd: BorrowedFd<'_>,
     pieces: &[Piece<'_>],
@@ -84,7 +84,7 @@ pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Res
     with_vector(pieces.len(), |vector| receive(fd, pieces, vector))
 }
 
-#[inline]
+#[inline(always)]
 fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<'_>) -> io::Result<usize> {
     for piece in pieces.iter_mut().take(MAX_PIECES) {
         match piece {
@@ -120,12 +120,17 @@ thread_local! {
 }
 
 /// Calls `f` with an empty vector that has room for `pieces`.
-#[inline]
+#[inline(always)]
 fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
-    if pieces <= FEW_PIECES {
-        let mut room: Few = [const { MaybeUninit::uninit() }; FEW_PIECES];
-        return f(&mut Vector { pieces: &mut room, len: 0 });
+    if pieces > FEW_PIECES {
+        return with_long(f);
     }
+    let mut room: Few = [const { MaybeUninit::uninit() }; FEW_PIECES];
+    f(&mut Vector { pieces: &mut room, len: 0 })
+}
+
+#[inline(never)]
+fn with_long<R>(f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
     with_own(&LONG, |room| {
         room.resize(MAX_PIECES, MaybeUninit::uninit());
         f(&mut Vector { pieces: room, len: 0 })

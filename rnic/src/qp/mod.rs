@@ -51,7 +51,8 @@ use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::{AsyncEventKind, EventQueue};
 use crate::home::Home;
-use crate::io::driver::{Driver, Failure, Holder, Lease, Source};
+use crate::io::driver::{Driver, Failure, Holder, Source};
+use crate::io::lease::Lease;
 use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
@@ -529,23 +530,32 @@ impl QpInner {
 }
 
 impl Source for QpInner {
-    fn lease(&self, tick: u64) -> Option<(Lease, Arc<dyn Holder>)> {
-        let (lease, cq) = self.cqs().map(|cq| (cq.lease(tick), cq)).max_by_key(|(lease, _)| *lease)?;
-        (lease != Lease::None).then(|| (lease, cq.clone() as Arc<dyn Holder>))
+    fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        let (lease, cq) = self.cqs().map(|cq| (cq.lease(turn), cq)).max_by_key(|(lease, _)| *lease)?;
+        lease.is_held().then(|| (lease, cq.clone() as Arc<dyn Holder>))
     }
 
-    fn rest(&self, driver: &Driver) {
+    fn has_arrived(&self) -> bool {
+        // Who holds the core is at work on the socket.
+        let Some(core) = self.core.try_lock() else { return false };
+        let Some(link) = &core.link else { return false };
+        let mut fds = [PollFd::new(link.fd(), PollFlags::POLLIN)];
+        nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    fn rest(&self, driver: &Driver) -> bool {
         // Where the queue has an epoll set, one set less would not be felt.
         if self.cqs().any(|cq| cq.is_by_epoll()) {
-            return;
+            return true;
         }
-        // Who holds the core is at work on the socket; it rests the next time.
-        if let Some(mut core) = self.core.try_lock()
-            && let Some(link) = &mut core.link
+        // Who holds the core is at work on the socket.
+        let Some(mut core) = self.core.try_lock() else { return false };
+        if let Some(link) = &mut core.link
             && std::mem::take(&mut link.watched)
         {
             driver.unwatch(link.fd());
         }
+        true
     }
 
     fn on_ready(&self, _driver: &Driver) -> bool {
@@ -583,10 +593,8 @@ impl Source for QpInner {
         let mut core = self.core.lock();
         match failure {
             Failure::Panic => self.abandon(&mut core),
-            Failure::Device if core.link.is_some() => {
-                self.lose(&mut core, Some(AsyncEventKind::DeviceFailed))
-            }
-            Failure::Device => {}
+            Failure::Device if core.link.is_none() => {}
+            Failure::Device => self.lose(&mut core, Some(AsyncEventKind::DeviceFailed)),
         }
     }
 }

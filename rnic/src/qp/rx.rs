@@ -386,6 +386,7 @@ impl QpInner {
     }
 
     /// Access by the peer: the QP's own switches, then the memory's rights (draft-hilland-rddp-verbs §7.6.3).
+    #[inline]
     pub(super) fn check_remote(
         &self,
         stag: Stag,

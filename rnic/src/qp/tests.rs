@@ -174,7 +174,7 @@ fn a_device_that_fails_ends_its_connections() {
     let stream = TcpStream::connect(silent.local_addr().unwrap()).unwrap();
     starting.begin(stream.into(), &ConnectOptions::default(), true).unwrap();
     first.post_recv(RecvWr::new(1, [])).unwrap();
-    crate::io::driver::tests::break_set(&device.driver);
+    device.driver.fail(&io::Error::other("as a test wants it"));
     listener.accept(None).unwrap_err();
     assert!(starting.await_begun(Duration::from_secs(20)));
     starting.begun().unwrap().unwrap_err();

@@ -56,6 +56,23 @@ def measure_silent(plan, row):
         row.items.append(of_times("Write of 64 octets, one way", pairs, 1.5))
 
 
+def measure_watch(plan, row):
+    what = "polling for its own Write first, against never"
+    watch_against(plan, row, f"{what}, each end kept on a processor of its own", 2.0, lambda lane, ms: lane.watch(ms, polls=False),
+                  "never", **apart())
+    watch_against(plan, row, f"{what}, both ends kept on one processor", 2.0, lambda lane, ms: lane.watch(ms, polls=False),
+                  "never", **together())
+    watch_against(plan, row, "against polling all the time, each end kept on a processor of its own", None,
+                  lambda lane, ms: lane.latency(ms), "all the time", **apart())
+
+
+def watch_against(plan, row, what, reach, base, name, **where):
+    with plan.instrument(**where) as ends:
+        lane = ends.open(op="write", size=SIZE)
+        pairs = plan.compare(lambda: base(lane, plan.latency_ms), lambda: lane.watch(plan.latency_ms))
+        row.items.append(of_times(what, pairs, reach, (name, "then watches")))
+
+
 def measure_small(plan, row):
     for wait in ("poll", "sleep"):
         with plan.instrument() as ends:
@@ -86,9 +103,15 @@ sleeps in a read of an ordinary TCP socket until the receiver nods. TCP: the rec
 rddp: the receiving process looks at the message's place in its memory and calls nothing but `sched_yield` in between;
 rddp's background thread places the Write. The figure is the receiver's time of seeing it less the time in it."""
 
+WATCH = """Writes of 64 octets there and back, half of that, the median of a slice: the loop of `ib_write_lat`, and of many a
+library that puts small messages into rings. Each end posts a Write, polls the completion queue until it has completed, and then
+looks at memory, and makes no call of rddp's, until the other's has come; so rddp's background thread has to place that. Against
+ends that never poll, and against ends that poll at every look at memory. A look in 64 gives way to other threads."""
+
 ROWS = [
     RowKind("small", "Sends of 64 octets, depth 64, against one `write` each", SMALL, measure_small),
     RowKind("ping-poll", "Ping-pong of 64 octets, polling", f"{PING} {PING_POLL}", measure_polling),
     RowKind("ping-asleep", "Ping-pong of 64 octets, asleep", f"{PING} {PING_ASLEEP}", measure_asleep),
     RowKind("silent", "A Write noticed in memory by a process that makes no rddp call", SILENT, measure_silent),
+    RowKind("watch", "Ping-pong of Writes, polling for one's own and then watching memory", WATCH, measure_watch),
 ]

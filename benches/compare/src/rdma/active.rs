@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rnic::{Completed, Counters, Gather, Negotiated, Operation, SendWr};
 
-use super::{BATCH, SINGLE, Side, connection_of, is_in_memory, kind_of, next_mark, remote};
+use super::{BATCH, END, SINGLE, Side, connection_of, is_in_memory, kind_of, next_mark, remote};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -216,6 +216,28 @@ impl Active {
         }
     }
 
+    /// Marked Writes there and back; whoever has posted one polls for that one alone, or (`Silent`) never.
+    pub(crate) fn watch(&mut self, time: Duration, kind: Kind) -> Outcome<Option<Latency>> {
+        let mut times = Vec::new();
+        let mut begun = Instant::now();
+        let (end, size) = (begun + time, self.side.spec.size);
+        while begun < end {
+            self.mark = next_mark(self.mark);
+            self.side.region.write(size - 1, &[self.mark])?;
+            self.side.write(&self.theirs, kind)?;
+            while self.side.marked()? != self.mark {
+                self.side.turns.spin()?;
+            }
+            self.side.turns.reset();
+            let now = Instant::now();
+            times.push((now - begun).as_nanos() as u64 / 2);
+            begun = now;
+        }
+        self.side.region.write(size - 1, &[END])?;
+        self.side.write(&self.theirs, kind)?;
+        Ok(Latency::of(times))
+    }
+
     fn post_write(&self, gather: Gather) -> Outcome<()> {
         let target = remote(&self.theirs, self.side.target(0))?;
         self.side.post(0, &[SendWr::write(SINGLE, gather, target).unsignaled()])
@@ -238,7 +260,9 @@ impl Active {
     pub(crate) fn can(spec: &Spec, kind: Kind) -> Result<(), &'static str> {
         match kind {
             Kind::Window => Err("windows are for streams"),
-            Kind::Notice if spec.op != Op::Write => Err("only a Write is noticed in memory"),
+            Kind::Notice | Kind::Watch | Kind::Silent if spec.op != Op::Write => {
+                Err("only a Write is noticed in memory")
+            }
             Kind::Latency if is_in_memory(spec, kind) && spec.wait != Wait::Poll => {
                 Err("only an end that spins sees a Write in memory")
             }

@@ -108,6 +108,26 @@ impl Side {
         Ok(self.qps[at].post_sends(list).map_err(|(error, _)| error)?)
     }
 
+    /// Writes the first connection's message to the other end; polls until that has completed, unless it is `Silent`.
+    fn write(&mut self, theirs: &Message, kind: Kind) -> Outcome<()> {
+        let wr = SendWr::write(SINGLE, self.registered_message(0), remote(theirs, self.target(0))?);
+        if kind == Kind::Silent {
+            return self.post(0, &[wr.unsignaled()]);
+        }
+        self.post(0, &[wr])?;
+        while self.poll()? == 0 {
+            self.turns.spin()?;
+        }
+        Ok(())
+    }
+
+    /// The last octet of what the other end has written.
+    fn marked(&self) -> Outcome<u8> {
+        let mut last = [0];
+        self.region.read_into(2 * self.spec.size - 1, &mut last)?;
+        Ok(last[0])
+    }
+
     /// Takes completions, all of them successes, into `polled`; how many.
     fn poll(&mut self) -> Outcome<usize> {
         self.polled.clear();
@@ -183,10 +203,14 @@ fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
     spec.op == crate::spec::Op::Write && kind == Kind::Latency
 }
 
-/// The mark behind a message of the ping-pong in memory; never what buffers hold from the beginning.
+/// The mark behind a message of the ping-pong in memory; never what buffers hold from the beginning, and never [`END`].
 fn next_mark(mark: u8) -> u8 {
     match mark.wrapping_add(1) {
         FILL => FILL + 1,
+        END => END + 1,
         next => next,
     }
 }
+
+/// The mark of the Write that ends a slice.
+const END: u8 = 0;

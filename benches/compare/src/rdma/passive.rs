@@ -2,7 +2,7 @@
 
 use rddp_rnic::{Completed, Counters, Listener, PostError, SendWr};
 
-use super::{SINGLE, Side, connection_of, is_in_memory, next_mark, remote};
+use super::{END, FILL, SINGLE, Side, connection_of, is_in_memory, next_mark, remote};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -72,6 +72,10 @@ impl Passive {
         if kind == Kind::Notice {
             self.side.region.write(self.stamp(), &NO_TIME)?;
         }
+        if matches!(kind, Kind::Watch | Kind::Silent) {
+            // There may be the end of the slice before.
+            self.side.region.write(2 * self.side.spec.size - 1, &[FILL])?;
+        }
         Ok(())
     }
 
@@ -84,6 +88,9 @@ impl Passive {
     pub(crate) fn serve(&mut self, kind: Kind, control: &mut Control) -> Outcome<Option<Latency>> {
         if kind == Kind::Notice {
             return self.notice(control);
+        }
+        if matches!(kind, Kind::Watch | Kind::Silent) {
+            return self.watch(kind).map(|()| None);
         }
         let in_memory = is_in_memory(&self.side.spec, kind);
         self.flows.iter_mut().for_each(|flow| flow.ended = false);
@@ -131,6 +138,23 @@ impl Passive {
         let answer = SendWr::write(SINGLE, self.side.registered_message(0), target);
         self.side.post(0, &[answer.unsignaled()])?;
         Ok(true)
+    }
+
+    /// Answers marked Writes until the one that ends the slice; polls for its own alone, or (`Silent`) never.
+    fn watch(&mut self, kind: Kind) -> Outcome<()> {
+        loop {
+            let due = next_mark(self.mark);
+            match self.side.marked()? {
+                END => return Ok(()),
+                mark if mark == due => {
+                    self.mark = mark;
+                    self.side.turns.reset();
+                    self.side.region.write(self.side.spec.size - 1, &[mark])?;
+                    self.side.write(&self.theirs, kind)?;
+                }
+                _ => self.side.turns.spin()?,
+            }
+        }
     }
 
     /// Looks at memory and makes no other call of rddp's. Gives way at every look, as the background thread may have no

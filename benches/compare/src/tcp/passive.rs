@@ -41,6 +41,9 @@ impl Passive {
 
     /// Does its part until the active end has ended the slice on every stream.
     pub(crate) fn serve(&mut self, kind: Kind, control: &mut Control) -> Outcome<Option<Latency>> {
+        if matches!(kind, Kind::Watch | Kind::Silent) {
+            return Err("a stream has no memory to watch".into());
+        }
         if kind == Kind::Notice {
             return self.notice(control);
         }

@@ -1,0 +1,247 @@
+//! Sources and holders that do what a test says.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::io::driver::{Failure, Source};
+use crate::io::notify::Notify;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn without_thread() -> Arc<Driver> {
+    Driver::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()).unwrap()
+}
+
+fn holder(lease: Lease) -> Arc<Scripted> {
+    Arc::new(Scripted(Mutex::new(lease), Mutex::default()))
+}
+
+/// Waits until `is_so`.
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Where a [`Probe`] panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Nowhere,
+    Lease,
+    Rest,
+    Ready,
+    Timer,
+    GivingUp,
+    /// Nowhere, but it cannot rest at once.
+    Busy,
+}
+
+/// A source that counts what is asked of it.
+struct Probe {
+    socket: Notify,
+    fault: Fault,
+    served: AtomicUsize,
+    rested: AtomicUsize,
+    has_arrived: AtomicBool,
+    given_up: Mutex<Vec<Failure>>,
+    holder: Option<Arc<Scripted>>,
+}
+
+/// A holder whose program does what a test says.
+struct Scripted(Mutex<Lease>, Mutex<HashSet<u64>>);
+
+impl Holder for Scripted {
+    fn lease(&self, _turn: u64) -> Lease {
+        *self.0.lock()
+    }
+
+    fn left(&self) -> &Mutex<HashSet<u64>> {
+        &self.1
+    }
+}
+
+impl Probe {
+    fn new(fault: Fault, holder: Option<Arc<Scripted>>) -> Arc<Self> {
+        let (served, rested, has_arrived, given_up) = Default::default();
+        let socket = Notify::flag().unwrap();
+        Arc::new(Probe { socket, fault, served, rested, has_arrived, given_up, holder })
+    }
+
+    fn add_to(self: &Arc<Self>, driver: &Driver) -> u64 {
+        let source: Arc<dyn Source> = self.clone();
+        driver.add(Arc::downgrade(&source))
+    }
+
+    fn count(&self) -> [usize; 2] {
+        [&self.served, &self.rested].map(|count| count.load(Ordering::SeqCst))
+    }
+
+    /// Puts one into the driver that is ready at once, and whose timer has run out.
+    fn put(driver: &Driver, fault: Fault) -> Arc<Self> {
+        let holder = (fault == Fault::Rest).then(|| holder(Lease::Polled));
+        let probe = Probe::new(fault, holder);
+        let token = probe.add_to(driver);
+        driver.watch(probe.socket.as_fd(), token, EpollFlags::EPOLLIN).unwrap();
+        match fault {
+            Fault::Timer => driver.at(Instant::now(), token),
+            _ => probe.socket.give(),
+        }
+        probe
+    }
+
+    fn may_panic(&self, here: Fault) {
+        assert!(self.fault != here, "as a test wants it");
+    }
+
+    fn failures(&self) -> Vec<Failure> {
+        self.given_up.lock().clone()
+    }
+}
+
+impl Source for Probe {
+    fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        self.may_panic(Fault::Lease);
+        let holder = self.holder.clone()?;
+        let lease = holder.lease(turn);
+        lease.is_held().then_some((lease, holder))
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.has_arrived.load(Ordering::SeqCst)
+    }
+
+    fn rest(&self, _driver: &Driver) -> bool {
+        self.may_panic(Fault::Rest);
+        let again = self.rested.fetch_add(1, Ordering::SeqCst) > 0;
+        self.fault != Fault::Busy || again
+    }
+
+    fn on_ready(&self, _driver: &Driver) -> bool {
+        self.may_panic(Fault::Ready);
+        self.may_panic(Fault::GivingUp);
+        self.served.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+
+    fn on_timer(&self, _driver: &Driver, _now: Instant) {
+        self.may_panic(Fault::Timer);
+    }
+
+    fn give_up(&self, _driver: &Driver, failure: Failure) {
+        self.given_up.lock().push(failure);
+        self.may_panic(Fault::GivingUp);
+    }
+}
+
+/// A panic over one source, whichever of its functions it comes from, is told to that source; others go on.
+#[test]
+fn a_source_that_panics_is_given_up_alone() {
+    let driver = Driver::start().unwrap();
+    for fault in [Fault::Lease, Fault::Rest, Fault::Ready, Fault::Timer, Fault::GivingUp] {
+        let faulty = Probe::put(&driver, fault);
+        await_that("it is not given up", || faulty.failures() == [Failure::Panic]);
+        let sound = Probe::put(&driver, Fault::Nowhere);
+        await_that("the thread is gone", || sound.served.load(Ordering::SeqCst) == 1);
+        assert_eq!(sound.failures(), []);
+    }
+    driver.stop();
+}
+
+/// A program that closes the descriptor of the set, and opens a file of another kind, has no thread that spins on that; and the
+/// sources are told.
+#[test]
+fn without_its_set_the_thread_ends_and_gives_up_all() {
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let driver = Driver::new(Epoll(file.into())).unwrap();
+    let faults = [Fault::Nowhere, Fault::GivingUp, Fault::Nowhere];
+    let sources = faults.map(|fault| Probe::new(fault, None));
+    for source in &sources {
+        source.add_to(&driver);
+    }
+    driver.run();
+    assert!(sources.iter().all(|source| source.failures() == [Failure::Device]));
+    let late = Notify::flag().unwrap();
+    driver.watch(late.as_fd(), 7, EpollFlags::EPOLLIN).unwrap_err();
+}
+
+/// The turns of a driver without a thread, which has come upon something for a source whose program does `lease`.
+fn served<'a>(driver: &'a Driver, probe: &Arc<Probe>) -> Turns<'a> {
+    let token = probe.add_to(driver);
+    let mut this = Turns::new(driver);
+    this.serve(token);
+    this
+}
+
+fn ask_again(this: &mut Turns<'_>) {
+    let left = this.polled.pop().expect("a holder");
+    this.review(left);
+}
+
+/// A program that goes on polling is asked later and later, and its sockets leave the set once that is sure.
+#[test]
+fn a_program_that_polls_without_pause_is_asked_ever_later() {
+    let driver = without_thread();
+    let probe = Probe::new(Fault::Busy, Some(holder(Lease::Polled)));
+    let mut this = served(&driver, &probe);
+    let mut time = FIRST_LEASE;
+    while time < LEASE {
+        assert_eq!((this.polled[0].time, probe.count()), (time, [0, 0]));
+        ask_again(&mut this);
+        time = (2 * time).min(LEASE);
+    }
+    assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 1]));
+    for _ in 0..2 {
+        ask_again(&mut this);
+        assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 2]));
+    }
+}
+
+/// One that has not polled from a question to the next gives its sockets back; the next comes soon where it has left
+/// something unread.
+#[test]
+fn a_program_that_has_stopped_polling_gives_its_sockets_back() {
+    let driver = without_thread();
+    for arrives in [false, true] {
+        let program = holder(Lease::Polled);
+        let probe = Probe::new(Fault::Nowhere, Some(program.clone()));
+        let mut this = served(&driver, &probe);
+        ask_again(&mut this);
+        *program.0.lock() = Lease::Paused;
+        probe.has_arrived.store(arrives, Ordering::SeqCst);
+        ask_again(&mut this);
+        let soon = this.polled[0].due < Instant::now() + 2 * FIRST_LEASE;
+        assert_eq!((this.polled[0].doubted, probe.count()), (arrives, [0, 0]));
+        assert!(soon || !arrives, "what has arrived waits");
+        *program.0.lock() = Lease::None;
+        ask_again(&mut this);
+        assert_eq!((this.polled.len(), probe.count()), (0, [1, 0]));
+    }
+    // What comes when it does something else is not left to it in the first place.
+    let probe = Probe::new(Fault::Nowhere, Some(holder(Lease::Paused)));
+    assert!(served(&driver, &probe).polled.is_empty());
+    assert_eq!(probe.count(), [1, 0]);
+}
+
+/// A program that sleeps on its sockets itself has them at once, and is asked when it has slept.
+#[test]
+fn a_program_that_waits_keeps_its_sockets() {
+    let driver = without_thread();
+    let program = holder(Lease::Returning);
+    let probe = Probe::new(Fault::Nowhere, Some(program.clone()));
+    let mut this = served(&driver, &probe);
+    assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 1]));
+    *program.0.lock() = Lease::Waited;
+    ask_again(&mut this);
+    assert_eq!((this.polled.len(), this.waited.len(), this.timeout()), (0, 1, None));
+    let now = Instant::now();
+    this.wake(now);
+    assert_eq!((this.polled[0].due, this.waited.len()), (now, 0));
+}
