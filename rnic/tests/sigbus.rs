@@ -70,7 +70,6 @@ fn a_programs_own_handler_has_what_is_its_own() {
 /// A fault of the program's code in the background thread (none is ours) would be the handler's as
 /// well: the signals of faults are not blocked there.
 #[test]
-#[ignore = "they are blocked"]
 fn the_background_thread_leaves_the_signals_of_faults_open() {
     let _end = End::new();
     let deadline = Instant::now() + PATIENCE;

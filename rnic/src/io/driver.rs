@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use parking_lot::Mutex;
 
 use super::notify::Notify;
@@ -21,6 +21,10 @@ use super::ready_set::epoll_timeout;
 
 /// How long a program's last poll keeps the background thread away, about.
 const LEASE: Duration = Duration::from_millis(1);
+
+/// What the kernel raises in the thread that is the cause.
+const FAULTS: [Signal; 6] =
+    [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGSYS];
 
 /// The token of the wake-up.
 const WAKE: u64 = u64::MAX;
@@ -92,8 +96,11 @@ impl Driver {
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let driver = Arc::new(Driver { epoll, wake, shared: Mutex::default() });
         let background = driver.clone();
-        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads. A fault is
+        // the thread's own: blocked, its signal would end the process whoever handles it.
+        let mut mask = SigSet::all();
+        FAULTS.into_iter().for_each(|signal| mask.remove(signal));
+        let before = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let begun =
             thread::Builder::new().name("rddp-progress".into()).spawn(move || Loop::new(&background).run());
         before.thread_set_mask()?;
