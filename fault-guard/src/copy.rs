@@ -24,8 +24,8 @@ pub type Work = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut 
 /// Copies `from` to `lent`. After a fault part of it may have been copied.
 ///
 /// # Safety
-/// `from.len()` octets from `lent` on are memory of the caller's to write, as far as they are mapped,
-/// and no Rust reference covers them.
+/// `from.len()` octets from `lent` on are memory of the caller's to write, as far as they are
+/// mapped, and no Rust reference covers them.
 #[inline]
 pub unsafe fn copy_in(lent: *mut u8, from: &[u8]) -> Result<(), Faulted> {
     let range = lent.addr()..lent.addr().wrapping_add(from.len());
@@ -48,9 +48,9 @@ pub unsafe fn copy_out(lent: *const u8, to: &mut [u8]) -> Result<(), Faulted> {
 /// Calls `work(to, from, len)`, and ends it at the first fault at an address in `range`.
 ///
 /// # Safety
-/// The call is sound but for faults in `range`; and `work` may be left at any access to it: there it
-/// holds no lock and owns nothing, and it neither unwinds nor touches the range from below 64 KiB of
-/// stack of its own.
+/// The call is sound but for faults in `range`; and `work` may be left at any access to it: there
+/// it holds no lock and owns nothing, and it neither unwinds nor touches the range from below 64
+/// KiB of stack of its own.
 #[inline]
 pub unsafe fn call(
     range: Range<usize>,

@@ -36,7 +36,6 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut
 /// The program's own faults, and signals that others send, are its handler's; a fault of the
 /// engine's is not, in whatever thread.
 #[test]
-#[ignore = "the process is killed"]
 fn a_programs_own_handler_has_what_is_its_own() {
     // SAFETY: the handler does what one may.
     unsafe {

@@ -139,7 +139,8 @@ global_asm!(
     ".popsection",
 );
 
-/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded work's.
+/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
+/// work's.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.

@@ -4,6 +4,7 @@
 use std::io;
 
 use rddp_ddp::Stag;
+use rddp_fault_guard::Faulted;
 use thiserror::Error;
 
 use super::Access;
@@ -105,6 +106,9 @@ pub enum MemError {
     /// The region has been deregistered, so its memory may be gone.
     #[error("the region has been deregistered")]
     Deregistered,
+    /// The memory has gone bad while it was registered.
+    #[error(transparent)]
+    Faulted(#[from] Faulted),
     /// The region was registered without `LOCAL_WRITE`.
     #[error("the region was registered without the local write right")]
     ReadOnly,

@@ -34,6 +34,8 @@ pub(super) struct Scope {
     pub(super) access: Access,
     /// A window: only for peers, and not bound to a PD but to its QP.
     pub(super) window: bool,
+    /// The memory is a program's, and may go bad.
+    pub(super) lent: bool,
 }
 
 /// One STag's state and scope.
@@ -64,6 +66,7 @@ impl Slot {
             qp: None,
             access: Access::empty(),
             window: false,
+            lent: false,
         };
         Self { state: AtomicU64::new(0), scope: UnsafeCell::new(scope) }
     }
@@ -330,6 +333,7 @@ mod tests {
             qp: None,
             access: Access::empty(),
             window: false,
+            lent: false,
         }
     }
 

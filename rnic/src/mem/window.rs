@@ -91,9 +91,10 @@ impl Window {
         let stag = rekey()?;
         let ptr = region.bind(request.region, pd, (addr, len), access)?;
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
+        let lent = region.is_lent();
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
-        slots.open(stag, Scope { base, len, ptr, pd, qp: Some(qp), access, window: true });
+        slots.open(stag, Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, lent });
         Ok(stag)
     }
 

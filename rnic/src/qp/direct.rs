@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 use super::QpInner;
 use super::core::Core;
 use super::link::Direct;
-use super::rx::{Faulty, Grants};
+use super::rx::{Faulty, Grants, Unplaceable};
 use super::state::QpState;
-use crate::mem::{Grant, PieceMut, recv_vectored};
+use crate::mem::{Faulted, Grant, PieceMut, is_fault, recv_vectored};
 
 /// Payload still to come below which the staging buffer is as good.
 const WORTH_IT: usize = 4096;
@@ -54,12 +54,13 @@ impl QpInner {
         let mut rest = here;
         for grant in &grants {
             let (now, later) = rest.split_at(grant.len().min(rest.len()));
-            if link.negotiated.crc {
-                crc = grant.place_with_crc(0, now, crc);
+            let placed = if link.negotiated.crc {
+                grant.place_with_crc(0, now, crc)
             } else {
-                grant.place(0, now);
-            }
-            rest = later;
+                grant.place(0, now).map(|()| crc)
+            };
+            let Ok(sum) = placed else { return false };
+            (crc, rest) = (sum, later);
         }
         link.direct = Some(Direct { header, ulpdu_len: peek.ulpdu_len, place, got: here.len(), crc });
         true
@@ -78,24 +79,44 @@ impl QpInner {
         {
             // The memory went away between two reads.
             grants.clear();
-            let (fault, offending) = self.refuse(core, why, &header, payload_len);
-            self.terminate(core, fault, offending.as_ref());
-            return Err(io::ErrorKind::Interrupted.into());
+            return Err(self.refuse_direct(core, why, &header, payload_len));
         }
         let Some(link) = &mut core.link else { return Ok((0, 0)) };
         let mut pieces: SmallVec<[PieceMut<'_>; 2]> =
             grants.iter().map(|grant| PieceMut::Granted(grant, 0..grant.len())).collect();
         pieces.push(PieceMut::Own(stage));
-        let total = recv_vectored(link.fd(), &mut pieces)?;
-        let placed = total.min(left);
+        let received = recv_vectored(link.fd(), &mut pieces);
+        drop(pieces);
+        let placed = received.as_ref().map_or(0, |total| left.min(*total));
+        let sum = match &link.direct {
+            Some(direct) if link.negotiated.crc => crc_of(&grants, placed, direct.crc),
+            _ => Ok(0),
+        };
+        let (Ok(crc), false) = (sum, received.as_ref().is_err_and(is_fault)) else {
+            // It has gone bad: the kernel found that before it took another octet, or we do.
+            grants.clear();
+            return Err(self.refuse_direct(core, Unplaceable::gone_bad(place), &header, payload_len));
+        };
         core.counters.octets_placed_directly += placed as u64;
         if let Some(direct) = &mut link.direct {
             direct.got += placed;
-            if link.negotiated.crc {
-                direct.crc = crc_of(&grants, placed, direct.crc);
-            }
+            direct.crc = crc;
         }
+        let total = received?;
         Ok((total, total - placed))
+    }
+
+    /// Ends the connection because of the memory of a direct placement.
+    fn refuse_direct(
+        &self,
+        core: &mut Core,
+        why: Unplaceable,
+        header: &Header,
+        payload_len: usize,
+    ) -> io::Error {
+        let (fault, offending) = self.refuse(core, why, header, payload_len);
+        self.terminate(core, fault, offending.as_ref());
+        io::ErrorKind::Interrupted.into()
     }
 
     /// Ends the direct placement when its payload and, at the front of `stage`, its trailer are here.
@@ -127,11 +148,11 @@ impl QpInner {
     }
 }
 
-fn crc_of(grants: &[Grant], mut len: usize, mut crc: u32) -> u32 {
+fn crc_of(grants: &[Grant], mut len: usize, mut crc: u32) -> Result<u32, Faulted> {
     for grant in grants {
         let count = len.min(grant.len());
-        crc = grant.crc32c_append(0, count, crc);
+        crc = grant.crc32c_append(0, count, crc)?;
         len -= count;
     }
-    crc
+    Ok(crc)
 }

@@ -72,6 +72,18 @@ pub(super) enum Unplaceable {
     Sink(u64),
 }
 
+impl Unplaceable {
+    /// The memory of `place` has gone bad. For a Write, what is no longer there is out of bounds.
+    pub(super) fn gone_bad(place: Place) -> Self {
+        match place {
+            Place::Write { .. } => Unplaceable::Write(AccessError::Bounds),
+            Place::Sink { id, .. } => Unplaceable::Sink(id),
+            // The others have no memory that could.
+            Place::Receive { .. } | Place::Nothing | Place::Control | Place::Dropped => Unplaceable::Receive,
+        }
+    }
+}
+
 impl QpInner {
     /// Reads for one turn.
     pub(super) fn pull(&self, core: &mut Core) -> Pulled {
@@ -308,7 +320,10 @@ impl QpInner {
         let mut rest = payload;
         for grant in &grants {
             let (now, later) = rest.split_at(grant.len());
-            grant.place(0, now);
+            if grant.place(0, now).is_err() {
+                grants.clear();
+                return Err(self.refuse(core, Unplaceable::gone_bad(place), header, payload.len()));
+            }
             rest = later;
         }
         Ok(())
@@ -498,12 +513,10 @@ impl QpInner {
         let (Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. }) = wqe.wr.operation else {
             return Ok(());
         };
-        match self.device.mem.check_local(sink.stag, sink.addr, 8, true, self.pd) {
-            Ok(grant) => grant.place(0, &original.to_ne_bytes()),
-            Err(_) => {
-                wqe.phase = Phase::Done(Status::LocalProtection);
-                return Err(Fault::local_catastrophic());
-            }
+        let grant = self.device.mem.check_local(sink.stag, sink.addr, 8, true, self.pd);
+        if !grant.is_ok_and(|grant| grant.place(0, &original.to_ne_bytes()).is_ok()) {
+            wqe.phase = Phase::Done(Status::LocalProtection);
+            return Err(Fault::local_catastrophic());
         }
         wqe.phase = Phase::Done(Status::Success);
         self.retire(core);

@@ -16,7 +16,7 @@ use super::arena::Arena;
 use super::rx::Grants;
 use super::segments::Segments;
 use super::sq::Cursor;
-use crate::mem::{Grant, Piece, SendFlags, send_vectored};
+use crate::mem::{Faulted, Grant, Piece, SendFlags, send_vectored};
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;
@@ -65,8 +65,9 @@ struct Record {
 pub(super) struct Outcome {
     /// The state behind the last FPDU that TCP took whole, if any.
     pub(super) whole: Option<(Cursor, Framer)>,
-    /// The state behind an FPDU that TCP has begun, with the octets of it that are left.
-    pub(super) started: Option<(Cursor, Framer, Vec<u8>)>,
+    /// The state behind an FPDU that TCP has begun, with the octets of it that are left, if they
+    /// can still be had.
+    pub(super) started: Option<(Cursor, Framer, Result<Vec<u8>, Faulted>)>,
     /// FPDUs taken or begun.
     pub(super) fpdus: usize,
     /// Octets of the train up to the end of the last of these.
@@ -80,6 +81,8 @@ pub(super) struct Train {
     records: Vec<Record>,
     len: usize,
     pub(super) segments: Segments,
+    /// All payload is copied: the kernel found memory that has gone bad, and copying finds which.
+    pub(super) copies: bool,
 }
 
 impl Train {
@@ -89,6 +92,7 @@ impl Train {
         self.records.clear();
         self.len = 0;
         self.segments = Segments::default();
+        self.copies = false;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -111,7 +115,8 @@ impl Train {
         }
     }
 
-    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind it.
+    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind
+    /// it. After an error the train is as before, and `framer` of no use.
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -119,25 +124,29 @@ impl Train {
         payload: Source<'_>,
         payload_len: usize,
         after: Cursor,
-    ) -> bool {
+    ) -> Result<bool, Faulted> {
         if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
-            return false;
+            return Ok(false);
         }
         match payload {
             Source::Inline(octets) => {
-                let fill =
-                    |offset: usize, out: &mut [u8]| out.copy_from_slice(&octets[offset..offset + out.len()]);
-                self.push_copied(framer, header, payload_len, fill);
+                let fill = |offset: usize, out: &mut [u8]| {
+                    out.copy_from_slice(&octets[offset..offset + out.len()]);
+                    Ok(())
+                };
+                self.push_copied(framer, header, payload_len, fill)?;
             }
-            Source::Granted(grants) if payload_len <= COPY_UP_TO || framer.framing().markers => {
+            Source::Granted(grants)
+                if payload_len <= COPY_UP_TO || framer.framing().markers || self.copies =>
+            {
                 let fill = |offset: usize, out: &mut [u8]| copy_gathered(grants, offset, out);
-                self.push_copied(framer, header, payload_len, fill);
+                self.push_copied(framer, header, payload_len, fill)?;
                 grants.clear();
             }
-            Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
+            Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len)?,
         }
         self.records.push(Record { end: self.len, cursor: after, framer: framer.clone() });
-        true
+        Ok(true)
     }
 
     fn push_copied(
@@ -145,12 +154,12 @@ impl Train {
         framer: &mut Framer,
         header: &Header,
         payload_len: usize,
-        fill: impl FnMut(usize, &mut [u8]),
-    ) {
+        fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
+    ) -> Result<(), Faulted> {
         let (header, start) = (header.octets(), self.arena.len());
-        let room = self.arena.room(framer.fpdu_len(header.as_ref().len() + payload_len));
-        framer.emit_into(header.as_ref(), payload_len, fill, room);
+        self.arena.emit(framer, header.as_ref(), payload_len, fill)?;
         self.arena_part(start);
+        Ok(())
     }
 
     fn push_gathered(
@@ -159,7 +168,7 @@ impl Train {
         header: &Header,
         grants: &mut Grants,
         payload_len: usize,
-    ) {
+    ) -> Result<(), Faulted> {
         let ulpdu_len = header.len() + payload_len;
         let start = self.arena.len();
         let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
@@ -167,7 +176,8 @@ impl Train {
         self.arena.append(header.octets().as_ref());
         let crc = if framer.framing().crc {
             let crc = crc32c(self.arena.get(start..self.arena.len()));
-            grants.iter().fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc))
+            let sum = grants.iter().try_fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc));
+            sum.inspect_err(|Faulted| self.arena.truncate(start))?
         } else {
             0
         };
@@ -180,6 +190,7 @@ impl Train {
         let start = self.arena.len();
         self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
         self.arena_part(start);
+        Ok(())
     }
 
     /// Makes the arena from `start` on part of the train, joined to the part before it where they touch.
@@ -229,7 +240,7 @@ impl Train {
     }
 
     /// Copies octets of the train: what is left of a started FPDU must not depend on memory that may be deregistered.
-    fn copy_out(&self, range: Range<usize>) -> Vec<u8> {
+    fn copy_out(&self, range: Range<usize>) -> Result<Vec<u8>, Faulted> {
         let mut out = Vec::with_capacity(range.len());
         let mut at = 0;
         for part in &self.parts {
@@ -244,18 +255,18 @@ impl Train {
                     Part::Granted(grant) => {
                         let start = out.len();
                         out.resize(start + within.len(), 0);
-                        grant.copy_to(within.start, &mut out[start..]);
+                        grant.copy_to(within.start, &mut out[start..])?;
                     }
                 }
             }
             at += part.len();
         }
-        out
+        Ok(out)
     }
 }
 
 /// Copies from the gather list, beginning `offset` octets into it.
-pub(super) fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) {
+fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) -> Result<(), Faulted> {
     for grant in grants {
         if offset >= grant.len() {
             offset -= grant.len();
@@ -263,11 +274,12 @@ pub(super) fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [
         }
         let count = out.len().min(grant.len() - offset);
         let (now, later) = out.split_at_mut(count);
-        grant.copy_to(offset, now);
+        grant.copy_to(offset, now)?;
         out = later;
         offset = 0;
         if out.is_empty() {
-            return;
+            break;
         }
     }
+    Ok(())
 }
