@@ -85,6 +85,14 @@ impl Grant {
         unsafe { octets::write(self.is_lent(), to, data) }
     }
 
+    /// [`Grant::place`], so that whoever sees the last octet sees all of them, and all that was
+    /// placed before.
+    pub fn place_in_order(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
+        let to = self.at_mut(&span(offset, data.len()));
+        // SAFETY: as in `place`.
+        unsafe { octets::write_in_order(self.is_lent(), to, data) }
+    }
+
     /// Copies octets from `offset` on into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         let from = self.at(&span(offset, out.len()));

@@ -31,6 +31,7 @@ pub use access::{Access, MemLimits, PdId, QpNum, RegionOptions};
 pub use error::MemError;
 pub use grant::{AtomicError, Grant};
 pub use io::{Piece, PieceMut, SendFlags, is_fault, recv_vectored, send_vectored};
+pub(crate) use octets::POLLED;
 pub use rddp_fault_guard::Faulted;
 pub use region::Region;
 pub use table::MemTable;

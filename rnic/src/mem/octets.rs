@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rddp_fault_guard::{Faulted, call, copy_in, copy_out, install};
 use rddp_mpa::{crc32c, crc32c_append};
@@ -40,6 +40,64 @@ pub(super) unsafe fn write(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(
     // SAFETY: the caller's word. Memory of our own is never lent as a slice such as `data`.
     unsafe { to.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
     Ok(())
+}
+
+/// [`write`], so that whoever sees the last octet sees all of them, and what was written before.
+///
+/// # Safety
+/// As of [`write`].
+#[inline]
+pub(super) unsafe fn write_in_order(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(), Faulted> {
+    let range = to.addr().get()..to.addr().get() + data.len();
+    let (to, from) = (to.as_ptr().cast(), data.as_ptr().cast());
+    // SAFETY: the caller's word for the octets; `store_in_order` may be left at any of them.
+    unsafe {
+        if lent {
+            return call(range, store_in_order, to, from, data.len());
+        }
+        store_in_order(to, from, data.len());
+    }
+    Ok(())
+}
+
+/// Octets at the end that a program may poll.
+pub(crate) const POLLED: usize = 8;
+
+/// Copies `len` octets: the last [`POLLED`] of them behind all others, in order, and by one store
+/// where alignment allows.
+///
+/// # Safety
+/// They are readable at `from` and writable at `to`, as far as they are not guarded.
+#[inline]
+unsafe extern "C" fn store_in_order(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    let (start, from) = (to.cast::<u8>(), from.cast::<u8>());
+    let mut at = len.saturating_sub(POLLED);
+    // SAFETY: the caller's word; a piece is inside the range, and aligned as its type wants.
+    unsafe {
+        start.copy_from_nonoverlapping(from, at);
+        fence(Ordering::Release);
+        while at < len {
+            let (to, from) = (start.add(at), from.add(at));
+            let piece = piece_len(to.addr(), len - at);
+            match piece {
+                8 => AtomicU64::from_ptr(to.cast())
+                    .store(from.cast::<u64>().read_unaligned(), Ordering::Release),
+                4 => AtomicU32::from_ptr(to.cast())
+                    .store(from.cast::<u32>().read_unaligned(), Ordering::Release),
+                2 => AtomicU16::from_ptr(to.cast())
+                    .store(from.cast::<u16>().read_unaligned(), Ordering::Release),
+                _ => AtomicU8::from_ptr(to).store(*from, Ordering::Release),
+            }
+            at += piece;
+        }
+    }
+    to
+}
+
+/// The largest aligned store at `addr` for some of `left` octets: 1, 2, 4 or 8.
+#[inline]
+fn piece_len(addr: usize, left: usize) -> usize {
+    1 << addr.trailing_zeros().min(left.ilog2()).min(POLLED.ilog2())
 }
 
 /// Copies octets from `from` on into `out`.
@@ -131,5 +189,30 @@ impl<F: Fn(u64) -> Option<u64>> Modify<F> {
         let before = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, &this.change);
         this.original = before.unwrap_or_else(|original| original);
         work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::piece_len;
+
+    #[test]
+    fn the_last_octets_are_stored_in_the_largest_aligned_pieces() {
+        let pieces = |mut addr: usize, mut left: usize| {
+            let mut pieces = Vec::new();
+            while left > 0 {
+                let piece = piece_len(addr, left);
+                (addr, left) = (addr + piece, left - piece);
+                pieces.push(piece);
+            }
+            pieces
+        };
+        assert_eq!(pieces(0x1000, 8), [8]);
+        assert_eq!(pieces(0x1008, 4), [4]);
+        assert_eq!(pieces(0x1004, 8), [4, 4]);
+        assert_eq!(pieces(0x1002, 8), [2, 4, 2]);
+        assert_eq!(pieces(0x1001, 8), [1, 2, 4, 1]);
+        assert_eq!(pieces(0x1007, 8), [1, 4, 2, 1]);
+        assert_eq!(pieces(0x1003, 1), [1]);
     }
 }

@@ -4,6 +4,9 @@
 //! Only where nobody may look before delivery (a posted receive, the sink of an own Read), with CRC off, or if the user
 //! chose `place_before_crc`: a Write is otherwise placed only after its CRC was checked (RFC 5044 §6), since a header
 //! corrupted on the way would overwrite other live octets. Memory is checked again at every read.
+//!
+//! The last octets of a Write, which programs poll, are staged with the trailer and placed behind
+//! all others.
 
 use std::io;
 
@@ -15,9 +18,9 @@ use smallvec::SmallVec;
 use super::QpInner;
 use super::core::Core;
 use super::link::Direct;
-use super::rx::{Faulty, Grants, Unplaceable};
+use super::rx::{Faulty, Grants, Unplaceable, is_polled};
 use super::state::QpState;
-use crate::mem::{Faulted, Grant, PieceMut, is_fault, recv_vectored};
+use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
 
 /// Payload still to come below which the staging buffer is as good.
 const WORTH_IT: usize = 4096;
@@ -62,7 +65,9 @@ impl QpInner {
             let Ok(sum) = placed else { return false };
             (crc, rest) = (sum, later);
         }
-        link.direct = Some(Direct { header, ulpdu_len: peek.ulpdu_len, place, got: here.len(), crc });
+        // There is more to come than that.
+        let staged = if is_polled(place, &header) { POLLED } else { 0 };
+        link.direct = Some(Direct { header, ulpdu_len: peek.ulpdu_len, place, got: here.len(), staged, crc });
         true
     }
 
@@ -72,10 +77,10 @@ impl QpInner {
             return Ok((0, 0));
         };
         let (header, place, payload_len) = (direct.header, direct.place, direct.payload_len());
-        let left = payload_len - direct.got;
+        let (got, left) = (direct.got, direct.direct_len() - direct.got);
         let mut grants = Grants::new();
         if left > 0
-            && let Err(why) = self.targets(core, place, payload_len - left, left, &mut grants)
+            && let Err(why) = self.targets(core, place, got, left, &mut grants)
         {
             // The memory went away between two reads.
             grants.clear();
@@ -119,7 +124,8 @@ impl QpInner {
         io::ErrorKind::Interrupted.into()
     }
 
-    /// Ends the direct placement when its payload and, at the front of `stage`, its trailer are here.
+    /// Ends the direct placement when its payload and, at the front of `stage`, its last octets and
+    /// trailer are here.
     pub(super) fn finish_direct(
         &self,
         core: &mut Core,
@@ -130,20 +136,26 @@ impl QpInner {
         let Some(direct) = link.direct.take() else { return Ok(()) };
         let payload_len = direct.payload_len();
         let pad = pad_len(direct.ulpdu_len);
-        let Some((trailer, _)) = stage.split_at_checked(pad + CRC_LEN).filter(|_| direct.got == payload_len)
+        let whole = direct.got == direct.direct_len();
+        let Some((behind, _)) = stage.split_at_checked(direct.staged + pad + CRC_LEN).filter(|_| whole)
         else {
             link.direct = Some(direct);
             return Ok(());
         };
-        let (pad, field) = trailer.split_at(pad);
+        let (covered, field) = behind.split_at(direct.staged + pad);
         let mut octets = [0; CRC_LEN];
         octets.copy_from_slice(field);
-        *used = trailer.len();
+        *used = behind.len();
+        let crc = if link.negotiated.crc { crc32c_append(direct.crc, covered) } else { 0 };
         link.deframer
-            .accept_external(direct.ulpdu_len, crc32c_append(direct.crc, pad), octets)
+            .accept_external(direct.ulpdu_len, crc, octets)
             .map_err(|error| (Fault::mpa(error.code().code()), None))?;
         link.note_size(true);
         core.counters.fpdus_received += 1;
+        if direct.staged > 0 {
+            let last = &covered[..direct.staged];
+            self.place_in_order(core, &direct.header, direct.place, direct.got, last)?;
+        }
         self.commit(core, &direct.header, payload_len, &[])
     }
 }

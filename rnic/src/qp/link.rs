@@ -131,6 +131,8 @@ pub(super) struct Direct {
     pub(super) place: Place,
     /// Payload octets that are there.
     pub(super) got: usize,
+    /// Payload octets at the end that are staged, and placed when all is here.
+    pub(super) staged: usize,
     /// CRC over the length field, the header and those.
     pub(super) crc: u32,
 }
@@ -138,6 +140,11 @@ pub(super) struct Direct {
 impl Direct {
     pub(super) fn payload_len(&self) -> usize {
         self.ulpdu_len - self.header.len()
+    }
+
+    /// Payload octets that are received into their place.
+    pub(super) fn direct_len(&self) -> usize {
+        self.payload_len() - self.staged
     }
 }
 

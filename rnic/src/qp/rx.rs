@@ -72,6 +72,12 @@ pub(super) enum Unplaceable {
     Sink(u64),
 }
 
+/// Whether the program may learn of a message from its last octets: the segment is the last of a
+/// Write, which completes nothing here.
+pub(super) fn is_polled(place: Place, header: &Header) -> bool {
+    matches!(place, Place::Write { .. }) && header.last()
+}
+
 impl Unplaceable {
     /// The memory of `place` has gone bad. For a Write, what is no longer there is out of bounds.
     pub(super) fn gone_bad(place: Place) -> Self {
@@ -313,6 +319,9 @@ impl QpInner {
         if payload.is_empty() || matches!(place, Place::Nothing | Place::Control | Place::Dropped) {
             return Ok(());
         }
+        if is_polled(place, header) {
+            return self.place_in_order(core, header, place, 0, payload);
+        }
         let mut grants = Grants::new();
         if let Err(unplaceable) = self.targets(core, place, 0, payload.len(), &mut grants) {
             return Err(self.refuse(core, unplaceable, header, payload.len()));
@@ -327,6 +336,28 @@ impl QpInner {
             rest = later;
         }
         Ok(())
+    }
+
+    /// The same from `skip` on to the end, where a program may poll the last octet.
+    pub(super) fn place_in_order(
+        &self,
+        core: &mut Core,
+        header: &Header,
+        place: Place,
+        skip: usize,
+        payload: &[u8],
+    ) -> Result<(), Faulty> {
+        let mut grants = Grants::new();
+        let mut rest = payload;
+        let placed = self.targets(core, place, skip, payload.len(), &mut grants).and_then(|()| {
+            grants.iter().try_for_each(|grant| {
+                let (now, later) = rest.split_at(grant.len());
+                rest = later;
+                grant.place_in_order(0, now).map_err(|_| Unplaceable::gone_bad(place))
+            })
+        });
+        grants.clear();
+        placed.map_err(|why| self.refuse(core, why, header, skip + payload.len()))
     }
 
     /// The memory for `len` octets of a segment's payload from `skip` on.

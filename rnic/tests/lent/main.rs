@@ -74,9 +74,10 @@ impl Scene {
         self.terminates(0x0000);
     }
 
-    /// Sends an FPDU in parts, of which the engine has each before the next; the memory goes bad
-    /// when the payload is being received straight into its place.
-    pub fn send_while_it_goes_bad(&mut self, ulpdu: &[u8]) {
+    /// Sends an FPDU in parts, of which the engine has each before the next. All but the first
+    /// `good` octets of the memory go bad while the payload is being received straight into its
+    /// place.
+    pub fn send_while_it_goes_bad(&mut self, ulpdu: &[u8], good: u64) {
         let frame = self.raw.frame(ulpdu);
         let before = self.end.qp.counters();
         for part in [0..2000, 2000..3000] {
@@ -85,7 +86,7 @@ impl Scene {
             until(|| self.end.qp.counters().octets_received >= wanted);
         }
         assert!(self.end.qp.counters().octets_placed_directly > before.octets_placed_directly);
-        self.lent.cut(0);
+        self.lent.cut(good);
         self.raw.octets(&frame[3000..]);
     }
 }

@@ -1,7 +1,7 @@
 //! What a peer does to memory that has gone bad, and what comes into it.
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
-use rddp_rnic::{RecvWr, Remote, SendWr, Stag, Status};
+use rddp_rnic::{Access, RecvWr, Remote, SendWr, Stag, Status};
 
 use crate::common::raw;
 use crate::{Scene, Style};
@@ -60,9 +60,37 @@ fn a_write_straight_into_memory_gone_bad_is_refused() {
     for style in [Style::NoCrc, Style::PlaceBeforeCrc] {
         let mut scene = Scene::new(style);
         let write = raw::write_to(&scene.lent.region, 0, &vec![1; LARGE]);
-        scene.send_while_it_goes_bad(&write);
+        scene.send_while_it_goes_bad(&write, 0);
         scene.terminates(0x1101);
     }
+}
+
+/// The last octets are placed behind all others: all but these are there.
+#[test]
+fn a_write_whose_last_octets_alone_go_bad_is_refused() {
+    const PAGES: usize = 16 * 4096;
+    for style in [Style::NoCrc, Style::PlaceBeforeCrc] {
+        let mut scene = Scene::new(style);
+        let start = PAGES + 8 - LARGE;
+        let write = raw::write_to(&scene.lent.region, start, &vec![1; LARGE]);
+        scene.send_while_it_goes_bad(&write, PAGES as u64);
+        scene.terminates(0x1101);
+        assert_eq!(scene.lent.region.read(start, LARGE - 8).unwrap(), vec![1; LARGE - 8]);
+    }
+}
+
+/// A window shares the memory of its region, and its fate.
+#[test]
+fn a_write_by_a_window_to_memory_gone_bad_is_refused() {
+    let mut scene = Scene::new(Style::Crc);
+    let window = scene.end.pd.allocate_window().unwrap();
+    let range = scene.lent.region.sge(0..4096);
+    let bind = SendWr::bind(1, window.stag(), range, Access::REMOTE_WRITE);
+    scene.end.qp.post_send(&bind).unwrap();
+    scene.end.success();
+    scene.lent.cut(0);
+    scene.raw.send(&raw::write(window.stag(), range.addr, true, b"octets"));
+    scene.terminates(0x1101);
 }
 
 /// RFC 7306 §8.2 names none for it: the code of any other access.
@@ -98,7 +126,7 @@ fn a_receive_straight_into_memory_gone_bad_fails() {
     for style in [Style::Crc, Style::NoCrc] {
         let mut scene = Scene::new(style);
         scene.end.qp.post_recv(RecvWr::one(7, scene.lent.region.whole())).unwrap();
-        scene.send_while_it_goes_bad(&raw::send(1, 0, true, &vec![1; LARGE]));
+        scene.send_while_it_goes_bad(&raw::send(1, 0, true, &vec![1; LARGE]), 0);
         scene.fails_locally(7);
     }
 }
@@ -112,7 +140,7 @@ fn a_read_whose_sink_has_gone_bad_fails() {
         scene.raw.read_request();
         let response = raw::response(sink.stag, sink.addr, true, &vec![1; len]);
         if len == LARGE {
-            scene.send_while_it_goes_bad(&response);
+            scene.send_while_it_goes_bad(&response, 0);
         } else {
             scene.lent.cut(0);
             scene.raw.send(&response);
