@@ -32,15 +32,18 @@ pub enum Style {
     Crc,
     NoCrc,
     PlaceBeforeCrc,
+    /// The engine sends markers.
+    Markers,
 }
 
 impl Scene {
     pub fn new(style: Style) -> Self {
         let crc = style != Style::NoCrc;
+        let markers = style == Style::Markers;
         let place_before_crc = style == Style::PlaceBeforeCrc;
         let options = ConnectOptions { crc, place_before_crc, ..client_server() };
         let end = End::new();
-        let mut raw = connect_raw(Role::Passive, &end, &options, &StartupConfig { crc, ..plain() });
+        let mut raw = connect_raw(Role::Passive, &end, &options, &StartupConfig { crc, markers, ..plain() });
         raw.open_for(&end);
         let bystander = (sibling(&end), End::new());
         let options = ConnectOptions::default();

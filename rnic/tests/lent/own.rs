@@ -16,7 +16,7 @@ const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 /// Short messages are copied, long ones summed or only gathered.
 #[test]
 fn a_message_of_memory_gone_bad_fails() {
-    for style in [Style::Crc, Style::NoCrc] {
+    for style in [Style::Crc, Style::NoCrc, Style::Markers] {
         for len in [1, 100, 3000, 60_000, LEN] {
             for write in [false, true] {
                 let mut scene = Scene::new(style);
