@@ -250,7 +250,6 @@ fn who_posts_to_a_full_socket_is_told_and_does_not_wait() {
 
 /// A fault is the thread's own: blocked, its signal would end the process whoever handles it.
 #[test]
-#[ignore = "they are blocked"]
 fn the_threads_leave_the_signals_of_faults_open_and_no_others() {
     use libc::{SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1};
     let _alone = alone();
