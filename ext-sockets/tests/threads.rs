@@ -248,6 +248,27 @@ fn who_posts_to_a_full_socket_is_told_and_does_not_wait() {
     }
 }
 
+/// A fault is the thread's own: blocked, its signal would end the process whoever handles it.
+#[test]
+fn the_threads_leave_the_signals_of_faults_open_and_no_others() {
+    use libc::{SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1};
+    let _alone = alone();
+    let asked = [SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGHUP, SIGINT, SIGTERM, SIGUSR1];
+    for direction in [Direction::Send, Direction::Receive] {
+        let blocked = run(direction, None, || {
+            // SAFETY: all zeros is a set; asks for the mask.
+            let mask = unsafe {
+                let mut mask = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+                mask
+            };
+            // SAFETY: a set that the kernel gave.
+            Tried::Done(asked.map(|signal| unsafe { libc::sigismember(&raw const mask, signal) }))
+        });
+        assert_eq!(blocked, Ok([0, 0, 0, 0, 0, 0, 1, 1, 1, 1]));
+    }
+}
+
 #[test]
 fn the_death_of_a_thread_ends_what_it_had_and_what_comes() {
     let _alone = alone();

@@ -1,8 +1,22 @@
 //! What a library that works on a program's memory, in a program's process, must know of the system
 //! below it.
 //!
+//! Memory that a program lends may go bad while it is lent: a file mapping is cut short (SIGBUS),
+//! or a range is unmapped (SIGSEGV). [`copy_in`], [`copy_out`] and [`call`] touch such memory and
+//! return [`Faulted`] instead of ending the process, once [`install`] has been called.
 //! [`fork::Origin`] tells whether an object was made in this process or is the copy that a child of
 //! `fork` has, and [`sockets`] closes what such a child has no use for.
+//!
+//! Faults are guarded on x86-64 and aarch64 ([`GUARDED`]). Elsewhere the functions do their work
+//! unguarded, and such a fault ends the process.
 
+mod chain;
+mod copy;
 pub mod fork;
+mod handler;
+mod routine;
 pub mod sockets;
+
+pub use copy::{Faulted, Work, call, copy_in, copy_out};
+pub use handler::install;
+pub use routine::GUARDED;

@@ -2,7 +2,7 @@
 
 use rddp_ddp::Stag;
 
-use crate::mem::QpNum;
+use crate::mem::{Faulted, QpNum};
 
 /// Which request completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,11 @@ pub enum Status {
     /// Done.
     #[error("success")]
     Success,
-    /// An SGE names memory that is not registered, has other rights, another PD, or too few octets.
-    #[error("local protection: an SGE's STag, range, right or protection domain is wrong")]
+    /// An SGE names memory that is not registered, has other rights, another PD, or too few octets,
+    /// or that has gone bad: a file that was cut short, a range that was unmapped.
+    #[error(
+        "local protection: an SGE's STag, range, right or protection domain is wrong, or its memory gone"
+    )]
     LocalProtection,
     /// The request cannot be carried out on this connection (a Read with ORD 0, a message of 4 GiB or more).
     #[error("local operation: this connection cannot carry out the request")]
@@ -58,6 +61,12 @@ pub enum Status {
     /// The connection ended first.
     #[error("flushed: the connection ended before this request was done")]
     Flushed,
+}
+
+impl From<Faulted> for Status {
+    fn from(Faulted: Faulted) -> Self {
+        Status::LocalProtection
+    }
 }
 
 /// One entry of a completion queue.

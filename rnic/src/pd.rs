@@ -47,10 +47,20 @@ impl ProtectionDomain {
 
     /// Registers memory of the program's own. No page is touched.
     ///
+    /// Memory that goes bad while it is registered, as a mapping of a file that is cut short does,
+    /// ends the connection that touches it and not the process. For this the first registration of
+    /// a process installs a handler of SIGBUS and SIGSEGV, which hands on to the program's whatever
+    /// is not a fault of ours. There is no guard
+    ///
+    /// - if the program installs a handler later that does not call the one it found, or blocks these
+    ///   signals in a thread that calls this library: the process is ended, as by any such fault;
+    /// - if something else is mapped where the memory was: peers read and write that;
+    /// - on other processors than x86-64 and aarch64.
+    ///
     /// # Safety
-    /// `ptr..ptr+len` stays mapped with the rights that `access` needs until the region has been dropped or
-    /// deregistered, and nothing relies on its contents staying the same while peers or receives may write there: no
-    /// Rust reference covers it then.
+    /// Until the region has been dropped or deregistered, whatever is mapped in `ptr..ptr+len` is
+    /// memory that peers and receives may read, and write as far as `access` says; and nothing
+    /// relies on its contents staying the same: no Rust reference covers it then.
     #[allow(unsafe_code)] // hands the promise on to `mem`
     pub unsafe fn register(
         &self,

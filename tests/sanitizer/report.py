@@ -21,7 +21,7 @@ DEBUG = BUILT / "build/x86_64-unknown-linux-gnu/debug"
 # Where binaries lie that a report names without a folder.
 FOLDERS = [DEBUG, DEBUG / "deps", BUILT / "programs", pathlib.Path("target/toolchain")]
 # The functions that touch registered memory, on behalf of a peer or of the program.
-REGISTERED = re.compile(r"rddp_rnic::mem::(grant::Grant|region::Region)")
+REGISTERED = re.compile(r"rddp_rnic::mem::(grant::Grant|octets|region::Region)")
 ABOUT_A_NUMBER = "Location is file descriptor"
 
 

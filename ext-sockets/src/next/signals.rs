@@ -60,6 +60,19 @@ fn block() -> sigset_t {
     }
 }
 
+/// From here on the calling thread takes the signals of its own faults. Blocked, each of them would end
+/// the process whoever handles it.
+pub fn take_faults() {
+    // SAFETY: all zero is a signal set; it lives until the call returns.
+    unsafe {
+        let mut faults: sigset_t = mem::zeroed();
+        for signal in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS] {
+            libc::sigaddset(&raw mut faults, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
+    }
+}
+
 /// A lock, held, and no signals.
 #[derive(Debug)]
 pub struct Locked<T: 'static> {

@@ -155,9 +155,13 @@ fn out_of_the_way(fd: c_int) -> c_int {
     number
 }
 
-/// A thread with all signals blocked: they are the program's.
+/// A thread with all signals blocked but those of its own faults: the others are the program's.
 pub(super) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
     let _no_signals = next::NoSignals::here();
+    let life = move || {
+        next::take_faults();
+        life();
+    };
     let made = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(life);
     made.map(drop).map_err(|error| error.raw_os_error().unwrap_or(EAGAIN))
 }

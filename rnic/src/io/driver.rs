@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::prctl::set_timerslack;
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 
@@ -36,6 +36,10 @@ const SHORT: Duration = Duration::from_micros(500);
 
 /// How late the kernel may wake the thread, in nanoseconds; as a rule it is 50 microseconds.
 const SLACK: u64 = 1;
+
+/// What the kernel raises in the thread that is the cause.
+const FAULTS: [Signal; 6] =
+    [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGSYS];
 
 /// The token of the wake-up.
 pub(super) const WAKE: u64 = u64::MAX;
@@ -129,8 +133,11 @@ impl Driver {
         let driver = Self::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)?;
         driver.epoll.add(&driver.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let background = driver.clone();
-        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads. A fault is
+        // the thread's own: blocked, its signal would end the process whoever handles it.
+        let mut mask = SigSet::all();
+        FAULTS.into_iter().for_each(|signal| mask.remove(signal));
+        let before = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let begun = thread::Builder::new().name("rddp-progress".into()).spawn(move || background.run());
         before.thread_set_mask()?;
         begun?;

@@ -4,6 +4,7 @@
 use std::io;
 
 use rddp_ddp::Stag;
+use rddp_fault_guard::Faulted;
 use thiserror::Error;
 
 use super::Access;
@@ -109,6 +110,9 @@ pub enum MemError {
     /// A child of `fork` asks for memory of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// The memory has gone bad while it was registered.
+    #[error(transparent)]
+    Faulted(#[from] Faulted),
     /// The region was registered without `LOCAL_WRITE`.
     #[error("the region was registered without the local write right")]
     ReadOnly,

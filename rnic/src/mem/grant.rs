@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use rddp_fault_guard::Faulted;
 use rddp_mpa::crc32c_append;
 use thiserror::Error;
 
+use super::octets;
 use super::slot::{Pin, Scope};
 
 /// Proof that `len` octets lie in one live registration that the asker may use as it said, and that they stay so.
@@ -14,6 +15,9 @@ use super::slot::{Pin, Scope};
 /// Offsets count from the first granted octet, and going past the last one panics, as with a slice. Octets are copied,
 /// or summed where they lie; what is read while a peer writes it is a mixture of old and new. While a grant is held,
 /// invalidation and deregistration of its STag wait: see the module's rule for holding one.
+///
+/// Memory that a program lends may go bad all the same (a file is cut short): then what touches it
+/// returns [`Faulted`], and a part of the octets may have been copied.
 #[must_use]
 pub struct Grant {
     /// What keeps the rest true.
@@ -28,12 +32,18 @@ unsafe impl Send for Grant {}
 // SAFETY: as above; nothing in a grant changes.
 unsafe impl Sync for Grant {}
 
-/// The address of an atomic operation is no multiple of eight (RFC 7306 §5.1).
+/// Why an atomic operation was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the atomic operation's address {addr:#x} is not a multiple of 8")]
-pub struct Misaligned {
-    /// The address in our memory.
-    pub addr: u64,
+pub enum AtomicError {
+    /// The address is no multiple of eight (RFC 7306 §5.1).
+    #[error("the atomic operation's address {addr:#x} is not a multiple of 8")]
+    Misaligned {
+        /// The address in our memory.
+        addr: u64,
+    },
+    /// The memory has gone bad.
+    #[error(transparent)]
+    Faulted(#[from] Faulted),
 }
 
 /// Copies that are summed as well go in pieces that stay in the first-level cache between the two passes.
@@ -68,65 +78,75 @@ impl Grant {
     }
 
     /// Puts `data` at `offset`.
-    pub fn place(&self, offset: usize, data: &[u8]) {
+    pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
         // SAFETY: `at_mut` gave room for all of `data` in live memory that may be written, which no reference such as
         // `data` covers: whoever registered it promised so, and memory of our own is never lent as one.
-        unsafe { to.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
+        unsafe { octets::write(self.is_lent(), to, data) }
+    }
+
+    /// [`Grant::place`], so that whoever sees the last octet sees all of them, and all that was
+    /// placed before.
+    pub fn place_in_order(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
+        let to = self.at_mut(&span(offset, data.len()));
+        // SAFETY: as in `place`.
+        unsafe { octets::write_in_order(self.is_lent(), to, data) }
     }
 
     /// Copies octets from `offset` on into `out`.
-    pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         let from = self.at(&span(offset, out.len()));
         // SAFETY: `at` found that many octets in live memory, which no reference such as `out` covers.
-        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
+        unsafe { octets::read(self.is_lent(), from, out) }
     }
 
     /// [`Grant::place`], with the CRC of `data` appended to `crc`, in one pass.
-    pub fn place_with_crc(&self, offset: usize, data: &[u8], mut crc: u32) -> u32 {
+    pub fn place_with_crc(&self, offset: usize, data: &[u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in data.chunks(CHUNK) {
             crc = crc32c_append(crc, chunk);
-            self.place(at, chunk);
+            self.place(at, chunk)?;
             at += chunk.len();
         }
-        crc
+        Ok(crc)
     }
 
     /// [`Grant::copy_to`], with the CRC of what was copied appended to `crc`, in one pass. The CRC fits `out` even when
     /// the memory changes meanwhile.
-    pub fn copy_to_with_crc(&self, offset: usize, out: &mut [u8], mut crc: u32) -> u32 {
+    pub fn copy_to_with_crc(&self, offset: usize, out: &mut [u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in out.chunks_mut(CHUNK) {
-            self.copy_to(at, chunk);
+            self.copy_to(at, chunk)?;
             crc = crc32c_append(crc, chunk);
             at += chunk.len();
         }
-        crc
+        Ok(crc)
     }
 
     /// The CRC of `len` octets from `offset` on, appended to `crc`. If they change meanwhile, it is of no use.
-    pub fn crc32c_append(&self, offset: usize, len: usize, crc: u32) -> u32 {
+    pub fn crc32c_append(&self, offset: usize, len: usize, crc: u32) -> Result<u32, Faulted> {
         let from = self.at(&span(offset, len));
-        // SAFETY: `at` found that many octets in live memory. The slice is seen by the CRC library alone, which loads
-        // octets of any value and branches on none; should a peer write them meanwhile, the sum is of a mixture and
-        // nothing else follows. A copy first, so that nothing changes under the slice, cost 12 % of the bandwidth of Sends of 1 MiB.
-        let octets = unsafe { std::slice::from_raw_parts(from.as_ptr().cast_const(), len) };
-        crc32c_append(crc, octets)
+        // SAFETY: `at` found that many octets in live memory.
+        unsafe { octets::sum(self.is_lent(), from, len, crc) }
     }
 
     /// Replaces the first eight octets, a number in this machine's order, by what `change` makes of it, or leaves them if that is
     /// `None`; gives the number before. One atomic operation (RFC 7306 §5.3), also against other CPUs' atomics.
-    pub fn fetch_modify_u64(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, Misaligned> {
+    pub fn fetch_modify_u64(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, AtomicError> {
         let cell = self.at_mut(&(0..8)).cast::<u64>();
         // RFC 7306 §5.1: it is the address in memory that must be aligned, whatever the Tagged Offset.
         if !cell.is_aligned() {
-            return Err(Misaligned { addr: cell.addr().get() as u64 });
+            return Err(AtomicError::Misaligned { addr: cell.addr().get() as u64 });
         }
         // SAFETY: eight aligned octets in live memory that may be written; what else touches them while we do are
         // copies and atomics by raw pointers.
-        let cell = unsafe { AtomicU64::from_ptr(cell.as_ptr()) };
-        Ok(cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).unwrap_or_else(|original| original))
+        Ok(unsafe { octets::modify(self.is_lent(), cell, change) }?)
+    }
+
+    /// Whether the memory is a program's, and may go bad.
+    #[inline]
+    fn is_lent(&self) -> bool {
+        self.pin.scope().lent
     }
 
     /// What it is part of.
@@ -200,11 +220,11 @@ mod tests {
     fn octets_go_in_and_out_where_they_belong() {
         let (table, region) = region(16);
         let grant = local(&table, &region, true);
-        grant.place(3, b"abc");
-        grant.place(13, b"end");
-        grant.place(16, b"");
+        grant.place(3, b"abc").unwrap();
+        grant.place(13, b"end").unwrap();
+        grant.place(16, b"").unwrap();
         let mut out = [0; 5];
-        grant.copy_to(2, &mut out);
+        grant.copy_to(2, &mut out).unwrap();
         assert_eq!(&out, b"\0abc\0");
         assert_eq!(octets(&region), b"\0\0\0abc\0\0\0\0\0\0\0end");
     }
@@ -217,10 +237,10 @@ mod tests {
         for len in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK - 5] {
             let data = pattern(len);
             let wanted = crc32c_append(0x1234_5678, &data);
-            assert_eq!(grant.place_with_crc(5, &data, 0x1234_5678), wanted, "{len}");
-            assert_eq!(grant.crc32c_append(5, len, 0x1234_5678), wanted, "{len}");
+            assert_eq!(grant.place_with_crc(5, &data, 0x1234_5678), Ok(wanted), "{len}");
+            assert_eq!(grant.crc32c_append(5, len, 0x1234_5678), Ok(wanted), "{len}");
             let mut out = vec![0; len];
-            assert_eq!(grant.copy_to_with_crc(5, &mut out, 0x1234_5678), wanted, "{len}");
+            assert_eq!(grant.copy_to_with_crc(5, &mut out, 0x1234_5678), Ok(wanted), "{len}");
             assert_eq!(out, data);
         }
         assert_eq!(octets(&region)[..5], [0; 5]);
@@ -232,8 +252,8 @@ mod tests {
         let grant = local(&table, &region, true);
         let panics = |what: &dyn Fn()| catch_unwind(AssertUnwindSafe(what)).is_err();
         for offset in [5, 8, 9, usize::MAX - 2, usize::MAX] {
-            assert!(panics(&|| grant.place(offset, b"four")), "{offset}");
-            assert!(panics(&|| grant.copy_to(offset, &mut [0; 4])), "{offset}");
+            assert!(panics(&|| _ = grant.place(offset, b"four")), "{offset}");
+            assert!(panics(&|| _ = grant.copy_to(offset, &mut [0; 4])), "{offset}");
             assert!(panics(&|| _ = grant.crc32c_append(offset, 4, 0)), "{offset}");
         }
         assert!(panics(&|| drop(grant.slice(4..9))));
@@ -259,7 +279,7 @@ mod tests {
         let (table, region) = region(16);
         let part = local(&table, &region, true).slice(4..12);
         assert_eq!(part.len(), 8);
-        part.slice(2..4).place(0, b"ab");
+        part.slice(2..4).place(0, b"ab").unwrap();
         assert_eq!(octets(&region), b"\0\0\0\0\0\0ab\0\0\0\0\0\0\0\0");
     }
 
@@ -287,7 +307,7 @@ mod tests {
         for offset in 1..8 {
             let grant = atomic(&table, &region, offset);
             let addr = region.as_ptr().addr() as u64 + offset;
-            assert_eq!(grant.fetch_modify_u64(|_| Some(u64::MAX)), Err(Misaligned { addr }));
+            assert_eq!(grant.fetch_modify_u64(|_| Some(u64::MAX)), Err(AtomicError::Misaligned { addr }));
         }
         assert_eq!(octets(&region), [0; 24]);
     }

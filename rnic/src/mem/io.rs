@@ -105,6 +105,12 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
     })
 }
 
+/// Whether a call failed because memory that is granted has gone bad. It took or gave nothing then;
+/// calls that reach such memory behind good pieces do what comes before it.
+pub fn is_fault(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFAULT)
+}
+
 /// The kernel's limit (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 

@@ -11,7 +11,7 @@ use rddp_rdmap::InvalidateError;
 use super::alloc::{self, Mapping};
 use super::slot::{Scope, SlotTable};
 use super::status::Status;
-use super::{Access, MemError, PdId, QpNum, RegionOptions, map};
+use super::{Access, MemError, PdId, QpNum, RegionOptions, map, octets};
 
 /// A registered range of memory.
 ///
@@ -103,9 +103,9 @@ impl Region {
         let from = self.memory.at(offset, out.len())?;
         // A loop that waits for an octet to change must see it change.
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: `at` found that many octets inside the range, `hold` keeps it mapped and readable, and no reference
-        // such as `out` covers octets of a region.
-        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
+        // SAFETY: `at` found that many octets inside the range, `hold` keeps it registered, and no
+        // reference such as `out` covers octets of a region.
+        unsafe { octets::read(self.is_lent(), from, out)? };
         Ok(())
     }
 
@@ -116,11 +116,16 @@ impl Region {
         if !self.memory.writable {
             return Err(MemError::ReadOnly);
         }
-        // SAFETY: `at` found that many octets inside the range; `hold` keeps it mapped, with write permission; and no
-        // reference such as `data` covers octets of a region.
-        unsafe { to.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
+        // SAFETY: `at` found that many octets inside the range; `hold` keeps it registered, with
+        // write permission; and no reference such as `data` covers octets of a region.
+        unsafe { octets::write(self.is_lent(), to, data)? };
         compiler_fence(Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Whether the memory is a program's, and may go bad.
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.memory.backing, Backing::Lent { .. })
     }
 
     /// Opens it for the first time.
@@ -141,6 +146,7 @@ impl Region {
             access,
             window: false,
             is_file: self.memory.is_file,
+            lent: self.is_lent(),
         };
         slots.open(stag, scope);
     }
@@ -324,6 +330,7 @@ impl Memory {
         options: &RegionOptions,
     ) -> Result<Self, MemError> {
         let is_file = map::require(ptr, len, write)?;
+        octets::prepare();
         if options.populate {
             alloc::populate(ptr, len, write)?;
         }

@@ -37,6 +37,8 @@ pub(super) struct Scope {
     pub(super) access: Access,
     /// A window: only for peers, and not bound to a PD but to its QP.
     pub(super) window: bool,
+    /// The memory is a program's, and may go bad.
+    pub(super) lent: bool,
     /// Some of it is a mapping of a file, which others may write.
     pub(super) is_file: bool,
 }
@@ -78,6 +80,7 @@ impl Slot {
             access: Access::empty(),
             window: false,
             is_file: false,
+            lent: false,
         };
         Self { state: AtomicU64::new(0), scope: UnsafeCell::new(scope) }
     }
@@ -353,6 +356,7 @@ mod tests {
             access: Access::empty(),
             window: false,
             is_file: false,
+            lent: false,
         }
     }
 

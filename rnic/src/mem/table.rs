@@ -59,7 +59,8 @@ impl MemTable {
     ///
     /// # Safety
     /// From now until [`MemTable::deregister`] of it has returned `Ok`, or the table has been dropped,
-    /// - all of the range stays mapped with these rights and backed (a file is not cut short), and
+    /// - nothing else is mapped in the range: it stays as it is, with these rights, or goes bad (is
+    ///   unmapped, or its file cut short), which ends the connection that touches it; and
     /// - no Rust reference to octets of it is alive while peers or work requests may change them, nor an exclusive
     ///   one at all: use raw pointers, atomics, or [`Region::read_at`] and [`Region::write_at`].
     pub unsafe fn register(

@@ -91,10 +91,11 @@ impl Window {
         let stag = rekey()?;
         let ptr = region.bind(request.region, pd, (addr, len), access)?;
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
+        let lent = region.is_lent();
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
         // Nobody sends from a window, file or not.
-        let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false };
+        let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false, lent };
         slots.open(stag, scope);
         Ok(stag)
     }

@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use rddp_mpa::Framer;
+
+use crate::mem::Faulted;
+
 /// Octets from the front on are in use; those behind are of earlier uses.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
@@ -27,6 +31,11 @@ impl Arena {
         self.used = 0;
     }
 
+    /// Forgets all but the first `len` octets.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.used = self.used.min(len);
+    }
+
     /// Octets that it can take before it grows.
     pub(super) fn capacity(&self) -> usize {
         self.octets.len()
@@ -42,6 +51,27 @@ impl Arena {
             self.octets.resize(grown, 0);
         }
         &mut self.octets[start..self.used]
+    }
+
+    /// Appends one FPDU: see [`Framer::emit_into`]. After an error nothing has been appended, and
+    /// `framer` is of no use.
+    pub(super) fn emit(
+        &mut self,
+        framer: &mut Framer,
+        header: &[u8],
+        payload_len: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
+    ) -> Result<(), Faulted> {
+        let start = self.used;
+        let room = self.room(framer.fpdu_len(header.len() + payload_len));
+        let mut filled = Ok(());
+        let note_fault = |offset: usize, out: &mut [u8]| {
+            if let Err(fault) = fill(offset, out) {
+                filled = Err(fault);
+            }
+        };
+        framer.emit_into(header, payload_len, note_fault, room);
+        filled.inspect_err(|Faulted| self.truncate(start))
     }
 
     pub(super) fn append(&mut self, octets: &[u8]) {

@@ -19,7 +19,7 @@ use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
-use crate::mem::Verdicts;
+use crate::mem::{Faulted, Verdicts};
 
 /// How long closing or terminating may take before TCP is reset.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,24 +62,29 @@ impl OutBuffer {
         self.taken == self.octets.len()
     }
 
-    /// Appends one FPDU: see [`Framer::emit_into`].
+    /// Appends one FPDU: see [`Arena::emit`].
     pub(super) fn emit(
         &mut self,
         framer: &mut Framer,
         header: &[u8],
         payload_len: usize,
-        fill: impl FnMut(usize, &mut [u8]),
-    ) {
-        let room = self.room(framer.fpdu_len(header.len() + payload_len));
-        framer.emit_into(header, payload_len, fill, room);
+        fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
+    ) -> Result<(), Faulted> {
+        self.prepare();
+        self.octets.emit(framer, header, payload_len, fill)
     }
 
     /// Room for octets that are promised now.
-    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+    #[cfg(test)]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        self.prepare();
+        self.octets.room(len)
+    }
+
+    fn prepare(&mut self) {
         if self.octets.capacity() == 0 {
             self.octets = SPARE.try_with(Cell::take).unwrap_or_default();
         }
-        self.octets.room(len)
     }
 
     /// Appends the rest of an FPDU that TCP has begun to take.
@@ -128,6 +133,8 @@ pub(super) struct Direct {
     pub(super) place: Place,
     /// Payload octets that are there.
     pub(super) got: usize,
+    /// Payload octets at the end that are staged, and placed when all is here.
+    pub(super) staged: usize,
     /// CRC over the length field, the header and those.
     pub(super) crc: u32,
 }
@@ -135,6 +142,11 @@ pub(super) struct Direct {
 impl Direct {
     pub(super) fn payload_len(&self) -> usize {
         self.ulpdu_len - self.header.len()
+    }
+
+    /// Payload octets that are received into their place.
+    pub(super) fn direct_len(&self) -> usize {
+        self.payload_len() - self.staged
     }
 }
 
@@ -212,6 +224,9 @@ pub(super) struct Link {
     pub(super) parked: Option<Vec<u8>>,
     /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they are.
     bulk: u8,
+    /// The kernel found memory of the next write that has gone bad: see
+    /// [`Train`](super::train::Train).
+    pub(super) copies_next: bool,
     /// TCP did not take all of the last write.
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
@@ -258,6 +273,7 @@ impl Link {
             direct: None,
             parked: None,
             bulk: 0,
+            copies_next: false,
             blocked: false,
             wants_room: false,
             resting: false,
@@ -325,9 +341,13 @@ impl Link {
 
     /// Queues one FPDU of octets of our own.
     pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
-        let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
+        let fill = |offset: usize, out: &mut [u8]| {
+            out.copy_from_slice(&payload[offset..offset + out.len()]);
+            Ok(())
+        };
         self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
-        self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
+        // Octets of our own do not go bad.
+        let _ = self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
     }
 
     /// Queues a Terminate.

@@ -72,6 +72,24 @@ pub(super) enum Unplaceable {
     Sink(u64),
 }
 
+/// Whether the program may learn of a message from its last octets: the segment is the last of a
+/// Write, which completes nothing here.
+pub(super) fn is_polled(place: Place, header: &Header) -> bool {
+    matches!(place, Place::Write { .. }) && header.last()
+}
+
+impl Unplaceable {
+    /// The memory of `place` has gone bad. For a Write, what is no longer there is out of bounds.
+    pub(super) fn gone_bad(place: Place) -> Self {
+        match place {
+            Place::Write { .. } => Unplaceable::Write(AccessError::Bounds),
+            Place::Sink { id, .. } => Unplaceable::Sink(id),
+            // The others have no memory that could.
+            Place::Receive { .. } | Place::Nothing | Place::Control | Place::Dropped => Unplaceable::Receive,
+        }
+    }
+}
+
 impl QpInner {
     /// Reads for one turn, of `turn` octets and at most one read more.
     pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
@@ -303,6 +321,9 @@ impl QpInner {
         if payload.is_empty() || matches!(place, Place::Nothing | Place::Control | Place::Dropped) {
             return Ok(());
         }
+        if is_polled(place, header) {
+            return self.place_in_order(core, header, place, 0, payload);
+        }
         let mut grants = Grants::new();
         if let Err(unplaceable) = self.targets(core, place, 0, payload.len(), &mut grants) {
             return Err(self.refuse(core, unplaceable, header, payload.len()));
@@ -310,10 +331,35 @@ impl QpInner {
         let mut rest = payload;
         for grant in &grants {
             let (now, later) = rest.split_at(grant.len());
-            grant.place(0, now);
+            if grant.place(0, now).is_err() {
+                grants.clear();
+                return Err(self.refuse(core, Unplaceable::gone_bad(place), header, payload.len()));
+            }
             rest = later;
         }
         Ok(())
+    }
+
+    /// The same from `skip` on to the end, where a program may poll the last octet.
+    pub(super) fn place_in_order(
+        &self,
+        core: &mut Core,
+        header: &Header,
+        place: Place,
+        skip: usize,
+        payload: &[u8],
+    ) -> Result<(), Faulty> {
+        let mut grants = Grants::new();
+        let mut rest = payload;
+        let placed = self.targets(core, place, skip, payload.len(), &mut grants).and_then(|()| {
+            grants.iter().try_for_each(|grant| {
+                let (now, later) = rest.split_at(grant.len());
+                rest = later;
+                grant.place_in_order(0, now).map_err(|_| Unplaceable::gone_bad(place))
+            })
+        });
+        grants.clear();
+        placed.map_err(|why| self.refuse(core, why, header, skip + payload.len()))
     }
 
     /// The memory for `len` octets of a segment's payload from `skip` on.
@@ -508,12 +554,10 @@ impl QpInner {
         let (Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. }) = wqe.wr.operation else {
             return Ok(());
         };
-        match self.device.mem.check_local(sink.stag, sink.addr, 8, true, self.pd) {
-            Ok(grant) => grant.place(0, &original.to_ne_bytes()),
-            Err(_) => {
-                wqe.phase = Phase::Done(Status::LocalProtection);
-                return Err(Fault::local_catastrophic());
-            }
+        let grant = self.device.mem.check_local(sink.stag, sink.addr, 8, true, self.pd);
+        if !grant.is_ok_and(|grant| grant.place(0, &original.to_ne_bytes()).is_ok()) {
+            wqe.phase = Phase::Done(Status::LocalProtection);
+            return Err(Fault::local_catastrophic());
         }
         wqe.phase = Phase::Done(Status::Success);
         self.retire(core);

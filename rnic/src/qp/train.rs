@@ -16,7 +16,7 @@ use super::arena::Arena;
 use super::rx::Grants;
 use super::segments::Segments;
 use super::sq::Cursor;
-use crate::mem::{Claim, Grant, Piece, SendFlags, send_vectored};
+use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;
@@ -69,8 +69,9 @@ struct Record {
 pub(super) struct Outcome {
     /// The state behind the last FPDU that TCP took whole, if any.
     pub(super) whole: Option<(Cursor, Framer)>,
-    /// The state behind an FPDU that TCP has begun, with the octets of it that are left.
-    pub(super) started: Option<(Cursor, Framer, Vec<u8>)>,
+    /// The state behind an FPDU that TCP has begun, with the octets of it that are left, if they
+    /// can still be had.
+    pub(super) started: Option<(Cursor, Framer, Result<Vec<u8>, Faulted>)>,
     /// FPDUs taken or begun.
     pub(super) fpdus: usize,
     /// Octets of the train up to the end of the last of these.
@@ -89,6 +90,8 @@ pub(super) struct Train {
     pub(super) segments: Segments,
     /// Of a train with payloads that are summed where they lie, until its octets are TCP's or copied.
     pub(super) claim: Option<Claim>,
+    /// All payload is copied: the kernel found memory that has gone bad, and copying finds which.
+    pub(super) copies: bool,
 }
 
 impl Train {
@@ -99,6 +102,7 @@ impl Train {
         (self.len, self.copied) = (0, 0);
         self.segments = Segments::default();
         self.claim = None;
+        self.copies = false;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -127,7 +131,8 @@ impl Train {
         }
     }
 
-    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind it.
+    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind
+    /// it. After an error the train is as before, and `framer` of no use.
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -135,23 +140,27 @@ impl Train {
         payload: Source<'_>,
         payload_len: usize,
         after: Cursor,
-    ) -> bool {
+    ) -> Result<bool, Faulted> {
         if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
-            return false;
+            return Ok(false);
         }
         match payload {
             Source::Inline(octets) => {
-                let fill =
-                    |offset: usize, out: &mut [u8]| out.copy_from_slice(&octets[offset..offset + out.len()]);
-                self.push_copied(framer, header, payload_len, fill);
+                let fill = |offset: usize, out: &mut [u8]| {
+                    out.copy_from_slice(&octets[offset..offset + out.len()]);
+                    Ok(())
+                };
+                self.push_copied(framer, header, payload_len, fill)?;
             }
-            Source::Granted(grants) if payload_len <= COPY_UP_TO || framer.framing().markers => {
+            Source::Granted(grants)
+                if payload_len <= COPY_UP_TO || framer.framing().markers || self.copies =>
+            {
                 let fill = |offset: usize, out: &mut [u8]| copy_gathered(grants, offset, out);
-                self.push_copied(framer, header, payload_len, fill);
+                self.push_copied(framer, header, payload_len, fill)?;
                 grants.clear();
             }
-            Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len),
-            Source::Shared(grants) => self.push_shared(framer, header, grants, payload_len),
+            Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len)?,
+            Source::Shared(grants) => self.push_shared(framer, header, grants, payload_len)?,
         }
         self.records.push(Record {
             end: self.len,
@@ -159,7 +168,7 @@ impl Train {
             cursor: after,
             framer: framer.clone(),
         });
-        true
+        Ok(true)
     }
 
     fn push_copied(
@@ -167,12 +176,12 @@ impl Train {
         framer: &mut Framer,
         header: &Header,
         payload_len: usize,
-        fill: impl FnMut(usize, &mut [u8]),
-    ) {
+        fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
+    ) -> Result<(), Faulted> {
         let (header, start) = (header.octets(), self.arena.len());
-        let room = self.arena.room(framer.fpdu_len(header.as_ref().len() + payload_len));
-        framer.emit_into(header.as_ref(), payload_len, fill, room);
+        self.arena.emit(framer, header.as_ref(), payload_len, fill)?;
         self.arena_part(start);
+        Ok(())
     }
 
     fn push_gathered(
@@ -181,12 +190,13 @@ impl Train {
         header: &Header,
         grants: &mut Grants,
         payload_len: usize,
-    ) {
+    ) -> Result<(), Faulted> {
         let (ulpdu_len, start) = (header.len() + payload_len, self.arena.len());
         let begin = self.begin_fpdu(header, ulpdu_len);
         let crc = if framer.framing().crc {
             let crc = crc32c(self.arena.get(begin));
-            grants.iter().fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc))
+            let sum = grants.iter().try_fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc));
+            sum.inspect_err(|Faulted| self.arena.truncate(start))?
         } else {
             0
         };
@@ -198,20 +208,29 @@ impl Train {
         let start = self.arena.len();
         self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
         self.arena_part(start);
+        Ok(())
     }
 
     /// Copies and sums in one pass. With CRC and without markers only.
-    fn push_shared(&mut self, framer: &mut Framer, header: &Header, grants: &mut Grants, payload_len: usize) {
+    fn push_shared(
+        &mut self,
+        framer: &mut Framer,
+        header: &Header,
+        grants: &mut Grants,
+        payload_len: usize,
+    ) -> Result<(), Faulted> {
         let (ulpdu_len, start) = (header.len() + payload_len, self.arena.len());
         let begin = self.begin_fpdu(header, ulpdu_len);
         let mut crc = crc32c(self.arena.get(begin));
         // RFC 5044 §4.4: the CRC is of the octets that leave, whatever becomes of those in memory.
         for grant in grants.drain(..) {
-            crc = grant.copy_to_with_crc(0, self.arena.room(grant.len()), crc);
+            let copied = grant.copy_to_with_crc(0, self.arena.room(grant.len()), crc);
+            crc = copied.inspect_err(|Faulted| self.arena.truncate(start))?;
         }
         self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
         self.arena_part(start);
         self.copied += payload_len;
+        Ok(())
     }
 
     /// Puts what comes before the payload into the arena; where it is.
@@ -275,7 +294,7 @@ impl Train {
     }
 
     /// Copies octets of the train: what is left of a started FPDU must not depend on memory that may be deregistered.
-    fn copy_out(&self, range: Range<usize>) -> Vec<u8> {
+    fn copy_out(&self, range: Range<usize>) -> Result<Vec<u8>, Faulted> {
         let mut out = Vec::with_capacity(range.len());
         let mut at = 0;
         for part in &self.parts {
@@ -290,18 +309,18 @@ impl Train {
                     Part::Granted(grant) => {
                         let start = out.len();
                         out.resize(start + within.len(), 0);
-                        grant.copy_to(within.start, &mut out[start..]);
+                        grant.copy_to(within.start, &mut out[start..])?;
                     }
                 }
             }
             at += part.len();
         }
-        out
+        Ok(out)
     }
 }
 
 /// Copies from the gather list, beginning `offset` octets into it.
-pub(super) fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) {
+fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) -> Result<(), Faulted> {
     for grant in grants {
         if offset >= grant.len() {
             offset -= grant.len();
@@ -309,11 +328,12 @@ pub(super) fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [
         }
         let count = out.len().min(grant.len() - offset);
         let (now, later) = out.split_at_mut(count);
-        grant.copy_to(offset, now);
+        grant.copy_to(offset, now)?;
         out = later;
         offset = 0;
         if out.is_empty() {
-            return;
+            break;
         }
     }
+    Ok(())
 }

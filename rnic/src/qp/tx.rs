@@ -10,7 +10,8 @@ use rddp_ddp::{Header, Stag, TaggedRepr, cut};
 use rddp_mpa::MIN_MULPDU;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 use rddp_rdmap::{
-    AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr, Response,
+    AccessError, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr,
+    Response,
 };
 
 use super::QpInner;
@@ -24,7 +25,7 @@ use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::counters::Counters;
 use crate::event::AsyncEventKind;
-use crate::mem::{Access, Verdicts};
+use crate::mem::{Access, AtomicError, Faulted, Verdicts, is_fault};
 use crate::scratch::{Own, with_own};
 use crate::wr::{Gather, Operation, Remote};
 
@@ -83,6 +84,7 @@ impl QpInner {
     /// One write; whether another may follow.
     fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> bool {
         train.clear();
+        train.copies = core.link.as_mut().is_some_and(|link| std::mem::take(&mut link.copies_next));
         self.answer(core, train);
         self.add_own(core, train, grants);
         if train.is_empty() && core.link.as_mut().is_some_and(|link| std::mem::take(&mut link.own_turn)) {
@@ -139,6 +141,12 @@ impl QpInner {
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(error) if error.kind() == ErrorKind::Interrupted => return true,
+            // Memory has gone bad. What comes before it is still sent, and of whole FPDUs only:
+            // copying finds where it is.
+            Err(error) if is_fault(&error) && !train.copies => {
+                link.copies_next = true;
+                return true;
+            }
             Err(error) => {
                 tracing::debug!(qp = self.num.0, %error, "TCP no longer sends");
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
@@ -154,7 +162,14 @@ impl QpInner {
             // Our own turn has been used. In the middle of a message Responses wait anyway.
             link.own_turn = false;
         }
-        account(link, &mut core.sq, &mut core.counters, train, taken.saturating_sub(promised));
+        let accounted =
+            account(link, &mut core.sq, &mut core.counters, train, taken.saturating_sub(promised));
+        if accounted.is_err() {
+            // No Terminate fits into the FPDU that TCP has begun, and its rest cannot be had.
+            core.sq.finish_at_cursor(Status::LocalProtection);
+            self.lose(core, Some(AsyncEventKind::Fault(Fault::local_catastrophic())));
+            return false;
+        }
         let kept = link.out.settle();
         self.device.promised.release(std::mem::replace(&mut link.kept, kept));
         self.device.promised.charge(kept);
@@ -253,14 +268,18 @@ impl QpInner {
         if !segments.admit(octets) {
             return Ok(None);
         }
+        let fill = |offset: usize, out: &mut [u8]| match &source {
+            Some(source) => source.copy_to(offset, out),
+            None => Ok(()),
+        };
+        let before = link.framer.clone();
+        if link.out.emit(&mut link.framer, segment.header.octets().as_ref(), segment.len, fill).is_err() {
+            // What is no longer there is out of bounds.
+            link.framer = before;
+            return Err((Fault::read_source(AccessError::Bounds), Some(offending)));
+        }
         link.unaligned += octets;
         response.advance(segment.len);
-        let fill = |offset: usize, out: &mut [u8]| {
-            if let Some(source) = &source {
-                source.copy_to(offset, out);
-            }
-        };
-        link.out.emit(&mut link.framer, segment.header.octets().as_ref(), segment.len, fill);
         Ok(Some(segment.last))
     }
 
@@ -274,7 +293,11 @@ impl QpInner {
         // RFC 7306 §5.1: a target that is not aligned is not touched.
         let original = grant
             .fetch_modify_u64(|original| request.op.apply(original))
-            .map_err(|_| (Fault::misaligned_atomic(), Some(offending)))?;
+            .map_err(|error| match error {
+                AtomicError::Misaligned { .. } => Fault::misaligned_atomic(),
+                AtomicError::Faulted(_) => Fault::atomic_access(AccessError::Bounds),
+            })
+            .map_err(|fault| (fault, Some(offending)))?;
         drop(grant);
         let msn = link.msns.next(ATOMIC_RESPONSE_QUEUE);
         let header = untagged_header(Opcode::AtomicResponse, Stag(0), msn, 0, true);
@@ -369,12 +392,12 @@ impl QpInner {
                 let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
                 let header = untagged_header(opcode, Stag(0), msn, 0, true);
-                let pushed = train.push(framer, &header, Source::Inline(data), data.len(), next);
+                let pushed = train.push(framer, &header, Source::Inline(data), data.len(), next)?;
                 Ok(pushed.then_some(next))
             }
             Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
                 let Some((header, octets, len)) = self.request(link, wqe, at.seq)? else { return Ok(None) };
-                let pushed = train.push(framer, &header, Source::Inline(&octets[..len]), len, next);
+                let pushed = train.push(framer, &header, Source::Inline(&octets[..len]), len, next)?;
                 Ok(pushed.then_some(next))
             }
             // `WriteImmediate` was split when it was posted, the local ones never come here.
@@ -405,7 +428,7 @@ impl QpInner {
             Gather::Inline(octets) => {
                 let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
                 let octets = octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?;
-                train.push(framer, header, Source::Inline(octets), segment.len, after)
+                train.push(framer, header, Source::Inline(octets), segment.len, after)?
             }
             Gather::List(list) => {
                 grants.clear();
@@ -417,7 +440,7 @@ impl QpInner {
                     } else {
                         Source::Granted(grants)
                     };
-                train.push(framer, header, source, segment.len, after)
+                train.push(framer, header, source, segment.len, after)?
             }
         };
         Ok(pushed.then_some(after))
@@ -536,8 +559,15 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
     }
 }
 
-/// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
-fn account(link: &mut Link, sq: &mut SendQueue, counters: &mut Counters, train: &Train, taken: usize) {
+/// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If that has gone bad, the
+/// queue is at its request.
+fn account(
+    link: &mut Link,
+    sq: &mut SendQueue,
+    counters: &mut Counters,
+    train: &Train,
+    taken: usize,
+) -> Result<(), Faulted> {
     let outcome = train.outcome(taken);
     counters.fpdus_sent += outcome.fpdus as u64;
     counters.octets_copied += outcome.copied as u64;
@@ -548,10 +578,12 @@ fn account(link: &mut Link, sq: &mut SendQueue, counters: &mut Counters, train: 
         sq.handed_to_cursor();
     }
     if let Some((cursor, framer, rest)) = outcome.started {
+        let rest = rest?;
         sq.cursor = cursor;
         link.framer = framer;
         link.out.keep(rest);
     }
+    Ok(())
 }
 
 impl Wqe {

@@ -70,22 +70,22 @@ fn copies_with_and_without_crc() {
         let calls = 20_000;
         let report =
             |what: &str, ns: f64| println!("{what} of {len}: {ns:.0} ns, {:.1} GB/s", len as f64 / ns);
-        report("place", nanoseconds(calls, |turn| grant(turn).place(0, black_box(&buffer))));
+        report("place", nanoseconds(calls, |turn| grant(turn).place(0, black_box(&buffer)).unwrap()));
         let cost = nanoseconds(calls, |turn| {
-            black_box(grant(turn).place_with_crc(0, black_box(&buffer), 0));
+            black_box(grant(turn).place_with_crc(0, black_box(&buffer), 0).unwrap());
         });
         report("place_with_crc", cost);
         let cost = nanoseconds(calls, |turn| {
-            black_box(grant(turn).crc32c_append(0, len, 0));
+            black_box(grant(turn).crc32c_append(0, len, 0).unwrap());
         });
         report("crc32c_append", cost);
         let cost = nanoseconds(calls, |_| {
             black_box(rddp_mpa::crc32c(black_box(&buffer)));
         });
         report("crc of a slice", cost);
-        report("copy_to", nanoseconds(calls, |turn| grant(turn).copy_to(0, black_box(&mut buffer))));
+        report("copy_to", nanoseconds(calls, |turn| grant(turn).copy_to(0, black_box(&mut buffer)).unwrap()));
         let cost = nanoseconds(calls, |turn| {
-            black_box(grant(turn).copy_to_with_crc(0, black_box(&mut buffer), 0));
+            black_box(grant(turn).copy_to_with_crc(0, black_box(&mut buffer), 0).unwrap());
         });
         report("copy_to_with_crc", cost);
     }

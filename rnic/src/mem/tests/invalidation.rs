@@ -68,7 +68,7 @@ fn the_owner_reads_and_writes_an_invalidated_region() {
     let table = table();
     let region = allocate(&table, 8, ALL);
     let grant = table.check_remote(region.stag(), region.base_to(), 8, Access::REMOTE_WRITE, PD, QP).unwrap();
-    grant.place(0, b"received");
+    grant.place(0, b"received").unwrap();
     drop(grant);
     table.invalidate_local(region.stag(), PD, QP).unwrap();
     assert_eq!(octets(&region), b"received");

@@ -134,7 +134,7 @@ fn every_one_of_many_regions_is_found_and_kept_apart() {
     for (number, region) in regions.iter().enumerate() {
         let grant =
             table.check_remote(region.stag(), region.base_to(), 8, Access::REMOTE_WRITE, PD, QP).unwrap();
-        grant.place(0, &number.to_le_bytes());
+        grant.place(0, &number.to_le_bytes()).unwrap();
     }
     for (number, region) in regions.iter().enumerate() {
         assert_eq!(octets(region), number.to_le_bytes());

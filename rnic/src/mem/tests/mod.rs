@@ -3,6 +3,7 @@
 mod cost;
 mod invalidation;
 mod lifecycle;
+mod order;
 mod registering;
 mod rights;
 mod stress;

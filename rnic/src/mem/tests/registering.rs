@@ -54,7 +54,8 @@ fn registering_a_gibibyte_touches_no_page() {
     table
         .check_remote(region.stag(), region.base_to() + 5000, 1, Access::REMOTE_WRITE, PD, QP)
         .unwrap()
-        .place(0, b"x");
+        .place(0, b"x")
+        .unwrap();
     assert_eq!(resident(memory.ptr().as_ptr(), GIB), 1);
     table.deregister(region.stag()).unwrap();
     println!("registering 1 GiB took {took:?}");
@@ -178,7 +179,7 @@ fn memory_of_several_mappings_side_by_side_is_one_region() {
     let region = register(&table, memory.ptr(), 8 * 4096, ALL).unwrap();
     let grant =
         table.check_remote(region.stag(), region.base_to(), 8 * 4096, Access::REMOTE_WRITE, PD, QP).unwrap();
-    grant.place(0, &vec![7; 8 * 4096]);
+    grant.place(0, &vec![7; 8 * 4096]).unwrap();
     drop(grant);
     assert_eq!(octets(&region), vec![7; 8 * 4096]);
     drop(table);

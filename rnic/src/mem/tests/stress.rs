@@ -45,7 +45,7 @@ fn nothing_is_placed_after_invalidation_has_returned() {
                 let want = Access::REMOTE_WRITE;
                 if let Ok(grant) = table.check_remote(stag, region.base_to(), data.len() as u64, want, PD, QP)
                 {
-                    grant.place(0, &data);
+                    grant.place(0, &data).unwrap();
                 }
             }
         });
@@ -78,7 +78,7 @@ fn nothing_is_placed_through_a_window_after_it_is_unbound() {
                 if let Ok(grant) =
                     table.check_remote(window.stag(), region.base_to(), data.len() as u64, want, PD, QP)
                 {
-                    grant.place(0, &data);
+                    grant.place(0, &data).unwrap();
                 }
             }
         });
@@ -122,7 +122,7 @@ fn memory_may_be_unmapped_once_it_is_deregistered() {
                     if let Ok(grant) =
                         table.check_remote(stag, region.base_to(), data.len() as u64, want, PD, QP)
                     {
-                        grant.place(0, &data);
+                        grant.place(0, &data).unwrap();
                     }
                     let _ = region.read_at(0, &mut [0; 64]);
                 }
@@ -158,7 +158,7 @@ fn revocation_waits_for_a_grant_that_is_out() {
         drop(grant);
         thread::sleep(Duration::from_millis(20));
         assert!(!invalidated.is_finished(), "part of the grant is still out");
-        part.place(0, b"last");
+        part.place(0, b"last").unwrap();
         drop(part);
         assert_eq!(invalidated.join().unwrap(), Ok(()));
     });
@@ -173,7 +173,7 @@ fn dropping_the_table_waits_for_a_grant_that_is_out() {
     let dropped = thread::spawn(move || drop(table));
     thread::sleep(Duration::from_millis(50));
     assert!(!dropped.is_finished());
-    grant.place(0, b"in time!");
+    grant.place(0, b"in time!").unwrap();
     drop(grant);
     dropped.join().unwrap();
     assert_eq!(octets(&region), b"in time!");
@@ -218,7 +218,7 @@ fn an_stag_is_always_found_between_its_registration_and_its_end() {
                     live.push(allocate(table, 1, ALL));
                     for region in live.iter().rev().take(8) {
                         let found = table.check_local(region.stag(), region.base_to(), 1, true, PD);
-                        found.expect("it is registered").place(0, &[thread]);
+                        found.expect("it is registered").place(0, &[thread]).unwrap();
                     }
                     if turn % 3 == 0 {
                         let gone = live.swap_remove(turn / 3 % live.len()).stag();
@@ -249,7 +249,7 @@ fn revocation_is_not_starved_by_busy_peers() {
                 if let Ok(grant) =
                     table.check_remote(region.stag(), region.base_to(), 1, Access::REMOTE_WRITE, PD, QP)
                 {
-                    grant.place(0, &[peer]);
+                    grant.place(0, &[peer]).unwrap();
                 }
             }
         });

@@ -60,7 +60,7 @@ fn a_window_gives_its_own_rights_to_its_own_range() {
     let Bound { table, region, window } = bound();
     let base = region.base_to();
     let check = |to, len| table.check_remote(window.stag(), to, len, Access::REMOTE_WRITE, PD, QP);
-    check(base + 16, 16).unwrap().place(0, &[7; 16]);
+    check(base + 16, 16).unwrap().place(0, &[7; 16]).unwrap();
     assert_eq!(octets(&region), [[0; 16], [7; 16], [0; 16], [0; 16]].concat());
     assert_eq!(check(base + 15, 1).err(), Some(AccessError::Bounds));
     assert_eq!(check(base + 31, 2).err(), Some(AccessError::Bounds));
@@ -102,7 +102,7 @@ fn a_zero_based_window_counts_from_its_own_start() {
     let Bound { table, region, window } = unbound(Access::LOCAL_WRITE | Access::BIND);
     let access = Access::REMOTE_WRITE | Access::ZERO_BASED;
     let stag = table.bind(&BindWindow { access, ..request(&region, &window) }).unwrap();
-    table.check_remote(stag, 0, 2, Access::REMOTE_WRITE, PD, QP).unwrap().place(0, b"ab");
+    table.check_remote(stag, 0, 2, Access::REMOTE_WRITE, PD, QP).unwrap().place(0, b"ab").unwrap();
     assert_eq!(&octets(&region)[16..18], b"ab");
     assert_eq!(
         table.check_remote(stag, 16, 1, Access::REMOTE_WRITE, PD, QP).err(),

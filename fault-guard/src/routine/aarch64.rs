@@ -1,0 +1,159 @@
+//! aarch64, AAPCS64.
+
+use std::arch::global_asm;
+use std::ffi::c_void;
+
+use super::Note;
+use crate::Work;
+
+/// Whether faults are guarded on this system.
+pub const GUARDED: bool = true;
+
+unsafe extern "C" {
+    /// Calls `work(to, from, len)`; 1 if it ended at a fault between `start` and `end`, else 0.
+    #[link_name = "rddp_fault_guard_call"]
+    pub(crate) fn call(
+        work: Work,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+        start: usize,
+        end: usize,
+    ) -> u32;
+
+    #[link_name = "rddp_fault_guard_note"]
+    fn note() -> *const Note;
+
+    #[link_name = "rddp_fault_guard_landing"]
+    static LANDING: u8;
+}
+
+global_asm!(
+    ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
+    ".balign 8",
+    ".local rddp_fault_guard_noted",
+    ".type rddp_fault_guard_noted,@tls_object",
+    ".size rddp_fault_guard_noted,24",
+    "rddp_fault_guard_noted:",
+    ".zero 24",
+    ".popsection",
+    ".pushsection .text.rddp_fault_guard,\"ax\",@progbits",
+    ".balign 16",
+    ".globl rddp_fault_guard_call",
+    ".hidden rddp_fault_guard_call",
+    ".type rddp_fault_guard_call,@function",
+    "rddp_fault_guard_call:",
+    ".cfi_startproc",
+    "stp x29, x30, [sp, #-192]!",
+    ".cfi_def_cfa_offset 192",
+    ".cfi_offset x29, -192",
+    ".cfi_offset x30, -184",
+    "mov x29, sp",
+    "stp x19, x20, [sp, #16]",
+    ".cfi_offset x19, -176",
+    ".cfi_offset x20, -168",
+    "stp x21, x22, [sp, #32]",
+    ".cfi_offset x21, -160",
+    ".cfi_offset x22, -152",
+    "stp x23, x24, [sp, #48]",
+    ".cfi_offset x23, -144",
+    ".cfi_offset x24, -136",
+    "stp x25, x26, [sp, #64]",
+    ".cfi_offset x25, -128",
+    ".cfi_offset x26, -120",
+    "stp x27, x28, [sp, #80]",
+    ".cfi_offset x27, -112",
+    ".cfi_offset x28, -104",
+    "stp d8, d9, [sp, #96]",
+    "stp d10, d11, [sp, #112]",
+    "stp d12, d13, [sp, #128]",
+    "stp d14, d15, [sp, #144]",
+    "bl 3f",
+    // The note before.
+    "ldp x10, x11, [x9]",
+    "ldr x12, [x9, #16]",
+    "stp x10, x11, [sp, #160]",
+    "str x12, [sp, #176]",
+    // A signal may come between any two of these: nothing is noted while the range changes.
+    "str xzr, [x9]",
+    "str x4, [x9, #8]",
+    "str x5, [x9, #16]",
+    "mov x10, sp",
+    "str x10, [x9]",
+    "mov x9, x0",
+    "mov x0, x1",
+    "mov x1, x2",
+    "mov x2, x3",
+    "blr x9",
+    "mov w0, #0",
+    "2:",
+    "bl 3f",
+    "ldp x10, x11, [sp, #160]",
+    "ldr x12, [sp, #176]",
+    "str xzr, [x9]",
+    "str x11, [x9, #8]",
+    "str x12, [x9, #16]",
+    "str x10, [x9]",
+    "ldp d14, d15, [sp, #144]",
+    "ldp d12, d13, [sp, #128]",
+    "ldp d10, d11, [sp, #112]",
+    "ldp d8, d9, [sp, #96]",
+    "ldp x27, x28, [sp, #80]",
+    "ldp x25, x26, [sp, #64]",
+    "ldp x23, x24, [sp, #48]",
+    "ldp x21, x22, [sp, #32]",
+    "ldp x19, x20, [sp, #16]",
+    ".cfi_remember_state",
+    "ldp x29, x30, [sp], #192",
+    ".cfi_def_cfa_offset 0",
+    ".cfi_restore x29",
+    ".cfi_restore x30",
+    "ret",
+    ".cfi_restore_state",
+    ".globl rddp_fault_guard_landing",
+    ".hidden rddp_fault_guard_landing",
+    "rddp_fault_guard_landing:",
+    "mov w0, #1",
+    "b 2b",
+    ".cfi_endproc",
+    ".size rddp_fault_guard_call, . - rddp_fault_guard_call",
+    // Where the note is, in x9; x10 is used.
+    "3:",
+    "mrs x9, tpidr_el0",
+    "adrp x10, :gottprel:rddp_fault_guard_noted",
+    "ldr x10, [x10, :gottprel_lo12:rddp_fault_guard_noted]",
+    "add x9, x9, x10",
+    "ret",
+    ".globl rddp_fault_guard_note",
+    ".hidden rddp_fault_guard_note",
+    ".type rddp_fault_guard_note,@function",
+    "rddp_fault_guard_note:",
+    ".cfi_startproc",
+    "mrs x0, tpidr_el0",
+    "adrp x10, :gottprel:rddp_fault_guard_noted",
+    "ldr x10, [x10, :gottprel_lo12:rddp_fault_guard_noted]",
+    "add x0, x0, x10",
+    "ret",
+    ".cfi_endproc",
+    ".size rddp_fault_guard_note, . - rddp_fault_guard_note",
+    ".popsection",
+);
+
+/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
+/// work's.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.
+pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
+    // SAFETY: the caller's word; the note is this thread's own, and read once for each field.
+    let (machine, note) = unsafe {
+        let context = context.cast::<libc::ucontext_t>();
+        (&mut (*context).uc_mcontext, note().read_volatile())
+    };
+    if !note.covers(address, machine.sp as usize) {
+        return false;
+    }
+    machine.sp = note.frame as u64;
+    machine.pc = (&raw const LANDING).addr() as u64;
+    true
+}

@@ -1,0 +1,175 @@
+//! What a peer does to memory that has gone bad, and what comes into it.
+
+use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
+use rddp_rnic::{Access, RecvWr, Remote, SendWr, Stag, Status};
+
+use crate::common::raw;
+use crate::{Scene, Style};
+
+const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
+
+/// A payload that is worth receiving into its place.
+const LARGE: usize = 60_000;
+
+/// RFC 5040 §4.8: what is no longer there is out of bounds.
+#[test]
+fn a_read_of_memory_gone_bad_is_refused() {
+    for (style, size) in [(Style::Crc, 1000), (Style::Crc, 200_000), (Style::Markers, 200_000)] {
+        let mut scene = Scene::new(style);
+        scene.lent.cut(0);
+        let request = raw::read_from(1, &scene.lent.region, size);
+        scene.raw.send(&request);
+        scene.terminates(0x0101);
+    }
+}
+
+/// The Response is cut off between two segments: the good ones have come whole.
+#[test]
+fn a_read_that_reaches_memory_gone_bad_ends_between_two_segments() {
+    let mut scene = Scene::new(Style::Crc);
+    scene.lent.cut(100 << 10);
+    let request = raw::read_from(1, &scene.lent.region, 200_000);
+    scene.raw.send(&request);
+    scene.raw.expect(Opcode::ReadResponse);
+    scene.terminates(0x0101);
+}
+
+#[test]
+fn memory_without_rights_is_refused_like_memory_of_a_file_cut_short() {
+    let mut scene = Scene::new(Style::Crc);
+    scene.lent.forbid();
+    let request = raw::read_from(1, &scene.lent.region, 1000);
+    scene.raw.send(&request);
+    scene.terminates(0x0101);
+}
+
+/// RFC 5041 §7.2.
+#[test]
+fn a_write_to_memory_gone_bad_is_refused() {
+    for (style, len) in [(Style::Crc, 1), (Style::Crc, 8), (Style::Crc, LARGE), (Style::NoCrc, 100)] {
+        let mut scene = Scene::new(style);
+        scene.lent.cut(0);
+        let write = raw::write_to(&scene.lent.region, 0, &vec![1; len]);
+        scene.raw.send(&write);
+        scene.terminates(0x1101);
+    }
+}
+
+#[test]
+fn a_write_straight_into_memory_gone_bad_is_refused() {
+    for style in [Style::NoCrc, Style::PlaceBeforeCrc] {
+        let mut scene = Scene::new(style);
+        let write = raw::write_to(&scene.lent.region, 0, &vec![1; LARGE]);
+        scene.send_while_it_goes_bad(&write, 0);
+        scene.terminates(0x1101);
+    }
+}
+
+/// The last octets are placed behind all others: all but these are there.
+#[test]
+fn a_write_whose_last_octets_alone_go_bad_is_refused() {
+    const PAGES: usize = 16 * 4096;
+    for style in [Style::NoCrc, Style::PlaceBeforeCrc] {
+        let mut scene = Scene::new(style);
+        let start = PAGES + 8 - LARGE;
+        let write = raw::write_to(&scene.lent.region, start, &vec![1; LARGE]);
+        scene.send_while_it_goes_bad(&write, PAGES as u64);
+        scene.terminates(0x1101);
+        assert_eq!(scene.lent.region.read(start, LARGE - 8).unwrap(), vec![1; LARGE - 8]);
+    }
+}
+
+/// A window shares the memory of its region, and its fate.
+#[test]
+fn a_write_by_a_window_to_memory_gone_bad_is_refused() {
+    let mut scene = Scene::new(Style::Crc);
+    let window = scene.end.pd.allocate_window().unwrap();
+    let range = scene.lent.region.sge(0..4096);
+    let bind = SendWr::bind(1, window.stag(), range, Access::REMOTE_WRITE);
+    scene.end.qp.post_send(&bind).unwrap();
+    scene.end.success();
+    scene.lent.cut(0);
+    scene.raw.send(&raw::write(window.stag(), range.addr, true, b"octets"));
+    scene.terminates(0x1101);
+}
+
+/// RFC 7306 §8.2 names none for it: the code of any other access.
+#[test]
+fn an_atomic_on_memory_gone_bad_is_refused() {
+    for op in [
+        AtomicOp::FetchAdd { add: 1, mask: 0 },
+        AtomicOp::CmpSwap { swap: 1, swap_mask: !0, compare: 0, compare_mask: !0 },
+    ] {
+        let mut scene = Scene::new(Style::Crc);
+        scene.lent.cut(0);
+        let target = scene.lent.region.remote(0);
+        let request = AtomicRequestRepr { op, request_id: 1, stag: target.stag, to: target.to };
+        scene.raw.send(&raw::atomic(1, &request));
+        scene.terminates(0x0101);
+    }
+}
+
+/// draft-hilland-rddp-verbs §8.3.2: a receive that is no good is this side's fault.
+#[test]
+fn a_receive_in_memory_gone_bad_fails() {
+    for (style, len) in [(Style::Crc, 10), (Style::Crc, LARGE), (Style::NoCrc, LARGE)] {
+        let mut scene = Scene::new(style);
+        scene.end.qp.post_recv(RecvWr::one(7, scene.lent.region.whole())).unwrap();
+        scene.lent.cut(0);
+        scene.raw.send(&raw::send(1, 0, true, &vec![1; len]));
+        scene.fails_locally(7);
+    }
+}
+
+#[test]
+fn a_receive_straight_into_memory_gone_bad_fails() {
+    for style in [Style::Crc, Style::NoCrc] {
+        let mut scene = Scene::new(style);
+        scene.end.qp.post_recv(RecvWr::one(7, scene.lent.region.whole())).unwrap();
+        scene.send_while_it_goes_bad(&raw::send(1, 0, true, &vec![1; LARGE]), 0);
+        scene.fails_locally(7);
+    }
+}
+
+#[test]
+fn a_read_whose_sink_has_gone_bad_fails() {
+    for (style, len) in [(Style::Crc, 10), (Style::Crc, LARGE), (Style::NoCrc, LARGE)] {
+        let mut scene = Scene::new(style);
+        let sink = scene.lent.region.sge(0..len);
+        scene.end.qp.post_send(&SendWr::read(8, sink, REMOTE)).unwrap();
+        scene.raw.read_request();
+        let response = raw::response(sink.stag, sink.addr, true, &vec![1; len]);
+        if len == LARGE {
+            scene.send_while_it_goes_bad(&response, 0);
+        } else {
+            scene.lent.cut(0);
+            scene.raw.send(&response);
+        }
+        scene.fails_locally(8);
+    }
+}
+
+#[test]
+fn an_own_atomic_whose_sink_has_gone_bad_fails() {
+    let mut scene = Scene::new(Style::Crc);
+    let sink = scene.lent.region.sge(0..8);
+    scene.end.qp.post_send(&SendWr::fetch_add(8, sink, REMOTE, 1)).unwrap();
+    let request = AtomicRequestRepr::parse(&scene.raw.expect(Opcode::AtomicRequest).1).unwrap();
+    scene.lent.cut(0);
+    scene.raw.send(&raw::atomic_response(1, request.request_id, 5));
+    scene.fails_locally(8);
+}
+
+/// A receive that was posted behind the bad one is flushed: one request fails, as always.
+#[test]
+fn one_request_fails_and_the_rest_is_flushed() {
+    let mut scene = Scene::new(Style::Crc);
+    for id in 0..3 {
+        scene.end.qp.post_recv(RecvWr::one(id, scene.lent.region.whole())).unwrap();
+    }
+    scene.lent.cut(0);
+    scene.raw.send(&raw::send(1, 0, true, b"octets"));
+    let statuses: Vec<_> = scene.end.completions_of(0..3).iter().map(|end| end.status).collect();
+    assert_eq!(statuses, [Status::LocalProtection, Status::Flushed, Status::Flushed]);
+    scene.terminates(0x0000);
+}
