@@ -1,8 +1,8 @@
 //! The frames: what is sent, what is overlooked and what is refused.
 
 use rddp_mpa::{
-    Frame, FrameKind, Initiator, MAX_ENHANCED_PRIVATE_DATA, MAX_PRIVATE_DATA, MpaError, Parsed, Responder,
-    ResponderStep, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse,
+    DEPTH_MAX, Frame, FrameKind, Initiator, MAX_ENHANCED_PRIVATE_DATA, MAX_PRIVATE_DATA, MpaError, Parsed,
+    Responder, ResponderStep, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse,
 };
 
 use crate::{client_server, depths, reply_frame, request, request_frame};
@@ -191,11 +191,15 @@ fn octets_behind_a_frame_are_left() {
 
 #[test]
 fn depths_have_fourteen_bits() {
-    for wrong in
-        [StartupConfig { ird: 0x3fff, ..client_server() }, StartupConfig { ord: 0x4000, ..client_server() }]
-    {
+    for wrong in [
+        StartupConfig { ird: 0x3fff, ..client_server() },
+        StartupConfig { ord: 0x3fff, ..client_server() },
+        StartupConfig { ord: 0x4000, ..client_server() },
+    ] {
         assert_eq!(Initiator::new(&wrong, b"").unwrap_err(), StartupMisuse::DepthTooLarge);
     }
+    let deepest = StartupConfig { ird: DEPTH_MAX, ord: DEPTH_MAX, ..StartupConfig::default() };
+    assert!(Initiator::new(&deepest, b"").is_ok());
     assert_eq!(depths(0x4000, 0).emit(), Err(StartupMisuse::DepthTooLarge));
     assert_eq!(depths(0, 0xffff).emit(), Err(StartupMisuse::DepthTooLarge));
     assert_eq!(depths(0x3fff, 0x3fff).emit(), Ok([0x3f, 0xff, 0x3f, 0xff]));

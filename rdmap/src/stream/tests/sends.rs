@@ -137,6 +137,12 @@ fn messages_go_on_across_the_wrap_of_msn() {
 }
 
 #[test]
+fn a_send_without_octets_has_nothing_to_place() {
+    assert_eq!(accept(&mut stream(), send(1), 0), Ok(Place::Nothing));
+    assert_eq!(accept(&mut stream(), send(1), 1), Ok(Place::Receive { mo: 0 }));
+}
+
+#[test]
 fn another_stream_goes_on_in_the_middle_of_a_message() {
     let (mut first, mut second) = (stream(), stream());
     assert_eq!(
