@@ -5,7 +5,7 @@ mod common;
 
 use common::{ALL, End, connect_on, connected, pattern};
 use rddp_rnic::{
-    Access, Completed, ConnectOptions, Operation, RecvWr, Revision, Rtr, RtrSet, SendWr, Status,
+    Access, Completed, ConnectOptions, Operation, QpConfig, RecvWr, Revision, Rtr, RtrSet, SendWr, Status,
 };
 
 /// All framings.
@@ -384,6 +384,35 @@ fn messages_are_not_interleaved() {
             assert_eq!(sink.read(0, LEN).unwrap(), pattern(LEN, 4));
         }
     });
+}
+
+/// draft-hilland-rddp-verbs §6.3: each side of a QP has a completion queue, and who waits on either makes progress.
+#[test]
+fn sends_and_receives_complete_on_queues_of_their_own() {
+    let with_two_queues = || {
+        let mut end = End::new();
+        let received = end.rnic.create_cq(16).unwrap();
+        let config = QpConfig { recv_cq: received.clone(), ..QpConfig::new(&end.cq) };
+        end.qp = end.pd.create_qp(&config).unwrap();
+        (end, received)
+    };
+    let ((active, active_received), (passive, passive_received)) = (with_two_queues(), with_two_queues());
+    connect_on("127.0.0.1:0", &active, &passive, &ConnectOptions::default(), &ConnectOptions::default());
+    let (inbox, source) = (passive.region(64, ALL), active.region(64, ALL));
+    for id in 0..10 {
+        passive.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
+        active.qp.post_send(&SendWr::send_inline(id, b"hello")).unwrap();
+        assert!(passive_received.wait(Some(common::PATIENCE)).unwrap(), "a message woke nobody");
+        let received = passive_received.poll_one().unwrap();
+        assert_eq!((received.wr_id, received.completed), (id, Completed::Receive));
+        passive.qp.post_send(&SendWr::read(id, inbox.whole(), source.remote(0))).unwrap();
+        assert_eq!(
+            (passive.success().completed, active.success().completed),
+            (Completed::Read, Completed::Send)
+        );
+    }
+    assert!(active_received.poll_one().is_none() && passive_received.poll_one().is_none());
+    assert!(active.cq.poll_one().is_none() && passive.cq.poll_one().is_none());
 }
 
 /// A passive siw may leave the first FPDU unread until more arrives.

@@ -13,6 +13,7 @@ plain_cases() {
     faults
     path_variants
     pings
+    port_mapper
     raw_sockets
     many_connections
     nothing_leaked
@@ -137,6 +138,23 @@ pings() {
         ping "$role" 100 4096
         ping "$role" 3 65000
     done
+}
+
+# A real port mapper beside siw. It knows the ports on which siw listens, but under the same numbers: it binds those that it
+# gives out itself, and siw, on the kernel's TCP, could not.
+port_mapper() {
+    needs_host || return
+    [ "$mode" = list ] || in_guest 20 iwpmd || die "the guest's iwpmd does not start"
+    pair active "transfer ops=$all_ops size=1000 by=both" "mapper=on"
+    says="the port mapper has named a port" RUST_LOG=debug ping active 3 64
+    # Nobody listens there: a doctor that comes and goes again has rping and the kernel's iw_cm wait for each other for ever.
+    wanted "the port mapper knows no other ports" && {
+        start_clock
+        "$guest" host timeout 30 "$rddp" doctor 10.77.0.2 >"$work/active" 2>&1
+        grep -qF "knows of no service at port 7174" "$work/active"
+        verdict $? "$work/active"
+    }
+    [ "$mode" = list ] || in_guest 20 "killall iwpmd"
 }
 
 # The host's end is a C program on the raw mode of extended sockets.

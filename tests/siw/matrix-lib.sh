@@ -123,7 +123,8 @@ until_listening() {
     done
 }
 
-# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output. A case that fails
+# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output; says= is what the
+# active one has to have said. A case that fails
 # is played once more, which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
 both() {
     if play "$@"; then
@@ -152,7 +153,7 @@ play() {
     wait "$passive" || passive_status=$?
     end_capture
     [ -z "${leave_passive:-}" ] || passive_status=0
-    [ $((active_status + passive_status)) = 0 ]
+    [ $((active_status + passive_status)) = 0 ] && grep -qF -- "${says:-}" "$work/active"
 }
 
 # pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and address= may be set before.

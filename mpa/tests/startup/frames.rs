@@ -1,8 +1,8 @@
 //! The frames: what is sent, what is overlooked and what is refused.
 
 use rddp_mpa::{
-    Frame, FrameKind, Initiator, MpaError, Parsed, Responder, ResponderStep, Revision, RtrSet, StartupConfig,
-    StartupError, StartupMisuse,
+    DEPTH_MAX, Frame, FrameKind, Initiator, MAX_ENHANCED_PRIVATE_DATA, MAX_PRIVATE_DATA, MpaError, Parsed,
+    Responder, ResponderStep, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse,
 };
 
 use crate::{client_server, depths, reply_frame, request, request_frame};
@@ -35,6 +35,19 @@ fn an_enhanced_request_puts_its_data_first() {
     assert_eq!(initiator.request(), b"MPA ID Req Frame\xd0\x02\0\x07\x80\x10\xc0\x08ulp");
     let config = StartupConfig { rtr: RtrSet::ALL, ..config };
     assert_eq!(Initiator::new(&config, b"").unwrap().request()[20..], [0xc0, 0x10, 0xc0, 0x08]);
+}
+
+// RFC 5044 §7.1.1, RFC 6581 §9: what the constants say fits, and not an octet more.
+#[test]
+fn private_data_has_a_limit_in_each_revision() {
+    let limits = [(Revision::One, MAX_PRIVATE_DATA), (Revision::Two, MAX_ENHANCED_PRIVATE_DATA)];
+    for (revision, most) in limits {
+        let config = StartupConfig { revision, ..StartupConfig::default() };
+        let initiator = Initiator::new(&config, &vec![7; most]).unwrap();
+        assert_eq!(initiator.request().len(), Frame::HEADER_LEN + 512);
+        let refused = Initiator::new(&config, &vec![7; most + 1]).unwrap_err();
+        assert_eq!(refused, StartupMisuse::PrivateDataTooLong { len: most + 1, max: most });
+    }
 }
 
 // RFC 6581 §9.2: without A, the flags of the RTR kinds are zero.
@@ -178,11 +191,15 @@ fn octets_behind_a_frame_are_left() {
 
 #[test]
 fn depths_have_fourteen_bits() {
-    for wrong in
-        [StartupConfig { ird: 0x3fff, ..client_server() }, StartupConfig { ord: 0x4000, ..client_server() }]
-    {
+    for wrong in [
+        StartupConfig { ird: 0x3fff, ..client_server() },
+        StartupConfig { ord: 0x3fff, ..client_server() },
+        StartupConfig { ord: 0x4000, ..client_server() },
+    ] {
         assert_eq!(Initiator::new(&wrong, b"").unwrap_err(), StartupMisuse::DepthTooLarge);
     }
+    let deepest = StartupConfig { ird: DEPTH_MAX, ord: DEPTH_MAX, ..StartupConfig::default() };
+    assert!(Initiator::new(&deepest, b"").is_ok());
     assert_eq!(depths(0x4000, 0).emit(), Err(StartupMisuse::DepthTooLarge));
     assert_eq!(depths(0, 0xffff).emit(), Err(StartupMisuse::DepthTooLarge));
     assert_eq!(depths(0x3fff, 0x3fff).emit(), Ok([0x3f, 0xff, 0x3f, 0xff]));

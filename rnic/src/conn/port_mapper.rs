@@ -26,11 +26,16 @@ const ACKNOWLEDGE: u8 = 2;
 /// Asks the host of `addr` for the port behind it. Binds `socket` to the address and port that the query names.
 /// `None` when there is no answer, or a refusal.
 pub(super) fn query(socket: &Socket, addr: SocketAddr) -> Option<SocketAddr> {
-    let mapped = ask(socket, addr, PORT, &TRIES);
-    if let Err(error) = &mapped {
-        tracing::debug!(%addr, %error, "no port mapper: the port as given");
+    match ask(socket, addr, PORT, &TRIES) {
+        Ok(mapped) => {
+            tracing::debug!(%addr, %mapped, "the port mapper has named a port");
+            Some(mapped)
+        }
+        Err(error) => {
+            tracing::debug!(%addr, %error, "no port mapper: the port as given");
+            None
+        }
     }
-    mapped.ok()
 }
 
 fn ask(socket: &Socket, addr: SocketAddr, port: u16, tries: &[Duration]) -> io::Result<SocketAddr> {

@@ -1,5 +1,6 @@
 //! Peers that ask for more than was agreed, or than there is.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -199,6 +200,21 @@ fn a_message_without_a_receive_is_terminated() {
             assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
         }
     }
+}
+
+/// RFC 5040 §6.2.1: what comes behind a fault is read, so that TCP does not lose the Terminate; but not for ever.
+#[test]
+fn a_peer_that_writes_on_behind_a_terminate_is_reset() {
+    let (end, mut raw) = with_plain_raw(Role::Passive);
+    raw.send(&raw::send(1, 0, true, b"no receive"));
+    raw.expect(Opcode::Terminate);
+    let (chunk, mut taken) = (vec![0; 1 << 20], 0);
+    while raw.socket.write_all(&chunk).is_ok() {
+        taken += chunk.len();
+    }
+    // What TCP keeps at either end comes on top.
+    assert!(taken <= (64 + 48) << 20, "{taken} octets");
+    end.await_state(QpState::Error);
 }
 
 /// RFC 5042 §6.3.5: operations of no octets need no right, no STag, no memory.

@@ -52,6 +52,7 @@ pub struct Options {
     pub markers: bool,
     pub peer_to_peer: bool,
     pub rtr: RtrSet,
+    pub port_mapper: PortMapper,
     pub ops: Vec<Item>,
     pub count: usize,
     pub size: usize,
@@ -151,6 +152,9 @@ impl Options {
             markers: keys.switch("markers", false)?,
             peer_to_peer: keys.switch("p2p", true)?,
             rtr: keys.take("rtr", ConnectOptions::default().rtr, rtr)?,
+            port_mapper: keys.take("mapper", PortMapper::Off, |value| {
+                one_of(value, &[("on", PortMapper::Auto), ("off", PortMapper::Off)])
+            })?,
             ops: keys.take("ops", Vec::new(), |value| value.split(',').map(item).collect())?,
             count: keys.number("count", 1)?,
             size: keys.take("size", None, |value| value.parse().ok().map(Some))?.unwrap_or(0),
@@ -208,7 +212,7 @@ impl Options {
             peer_to_peer: self.peer_to_peer,
             rtr: self.rtr,
             timeout: self.timeout.min(Duration::from_secs(5)),
-            port_mapper: PortMapper::Off,
+            port_mapper: self.port_mapper,
             ..Default::default()
         }
     }

@@ -135,3 +135,23 @@ fn messages_go_on_across_the_wrap_of_msn() {
     }
     assert_eq!(counters.next(SEND_QUEUE), Msn(2));
 }
+
+#[test]
+fn a_send_without_octets_has_nothing_to_place() {
+    assert_eq!(accept(&mut stream(), send(1), 0), Ok(Place::Nothing));
+    assert_eq!(accept(&mut stream(), send(1), 1), Ok(Place::Receive { mo: 0 }));
+}
+
+#[test]
+fn another_stream_goes_on_in_the_middle_of_a_message() {
+    let (mut first, mut second) = (stream(), stream());
+    assert_eq!(
+        take(&mut first, untagged(Opcode::Send, 1, 0, true), 3),
+        Event::Received { length: 3, invalidate: None, solicited: false }
+    );
+    assert_eq!(take(&mut first, untagged(Opcode::Send, 2, 0, false), 100), Event::None);
+    second.take_over(Qn(0), first.queue(Qn(0)).clone());
+    assert!(!second.is_between_messages());
+    let event = take(&mut second, untagged(Opcode::Send, 2, 100, true), 10);
+    assert_eq!(event, Event::Received { length: 110, invalidate: None, solicited: false });
+}
