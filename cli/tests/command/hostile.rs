@@ -2,81 +2,12 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use rddp_rnic::{
-    Access, Completed, CompletionQueue, ConnectError, ConnectOptions, MemoryRegion, ProtectionDomain,
-    QpConfig, QpState, QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
-};
+use rddp_rnic::{Access, ConnectError, QpState, Remote, SendWr, Stag};
 use serde_json::{Value, json};
 
+use crate::peer::Peer;
 use crate::program::{Server, run, until};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A connection of our own.
-struct Peer {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    qp: QueuePair,
-    inbox: MemoryRegion,
-}
-
-impl Peer {
-    fn try_connect(addr: SocketAddr, private_data: &[u8]) -> Result<Self, ConnectError> {
-        let rnic = Rnic::open().unwrap();
-        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(256).unwrap());
-        let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
-        let inbox = pd.allocate(8192, Access::LOCAL_WRITE).unwrap();
-        for _ in 0..16 {
-            qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-        }
-        let options = ConnectOptions { private_data: private_data.to_vec(), ..ConnectOptions::default() };
-        qp.connect(addr, &options)?;
-        Ok(Peer { pd, cq, qp, inbox })
-    }
-
-    fn connect(addr: SocketAddr, private_data: &[u8]) -> Self {
-        Self::try_connect(addr, private_data).unwrap()
-    }
-
-    fn say(&self, octets: &[u8]) {
-        let region = self.pd.allocate(octets.len().max(1), Access::LOCAL_WRITE).unwrap();
-        region.write(0, octets).unwrap();
-        self.qp.post_send(&SendWr::send(2, region.sge(0..octets.len()))).unwrap();
-        // The region has to stay until the request is done.
-        while self.next().is_some_and(|completed| completed.0 != Completed::Send) {}
-    }
-
-    fn say_json(&self, message: &Value) {
-        self.say(message.to_string().as_bytes());
-    }
-
-    /// The next success; `None` when the connection has ended.
-    fn next(&self) -> Option<(Completed, u32)> {
-        assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "nothing happens");
-        let completion = self.cq.poll_one().unwrap();
-        (completion.status == Status::Success).then_some((completion.completed, completion.byte_len))
-    }
-
-    /// What the server says next; `None` when it has ended the connection.
-    fn hear(&self) -> Option<Value> {
-        loop {
-            let (completed, len) = self.next()?;
-            if completed == Completed::Receive {
-                return serde_json::from_slice(&self.inbox.read(0, len as usize).unwrap()).ok();
-            }
-        }
-    }
-
-    /// The server has ended the connection, whatever it said before.
-    fn is_ended(&self) {
-        until("the server ends the connection", || {
-            while self.cq.poll_one().is_some() {}
-            self.qp.state() != QpState::ReadyToSend
-        });
-    }
-}
 
 const GREETING: &[u8] = b"rddp-files 1";
 

@@ -4,6 +4,7 @@
 mod demo;
 mod doctor;
 mod hostile;
+mod peer;
 mod perf;
 mod ping;
 mod program;
