@@ -173,6 +173,11 @@ pub(crate) fn plain_service(greeting: &'static [u8]) -> SocketAddr {
     addr
 }
 
+/// An output that nobody reads: writing to it is EPIPE.
+pub(crate) fn nobody() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
 /// A port on which nothing listens.
 pub(crate) fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
