@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use rddp_rnic::ConnectError;
 
+use crate::out::complain;
+
 /// What every subcommand's help says about exit codes.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -14,7 +16,8 @@ Exit codes:
   3    the peer: not there, not iWARP, gone, or against the rules
   4    data came out different
   5    the peer's program refused
-  130  interrupted";
+  130  interrupted
+  141  nobody reads its output any more";
 
 /// What went wrong, as far as the caller of the program can tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +97,9 @@ impl Failure {
 
     /// Tells the person, on standard error.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("rddp: {}", self.cause);
+        complain!("rddp: {}", self.cause);
         if let Some(remedy) = &self.remedy {
-            eprintln!("  try: {remedy}");
+            complain!("  try: {remedy}");
         }
         ExitCode::from(self.kind as u8)
     }

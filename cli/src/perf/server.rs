@@ -22,7 +22,7 @@ use super::control::{Channel, Op, Phase, Places, Reply, Request, Setup, VERSION}
 use super::options::ServerArgs;
 use super::{cpu, rdma, tcp};
 use crate::failure::{Failure, Kind};
-use crate::out::{self, say};
+use crate::out;
 use crate::{addr, child, signals};
 
 /// Connections that are served at a time, sessions and others.
@@ -58,9 +58,10 @@ pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
     server.quiet = args.until_stdin_ends;
     let listening = server.listening();
     if args.json {
-        out::json(listening);
+        out::json_event(listening);
     } else {
-        say!("listening on {} (control and TCP) and {} (RDMA)", listening.listening, listening.rdma);
+        let Listening { listening, rdma } = listening;
+        out::event(format_args!("listening on {listening} (control and TCP) and {rdma} (RDMA)"));
     }
     server.run()
 }
@@ -139,7 +140,7 @@ impl Server {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if is_shortage(&error) => {
-                    eprintln!("rddp: {error}; existing sessions go on");
+                    out::complain!("rddp: {error}; existing sessions go on");
                     thread::sleep(signals::LOOK);
                 }
                 Err(error) => return Err(failed(error)),
@@ -164,7 +165,7 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
             Err(error) => {
-                eprintln!("rddp: accepting RDMA connections: {error}");
+                out::complain!("rddp: accepting RDMA connections: {error}");
                 return;
             }
         };
@@ -204,7 +205,7 @@ impl Shared {
                 Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
-                Err(failure) => eprintln!("{peer}: {failure}"),
+                Err(failure) => out::complain!("{peer}: {failure}"),
             }
             self.connections.fetch_sub(1, Ordering::Relaxed);
         });

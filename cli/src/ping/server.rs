@@ -14,7 +14,7 @@ use super::{MAX_SIZE, PingArgs};
 use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::{Failure, Kind, readable};
-use crate::out::{self, say};
+use crate::out;
 use crate::signals;
 
 /// Clients at a time.
@@ -45,9 +45,9 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
     let rnic = Rnic::open()?;
     let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
     if args.json {
-        out::json(&Listening { listening: addr });
+        out::json_event(&Listening { listening: addr });
     } else {
-        say!("listening on {addr} for rddp ping and rping");
+        out::event(format_args!("listening on {addr} for rddp ping and rping"));
     }
     let busy = Arc::new(AtomicUsize::new(0));
     let mut threads = Vec::new();
@@ -92,15 +92,15 @@ fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
     let mut rounds = 0;
     let served = Session::accept(rnic, request).and_then(|(session, agreed)| {
         if !quiet {
-            say!("{name}: connected, {agreed}");
+            out::event(format_args!("{name}: connected, {agreed}"));
         }
         session.rounds(&mut rounds)
     });
     match served {
         Err(failure) if failure.kind() != Kind::Interrupted => {
-            eprintln!("{name}: after {rounds} rounds: {failure}");
+            out::complain!("{name}: after {rounds} rounds: {failure}");
         }
-        _ if !quiet => say!("{name}: {rounds} rounds"),
+        _ if !quiet => out::event(format_args!("{name}: {rounds} rounds")),
         _ => {}
     }
 }

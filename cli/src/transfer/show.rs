@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Common;
 use crate::failure::{Failure, Kind};
-use crate::out::{self, say};
+use crate::out::{self, complain, say};
 use crate::signals;
 use crate::units::about;
 
@@ -103,7 +103,7 @@ pub(super) fn resumable(failure: Failure) -> Failure {
     let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {
         Kind::Interrupted => {
-            eprintln!("rddp: interrupted; {remedy}");
+            complain!("rddp: interrupted; {remedy}");
             failure
         }
         Kind::Peer => failure.remedy(remedy),

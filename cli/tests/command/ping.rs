@@ -105,7 +105,6 @@ fn an_answer_of_another_length_is_none() {
 }
 
 #[test]
-#[ignore = "a server whose lines nobody reads ends with its next client"]
 fn a_ping_server_whose_output_nobody_reads_goes_on() {
     let mut server = command(&SERVER).stdout(Stdio::piped()).stderr(nobody()).spawn().unwrap();
     let mut stdout = BufReader::new(server.stdout.take().unwrap());
@@ -122,7 +121,6 @@ fn a_ping_server_whose_output_nobody_reads_goes_on() {
 }
 
 #[test]
-#[ignore = "whose output nobody reads ends as if all was done"]
 fn a_client_whose_output_nobody_reads_ends_as_by_sigpipe() {
     let server = server(&[]);
     let mut client = command(&["ping", &server.host(), "--interval", "0.01"]);
@@ -137,7 +135,6 @@ fn a_client_whose_output_nobody_reads_ends_as_by_sigpipe() {
 }
 
 #[test]
-#[ignore = "a message that cannot be written ends the program as a panic does"]
 fn a_failure_that_nobody_reads_keeps_its_exit_code() {
     let mut client = command(&["ping", &free_port().to_string()]).stderr(nobody()).spawn().unwrap();
     assert_eq!(crate::program::wait(&mut client), 3);

@@ -18,7 +18,7 @@ use self::places::Places;
 use super::files::Root;
 use super::protocol::GREETING;
 use crate::failure::{EXIT_CODES, Failure, Kind};
-use crate::out::{self, say};
+use crate::out;
 use crate::units::parse_seconds;
 use crate::{addr, signals};
 
@@ -88,10 +88,10 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let root = Root::open(&args.dir).map_err(|error| error.failure(Kind::Failed))?;
     let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
     if args.json {
-        out::json(&Listening { listening: addr });
+        out::json_event(&Listening { listening: addr });
     } else {
         let what = if args.read_only { "get" } else { "put and get" };
-        say!("serving {} on {addr}: {what}", args.dir.display());
+        out::event(format_args!("serving {} on {addr}: {what}", args.dir.display()));
     }
     let (read_only, idle, json) = (args.read_only, args.idle, args.json);
     let places = Arc::new(Places::new(args.max_clients));
@@ -131,7 +131,7 @@ impl Server {
         let peer =
             request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
         match Client::accept(self, request, peer.clone()).and_then(Client::serve) {
-            Err(failure) if failure.kind() != Kind::Interrupted => eprintln!("{peer}: {failure}"),
+            Err(failure) if failure.kind() != Kind::Interrupted => out::complain!("{peer}: {failure}"),
             _ => {}
         }
     }
