@@ -9,5 +9,6 @@ mod perf;
 mod ping;
 mod program;
 mod run;
+mod site;
 mod transfer;
 mod usage;

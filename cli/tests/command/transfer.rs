@@ -1,70 +1,13 @@
 //! `rddp serve`, `put` and `get`.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-
-use tempfile::TempDir;
+use std::path::Path;
+use std::process::Stdio;
 
 use crate::program::{Ended, Server, command, free_port, interrupt, plain_service, run, until};
-
-/// A served directory, with things beside it.
-struct Site {
-    tree: TempDir,
-    server: Option<Server>,
-}
-
-impl Site {
-    fn new(more: &[&str]) -> Self {
-        let tree = tempfile::tempdir().unwrap();
-        fs::create_dir_all(tree.path().join("served/sub")).unwrap();
-        fs::create_dir(tree.path().join("here")).unwrap();
-        let mut site = Site { tree, server: None };
-        site.serve(more);
-        site
-    }
-
-    fn serve(&mut self, more: &[&str]) {
-        let served = self.served("");
-        let args = ["serve", served.to_str().unwrap(), "--bind", "127.0.0.1", "--port", "0", "--json"];
-        self.server = Some(Server::start(&[&args[..], more].concat()));
-    }
-
-    fn served(&self, name: &str) -> PathBuf {
-        self.tree.path().join("served").join(name)
-    }
-
-    fn here(&self, name: &str) -> PathBuf {
-        self.tree.path().join("here").join(name)
-    }
-
-    fn remote(&self, path: &str) -> String {
-        format!("{}/{path}", self.server.as_ref().unwrap().host())
-    }
-
-    fn put(&self, name: &str, path: &str) -> Ended {
-        run(&["put", self.here(name).to_str().unwrap(), &self.remote(path), "--json"])
-    }
-
-    fn get(&self, path: &str, name: &str) -> Ended {
-        run(&["get", &self.remote(path), self.here(name).to_str().unwrap(), "--json"])
-    }
-
-    /// A transfer that takes its time, in the background.
-    fn slowly(&self, op: &str, from: &str, to: &str) -> Child {
-        let args = [op, from, to, "--limit", "4M"];
-        command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-    }
-}
-
-fn octets(len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-fn len(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |metadata| metadata.len())
-}
+use crate::site::{Site, len, octets};
 
 #[test]
 fn files_come_back_as_they_went() {
@@ -137,15 +80,27 @@ fn an_interrupted_put_says_how_to_go_on() {
     assert!(said.contains("repeat the command"), "{said}");
 }
 
+/// Ways to change a file, the first of which leaves its length and its time of modification as they were.
+const CHANGES: [fn(&Path); 4] = [
+    |path| {
+        let (len, modified) = fs::metadata(path).map(|file| (file.len(), file.modified().unwrap())).unwrap();
+        fs::write(path, vec![7; usize::try_from(len).unwrap()]).unwrap();
+        fs::File::options().append(true).open(path).unwrap().set_modified(modified).unwrap();
+    },
+    |path| fs::File::options().append(true).open(path).unwrap().write_all(b"more").unwrap(),
+    |path| fs::File::options().write(true).open(path).unwrap().set_len(1000).unwrap(),
+    |path| {
+        let other = path.with_extension("other");
+        fs::copy(path, &other).unwrap();
+        fs::rename(other, path).unwrap();
+    },
+];
+
 #[test]
+#[ignore = "a file whose modification time was put back counts as unchanged"]
 fn a_file_that_changes_while_it_is_put_does_not_get_its_name() {
-    use std::io::Write;
     let site = Site::new(&[]);
-    let rewrite: fn(&Path) = |path| fs::write(path, vec![7; 3 << 20]).unwrap();
-    let grow: fn(&Path) = |path| {
-        fs::File::options().append(true).open(path).unwrap().write_all(b"more").unwrap();
-    };
-    for change in [rewrite, grow] {
+    for change in CHANGES {
         fs::write(site.here("file"), octets(3 << 20)).unwrap();
         let (local, remote) = (site.here("file"), site.remote("file"));
         let mut put = command(&["put", local.to_str().unwrap(), &remote, "--limit", "4M"]);
@@ -160,11 +115,44 @@ fn a_file_that_changes_while_it_is_put_does_not_get_its_name() {
 }
 
 #[test]
+#[ignore = "a get of a file that is rewritten meanwhile gives a mixture of old and new"]
+fn a_file_that_changes_while_it_is_got_leaves_the_target_as_it_was() {
+    let site = Site::new(&[]);
+    fs::write(site.here("file"), "precious").unwrap();
+    for change in CHANGES {
+        // Longer than what the server has read when the first octets come.
+        fs::write(site.served("file"), octets(6 << 20)).unwrap();
+        let (local, remote) = (site.here("file"), site.remote("file"));
+        let mut get = command(&["get", &remote, local.to_str().unwrap(), "--limit", "8M"]);
+        let get = get.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        until("part of it is there", || len(&site.here("file.rddp.part")) > 0);
+        change(&site.served("file"));
+        let ended = Ended::from(get.wait_with_output().unwrap());
+        ended.failed(1, &["file: it changed while it was being read"]);
+        assert_eq!(fs::read(&local).unwrap(), b"precious");
+    }
+    // What is there of it now is the beginning of no file.
+    site.get("file", "file").ok();
+    assert_eq!(fs::read(site.here("file")).unwrap(), fs::read(site.served("file")).unwrap());
+}
+
+#[test]
 fn a_file_with_octets_and_no_size_is_not_put() {
     let site = Site::new(&[]);
     let ended = run(&["put", "/proc/self/status", &site.remote("status")]);
     ended.failed(1, &["it has octets, but no size", "try: "]);
     assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 1);
+}
+
+#[test]
+#[ignore = "what has octets and no size is given as an empty file"]
+fn a_file_with_octets_and_no_size_is_not_given() {
+    let server =
+        Server::start(&["serve", "/proc/sys/kernel", "--bind", "127.0.0.1", "--port", "0", "--json"]);
+    let here = tempfile::tempdir().unwrap();
+    let ended = run(&["get", &format!("{}/ostype", server.host()), here.path().to_str().unwrap()]);
+    ended.failed(5, &["ostype: it has octets, but no size", "try: "]);
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0);
 }
 
 /// What is there must be the beginning of the same file.
