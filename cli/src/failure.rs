@@ -11,7 +11,7 @@ use crate::out::complain;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    this host could not do it (memory, files, sockets)
+  1    this host could not do it (memory, files, sockets), or the file changed meanwhile
   2    wrong arguments
   3    the peer: not there, not iWARP, gone, or against the rules
   4    data came out different
@@ -21,24 +21,41 @@ Exit codes:
 
 /// What went wrong, as far as the caller of the program can tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Kind {
     /// This host could not do it.
-    Failed = 1,
+    Failed,
+    /// The file changed meanwhile, here or there.
+    Changed,
     /// The arguments make no sense together.
-    Usage = 2,
+    Usage,
     /// The peer or the way to it.
-    Peer = 3,
+    Peer,
     /// Octets are not what they should be.
-    Mismatch = 4,
+    Mismatch,
     /// The peer's program said no.
-    Refused = 5,
+    Refused,
     /// `rddp run`: the program cannot be run, or not with the library.
-    CannotRun = 126,
+    CannotRun,
     /// `rddp run`: there is no such program.
-    NotFound = 127,
+    NotFound,
     /// Ctrl-C.
-    Interrupted = 130,
+    Interrupted,
+}
+
+impl Kind {
+    /// The exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Kind::Failed | Kind::Changed => 1,
+            Kind::Usage => 2,
+            Kind::Peer => 3,
+            Kind::Mismatch => 4,
+            Kind::Refused => 5,
+            Kind::CannotRun => 126,
+            Kind::NotFound => 127,
+            Kind::Interrupted => 130,
+        }
+    }
 }
 
 /// A cause, and a remedy where there is one.
@@ -101,7 +118,7 @@ impl Failure {
         if let Some(remedy) = &self.remedy {
             complain!("  try: {remedy}");
         }
-        ExitCode::from(self.kind as u8)
+        ExitCode::from(self.kind.code())
     }
 
     /// Why `addr` could not be connected to; `what` is what should be listening there.

@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
     match signals.and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.kind() == Kind::Interrupted => ExitCode::from(Kind::Interrupted as u8),
+        Err(failure) if failure.kind() == Kind::Interrupted => ExitCode::from(Kind::Interrupted.code()),
         Err(failure) => failure.report(),
     }
 }

@@ -41,6 +41,8 @@ pub(super) enum FileError {
     NoSpace { name: String, free: String, need: String },
     #[error("{0}: no space left on the device")]
     Full(String),
+    #[error("{0}: it has octets, but no size")]
+    NoSize(String),
     #[error("{0}: it changed while it was being read")]
     Changed(String),
     #[error("{name}: {source}")]
@@ -60,6 +62,8 @@ impl FileError {
             }
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),
+            FileError::NoSize(_) => failure(&self)
+                .remedy("files such as those of /proc have to be copied first, and the copy sent"),
             FileError::Reserved(_) => failure(&self).remedy("choose another name"),
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `protocol`, `talk` | what is said, and the connection that it is said on |
-//! | `files`, `partial`, `checksum` | paths that stay inside; files that arrive; SHA-256 |
+//! | `files`, `source`, `partial`, `checksum` | paths that stay inside; files that leave; files that arrive; SHA-256 |
 //! | `put`, `get` | the client |
 //! | `serve` | the server |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
@@ -17,6 +17,7 @@ mod put;
 mod remote;
 mod serve;
 mod show;
+mod source;
 mod talk;
 
 use std::path::PathBuf;

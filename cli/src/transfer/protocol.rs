@@ -41,14 +41,34 @@ pub(super) enum ToServer {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToClient {
-    Take { have: u64, sha256: String, window: Window },
-    Give { size: u64, mode: u32, from: u64, window: Window },
+    Take {
+        have: u64,
+        sha256: String,
+        window: Window,
+    },
+    Give {
+        size: u64,
+        mode: u32,
+        from: u64,
+        window: Window,
+    },
     Chunk(Chunk),
-    Free { slot: usize },
-    End { sha256: String },
+    Free {
+        slot: usize,
+    },
+    End {
+        sha256: String,
+    },
     Same,
     Busy,
-    Refused { reason: String, remedy: Option<String>, mismatch: bool },
+    Refused {
+        reason: String,
+        remedy: Option<String>,
+        mismatch: bool,
+        /// The file changed meanwhile; the first servers did not say so.
+        #[serde(default)]
+        changed: bool,
+    },
 }
 
 /// Octets of the file, in a slot.
@@ -111,8 +131,12 @@ impl Message for ToClient {
 
     fn failure(&self) -> Option<Failure> {
         match self {
-            ToClient::Refused { reason, remedy, mismatch } => {
-                let kind = if *mismatch { Kind::Mismatch } else { Kind::Refused };
+            ToClient::Refused { reason, remedy, mismatch, changed } => {
+                let kind = match (mismatch, changed) {
+                    (true, _) => Kind::Mismatch,
+                    (false, true) => Kind::Changed,
+                    (false, false) => Kind::Refused,
+                };
                 let failure = Failure::new(kind, format!("the server: {}", harmless(reason)));
                 Some(remedy.as_deref().map(harmless).into_iter().fold(failure, Failure::remedy))
             }

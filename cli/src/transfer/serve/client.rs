@@ -1,8 +1,5 @@
 //! One client: one file, in or out.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{Access, ConnectOptions, ConnectRequest, MemoryRegion};
@@ -11,10 +8,10 @@ use serde::Serialize;
 use super::Server;
 use crate::failure::{Failure, Kind};
 use crate::out;
-use crate::transfer::checksum::Checksum;
 use crate::transfer::files::FileError;
 use crate::transfer::partial::Partial;
 use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
 use crate::units::about;
 
@@ -72,12 +69,12 @@ impl<'a> Client<'a> {
 
     /// Tells the client why, and waits until it has gone: closing at once could overtake what it is told.
     fn refuse(&mut self, failure: &Failure) {
-        let mismatch = failure.kind() == Kind::Mismatch;
+        let [mismatch, changed] = [Kind::Mismatch, Kind::Changed].map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
             Kind::Interrupted => ("it is being stopped".to_owned(), None),
             _ => (failure.to_string(), failure.how().map(str::to_owned)),
         };
-        let refused = ToClient::Refused { reason, remedy, mismatch };
+        let refused = ToClient::Refused { reason, remedy, mismatch, changed };
         let deadline = Instant::now() + LAST_WORDS;
         if self.talk.say(&refused).is_ok() {
             // What it still says is not looked at, and no more of it is received than receives are posted.
@@ -135,39 +132,27 @@ impl<'a> Client<'a> {
     }
 
     fn get(&mut self, path: String, have: u64, sha256: &str) -> Result<Served, Failure> {
-        let file = self.server.root.file(&path).map_err(refused)?;
-        let metadata = file.metadata().map_err(|error| refused(FileError::new(&path, error)))?;
-        let (size, mode) = (metadata.len(), metadata.mode() & 0o777);
-        let (mut from, mut checksum) = (0, Checksum::new());
-        if have > 0 && have <= size {
-            let talk = &mut self.talk;
-            let mut tick = || talk.say_busy(&ToClient::Busy);
-            let read = checksum.add_all(&file, have, &path, &mut tick).map_err(refused)?;
-            from = if read == have && checksum.so_far() == sha256 { have } else { 0 };
-        }
-        let mut source = Source { file, path, checksum };
-        if from == 0 {
-            source.rewind()?;
-        }
+        let file = self.server.root.file(&path);
+        let mut source = file.and_then(|file| Source::new(file, &path)).map_err(refused)?;
+        let talk = &mut self.talk;
+        let mut tick = || talk.say_busy(&ToClient::Busy);
+        let from = source.resume(have, sha256, &mut tick).map_err(refused)?;
+        let (size, mode) = (source.size(), source.mode());
         let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
         self.talk.say(&ToClient::Give { size, mode, from, window: Window::of(&slots) })?;
-        self.give(&mut source, from, size, &slots)?;
-        let sha256 = source.checksum.so_far();
+        self.give(&mut source, from, &slots)?;
+        source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
+        let sha256 = source.checksum();
         self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
         match self.hear()? {
-            ToServer::Same => Ok(self.served("get", source.path, size, from, sha256)),
+            ToServer::Same => Ok(self.served("get", path, size, from, sha256)),
             _ => Err(out_of_step()),
         }
     }
 
     /// All octets from `offset` on, until the client has them.
-    fn give(
-        &mut self,
-        source: &mut Source,
-        mut offset: u64,
-        size: u64,
-        slots: &MemoryRegion,
-    ) -> Result<(), Failure> {
+    fn give(&mut self, source: &mut Source, mut offset: u64, slots: &MemoryRegion) -> Result<(), Failure> {
+        let size = source.size();
         let mut free: Vec<usize> = (0..SLOTS).collect();
         let mut octets = vec![0; SLOT];
         while offset < size || free.len() < SLOTS {
@@ -175,7 +160,7 @@ impl<'a> Client<'a> {
                 Some(slot) if offset < size => {
                     let len = (size - offset).min(SLOT as u64) as usize;
                     let octets = &mut octets[..len];
-                    source.read(octets)?;
+                    source.read(octets).map_err(refused)?;
                     slots.write(slot * SLOT, octets)?;
                     self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len }))?;
                     offset += len as u64;
@@ -208,29 +193,9 @@ impl<'a> Client<'a> {
 
 /// What was wrong with a file, as the client is told it.
 fn refused(error: FileError) -> Failure {
-    error.failure(Kind::Refused)
-}
-
-/// The file that is given.
-struct Source {
-    file: File,
-    path: String,
-    checksum: Checksum,
-}
-
-impl Source {
-    fn rewind(&mut self) -> Result<(), Failure> {
-        self.checksum = Checksum::new();
-        std::io::Seek::rewind(&mut self.file).map_err(|error| refused(FileError::new(&self.path, error)))
-    }
-
-    fn read(&mut self, octets: &mut [u8]) -> Result<(), Failure> {
-        self.file.read_exact(octets).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => refused(FileError::Changed(self.path.clone())),
-            _ => refused(FileError::new(&self.path, error)),
-        })?;
-        self.checksum.add(octets);
-        Ok(())
+    match error {
+        FileError::Changed(_) => error.failure(Kind::Changed),
+        _ => error.failure(Kind::Refused),
     }
 }
 
