@@ -10,5 +10,6 @@ mod ping;
 mod program;
 mod run;
 mod site;
+mod special;
 mod transfer;
 mod usage;
