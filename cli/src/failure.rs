@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     NotFound,
     /// Ctrl-C.
     Interrupted,
+    /// Nobody reads what is written, as when a program would be ended by SIGPIPE.
+    NobodyReads,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
             Kind::CannotRun => 126,
             Kind::NotFound => 127,
             Kind::Interrupted => 130,
+            Kind::NobodyReads => 128 + 13,
         }
     }
 }

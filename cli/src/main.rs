@@ -86,7 +86,9 @@ fn main() -> ExitCode {
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
     match signals.and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.kind() == Kind::Interrupted => ExitCode::from(Kind::Interrupted.code()),
+        Err(failure) if matches!(failure.kind(), Kind::Interrupted | Kind::NobodyReads) => {
+            ExitCode::from(failure.kind().code())
+        }
         Err(failure) => failure.report(),
     }
 }

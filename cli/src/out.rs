@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
 
+use crate::failure::Kind;
+
 /// Prints a line.
 macro_rules! say {
     () => { $crate::out::line(format_args!("")) };
@@ -20,9 +22,6 @@ macro_rules! complain {
     ($($arg:tt)*) => { $crate::out::complaint(format_args!($($arg)*)) };
 }
 pub(crate) use complain;
-
-/// Exit status of a program whose output nobody reads any more: what a shell says of one that SIGPIPE has ended.
-pub(crate) const NOBODY_READS: i32 = 128 + 13;
 
 /// Prints a line of a server's; where nobody reads it, the line is dropped.
 pub(crate) fn event(text: fmt::Arguments<'_>) {
@@ -49,7 +48,7 @@ fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         if error.kind() == ErrorKind::BrokenPipe {
-            std::process::exit(NOBODY_READS);
+            std::process::exit(i32::from(Kind::NobodyReads.code()));
         }
         complain!("rddp: writing to standard output: {error}");
         std::process::exit(1);
@@ -66,6 +65,14 @@ pub(crate) fn json(value: &impl Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => line(format_args!("{text}")),
         // Nothing of ours has maps with keys that are no strings.
+        Err(error) => complain!("rddp: {error}"),
+    }
+}
+
+/// Prints `value` as one line of JSON to standard error.
+pub(crate) fn json_complaint(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => complain!("{text}"),
         Err(error) => complain!("rddp: {error}"),
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `protocol`, `talk` | what is said, and the connection that it is said on |
 //! | `files`, `source`, `partial`, `checksum` | paths that stay inside; files that leave; files that arrive; SHA-256 |
+//! | `target`, `sink`, `stream` | where a get goes: files, and what is no file |
 //! | `put`, `get` | the client |
 //! | `serve` | the server |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
@@ -17,8 +18,11 @@ mod put;
 mod remote;
 mod serve;
 mod show;
+mod sink;
 mod source;
+mod stream;
 mod talk;
+mod target;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,9 +51,11 @@ Examples:
   rddp get 192.0.2.1/big.iso             to ./big.iso
   rddp get 192.0.2.1/big.iso /data/      to /data/big.iso
   rddp get '[fd77::2]:9000/a/b' notes    another port, another name
+  rddp get 192.0.2.1/log - | less        to standard output; the result is then on standard error
 
 A transfer that was interrupted goes on where it ended: repeat the command. The file has its name once all of it is here
-and its SHA-256 is the same at both ends; until then it is NAME.rddp.part.";
+and its SHA-256 is the same at both ends; until then it is NAME.rddp.part. A file that changes meanwhile is refused.
+A pipe or a device is written to, never replaced; of a symbolic link, the file that it leads to is replaced.";
 
 /// Send a file to rddp serve by RDMA Writes
 #[derive(Debug, Args)]
@@ -74,7 +80,7 @@ pub(crate) struct GetArgs {
     #[arg(value_name = "HOST[:PORT]/PATH")]
     remote: String,
 
-    /// Where it goes: a file, or a directory
+    /// Where it goes: a file, a directory, a pipe, a device, or - for standard output
     #[arg(default_value = ".")]
     local: PathBuf,
 

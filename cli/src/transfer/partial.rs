@@ -43,11 +43,7 @@ impl Partial {
     pub(super) fn open(spot: Spot) -> Result<Self, FileError> {
         not_reserved(&spot.name)?;
         let part = format!("{}{PART}", spot.name);
-        if let Ok(there) = fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
-            && SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
-        {
-            return Err(FileError::NotRegular(spot.name));
-        }
+        replaceable(&spot)?;
         let file = lock(&spot, &part)?;
         Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0, over: false })
     }
@@ -112,6 +108,7 @@ impl Partial {
         if !is_still(&self.file, &self.spot, &self.part) {
             return Err(FileError::Replaced(self.spot.name.clone()));
         }
+        replaceable(&self.spot)?;
         let Spot { dir, name } = &self.spot;
         let renamed = renameat(dir, self.part.as_str(), dir, name.as_str());
         renamed.map_err(|error| self.wrong(error.into()))?;
@@ -156,6 +153,17 @@ impl Drop for Partial {
         if !self.over && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             self.remove();
         }
+    }
+}
+
+/// Checks that there is a regular file or nothing where the file shall be.
+fn replaceable(spot: &Spot) -> Result<(), FileError> {
+    match fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(there) if SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG => {
+            Err(FileError::NotRegular(spot.name.clone()))
+        }
+        Err(error) if error != Errno::ENOENT => Err(FileError::new(&spot.name, error)),
+        _ => Ok(()),
     }
 }
 
@@ -283,10 +291,16 @@ mod tests {
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         assert!(matches!(partial(&dir, "sub"), Err(FileError::NotRegular(_))));
         symlink("victim", dir.path().join("link")).unwrap();
-        let mut file = partial(&dir, "link").unwrap();
+        assert!(matches!(partial(&dir, "link"), Err(FileError::NotRegular(_))));
+    }
+
+    #[test]
+    fn what_took_the_place_of_the_file_meanwhile_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = partial(&dir, "file").unwrap();
         file.append(b"new").unwrap();
-        file.finish(0o644).unwrap();
-        assert_eq!(std::fs::read(dir.path().join("victim")).unwrap(), b"precious");
-        assert_eq!(std::fs::read(dir.path().join("link")).unwrap(), b"new");
+        nix::unistd::mkfifo(&dir.path().join("file"), Mode::S_IRWXU).unwrap();
+        assert!(matches!(file.finish(0o644), Err(FileError::NotRegular(_))));
+        assert!(!std::fs::symlink_metadata(dir.path().join("file")).unwrap().is_file());
     }
 }

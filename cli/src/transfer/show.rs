@@ -83,18 +83,28 @@ impl Finished {
 }
 
 impl Summary {
+    /// Prints it to standard output.
     pub(super) fn print(&self, json: bool) {
+        if json { out::json(self) } else { self.lines().iter().for_each(|line| say!("{line}")) }
+    }
+
+    /// Prints it to standard error: standard output has the file.
+    pub(super) fn complain(&self, json: bool) {
         if json {
-            out::json(self);
-            return;
+            out::json_complaint(self)
+        } else {
+            self.lines().iter().for_each(|line| complain!("{line}"))
         }
+    }
+
+    fn lines(&self) -> [String; 2] {
         let resumed = match self.resumed_from {
             0 => String::new(),
             from => format!(", resumed after {}", about(from)),
         };
         let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
-        say!("{}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.file, self.seconds);
-        say!("sha256 {}", self.sha256);
+        let moved = format!("{}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.file, self.seconds);
+        [moved, format!("sha256 {}", self.sha256)]
     }
 }
 

@@ -56,7 +56,6 @@ fn names(path: &Path) -> usize {
 }
 
 #[test]
-#[ignore = "a get replaces a pipe by a regular file"]
 fn a_get_into_a_pipe_is_read_there() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), octets(1 << 20)).unwrap();
@@ -74,7 +73,6 @@ fn a_get_into_a_pipe_is_read_there() {
 }
 
 #[test]
-#[ignore = "a get replaces a device node by a regular file"]
 fn a_get_into_a_device_is_written_to_it() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), octets(1 << 20)).unwrap();
@@ -92,7 +90,6 @@ fn a_get_into_a_device_is_written_to_it() {
 }
 
 #[test]
-#[ignore = "a dash is a file of that name"]
 fn a_get_to_a_dash_is_standard_output() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), octets(1_000_001)).unwrap();
@@ -105,7 +102,6 @@ fn a_get_to_a_dash_is_standard_output() {
 }
 
 #[test]
-#[ignore = "a dash is a file of that name"]
 fn a_get_whose_output_nobody_reads_ends_as_by_sigpipe() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), octets(1_000_001)).unwrap();
@@ -131,7 +127,6 @@ fn a_get_into_a_pipe_that_fails_says_so() {
 }
 
 #[test]
-#[ignore = "a get replaces a socket by a regular file"]
 fn a_get_does_not_replace_a_socket() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), "octets").unwrap();
@@ -142,7 +137,6 @@ fn a_get_does_not_replace_a_socket() {
 }
 
 #[test]
-#[ignore = "a get replaces a symbolic link by a regular file"]
 fn a_get_to_a_link_replaces_what_it_leads_to() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), "new").unwrap();
@@ -158,7 +152,6 @@ fn a_get_to_a_link_replaces_what_it_leads_to() {
 }
 
 #[test]
-#[ignore = "a get replaces a symbolic link by a regular file"]
 fn a_get_to_a_link_that_leads_nowhere_is_refused() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), "new").unwrap();
@@ -172,7 +165,6 @@ fn a_get_to_a_link_that_leads_nowhere_is_refused() {
 
 /// Such a link names an open file, not a path: its file cannot be replaced by way of its name.
 #[test]
-#[ignore = "links of the kernel's own are not told apart"]
 fn a_get_to_the_file_behind_standard_output_is_refused() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), "new").unwrap();
@@ -183,7 +175,6 @@ fn a_get_to_the_file_behind_standard_output_is_refused() {
 }
 
 #[test]
-#[ignore = "a put replaces pipes and sockets by regular files"]
 fn a_put_replaces_nothing_but_files() {
     let site = Site::new(&[]);
     fs::write(site.here("file"), "octets").unwrap();
@@ -206,7 +197,6 @@ fn a_put_replaces_nothing_but_files() {
 }
 
 #[test]
-#[ignore = "a put replaces a symbolic link by a regular file"]
 fn a_put_to_a_link_replaces_what_it_leads_to_within_the_directory() {
     let site = Site::new(&[]);
     fs::write(site.here("file"), "new").unwrap();
@@ -220,7 +210,6 @@ fn a_put_to_a_link_replaces_what_it_leads_to_within_the_directory() {
 }
 
 #[test]
-#[ignore = "a put replaces a symbolic link by a regular file"]
 fn a_put_to_a_link_that_leads_out_or_nowhere_is_refused() {
     let site = Site::new(&[]);
     fs::write(site.here("file"), "new").unwrap();
