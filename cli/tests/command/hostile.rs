@@ -6,10 +6,8 @@ use std::net::SocketAddr;
 use rddp_rnic::{Access, ConnectError, QpState, Remote, SendWr, Stag};
 use serde_json::{Value, json};
 
-use crate::peer::Peer;
+use crate::peer::{FILES, Peer};
 use crate::program::{Server, run, until};
-
-const GREETING: &[u8] = b"rddp-files 1";
 
 fn serve() -> (tempfile::TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
@@ -30,7 +28,7 @@ fn serve() -> (tempfile::TempDir, Server) {
 
 /// A put of `size` octets as far as the server's window.
 fn begin_put(server: &Server, size: u64) -> (Peer, Value) {
-    let peer = Peer::connect(server.addr, GREETING);
+    let peer = Peer::connect(server.addr, FILES);
     peer.say_json(&json!({"Put": {"path": "file", "size": size, "mode": 0o644}}));
     let take = peer.hear().unwrap();
     peer.say_json(&json!({"From": {"offset": 0}}));
@@ -48,13 +46,13 @@ fn messages_that_make_no_sense_end_the_connection_only() {
     let long = "x".repeat(5000);
     for octets in [&b""[..], b"rubbish", b"{}", br#"{"Put":{}}"#, br#""Busy2""#, b"\xff\xff", long.as_bytes()]
     {
-        let peer = Peer::connect(server.addr, GREETING);
+        let peer = Peer::connect(server.addr, FILES);
         peer.say(octets);
         let said = peer.hear().unwrap();
         assert!(said["Refused"]["reason"].as_str().unwrap().contains("out of step"), "{said}");
         drop(peer);
     }
-    let peer = Peer::connect(server.addr, GREETING);
+    let peer = Peer::connect(server.addr, FILES);
     // Longer than any receive: RFC 5041 §7.1.
     peer.say(&[b' '; 20_000]);
     peer.is_ended();
@@ -102,7 +100,7 @@ fn a_file_that_ends_early_or_wrong_never_gets_its_name() {
 #[test]
 fn more_than_there_is_room_for_is_refused_before_it_comes() {
     let (_dir, server) = serve();
-    let peer = Peer::connect(server.addr, GREETING);
+    let peer = Peer::connect(server.addr, FILES);
     peer.say_json(&json!({"Put": {"path": "file", "size": u64::MAX, "mode": 0o644}}));
     let said = peer.hear().unwrap();
     assert!(said["Refused"]["reason"].as_str().unwrap().contains("no space left"), "{said}");
@@ -114,7 +112,7 @@ fn a_client_that_is_busy_for_ever_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["--bind", "127.0.0.1", "--port", "0", "--json", "--idle", "0.1"];
     let server = Server::start(&[&["serve", dir.path().to_str().unwrap()][..], &args].concat());
-    let peer = Peer::connect(server.addr, GREETING);
+    let peer = Peer::connect(server.addr, FILES);
     until("the server has had enough", || {
         peer.say_json(&json!("Busy"));
         peer.qp.state() != QpState::ReadyToSend || peer.qp.terminate_received().is_some()

@@ -1,6 +1,7 @@
 //! The command, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod crowds;
 mod demo;
 mod doctor;
 mod hostile;

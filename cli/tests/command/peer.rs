@@ -1,5 +1,6 @@
 //! A connection of the tests' own, for what rddp's own ends never do.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use serde_json::Value;
 
 use crate::program::until;
 
+/// What a client of `rddp serve` says when it connects.
+pub(crate) const FILES: &[u8] = b"rddp-files 1";
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection of our own.
@@ -18,19 +22,30 @@ pub(crate) struct Peer {
     pub(crate) pd: ProtectionDomain,
     pub(crate) cq: CompletionQueue,
     pub(crate) qp: QueuePair,
-    pub(crate) inbox: MemoryRegion,
+    inbox: MemoryRegion,
+    /// What the other end said last.
+    said: RefCell<Vec<u8>>,
 }
+
+/// Receives that are posted, and the octets of each.
+const RECEIVES: usize = 16;
+const LONGEST: usize = 8192;
 
 impl Peer {
     fn idle() -> Self {
         let rnic = Rnic::open().unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(256).unwrap());
         let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
-        let inbox = pd.allocate(8192, Access::LOCAL_WRITE).unwrap();
-        for _ in 0..16 {
-            qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-        }
-        Peer { pd, cq, qp, inbox }
+        let inbox = pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE).unwrap();
+        let peer = Peer { pd, cq, qp, inbox, said: RefCell::default() };
+        (0..RECEIVES).for_each(|slot| peer.post_receive(slot));
+        peer
+    }
+
+    fn post_receive(&self, slot: usize) {
+        let at = slot * LONGEST;
+        // A connection that has ended takes none.
+        let _ = self.qp.post_recv(RecvWr::one(slot as u64, self.inbox.sge(at..at + LONGEST)));
     }
 
     pub(crate) fn try_connect(addr: SocketAddr, private_data: &[u8]) -> Result<Self, ConnectError> {
@@ -67,15 +82,23 @@ impl Peer {
     pub(crate) fn next(&self) -> Option<(Completed, u32)> {
         assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "nothing happens");
         let completion = self.cq.poll_one().unwrap();
-        (completion.status == Status::Success).then_some((completion.completed, completion.byte_len))
+        if completion.status != Status::Success {
+            return None;
+        }
+        if completion.completed == Completed::Receive {
+            let slot = completion.wr_id as usize;
+            *self.said.borrow_mut() = self.inbox.read(slot * LONGEST, completion.byte_len as usize).unwrap();
+            self.post_receive(slot);
+        }
+        Some((completion.completed, completion.byte_len))
     }
 
     /// What the server says next; `None` when it has ended the connection.
     pub(crate) fn hear(&self) -> Option<Value> {
         loop {
-            let (completed, len) = self.next()?;
+            let (completed, _) = self.next()?;
             if completed == Completed::Receive {
-                return serde_json::from_slice(&self.inbox.read(0, len as usize).unwrap()).ok();
+                return serde_json::from_slice(&self.said.borrow()).ok();
             }
         }
     }
