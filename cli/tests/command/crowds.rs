@@ -197,7 +197,6 @@ fn is_asleep(server: &Server) -> bool {
 }
 
 #[test]
-#[ignore = "a client that asks for spinning and says nothing has the server spin"]
 fn a_client_that_says_nothing_lets_a_spinning_server_sleep() {
     for (op, phase) in [("tcp", "Bandwidth"), ("send", "Bandwidth"), ("write", "Latency")] {
         let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());

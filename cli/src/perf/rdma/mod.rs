@@ -10,19 +10,24 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
+use std::time::Duration;
+
 use rddp_rnic::{
     Access, Completion, CompletionQueue, Gather, MAX_INLINE, MemoryRegion, Operation, QpConfig, QueuePair,
     RecvWr, Rnic, SendWr, Status,
 };
 
 use super::control::{Places, Setup, Wait};
-use super::spin::Spin;
+use super::spin::{Spin, Wish};
 use crate::endpoint::{close, ended, wait};
 use crate::failure::Failure;
 use crate::signals;
 
 /// Completions taken at once.
 const POLLED: usize = 64;
+
+/// How long an end sleeps that shall not spin any longer.
+const REST: Duration = Duration::from_millis(1);
 
 /// What a work request is, in the upper half of its id; the lower half is the lane's number.
 const RECEIVE: u64 = 1 << 32;
@@ -90,7 +95,7 @@ struct Lanes {
 
 impl Lanes {
     /// Idle connections with `receives` posted on each, and room for `sends`.
-    fn new(setup: &Setup, sends: usize, receives: usize) -> Result<Self, Failure> {
+    fn new(setup: &Setup, sends: usize, receives: usize, wish: Wish) -> Result<Self, Failure> {
         let rnic = Rnic::open()?;
         let cq = rnic.create_cq(usize::from(setup.qps) * (sends + receives))?;
         let pd = rnic.alloc_pd();
@@ -107,7 +112,7 @@ impl Lanes {
             (0..receives).try_for_each(|_| lane.post_receive())?;
             list.push(lane);
         }
-        let (polled, spin) = (Vec::with_capacity(POLLED), Spin::default());
+        let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
         Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin })
     }
 
@@ -136,12 +141,11 @@ impl Lanes {
     fn idle(&mut self) -> Result<(), Failure> {
         signals::check()?;
         match self.setup.wait {
-            Wait::Poll => self.spin.turn(),
-            Wait::Event => {
-                wait(&self.cq, signals::LOOK)?;
-            }
+            Wait::Poll if self.spin.turn() => Ok(()),
+            // Memory that is looked at wakes nobody.
+            Wait::Poll => wait(&self.cq, REST).map(drop),
+            Wait::Event => wait(&self.cq, signals::LOOK).map(drop),
         }
-        Ok(())
     }
 
     fn close(&self) {
