@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// A cause, and a remedy where there is one.
+/// A cause, and a remedy where there is one: a line each, whatever names and texts of others are in it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
 pub(crate) struct Failure {
@@ -72,7 +72,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: Kind, cause: impl Into<String>) -> Self {
-        Failure { kind, cause: cause.into(), remedy: None }
+        Failure { kind, cause: printable(&cause.into()), remedy: None }
     }
 
     pub(crate) fn failed(cause: impl Into<String>) -> Self {
@@ -102,7 +102,7 @@ impl Failure {
     /// What to do about it.
     #[must_use]
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
+        self.remedy = Some(printable(&remedy.into()));
         self
     }
 
@@ -153,10 +153,25 @@ impl Failure {
     }
 }
 
+/// Text with what would move a terminal's cursor, or turn the direction of writing, shown instead of done.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_invisible(c) { shown.extend(c.escape_debug()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// Characters of no width, and those that change the direction or end the line.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Octets of a peer as text that a terminal may show.
 pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
-    (!text.is_empty() && !text.chars().any(char::is_control)).then_some(text)
+    (!text.is_empty() && !text.chars().any(|c| c.is_control() || is_invisible(c))).then_some(text)
 }
 
 impl From<rddp_rnic::Error> for Failure {
@@ -191,5 +206,15 @@ mod tests {
         assert_eq!(readable(b"\x1b[31mred"), None);
         assert_eq!(readable(b"\xff\xfe"), None);
         assert_eq!(readable(b""), None);
+        assert_eq!(readable("a\u{202e}b".as_bytes()), None);
+    }
+
+    #[test]
+    fn what_would_move_the_cursor_is_shown() {
+        let failure = Failure::peer("a\u{1b}[2J\nb\u{9b}c\u{202e}").remedy("d\re");
+        assert_eq!(failure.to_string(), r"a\u{1b}[2J\nb\u{9b}c\u{202e}");
+        assert_eq!(failure.how(), Some(r"d\re"));
+        let plain = "\"it's\" C:\\ e\u{301} \u{1f600} \u{e4}";
+        assert_eq!(printable(plain), plain);
     }
 }

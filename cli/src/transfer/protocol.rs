@@ -137,8 +137,8 @@ impl Message for ToClient {
                     (false, true) => Kind::Changed,
                     (false, false) => Kind::Refused,
                 };
-                let failure = Failure::new(kind, format!("the server: {}", harmless(reason)));
-                Some(remedy.as_deref().map(harmless).into_iter().fold(failure, Failure::remedy))
+                let failure = Failure::new(kind, format!("the server: {}", bounded(reason)));
+                Some(remedy.as_deref().map(bounded).into_iter().fold(failure, Failure::remedy))
             }
             _ => None,
         }
@@ -156,9 +156,9 @@ impl Chunk {
     }
 }
 
-/// A peer's text, for a terminal.
-fn harmless(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(2 * MAX_PATH).collect()
+/// A peer's text, as much of it as there is any need for.
+fn bounded(text: &str) -> String {
+    text.chars().take(2 * MAX_PATH).collect()
 }
 
 pub(super) fn out_of_step() -> Failure {

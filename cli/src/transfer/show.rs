@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::Common;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, printable};
 use crate::out::{self, complain, say};
 use crate::signals;
 use crate::units::about;
@@ -40,7 +40,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(STYLE) {
             bar.set_style(style);
         }
-        bar.set_prefix(name.to_owned());
+        bar.set_prefix(printable(name));
         bar.set_position(from);
         bar.reset_eta();
         Progress { bar, begun: Instant::now(), from }
@@ -103,7 +103,8 @@ impl Summary {
             from => format!(", resumed after {}", about(from)),
         };
         let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
-        let moved = format!("{}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.file, self.seconds);
+        let file = printable(&self.file);
+        let moved = format!("{file}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.seconds);
         [moved, format!("sha256 {}", self.sha256)]
     }
 }

@@ -130,7 +130,6 @@ fn is_harmless(text: &str) -> bool {
 }
 
 #[test]
-#[ignore = "a path of a peer's reaches the terminal as it is"]
 fn what_a_client_names_is_shown_and_not_done() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = serve(dir.path(), &[]);
@@ -142,7 +141,6 @@ fn what_a_client_names_is_shown_and_not_done() {
 }
 
 #[test]
-#[ignore = "what a server says reaches the terminal in part as it is"]
 fn what_a_server_says_is_shown_and_not_done() {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
