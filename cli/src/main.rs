@@ -11,6 +11,7 @@
 //! | `child` | the second process where both ends are here |
 //! | `endpoint` | one connection and what it needs |
 //! | `failure` | causes, remedies, exit codes |
+//! | `places`, `threads` | clients of a server: how many, and a thread for each |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
@@ -24,8 +25,10 @@ mod failure;
 mod out;
 mod perf;
 mod ping;
+mod places;
 mod run;
 mod signals;
+mod threads;
 mod transfer;
 mod units;
 

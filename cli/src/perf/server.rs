@@ -23,6 +23,7 @@ use super::options::ServerArgs;
 use super::{cpu, rdma, tcp};
 use crate::failure::{Failure, Kind};
 use crate::out;
+use crate::threads::{self, NO_THREAD};
 use crate::{addr, child, signals};
 
 /// Connections that are served at a time, sessions and others.
@@ -127,7 +128,8 @@ impl Server {
         let Server { control, rdma, listening, shared, quiet } = self;
         let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
         let for_rdma = shared.clone();
-        let accepting = thread::spawn(move || accept_rdma(&rdma, &for_rdma));
+        let accepting =
+            thread::Builder::new().spawn(move || accept_rdma(&rdma, &for_rdma)).map_err(failed)?;
         while !signals::stopped() {
             let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
             // A poll that fails is one that has not slept.
@@ -199,16 +201,24 @@ impl Shared {
             self.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        thread::spawn(move || {
-            match self.converse(stream, rdma_port) {
+        let shared = self.clone();
+        let started = threads::start(stream, move |stream| {
+            match shared.converse(stream, rdma_port) {
                 Ok(()) => tracing::info!(%peer, "session over"),
                 Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
                 Err(failure) => out::complain!("{peer}: {failure}"),
             }
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
         });
+        if let Err((stream, error)) = started {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            out::complain!("rddp: starting a thread: {error}; others are served");
+            // It may be gone; if not, the few octets fit into what TCP has for it.
+            let refused = Reply::Refused { reason: NO_THREAD.into() };
+            let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));
+        }
     }
 
     fn converse(&self, stream: TcpStream, rdma_port: u16) -> Result<(), Failure> {

@@ -35,7 +35,6 @@ fn limit_memory(server: &Server, more: Option<u64>) {
 }
 
 #[test]
-#[ignore = "a thread that cannot be made ends the server"]
 fn a_server_that_can_make_no_thread_refuses_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let ping = |server: &Server| run(&["ping", &server.host(), "--count", "1"]);
@@ -61,7 +60,6 @@ fn a_server_that_can_make_no_thread_refuses_and_goes_on() {
 }
 
 #[test]
-#[ignore = "the server reads a file to its end for a client that has gone"]
 fn a_client_that_has_gone_is_not_worked_for() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), &["--max-clients", "1"]);
@@ -83,7 +81,6 @@ fn a_client_that_has_gone_is_not_worked_for() {
 }
 
 #[test]
-#[ignore = "slow clients hold their places for ever"]
 fn slow_clients_make_room_for_others() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), &["--max-clients", "2", "--idle", "5"]);
@@ -112,7 +109,6 @@ fn slow_clients_make_room_for_others() {
 }
 
 #[test]
-#[ignore = "one address may take all places of ping"]
 fn one_address_does_not_take_all_places_of_ping() {
     let server = Server::start(&[&["ping", "--server"], &ANYWHERE[..]].concat());
     let mut crowd: Vec<Peer> = (0..128).map(|_| Peer::connect(server.addr, b"")).collect();

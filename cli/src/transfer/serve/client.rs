@@ -6,8 +6,9 @@ use rddp_rnic::{Access, ConnectOptions, ConnectRequest, MemoryRegion};
 use serde::Serialize;
 
 use super::Server;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, printable};
 use crate::out;
+use crate::places::Place;
 use crate::transfer::files::FileError;
 use crate::transfer::partial::Partial;
 use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
@@ -38,8 +39,13 @@ struct Served {
 }
 
 impl<'a> Client<'a> {
-    pub(super) fn accept(server: &'a Server, request: ConnectRequest, peer: String) -> Result<Self, Failure> {
-        let talk = Talk::new(&server.rnic)?;
+    pub(super) fn accept(
+        server: &'a Server,
+        request: ConnectRequest,
+        peer: String,
+        place: &Place,
+    ) -> Result<Self, Failure> {
+        let talk = Talk::metered(&server.rnic, place.meter())?;
         talk.end.accept(request, &ConnectOptions::default())?;
         Ok(Client { server, talk, peer, begun: Instant::now() })
     }
@@ -124,6 +130,7 @@ impl<'a> Client<'a> {
                     slots.read_into(chunk.slot * SLOT, octets)?;
                     self.talk.say(&ToClient::Free { slot: chunk.slot })?;
                     partial.append(octets).map_err(refused)?;
+                    self.talk.moved(chunk.len);
                 }
                 ToServer::End { sha256 } if partial.len() == size => return Ok(sha256),
                 _ => return Err(out_of_step()),
@@ -154,6 +161,7 @@ impl<'a> Client<'a> {
     fn give(&mut self, source: &mut Source, mut offset: u64, slots: &MemoryRegion) -> Result<(), Failure> {
         let size = source.size();
         let mut free: Vec<usize> = (0..SLOTS).collect();
+        let mut lens = [0; SLOTS];
         let mut octets = vec![0; SLOT];
         while offset < size || free.len() < SLOTS {
             match free.pop() {
@@ -163,7 +171,7 @@ impl<'a> Client<'a> {
                     source.read(octets).map_err(refused)?;
                     slots.write(slot * SLOT, octets)?;
                     self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len }))?;
-                    offset += len as u64;
+                    (lens[slot], offset) = (len, offset + len as u64);
                 }
                 last => {
                     free.extend(last);
@@ -171,6 +179,7 @@ impl<'a> Client<'a> {
                     if slot >= SLOTS || free.contains(&slot) {
                         return Err(out_of_step());
                     }
+                    self.talk.moved(lens[slot]);
                     free.push(slot);
                 }
             }
@@ -210,7 +219,7 @@ impl Served {
             from => format!(", resumed after {}", about(from)),
         };
         // A peer chose the name: what would move the cursor is shown, not done.
-        let name = self.file.escape_debug();
+        let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
         out::event(format_args!("{}: {} {name}, {octets} in {seconds:.2} s{resumed}", self.peer, self.op));
     }

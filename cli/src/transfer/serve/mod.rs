@@ -1,7 +1,6 @@
 //! `rddp serve`: a directory for put and get, one thread a client.
 
 mod client;
-mod places;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -14,11 +13,12 @@ use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
-use self::places::Places;
 use super::files::Root;
 use super::protocol::GREETING;
 use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::out;
+use crate::places::{Place, Places};
+use crate::threads::{self, NO_THREAD};
 use crate::units::parse_seconds;
 use crate::{addr, signals};
 
@@ -94,7 +94,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
         out::event(format_args!("serving {} on {addr}: {what}", args.dir.display()));
     }
     let (read_only, idle, json) = (args.read_only, args.idle, args.json);
-    let places = Arc::new(Places::new(args.max_clients));
+    let places = Arc::new(Places::new(args.max_clients, Some(args.idle)));
     let server = Arc::new(Server { rnic, root, read_only, idle, json, places });
     while !signals::stopped() {
         let request = listener.accept(Some(signals::LOOK));
@@ -119,18 +119,19 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
         let _ = request.reject(b"too many clients at the moment");
         return;
     };
-    let server = server.clone();
-    thread::spawn(move || {
-        server.serve(request);
-        drop(place);
-    });
+    let for_client = server.clone();
+    let started = threads::start((request, place), move |(request, place)| for_client.serve(request, &place));
+    if let Err(((request, _place), error)) = started {
+        out::complain!("rddp: starting a thread: {error}; others are served");
+        let _ = request.reject(NO_THREAD.as_bytes());
+    }
 }
 
 impl Server {
-    fn serve(&self, request: ConnectRequest) {
+    fn serve(&self, request: ConnectRequest, place: &Place) {
         let peer =
             request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
-        match Client::accept(self, request, peer.clone()).and_then(Client::serve) {
+        match Client::accept(self, request, peer.clone(), place).and_then(Client::serve) {
             Err(failure) if failure.kind() != Kind::Interrupted => out::complain!("{peer}: {failure}"),
             _ => {}
         }
