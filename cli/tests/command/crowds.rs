@@ -146,10 +146,10 @@ fn what_a_server_says_is_shown_and_not_done() {
         let get = scope.spawn(|| run(&["get", &remote, here.path().to_str().unwrap()]));
         let mut server = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
         if server.private_data() != FILES {
-            server.reject(b"what is that?").unwrap();
+            server.reject(b"what is that").unwrap();
             server = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
         }
-        let server = Peer::accept(server);
+        let server = Peer::accept(server, b"");
         server.hear().unwrap();
         let refused = json!({"reason": HOSTILE, "remedy": HOSTILE, "mismatch": false});
         server.say_json(&json!({"Refused": refused}));

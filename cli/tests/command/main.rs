@@ -12,5 +12,6 @@ mod program;
 mod run;
 mod site;
 mod special;
+mod token;
 mod transfer;
 mod usage;

@@ -23,6 +23,8 @@ pub(crate) struct Peer {
     pub(crate) cq: CompletionQueue,
     pub(crate) qp: QueuePair,
     inbox: MemoryRegion,
+    /// What the other end said when it took the connection.
+    pub(crate) told: Vec<u8>,
     /// What the other end said last.
     said: RefCell<Vec<u8>>,
 }
@@ -37,7 +39,7 @@ impl Peer {
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(256).unwrap());
         let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
         let inbox = pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE).unwrap();
-        let peer = Peer { pd, cq, qp, inbox, said: RefCell::default() };
+        let peer = Peer { pd, cq, qp, inbox, told: Vec::new(), said: RefCell::default() };
         (0..RECEIVES).for_each(|slot| peer.post_receive(slot));
         peer
     }
@@ -49,16 +51,16 @@ impl Peer {
     }
 
     pub(crate) fn try_connect(addr: SocketAddr, private_data: &[u8]) -> Result<Self, ConnectError> {
-        let peer = Self::idle();
+        let mut peer = Self::idle();
         let options = ConnectOptions { private_data: private_data.to_vec(), ..ConnectOptions::default() };
-        peer.qp.connect(addr, &options)?;
+        peer.told = peer.qp.connect(addr, &options)?.private_data;
         Ok(peer)
     }
 
     /// The passive end.
-    pub(crate) fn accept(request: ConnectRequest) -> Self {
+    pub(crate) fn accept(request: ConnectRequest, private_data: &[u8]) -> Self {
         let peer = Self::idle();
-        request.accept(&peer.qp, b"").unwrap();
+        request.accept(&peer.qp, private_data).unwrap();
         peer
     }
 

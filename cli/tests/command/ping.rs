@@ -95,7 +95,7 @@ fn an_answer_of_another_length_is_none() {
     for len in [0, 1, 15] {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| run(&["ping", &addr, "--count", "1"]));
-            let server = Peer::accept(listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap());
+            let server = Peer::accept(listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap(), b"");
             assert_eq!(server.next().map(|(_, len)| len), Some(16));
             server.say(&vec![0; len]);
             client.join().unwrap().failed(3, &[&format!("a message of {len} octets, not rping's 16")]);
