@@ -4,8 +4,7 @@
 //! silent ends that session only.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -287,8 +286,7 @@ impl Shared {
     fn announce(&self, lanes: usize) -> Result<(u64, Receiver<Arrival>), Failure> {
         // Nobody but the client shall be able to name it.
         let mut number = [0; 8];
-        let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut number));
-        random.map_err(|error| Failure::failed(format!("/dev/urandom: {error}")))?;
+        getrandom::fill(&mut number).map_err(|error| Failure::failed(format!("random numbers: {error}")))?;
         let (session, (sender, mailbox)) = (u64::from_ne_bytes(number), sync_channel(lanes));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(session, sender);
         Ok((session, mailbox))

@@ -30,6 +30,8 @@ pub(super) enum FileError {
     NoDirectory(String),
     #[error("{0}: not a regular file")]
     NotRegular(String),
+    #[error("{0}: it is there already")]
+    Exists(String),
     #[error("{0}: a symbolic link that leads nowhere")]
     Dangling(String),
     #[error("{0}: a link to an open file, not to a path")]
@@ -71,6 +73,7 @@ impl FileError {
                 .remedy("files such as those of /proc have to be copied first, and the copy sent"),
             FileError::Dangling(_) => failure(&self).remedy("remove the link, or make what it leads to"),
             FileError::OpenFile(_) => failure(&self).remedy("name - for standard output"),
+            FileError::Exists(_) => failure(&self).remedy("leave --no-clobber out, or choose another name"),
             FileError::Reserved(_) => failure(&self).remedy("choose another name"),
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),

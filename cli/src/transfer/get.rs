@@ -6,8 +6,9 @@ use rddp_rnic::{Access, MemoryRegion, SendWr};
 
 use super::GetArgs;
 use super::files::FileError;
+use super::partial::Clobber;
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use super::remote::RemoteFile;
+use super::remote::{Fallback, RemoteFile};
 use super::show::{Finished, Progress, resumable};
 use super::sink::Sink;
 use super::talk::{Next, Talk};
@@ -19,9 +20,10 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     let name = remote.name()?;
     let path = remote.path_with(name)?;
     let local = destination(&args.local, name)?;
-    let target = Target::of(&local).map_err(failed)?;
-    let (mut talk, addr) = remote.connect()?;
-    let sink = Sink::open(target).map_err(failed)?;
+    let clobber = Clobber::unless(args.common.no_clobber);
+    let target = Target::of(&local, clobber).map_err(failed)?;
+    let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), Fallback::One)?;
+    let sink = Sink::open(target, clobber).map_err(failed)?;
     let is_resumable = sink.is_resumable();
     let get = Get { talk: &mut talk, args, sink, arrived: Default::default() };
     let finished = get.all(path.clone());
@@ -29,9 +31,9 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     talk.end.close();
     let summary = finished.summary(path, addr);
     if local == Path::new(STDOUT) {
-        summary.complain(args.common.json)
+        summary.complain(args.common.json);
     } else {
-        summary.print(args.common.json)
+        summary.print(args.common.json);
     }
     Ok(())
 }
@@ -68,7 +70,7 @@ impl Get<'_> {
     fn all(mut self, path: String) -> Result<Finished, Failure> {
         let talk = &mut *self.talk;
         let (have, sha256) = self.sink.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
-        self.talk.say(&ToServer::Get { path, have, sha256 })?;
+        self.talk.ask(&ToServer::Get { path, have, sha256 })?;
         let answer = self.talk.hear(self.args.common.timeout)?;
         let ToClient::Give { size, mode, from, window } = answer else { return Err(out_of_step()) };
         match from {
@@ -84,9 +86,9 @@ impl Get<'_> {
             self.sink.discard();
             return Err(Failure::mismatch(format!("the file's sha256 is {ours} here and {theirs} there")));
         }
-        self.sink.finish(mode).map_err(failed)?;
+        let replaced = self.sink.finish(mode).map_err(failed)?;
         self.talk.say(&ToServer::Same)?;
-        Ok(progress.finish(size, ours))
+        Ok(progress.finish(size, ours, Some(replaced)))
     }
 
     /// Reads chunk by chunk, until the server says that this was all; the checksum that it names.

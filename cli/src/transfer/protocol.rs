@@ -10,15 +10,14 @@
 //! | `End` with the checksum | `End` with the checksum |
 //! | `Same`, when the file has its name | `Same`, when the file has its name |
 //!
-//! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time.
+//! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time. Where there is a token,
+//! a request (`Put`, `Get`) comes within `Signed`. What one end says and the other does not know in a message is not looked
+//! at; all that came after protocol 1 may be missing.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
-
-/// What a client says when it connects: the protocol and its version.
-pub(super) const GREETING: &[u8] = b"rddp-files 1";
 
 /// Pieces of a file that are on their way, and the octets of each. Both bound what one client can make the server keep.
 pub(super) const SLOTS: usize = 8;
@@ -29,12 +28,34 @@ pub(super) const MAX_PATH: usize = 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToServer {
-    Put { path: String, size: u64, mode: u32 },
-    Get { path: String, have: u64, sha256: String },
-    From { offset: u64 },
+    Put {
+        path: String,
+        size: u64,
+        mode: u32,
+        /// Protocol 2: a file that is there stays.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        no_clobber: bool,
+    },
+    Get {
+        path: String,
+        have: u64,
+        sha256: String,
+    },
+    /// Protocol 2: a request, as its text, and the proof of having the token.
+    Signed {
+        mac: String,
+        request: String,
+    },
+    From {
+        offset: u64,
+    },
     Chunk(Chunk),
-    Free { slot: usize },
-    End { sha256: String },
+    Free {
+        slot: usize,
+    },
+    End {
+        sha256: String,
+    },
     Same,
     Busy,
 }
@@ -45,6 +66,9 @@ pub(super) enum ToClient {
         have: u64,
         sha256: String,
         window: Window,
+        /// Whether there is a file of that name; the first servers do not say.
+        #[serde(default)]
+        replaces: Option<bool>,
     },
     Give {
         size: u64,

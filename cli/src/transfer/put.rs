@@ -7,7 +7,7 @@ use rddp_rnic::{Access, MemoryRegion, SendWr};
 use super::PutArgs;
 use super::files::{FileError, local_file};
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use super::remote::RemoteFile;
+use super::remote::{Fallback, RemoteFile};
 use super::show::{Finished, Progress, resumable};
 use super::source::Source;
 use super::talk::Talk;
@@ -20,7 +20,9 @@ pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
     let remote = RemoteFile::parse(&args.remote)?;
     let source = open(&args.local)?;
     let path = remote.path_with(source.name())?;
-    let (mut talk, addr) = remote.connect()?;
+    // A server of protocol 1 knows of no file that has to stay.
+    let fallback = if args.common.no_clobber { Fallback::None } else { Fallback::One };
+    let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), fallback)?;
     let put = Put { talk: &mut talk, args, source };
     let finished = put.all(path.clone()).map_err(resumable)?;
     talk.end.close();
@@ -52,8 +54,11 @@ impl Put<'_> {
 
     fn all(mut self, path: String) -> Result<Finished, Failure> {
         let (size, mode) = (self.source.size(), self.source.mode());
-        self.talk.say(&ToServer::Put { path, size, mode })?;
-        let ToClient::Take { have, sha256, window } = self.hear()? else { return Err(out_of_step()) };
+        let no_clobber = self.args.common.no_clobber;
+        self.talk.ask(&ToServer::Put { path, size, mode, no_clobber })?;
+        let ToClient::Take { have, sha256, window, replaces } = self.hear()? else {
+            return Err(out_of_step());
+        };
         let talk = &mut *self.talk;
         let from =
             self.source.resume(have, &sha256, &mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
@@ -64,7 +69,7 @@ impl Put<'_> {
         let sha256 = self.source.checksum();
         self.talk.say(&ToServer::End { sha256: sha256.clone() })?;
         match self.hear()? {
-            ToClient::Same => Ok(progress.finish(size, sha256)),
+            ToClient::Same => Ok(progress.finish(size, sha256, replaces)),
             _ => Err(out_of_step()),
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Summary {
     peer: SocketAddr,
     octets: u64,
     resumed_from: u64,
+    /// Whether there was a file of that name; `None` where the server does not tell.
+    replaced: Option<bool>,
     seconds: f64,
     bytes_per_s: f64,
     sha256: String,
@@ -58,9 +60,9 @@ impl Progress {
     }
 
     /// All `octets` are there, with this checksum.
-    pub(super) fn finish(self, octets: u64, sha256: String) -> Finished {
+    pub(super) fn finish(self, octets: u64, sha256: String, replaced: Option<bool>) -> Finished {
         self.bar.finish_and_clear();
-        Finished { took: self.begun.elapsed(), from: self.from, octets, sha256 }
+        Finished { took: self.begun.elapsed(), from: self.from, octets, sha256, replaced }
     }
 }
 
@@ -70,15 +72,16 @@ pub(super) struct Finished {
     from: u64,
     octets: u64,
     sha256: String,
+    replaced: Option<bool>,
 }
 
 impl Finished {
     /// As it is printed.
     pub(super) fn summary(self, file: String, peer: SocketAddr) -> Summary {
-        let Finished { took, from, octets, sha256 } = self;
+        let Finished { took, from, octets, sha256, replaced } = self;
         let seconds = took.as_secs_f64();
         let bytes_per_s = if seconds > 0.0 { ((octets - from) as f64 / seconds).round() } else { 0.0 };
-        Summary { file, peer, octets, resumed_from: from, seconds, bytes_per_s, sha256 }
+        Summary { file, peer, octets, resumed_from: from, replaced, seconds, bytes_per_s, sha256 }
     }
 }
 
@@ -91,9 +94,9 @@ impl Summary {
     /// Prints it to standard error: standard output has the file.
     pub(super) fn complain(&self, json: bool) {
         if json {
-            out::json_complaint(self)
+            out::json_complaint(self);
         } else {
-            self.lines().iter().for_each(|line| complain!("{line}"))
+            self.lines().iter().for_each(|line| complain!("{line}"));
         }
     }
 
@@ -102,11 +105,17 @@ impl Summary {
             0 => String::new(),
             from => format!(", resumed after {}", about(from)),
         };
+        let replaced = replaced_text(self.replaced);
         let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
         let file = printable(&self.file);
-        let moved = format!("{file}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.seconds);
+        let moved = format!("{file}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}{replaced}", self.seconds);
         [moved, format!("sha256 {}", self.sha256)]
     }
+}
+
+/// What is said of a file that was replaced.
+pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
+    if replaced == Some(true) { ", replaced the file that was there" } else { "" }
 }
 
 /// Says that an interrupted transfer can be resumed.

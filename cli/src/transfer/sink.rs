@@ -1,7 +1,7 @@
 //! What a get writes: a file that gets its name at the end, or a stream.
 
 use super::files::FileError;
-use super::partial::Partial;
+use super::partial::{Clobber, Partial};
 use super::stream::Stream;
 use super::target::Target;
 use crate::failure::Failure;
@@ -12,9 +12,9 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    pub(super) fn open(target: Target) -> Result<Self, FileError> {
+    pub(super) fn open(target: Target, clobber: Clobber) -> Result<Self, FileError> {
         match target {
-            Target::File(spot) => Partial::open(spot).map(Sink::Partial),
+            Target::File(spot) => Partial::open(spot, clobber).map(Sink::Partial),
             Target::Stream(stream) => Ok(Sink::Stream(stream)),
         }
     }
@@ -91,11 +91,11 @@ impl Sink {
         }
     }
 
-    /// Ends well: all is there, and right.
-    pub(super) fn finish(self, mode: u32) -> Result<(), FileError> {
+    /// Ends well: all is there, and right. Returns whether a file was replaced.
+    pub(super) fn finish(self, mode: u32) -> Result<bool, FileError> {
         match self {
             Sink::Partial(partial) => partial.finish(mode),
-            Sink::Stream(stream) => stream.finish(),
+            Sink::Stream(stream) => stream.finish().map(|()| false),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::checksum::Checksum;
 use super::files::FileError;
 use crate::failure::{Failure, Kind};
 
-/// Octets that a pipe which can be written to takes without waiting (POSIX's PIPE_BUF, on Linux).
+/// Octets that a pipe which can be written to takes without waiting (POSIX's `PIPE_BUF`, on Linux).
 const AT_ONCE: usize = 4096;
 
 pub(super) struct Stream {

@@ -9,13 +9,14 @@ use rddp_rnic::{
 use serde::Serialize;
 
 use super::checksum::CHUNK;
-use super::protocol::{Message, out_of_step};
+use super::protocol::{Message, ToServer, out_of_step};
+use super::token::{Nonce, Token};
 use crate::endpoint::{Endpoint, ended, silent};
 use crate::failure::Failure;
 use crate::places::{Meter, SLOW};
 use crate::signals::LOOK;
 
-/// Octets of the longest message: a path, each octet of it written as six.
+/// Octets of the longest message: a path, each octet of it written as seven, which a text within a text needs.
 const LONGEST: usize = 8 * 1024;
 
 /// Receives that are posted. The protocol has fewer messages on their way.
@@ -34,6 +35,8 @@ pub(super) struct Talk {
     said_busy: Instant,
     /// Of a server's client: how fast it is.
     meter: Option<Arc<Meter>>,
+    /// Of a client: what it signs requests with.
+    seal: Option<(Token, Nonce)>,
 }
 
 /// What happens next.
@@ -48,7 +51,7 @@ impl Talk {
         let end = Endpoint::new(rnic)?;
         let inbox = end.pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE)?;
         let outbox = end.pd.allocate(LONGEST, Access::LOCAL_WRITE)?;
-        let talk = Talk { end, inbox, outbox, said_busy: Instant::now(), meter: None };
+        let talk = Talk { end, inbox, outbox, said_busy: Instant::now(), meter: None, seal: None };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
@@ -61,6 +64,19 @@ impl Talk {
     fn post_receive(&self, slot: usize) -> Result<(), Failure> {
         let at = slot * LONGEST;
         Ok(self.end.qp.post_recv(RecvWr::one(RECEIVE + slot as u64, self.inbox.sge(at..at + LONGEST)))?)
+    }
+
+    /// Has requests signed from now on.
+    pub(super) fn sign_with(&mut self, token: Token, nonce: Nonce) {
+        self.seal = Some((token, nonce));
+    }
+
+    /// Makes a request.
+    pub(super) fn ask(&mut self, request: &ToServer) -> Result<(), Failure> {
+        let Some((token, nonce)) = &self.seal else { return self.say(request) };
+        let request = serde_json::to_string(request).map_err(|error| Failure::failed(error.to_string()))?;
+        let mac = token.sign(nonce, &request);
+        self.say(&ToServer::Signed { mac, request })
     }
 
     /// Says one thing.

@@ -11,6 +11,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 
 use super::files::{FileError, Spot, local_spot};
+use super::partial::Clobber;
 use super::stream::Stream;
 use crate::signals;
 
@@ -25,7 +26,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Looks at what is there. A pipe is waited for until somebody reads it.
-    pub(super) fn of(path: &Path) -> Result<Self, FileError> {
+    pub(super) fn of(path: &Path, clobber: Clobber) -> Result<Self, FileError> {
         let shown = path.display().to_string();
         let wrong = |error: io::Error| FileError::new(&shown, error);
         if path == Path::new(STDOUT) {
@@ -39,6 +40,9 @@ impl Target {
             Err(_) => return local_spot(path).map(Target::File),
         };
         let kind = there.metadata().map_err(wrong)?.file_type();
+        if clobber == Clobber::No {
+            return Err(FileError::Exists(shown));
+        }
         if kind.is_fifo() || kind.is_char_device() || kind.is_block_device() {
             let file = write_to(path, &shown)?;
             return Ok(Target::Stream(Stream::new(file, &shown)));

@@ -16,7 +16,7 @@ use crate::program::{Ended, Server, run, until};
 const ANYWHERE: [&str; 5] = ["--bind", "127.0.0.1", "--port", "0", "--json"];
 
 fn serve(dir: &Path, more: &[&str]) -> Server {
-    Server::start(&[&["serve", dir.to_str().unwrap()], &ANYWHERE[..], more].concat())
+    Server::start(&[&["serve", dir.to_str().unwrap(), "--writable"], &ANYWHERE[..], more].concat())
 }
 
 fn put(server: &Server, name: &str) -> Ended {

@@ -11,17 +11,7 @@ use crate::program::{Server, run, until};
 
 fn serve() -> (tempfile::TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
-    let args = [
-        "serve",
-        dir.path().to_str().unwrap(),
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--json",
-        "--idle",
-        "2",
-    ];
+    let args = ["serve", dir.path().to_str().unwrap(), "--writable", "--port", "0", "--json", "--idle", "2"];
     let server = Server::start(&args);
     (dir, server)
 }
@@ -110,7 +100,7 @@ fn more_than_there_is_room_for_is_refused_before_it_comes() {
 #[test]
 fn a_client_that_is_busy_for_ever_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["--bind", "127.0.0.1", "--port", "0", "--json", "--idle", "0.1"];
+    let args = ["--writable", "--port", "0", "--json", "--idle", "0.1"];
     let server = Server::start(&[&["serve", dir.path().to_str().unwrap()][..], &args].concat());
     let peer = Peer::connect(server.addr, FILES);
     until("the server has had enough", || {

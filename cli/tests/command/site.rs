@@ -26,7 +26,7 @@ impl Site {
 
     pub(crate) fn serve(&mut self, more: &[&str]) {
         let served = self.served("");
-        let args = ["serve", served.to_str().unwrap(), "--bind", "127.0.0.1", "--port", "0", "--json"];
+        let args = ["serve", served.to_str().unwrap(), "--writable", "--port", "0", "--json"];
         self.server = Some(Server::start(&[&args[..], more].concat()));
     }
 

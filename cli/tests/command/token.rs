@@ -75,7 +75,6 @@ fn two(flags: u8) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "serve takes files from everybody"]
 fn nobody_puts_unless_the_server_is_told_so() {
     let place = Place::new();
     let server = place.serve(&[]);
@@ -89,7 +88,6 @@ fn nobody_puts_unless_the_server_is_told_so() {
 }
 
 #[test]
-#[ignore = "serve listens on all addresses"]
 fn nobody_else_connects_unless_the_server_is_told_so() {
     let place = Place::new();
     assert_eq!(place.serve(&[]).addr.ip(), IpAddr::from([127, 0, 0, 1]));
@@ -97,7 +95,6 @@ fn nobody_else_connects_unless_the_server_is_told_so() {
 }
 
 #[test]
-#[ignore = "there are no tokens"]
 fn a_token_is_needed_where_there_is_one_and_only_there() {
     let place = Place::new();
     let (token, other) = (place.text("token"), place.text("other"));
@@ -116,7 +113,6 @@ fn a_token_is_needed_where_there_is_one_and_only_there() {
 }
 
 #[test]
-#[ignore = "there are no tokens"]
 fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
     let place = Place::new();
     let cases = [
@@ -135,7 +131,6 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
 
 /// What the client says has the nonce's and the request's HMAC in it, and nothing of the token.
 #[test]
-#[ignore = "there are no tokens"]
 fn the_token_does_not_travel() {
     let place = Place::new();
     let (listener, host) = listen();
@@ -164,7 +159,6 @@ fn challenge(server: &Server) -> (Peer, Vec<u8>) {
 }
 
 #[test]
-#[ignore = "there are no tokens"]
 fn a_request_without_the_hmac_of_this_connection_is_refused() {
     let place = Place::new();
     let server = place.serve(&["--token", &place.text("token")]);
@@ -199,7 +193,6 @@ fn a_request_without_the_hmac_of_this_connection_is_refused() {
 }
 
 #[test]
-#[ignore = "there is no protocol 2"]
 fn protocol_1_is_answered_where_there_is_no_token() {
     let place = Place::new();
     let open = place.serve(&[]);
@@ -219,7 +212,6 @@ fn protocol_1_is_answered_where_there_is_no_token() {
 }
 
 #[test]
-#[ignore = "there is no protocol 2"]
 fn a_client_tries_protocol_1_unless_it_would_lose_what_it_was_told() {
     let place = Place::new();
     let (listener, host) = listen();
@@ -249,7 +241,6 @@ fn a_client_tries_protocol_1_unless_it_would_lose_what_it_was_told() {
 }
 
 #[test]
-#[ignore = "there is no protocol 2"]
 fn an_answer_that_is_not_protocol_2s_is_not_believed() {
     let place = Place::new();
     let (listener, host) = listen();
@@ -275,7 +266,6 @@ fn an_answer_that_is_not_protocol_2s_is_not_believed() {
 }
 
 #[test]
-#[ignore = "nobody is told of a file that is replaced"]
 fn what_is_replaced_is_told_and_can_be_kept() {
     let place = Place::new();
     let mut server = place.serve(&["--writable"]);

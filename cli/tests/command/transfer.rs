@@ -232,15 +232,6 @@ fn names_of_files_that_are_not_complete_are_reserved() {
 }
 
 #[test]
-fn a_read_only_server_takes_nothing() {
-    let site = Site::new(&["--read-only"]);
-    fs::write(site.served("file"), "octets").unwrap();
-    site.get("file", "file").ok();
-    site.put("file", "other").failed(5, &["read-only"]);
-    assert_eq!(fs::read_dir(site.served("")).unwrap().count(), 2);
-}
-
-#[test]
 fn many_clients_at_once_get_and_put() {
     let site = Site::new(&[]);
     fs::write(site.served("file"), octets(3_000_000)).unwrap();

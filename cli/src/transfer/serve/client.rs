@@ -10,10 +10,13 @@ use crate::failure::{Failure, Kind, printable};
 use crate::out;
 use crate::places::Place;
 use crate::transfer::files::FileError;
-use crate::transfer::partial::Partial;
+use crate::transfer::greeting::Hello;
+use crate::transfer::partial::{Clobber, Partial};
 use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::show::replaced_text;
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
+use crate::transfer::token::{Nonce, nonce};
 use crate::units::about;
 
 /// How long a client that was refused has to hear so.
@@ -23,6 +26,8 @@ pub(super) struct Client<'a> {
     server: &'a Server,
     talk: Talk,
     peer: String,
+    /// Drawn for this connection, where there is a token.
+    nonce: Option<Nonce>,
     begun: Instant,
 }
 
@@ -34,6 +39,9 @@ struct Served {
     file: String,
     octets: u64,
     resumed_from: u64,
+    /// Of a put.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<bool>,
     seconds: f64,
     sha256: String,
 }
@@ -42,18 +50,23 @@ impl<'a> Client<'a> {
     pub(super) fn accept(
         server: &'a Server,
         request: ConnectRequest,
+        hello: Hello,
         peer: String,
         place: &Place,
     ) -> Result<Self, Failure> {
         let talk = Talk::metered(&server.rnic, place.meter())?;
-        talk.end.accept(request, &ConnectOptions::default())?;
-        Ok(Client { server, talk, peer, begun: Instant::now() })
+        let nonce = server.token.as_ref().map(|_| nonce()).transpose()?;
+        let private_data = hello.answer(nonce.as_ref());
+        talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
+        Ok(Client { server, talk, peer, nonce, begun: Instant::now() })
     }
 
     /// Does what the client wants; whatever prevents it, the client is told.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
-        let served = match self.hear() {
-            Ok(ToServer::Put { path, size, mode }) => self.put(path, size, mode),
+        let served = match self.request() {
+            Ok(ToServer::Put { path, size, mode, no_clobber }) => {
+                self.put(path, size, mode, Clobber::unless(no_clobber))
+            }
             Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256),
             Ok(_) => Err(out_of_step()),
             Err(failure) => Err(failure),
@@ -67,6 +80,20 @@ impl<'a> Client<'a> {
         }
         self.talk.end.close();
         Ok(())
+    }
+
+    /// What the client asks for, of which it has proved that it may.
+    fn request(&mut self) -> Result<ToServer, Failure> {
+        let heard = self.hear()?;
+        let (Some(token), Some(nonce)) = (&self.server.token, &self.nonce) else { return Ok(heard) };
+        match heard {
+            ToServer::Signed { mac, request } if token.verify(nonce, &request, &mac) => {
+                serde_json::from_str(&request).map_err(|_| out_of_step())
+            }
+            ToServer::Signed { .. } => Err(Failure::refused("that is not the server's token")
+                .remedy("name the file that has the server's token with --token")),
+            _ => Err(Failure::refused("this server asks for a token")),
+        }
     }
 
     fn hear(&mut self) -> Result<ToServer, Failure> {
@@ -89,18 +116,20 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn put(&mut self, path: String, size: u64, mode: u32) -> Result<Served, Failure> {
-        if self.server.read_only {
-            return Err(Failure::refused(format!("{path}: this server is read-only")));
+    fn put(&mut self, path: String, size: u64, mode: u32, clobber: Clobber) -> Result<Served, Failure> {
+        if !self.server.writable {
+            return Err(Failure::refused(format!("{path}: this server is read-only"))
+                .remedy("start it with --writable"));
         }
         let spot = self.server.root.spot(&path).map_err(refused)?;
-        let mut partial = Partial::open(spot).map_err(refused)?;
+        let mut partial = Partial::open(spot, clobber).map_err(refused)?;
         let talk = &mut self.talk;
         let (have, sha256) = partial.examine(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
         // What is there counts as free: it is either kept or overwritten.
         partial.has_room(size.saturating_sub(have)).map_err(refused)?;
         let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(&slots) })?;
+        let replaces = Some(partial.replaces().map_err(refused)?);
+        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(&slots), replaces })?;
         let ToServer::From { offset: from } = self.hear()? else { return Err(out_of_step()) };
         match from {
             0 => partial.restart().map_err(refused)?,
@@ -113,9 +142,9 @@ impl<'a> Client<'a> {
             partial.discard();
             return Err(Failure::mismatch(format!("{path}: its sha256 is {sha256} here and {theirs} there")));
         }
-        partial.finish(mode).map_err(refused)?;
+        let replaced = partial.finish(mode).map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
-        Ok(self.served("put", path, size, from, sha256))
+        Ok(Served { replaced: Some(replaced), ..self.served("put", path, size, from, sha256) })
     }
 
     /// Takes chunk by chunk, until the client says that this was all; the checksum that it names.
@@ -196,7 +225,7 @@ impl<'a> Client<'a> {
         sha256: String,
     ) -> Served {
         let seconds = self.begun.elapsed().as_secs_f64();
-        Served { peer: self.peer.clone(), op, file, octets, resumed_from, seconds, sha256 }
+        Served { peer: self.peer.clone(), op, file, octets, resumed_from, replaced: None, seconds, sha256 }
     }
 }
 
@@ -221,6 +250,7 @@ impl Served {
         // A peer chose the name: what would move the cursor is shown, not done.
         let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
-        out::event(format_args!("{}: {} {name}, {octets} in {seconds:.2} s{resumed}", self.peer, self.op));
+        let how = format!("{octets} in {seconds:.2} s{resumed}{}", replaced_text(self.replaced));
+        out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }
