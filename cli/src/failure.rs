@@ -61,7 +61,8 @@ impl Kind {
     }
 }
 
-/// A cause, and a remedy where there is one: a line each, whatever names and texts of others are in it.
+/// A cause, and a remedy where there is one: a line each, whatever names and texts of others are in
+/// it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
 pub(crate) struct Failure {
@@ -153,7 +154,8 @@ impl Failure {
     }
 }
 
-/// Text with what would move a terminal's cursor, or turn the direction of writing, shown instead of done.
+/// Text with what would move a terminal's cursor, or turn the direction of writing, shown instead
+/// of done.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

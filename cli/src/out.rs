@@ -1,7 +1,8 @@
 //! Standard output: lines for people, and JSON for programs; and standard error.
 //!
-//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without complaint, as if by
-//! SIGPIPE. Servers go on: their clients have nothing to do with it. What cannot be written to standard error is dropped.
+//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without
+//! complaint, as if by SIGPIPE. Servers go on: their clients have nothing to do with it. What
+//! cannot be written to standard error is dropped.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

@@ -1,4 +1,5 @@
-//! How many clients a server has at a time, and how many of them from one network, so that no host takes all places.
+//! How many clients a server has at a time, and how many of them from one network, so that no host
+//! takes all places.
 //!
 //! Where places are short, a client that moves next to nothing makes room for another.
 
@@ -24,15 +25,15 @@ struct Taken {
     meter: Arc<Meter>,
 }
 
-/// A client's; free again when it is dropped.
+/// A client's place; free again when it is dropped.
 pub(crate) struct Place {
     places: Arc<Places>,
     meter: Arc<Meter>,
 }
 
 impl Places {
-    /// `most` places, half of them (rounded up) for one network. Clients that move less than [`SLOW`] for as long as
-    /// `window`, or a minute, make room for others; `None`: none has to.
+    /// Makes `most` places, half of them (rounded up) for one network. Clients that move less than
+    /// [`SLOW`] for as long as `window`, at most a minute, make room for others; `None`: none has to.
     pub(crate) fn new(most: usize, window: Option<Duration>) -> Self {
         Places {
             most,
@@ -72,7 +73,7 @@ impl Places {
     }
 }
 
-/// What one host can have addresses in: all of an IPv6 /64, which is the least that anybody gets.
+/// The network that counts as one host: the IPv4 address, or the /64 of an IPv6 address.
 fn network(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << 64))),
@@ -130,7 +131,8 @@ impl Meter {
         self.state().is_over
     }
 
-    /// Octets a second over at least one window; `None` for a client that has not been there for so long.
+    /// Octets a second over at least one window; `None` for a client that has not been there for so
+    /// long.
     fn rate(&self, now: Instant) -> Option<u64> {
         let state = self.state();
         let elapsed = now.saturating_duration_since(state.since);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
-/// What a client is told that no thread can be made for.
+/// Refusal of a client for which no thread can be made.
 pub(crate) const NO_THREAD: &str = "no thread for another client at the moment";
 
 /// Starts a thread that works on `item`; gives it back if none can be made.

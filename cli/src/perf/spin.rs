@@ -1,21 +1,22 @@
-//! Spinning that gives way: on a machine with more to do than processors, an end that only spins keeps the other end from
-//! running at all. And, at the end that others ask to spin, spinning that ends: who says nothing has it sleep.
+//! Spinning that gives way: on a machine with more to do than processors, an end that only spins
+//! keeps the other end from running at all. And, at the end that others ask to spin, spinning that
+//! ends: who says nothing has it sleep.
 
 use std::time::{Duration, Instant};
 
 /// How long nothing happens before the processor is offered to others: longer than a round trip on this host.
 const PATIENCE: Duration = Duration::from_micros(15);
 
-/// How long nothing happens before an end that others have asked to spin sleeps: longer than any round trip for which
-/// spinning makes a difference.
+/// How long nothing happens before an end that others have asked to spin sleeps: longer than any
+/// round trip for which spinning makes a difference.
 const ENOUGH: Duration = Duration::from_millis(10);
 
-/// Who wants an end to spin.
+/// Origin of the wish that an end spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Whoever has started it.
+    /// The user of this process.
     Own,
-    /// A client, of which nothing is known.
+    /// A client of this server, about which nothing is known.
     Clients,
 }
 

@@ -122,8 +122,8 @@ impl Root {
         regular_file(path, |flags| self.beneath(path, flags))
     }
 
-    /// Where a file shall be written: what is there is a regular file or nothing. Its directory has to exist. A symbolic
-    /// link stands for what it leads to, which has to be there, and inside.
+    /// Where a file shall be written: what is there is a regular file or nothing. Its directory has
+    /// to exist. A symbolic link stands for what it leads to, which has to be there, and inside.
     pub(super) fn spot(&self, path: &str) -> Result<Spot, FileError> {
         inside(path)?;
         let mut at = path.to_owned();
@@ -140,7 +140,7 @@ impl Root {
         Err(FileError::Dangling(path.to_owned()))
     }
 
-    /// The same of a path that links have led to from `asked`, the path that messages name.
+    /// The spot of `path` itself, to which links have led from `asked`, the path that errors name.
     fn spot_at(&self, path: &str, asked: &str) -> Result<Spot, FileError> {
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         if matches!(name, "" | "." | "..") {
@@ -168,7 +168,8 @@ impl Root {
     }
 }
 
-/// Where the link at `path` leads to, by a path from the served directory; `asked` is what messages name.
+/// Returns where the link at `path` leads to, as a path from the served directory; `asked` is the
+/// path that errors name.
 fn beside(path: &str, link: &OsStr, asked: &str) -> Result<String, FileError> {
     let link = link.to_str().ok_or_else(|| FileError::NotRegular(asked.to_owned()))?;
     match path.rsplit_once('/') {
@@ -208,8 +209,8 @@ pub(super) fn local_file(path: &Path) -> Result<File, FileError> {
     regular_file(&shown, |flags| open(path, flags, Mode::empty()))
 }
 
-/// Opens a regular file to be read. What else is there is not even opened: that a pipe has a reader lets its writer go on,
-/// and a device may do something.
+/// Opens a regular file to be read. What else is there is not even opened: that a pipe has a reader
+/// lets its writer go on, and a device may do something.
 fn regular_file(name: &str, open: impl Fn(OFlag) -> nix::Result<OwnedFd>) -> Result<File, FileError> {
     let wrong = |error| FileError::new(name, error);
     regular(&File::from(open(OFlag::O_PATH | OFlag::O_CLOEXEC).map_err(wrong)?), name)?;

@@ -38,7 +38,7 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is wrong with a file of this host's.
+/// Turns an error of a local file into a failure.
 fn failed(error: FileError) -> Failure {
     error.failure(Kind::Failed)
 }

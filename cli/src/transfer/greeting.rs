@@ -1,12 +1,13 @@
-//! What both ends say in the private data of MPA's Request and Reply, before anything else.
+//! Greetings: the private data of MPA's Request and Reply, which say the protocol and its flags.
 //!
 //! | | Request | Reply |
 //! |---|---|---|
 //! | protocol 1 | `rddp-files 1` | nothing |
 //! | protocol 2 | `rddp-files 2`, flags | `rddp-files 2`, flags, with flag 1 a nonce of 32 octets |
 //!
-//! The client's flags, one octet, are what it can do; the server's are those of them that it holds to as well. Those that
-//! it does not know are not among them, and what follows at either end is not looked at: so protocol 2 can grow.
+//! The client's flags, one octet, are what it can do; the server's are those of them that it holds
+//! to as well. Those that it does not know are not among them, and what follows at either end is
+//! not looked at: so protocol 2 can grow.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -17,14 +18,14 @@ use super::protocol::out_of_step;
 use super::token::Nonce;
 use crate::failure::Failure;
 
-/// The first protocol.
+/// Greeting of protocol 1.
 pub(super) const ONE: &[u8] = b"rddp-files 1";
 
 const TWO: &[u8] = b"rddp-files 2";
 
 const TOKEN: u8 = 1;
 
-/// What a client says.
+/// A client's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hello {
     One,
@@ -47,7 +48,7 @@ impl Hello {
         }
     }
 
-    /// What the server answers.
+    /// The private data of the server's Reply to this greeting.
     pub(super) fn answer(self, nonce: Option<&Nonce>) -> Vec<u8> {
         match self {
             Hello::One => Vec::new(),

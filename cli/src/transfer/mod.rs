@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `greeting`, `token` | which protocol, and who may use it |
 //! | `protocol`, `talk` | what is said, and the connection that it is said on |
-//! | `files`, `source`, `partial`, `checksum` | paths that stay inside; files that leave; files that arrive; SHA-256 |
+//! | `files`, `checksum` | paths that stay inside; SHA-256 |
+//! | `source`, `partial` | files that leave, files that arrive |
 //! | `target`, `sink`, `stream` | where a get goes: files, and what is no file |
 //! | `put`, `get` | the client |
 //! | `serve` | the server |

@@ -39,7 +39,7 @@ pub(super) struct Partial {
     clobber: Clobber,
 }
 
-/// Whether a file that is there may be replaced.
+/// Permission to replace a file that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clobber {
     Yes,
@@ -119,8 +119,8 @@ impl Partial {
         self.checksum.so_far()
     }
 
-    /// All is there, and right: gives the file its name, and of the permissions `mode` what this process grants. Returns
-    /// whether another had that name.
+    /// All is there, and right: gives the file its name, and of the permissions `mode` what this
+    /// process grants. Returns whether another had that name.
     pub(super) fn finish(mut self, mode: u32) -> Result<bool, FileError> {
         let mode = Mode::from_bits_truncate(mode & 0o777 & !umask());
         fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
@@ -191,7 +191,8 @@ impl Drop for Partial {
     }
 }
 
-/// Returns whether there is a regular file where the file shall be: one that stays, and all but files, are errors.
+/// Returns whether there is a regular file where the file shall be: one that stays, and all but
+/// files, are errors.
 fn replaces(spot: &Spot, clobber: Clobber) -> Result<bool, FileError> {
     let name = || spot.name.clone();
     match fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {

@@ -10,9 +10,10 @@
 //! | `End` with the checksum | `End` with the checksum |
 //! | `Same`, when the file has its name | `Same`, when the file has its name |
 //!
-//! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time. Where there is a token,
-//! a request (`Put`, `Get`) comes within `Signed`. What one end says and the other does not know in a message is not looked
-//! at; all that came after protocol 1 may be missing.
+//! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time.
+//! Where there is a token, a request (`Put`, `Get`) comes within `Signed`. What one end says and
+//! the other does not know in a message is not looked at; all that came after protocol 1 may be
+//! missing.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
@@ -66,7 +67,7 @@ pub(super) enum ToClient {
         have: u64,
         sha256: String,
         window: Window,
-        /// Whether there is a file of that name; the first servers do not say.
+        /// Says that there is a file of that name already; servers of protocol 1 leave it out.
         #[serde(default)]
         replaces: Option<bool>,
     },
@@ -89,7 +90,7 @@ pub(super) enum ToClient {
         reason: String,
         remedy: Option<String>,
         mismatch: bool,
-        /// The file changed meanwhile; the first servers did not say so.
+        /// The file changed meanwhile; older servers leave it out.
         #[serde(default)]
         changed: bool,
     },

@@ -48,8 +48,8 @@ impl<'a> RemoteFile<'a> {
         Ok(name)
     }
 
-    /// Connects, with protocol 2 and, to a server that refuses it and if `fallback` allows that, with 1. Whoever has a
-    /// token does without neither.
+    /// Connects, with protocol 2 and, to a server that refuses it and if `fallback` allows that,
+    /// with 1. A client with a token never falls back: protocol 1 has none.
     pub(super) fn connect(
         &self,
         token: Option<&Token>,
@@ -71,7 +71,7 @@ impl<'a> RemoteFile<'a> {
     }
 }
 
-/// What a client may do without when the server refuses protocol 2.
+/// Protocol to try when the server refuses protocol 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fallback {
     One,

@@ -29,7 +29,7 @@ pub(super) struct Summary {
     peer: SocketAddr,
     octets: u64,
     resumed_from: u64,
-    /// Whether there was a file of that name; `None` where the server does not tell.
+    /// Says that there was a file of that name; `None` where the server does not tell.
     replaced: Option<bool>,
     seconds: f64,
     bytes_per_s: f64,
@@ -113,7 +113,7 @@ impl Summary {
     }
 }
 
-/// What is said of a file that was replaced.
+/// Part of a result line that says that a file was replaced.
 pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
     if replaced == Some(true) { ", replaced the file that was there" } else { "" }
 }

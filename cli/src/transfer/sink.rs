@@ -1,4 +1,4 @@
-//! What a get writes: a file that gets its name at the end, or a stream.
+//! Destination of an open get: a file that gets its name at the end, or a stream.
 
 use super::files::FileError;
 use super::partial::{Clobber, Partial};
@@ -26,12 +26,13 @@ impl Sink {
         }
     }
 
-    /// Whether a transfer that ended early can go on where it ended.
+    /// Returns whether a transfer that ended early can go on where it ended.
     pub(super) fn is_resumable(&self) -> bool {
         matches!(self, Sink::Partial(_))
     }
 
-    /// Returns the length and checksum of what is there from an earlier transfer. `tick` is called now and then.
+    /// Returns the length and checksum of what is there from an earlier transfer. `tick` is called
+    /// now and then.
     pub(super) fn examine(
         &mut self,
         tick: &mut dyn FnMut() -> Result<(), Failure>,

@@ -1,4 +1,5 @@
-//! A file that is sent: its octets in order, its checksum, and the proof that it stayed what it was.
+//! A file that is sent: its octets in order, its checksum, and the proof that it stayed what it
+//! was.
 
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -12,15 +13,16 @@ use crate::failure::Failure;
 /// Longest step of the clock that files' times are taken from.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Tells contents of files apart: whatever changes octets changes one of these, as long as nobody writes by a mapping.
+/// Tells contents of files apart: whatever changes octets changes one of these, as long as nobody
+/// writes by a mapping.
 #[derive(Debug, PartialEq, Eq)]
 struct Version {
     dev: u64,
     ino: u64,
     size: u64,
-    /// Of the content, which a program may put back.
+    /// Modification time, which a program may put back.
     modified: (i64, i64),
-    /// Of the content or of what is said of it, which no program can put back.
+    /// Change time, which no program can put back.
     changed: (i64, i64),
 }
 
@@ -56,7 +58,8 @@ impl Source {
     pub(super) fn new(file: File, name: &str) -> Result<Self, FileError> {
         let look = || file.metadata().map_err(|error| FileError::new(name, error));
         let mut metadata = look()?;
-        // A change within the same tick would leave the time as it is: such a file is looked at again when it is over.
+        // A change within the same tick would leave the time as it is: such a file is looked at
+        // again when it is over.
         if let Some(left) = Version::of(&metadata).age().and_then(|age| TICK.checked_sub(age)) {
             std::thread::sleep(left);
             metadata = look()?;
@@ -87,7 +90,8 @@ impl Source {
         self.checksum.so_far()
     }
 
-    /// Returns where to begin when the other end has `have` octets with this checksum. `tick` is called now and then.
+    /// Returns where to begin when the other end has `have` octets with this checksum. `tick` is
+    /// called now and then.
     pub(super) fn resume(
         &mut self,
         have: u64,
@@ -117,7 +121,8 @@ impl Source {
         Ok(())
     }
 
-    /// Checks that what was read is the file, and not parts of two; `again` is what its name leads to now.
+    /// Checks that what was read is the file, and not parts of two; `again` is what its name leads
+    /// to now.
     pub(super) fn check_unchanged(&self, again: Result<File, FileError>) -> Result<(), FileError> {
         let now = again.ok().and_then(|file| file.metadata().ok());
         if now.is_some_and(|now| Version::of(&now) == self.version) && !self.has_more()? {
@@ -126,7 +131,7 @@ impl Source {
         Err(FileError::Changed(self.name.clone()))
     }
 
-    /// Whether there is anything behind its size.
+    /// Returns whether there are octets behind its size.
     fn has_more(&self) -> Result<bool, FileError> {
         let read = self.file.read_at(&mut [0], self.size()).map_err(|error| self.wrong(error))?;
         Ok(read > 0)

@@ -1,4 +1,5 @@
-//! What octets are written to as they come, and cannot be taken back from: standard output, a pipe, a device.
+//! A destination that takes octets as they come and gives none back: standard output, a pipe, a
+//! device.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -62,7 +63,7 @@ impl Stream {
         Ok(())
     }
 
-    /// All is written: waits until it is where it is kept.
+    /// Waits until everything written has reached the disk, where there is one.
     pub(super) fn finish(&self) -> Result<(), FileError> {
         let kept =
             self.file.metadata().is_ok_and(|file| file.is_file() || file.file_type().is_block_device());

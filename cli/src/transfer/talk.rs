@@ -16,7 +16,8 @@ use crate::failure::Failure;
 use crate::places::{Meter, SLOW};
 use crate::signals::LOOK;
 
-/// Octets of the longest message: a path, each octet of it written as seven, which a text within a text needs.
+/// Octets of the longest message: a path, each octet of it written as seven, which a text within a
+/// text needs.
 const LONGEST: usize = 8 * 1024;
 
 /// Receives that are posted. The protocol has fewer messages on their way.
@@ -33,9 +34,9 @@ pub(super) struct Talk {
     inbox: MemoryRegion,
     outbox: MemoryRegion,
     said_busy: Instant,
-    /// Of a server's client: how fast it is.
+    /// At a server: measures how fast the client is.
     meter: Option<Arc<Meter>>,
-    /// Of a client: what it signs requests with.
+    /// At a client: signs requests.
     seal: Option<(Token, Nonce)>,
 }
 
@@ -56,7 +57,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// The same for a client whose place others may get.
+    /// An idle end at a server, for a client whose place others may get.
     pub(super) fn metered(rnic: &Rnic, meter: Arc<Meter>) -> Result<Self, Failure> {
         Ok(Talk { meter: Some(meter), ..Self::new(rnic)? })
     }
@@ -109,8 +110,8 @@ impl Talk {
         }
     }
 
-    /// Says that this end is alive, if it has not for a while: it has just worked on a piece of the file. Nobody works
-    /// for a peer that has gone.
+    /// Says that this end is alive, if it has not for a while: it has just worked on a piece of the
+    /// file. Nobody works for a peer that has gone.
     pub(super) fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         crate::signals::check()?;
         self.moved(CHUNK);

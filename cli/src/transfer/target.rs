@@ -1,4 +1,5 @@
-//! Where a get goes: a file, or what is written to and never replaced (pipes, devices, standard output).
+//! Target of a get: a file, or what is written to and never replaced (pipes, devices, standard
+//! output).
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +16,7 @@ use super::partial::Clobber;
 use super::stream::Stream;
 use crate::signals;
 
-/// What stands for standard output.
+/// Name that stands for standard output.
 pub(super) const STDOUT: &str = "-";
 
 pub(super) enum Target {

@@ -1,8 +1,9 @@
 //! The token of `rddp serve`: a secret that a client proves to have without saying it.
 //!
-//! The server draws a nonce for each connection. The client sends with each request HMAC-SHA256, with the token as its key,
-//! of nonce and request. Nothing is encrypted, the octets of files have no proof, and the server proves nothing: what the
-//! token keeps away is everybody who can connect and cannot change what others have on their way.
+//! The server draws a nonce for each connection. The client sends with each request HMAC-SHA256,
+//! with the token as its key, of nonce and request. Nothing is encrypted, the octets of files have
+//! no proof, and the server proves nothing: what the token keeps away is everybody who can connect
+//! and cannot change what others have on their way.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +24,7 @@ const MAKE: &str = "make one: openssl rand -base64 32 > FILE; chmod 600 FILE";
 #[derive(Clone)]
 pub(super) struct Token(Hmac<Sha256>);
 
-/// What a server draws for each connection.
+/// Random octets that a server draws for each connection.
 pub(super) type Nonce = [u8; 32];
 
 /// Returns octets that nobody can guess.
@@ -67,7 +68,8 @@ impl Token {
         proof.iter().map(|octet| format!("{octet:02x}")).collect()
     }
 
-    /// Returns whether `proof` is that of somebody who has it. Takes as long for one that is nearly right.
+    /// Returns whether `proof` is that of somebody who has it. Takes as long for one that is nearly
+    /// right.
     pub(super) fn verify(&self, nonce: &Nonce, request: &str, proof: &str) -> bool {
         unhex(proof).is_some_and(|proof| self.mac(nonce, request).verify_slice(&proof).is_ok())
     }

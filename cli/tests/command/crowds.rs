@@ -1,4 +1,5 @@
-//! Clients that take what others need: threads, places, the server's processor, the operator's screen.
+//! Clients that take what others need: threads, places, the server's processor, the operator's
+//! screen.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -181,7 +182,7 @@ impl Control {
     }
 }
 
-/// Whether no thread of the server runs or wants to.
+/// Returns whether all threads of the server sleep.
 fn is_asleep(server: &Server) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
     tasks.flatten().all(|task| {

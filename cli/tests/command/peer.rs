@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::program::until;
 
-/// What a client of `rddp serve` says when it connects.
+/// Greeting of protocol 1 of `rddp serve`.
 pub(crate) const FILES: &[u8] = b"rddp-files 1";
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,9 +23,9 @@ pub(crate) struct Peer {
     pub(crate) cq: CompletionQueue,
     pub(crate) qp: QueuePair,
     inbox: MemoryRegion,
-    /// What the other end said when it took the connection.
+    /// Private data of the other end's Reply.
     pub(crate) told: Vec<u8>,
-    /// What the other end said last.
+    /// Octets of the last message received.
     said: RefCell<Vec<u8>>,
 }
 

@@ -1,4 +1,5 @@
-//! Targets that are no regular files: pipes, devices, sockets, symbolic links. All of them are the tests' own.
+//! Targets that are no regular files: pipes, devices, sockets, symbolic links. All of them are the
+//! tests' own.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,7 +20,7 @@ fn fifo(path: &Path) {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
 }
 
-/// What comes out of a pipe until `write` has ended.
+/// Reads a pipe until `write` has ended; returns what that returned, and the octets.
 fn read_while<T: Send>(pipe: &Path, write: impl FnOnce() -> T + Send) -> (T, Vec<u8>) {
     let mut pipe = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(pipe).unwrap();
     let mut read = Vec::new();
@@ -27,7 +28,8 @@ fn read_while<T: Send>(pipe: &Path, write: impl FnOnce() -> T + Send) -> (T, Vec
         let writing = scope.spawn(write);
         loop {
             let is_over = writing.is_finished();
-            // At its end while nobody writes, or would have to wait: either way there may be more later.
+            // At its end while nobody writes, or would have to wait: either way there may be more
+            // later.
             let _ = pipe.read_to_end(&mut read);
             if is_over {
                 return (writing.join().unwrap(), read);
@@ -37,7 +39,8 @@ fn read_while<T: Send>(pipe: &Path, write: impl FnOnce() -> T + Send) -> (T, Vec
     })
 }
 
-/// Makes a device node, one that does what `/dev/null` (3) or `/dev/full` (7) does; `false` if that needs more rights.
+/// Makes a device node, one that does what `/dev/null` (3) or `/dev/full` (7) does; `false` if that
+/// needs more rights.
 fn device(path: &Path, minor: u64) -> bool {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("NOT TESTED: device nodes, which only root can make");

@@ -1,4 +1,5 @@
-//! Who may do what at `rddp serve`: nobody but this host, nobody may put, and nobody without the token, if so told.
+//! Who may do what at `rddp serve`: nobody but this host, nobody may put, and nobody without the
+//! token, if so told.
 
 use std::fs::{self, Permissions};
 use std::net::IpAddr;
@@ -129,7 +130,7 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
     }
 }
 
-/// What the client says has the nonce's and the request's HMAC in it, and nothing of the token.
+/// The client's message has the HMAC of nonce and request in it, and nothing of the token.
 #[test]
 fn the_token_does_not_travel() {
     let place = Place::new();

@@ -80,7 +80,8 @@ fn an_interrupted_put_says_how_to_go_on() {
     assert!(said.contains("repeat the command"), "{said}");
 }
 
-/// Ways to change a file, the first of which leaves its length and its time of modification as they were.
+/// Ways to change a file, the first of which leaves its length and its time of modification as they
+/// were.
 const CHANGES: [fn(&Path); 4] = [
     |path| {
         let (len, modified) = fs::metadata(path).map(|file| (file.len(), file.modified().unwrap())).unwrap();
@@ -96,7 +97,8 @@ const CHANGES: [fn(&Path); 4] = [
     },
 ];
 
-/// Changes a file in each of these ways, beside the others, while `change_during` has a transfer of it under way.
+/// Changes a file in each of these ways, beside the others, while `change_during` has a transfer of
+/// it under way.
 fn each_change(change_during: impl Fn(fn(&Path)) + Sync) {
     std::thread::scope(|scope| {
         for change in CHANGES {

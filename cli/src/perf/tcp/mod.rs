@@ -43,7 +43,8 @@ impl Sockets {
         Ok(Sockets { setup: setup.clone(), list, spin: Spin::new(wish) })
     }
 
-    /// Nothing to do: spins, or sleeps until one of the sockets that `waits` names is ready for `flags`, or for a while.
+    /// Nothing to do: spins, or sleeps until one of the sockets that `waits` names is ready for
+    /// `flags`, or for a while.
     fn idle(&mut self, flags: PollFlags, waits: impl Fn(usize) -> bool) -> Result<(), Failure> {
         signals::check()?;
         let spins = self.setup.wait == Wait::Poll && self.spin.turn();

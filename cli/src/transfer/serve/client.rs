@@ -39,7 +39,7 @@ struct Served {
     file: String,
     octets: u64,
     resumed_from: u64,
-    /// Of a put.
+    /// Says of a put that there was a file of that name.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<bool>,
     seconds: f64,
@@ -82,7 +82,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// What the client asks for, of which it has proved that it may.
+    /// The client's request. Where there is a token, its proof has been checked.
     fn request(&mut self) -> Result<ToServer, Failure> {
         let heard = self.hear()?;
         let (Some(token), Some(nonce)) = (&self.server.token, &self.nonce) else { return Ok(heard) };

@@ -145,7 +145,7 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
     }
 }
 
-/// What a client has said that it speaks, or why it cannot be served.
+/// Parses a client's greeting; the error is the reason for which it is refused.
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
         Some(Hello::Two { token: theirs }) if theirs && !token => {
