@@ -91,6 +91,8 @@ struct Lanes {
     list: Vec<Lane>,
     polled: Vec<Completion>,
     spin: Spin,
+    /// FPDUs received, at the last look.
+    received: u64,
 }
 
 impl Lanes {
@@ -113,7 +115,7 @@ impl Lanes {
             list.push(lane);
         }
         let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
-        Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin })
+        Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0 })
     }
 
     fn places(&self) -> Vec<Places> {
@@ -141,11 +143,26 @@ impl Lanes {
     fn idle(&mut self) -> Result<(), Failure> {
         signals::check()?;
         match self.setup.wait {
-            Wait::Poll if self.spin.turn() => Ok(()),
-            // Memory that is looked at wakes nobody.
-            Wait::Poll => wait(&self.cq, REST).map(drop),
+            Wait::Poll => {
+                if self.spin.turn() || self.has_received() {
+                    return Ok(());
+                }
+                // Memory that is looked at wakes nobody.
+                wait(&self.cq, REST).map(drop)
+            }
             Wait::Event => wait(&self.cq, signals::LOOK).map(drop),
         }
+    }
+
+    /// Returns whether the peers' octets have come since the last look: Reads and Writes complete
+    /// nothing at the passive end.
+    fn has_received(&mut self) -> bool {
+        let received = self.list.iter().map(|lane| lane.qp.counters().fpdus_received).sum();
+        let before = std::mem::replace(&mut self.received, received);
+        if received != before {
+            self.spin.reset();
+        }
+        received != before
     }
 
     fn close(&self) {
@@ -184,5 +201,42 @@ fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, wait: Wait)
     match wait {
         Wait::Poll => vec![write],
         Wait::Event => vec![write, SendWr::send_inline(SINGLE, &[mark]).unsignaled()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rddp_rnic::ConnectOptions;
+
+    use super::*;
+
+    /// A passive end completes nothing while it is Read from, and has to go on all the same.
+    #[test]
+    fn an_end_that_is_read_from_notices() {
+        let setup = Setup::default();
+        let [mut passive, mut active] =
+            [Wish::Clients, Wish::Own].map(|wish| Lanes::new(&setup, 8, 8, wish).unwrap());
+        let options = ConnectOptions::default();
+        let listener = passive.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+        let addr = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| active.list[0].qp.connect(addr, &options).map(drop));
+            let request = listener.accept(None).unwrap().unwrap();
+            request.accept_with(&passive.list[0].qp, &options).unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        let remote = passive.list[0].source.remote(0);
+        let mut read = || {
+            active.list[0]
+                .qp
+                .post_send(&SendWr::read(SINGLE, active.list[0].target.whole(), remote))
+                .unwrap();
+            while active.poll().unwrap() == 0 {}
+        };
+        read();
+        assert!(passive.has_received());
+        read();
+        assert!(passive.has_received());
+        while passive.has_received() {}
     }
 }
