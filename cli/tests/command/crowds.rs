@@ -73,7 +73,12 @@ fn a_client_that_has_gone_is_not_worked_for() {
         json!({"Get": {"path": "file", "have": 8u64 << 40, "sha256": ""}}),
     ];
     for ask in ask {
-        let peer = Peer::connect(server.addr, FILES);
+        let mut peer = None;
+        until("the one before has gone", || {
+            peer = Peer::try_connect(server.addr, FILES).ok();
+            peer.is_some()
+        });
+        let peer = peer.unwrap();
         peer.say_json(&ask);
         assert_eq!(peer.hear(), Some(json!("Busy")));
         drop(peer);
