@@ -98,6 +98,24 @@ fn more_than_there_is_room_for_is_refused_before_it_comes() {
 }
 
 #[test]
+#[ignore = "a path as long as a message is printed, and too long to be told of"]
+fn a_path_that_is_too_long_is_refused() {
+    let (_dir, mut server) = serve();
+    let path = "\u{7f}".repeat(7000);
+    for ask in [
+        json!({"Get": {"path": path, "have": 0, "sha256": ""}}),
+        json!({"Put": {"path": path, "size": 0, "mode": 0}}),
+    ] {
+        let peer = Peer::connect(server.addr, FILES);
+        peer.say_json(&ask);
+        let said = peer.hear().expect("a refusal");
+        assert!(said["Refused"]["reason"].as_str().unwrap().contains("out of step"), "{said}");
+        assert!(server.complaint().len() < 200);
+    }
+    still_works(&server);
+}
+
+#[test]
 fn a_client_that_is_busy_for_ever_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["--writable", "--port", "0", "--json", "--idle", "0.1"];
