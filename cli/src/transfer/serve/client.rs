@@ -12,7 +12,7 @@ use crate::places::Place;
 use crate::transfer::files::FileError;
 use crate::transfer::greeting::Hello;
 use crate::transfer::partial::{Clobber, Partial};
-use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
 use crate::transfer::show::replaced_text;
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
@@ -64,6 +64,10 @@ impl<'a> Client<'a> {
     /// Does what the client wants; whatever prevents it, the client is told.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
         let served = match self.request() {
+            // Our clients have none so long: it is not repeated to anybody.
+            Ok(ToServer::Put { path, .. } | ToServer::Get { path, .. }) if path.len() > MAX_PATH => {
+                Err(out_of_step())
+            }
             Ok(ToServer::Put { path, size, mode, no_clobber }) => {
                 self.put(path, size, mode, Clobber::unless(no_clobber))
             }
