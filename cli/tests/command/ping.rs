@@ -120,6 +120,19 @@ fn a_ping_server_whose_output_nobody_reads_goes_on() {
 }
 
 #[test]
+#[ignore = "an event that cannot be written is a panic"]
+fn a_server_that_tells_in_detail_goes_on_when_nobody_reads() {
+    let mut server = command(&[&["-vv"], &SERVER[..], &["--json"]].concat());
+    let mut server = server.stdout(Stdio::piped()).stderr(nobody()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let host = line["listening"].as_str().unwrap();
+    let ended = [(); 3].map(|()| run(&["ping", host, "--count", "3"]).code);
+    assert_eq!((interrupt(&mut server), ended), (0, [0; 3]));
+}
+
+#[test]
 fn a_client_whose_output_nobody_reads_ends_as_by_sigpipe() {
     let server = server(&[]);
     let mut client = command(&["ping", &server.host(), "--interval", "0.01"]);
