@@ -120,7 +120,6 @@ fn a_ping_server_whose_output_nobody_reads_goes_on() {
 }
 
 #[test]
-#[ignore = "an event that cannot be written is a panic"]
 fn a_server_that_tells_in_detail_goes_on_when_nobody_reads() {
     let mut server = command(&[&["-vv"], &SERVER[..], &["--json"]].concat());
     let mut server = server.stdout(Stdio::piped()).stderr(nobody()).spawn().unwrap();
