@@ -21,8 +21,9 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     let path = remote.path_with(name)?;
     let local = destination(&args.local, name)?;
     let clobber = Clobber::unless(args.common.no_clobber);
+    let token = args.common.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
-    let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), Fallback::One)?;
+    let (mut talk, addr) = remote.connect(token.as_ref(), Fallback::One)?;
     let sink = Sink::open(target, clobber).map_err(failed)?;
     let is_resumable = sink.is_resumable();
     let get = Get { talk: &mut talk, args, sink, arrived: Default::default() };

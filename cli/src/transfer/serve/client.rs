@@ -16,7 +16,7 @@ use crate::transfer::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, ToClient, ToServer
 use crate::transfer::show::replaced_text;
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
-use crate::transfer::token::{Nonce, nonce};
+use crate::transfer::token::{Nonce, Token, nonce};
 use crate::units::about;
 
 /// How long a client that was refused has to hear so.
@@ -26,8 +26,8 @@ pub(super) struct Client<'a> {
     server: &'a Server,
     talk: Talk,
     peer: String,
-    /// Drawn for this connection, where there is a token.
-    nonce: Option<Nonce>,
+    /// Where there is a token: it, and the nonce of this connection.
+    seal: Option<(&'a Token, Nonce)>,
     begun: Instant,
 }
 
@@ -55,10 +55,10 @@ impl<'a> Client<'a> {
         place: &Place,
     ) -> Result<Self, Failure> {
         let talk = Talk::metered(&server.rnic, place.meter())?;
-        let nonce = server.token.as_ref().map(|_| nonce()).transpose()?;
-        let private_data = hello.answer(nonce.as_ref());
+        let seal = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
+        let private_data = hello.answer(seal.as_ref().map(|(_, nonce)| nonce));
         talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
-        Ok(Client { server, talk, peer, nonce, begun: Instant::now() })
+        Ok(Client { server, talk, peer, seal, begun: Instant::now() })
     }
 
     /// Does what the client wants; whatever prevents it, the client is told.
@@ -89,7 +89,7 @@ impl<'a> Client<'a> {
     /// The client's request. Where there is a token, its proof has been checked.
     fn request(&mut self) -> Result<ToServer, Failure> {
         let heard = self.hear()?;
-        let (Some(token), Some(nonce)) = (&self.server.token, &self.nonce) else { return Ok(heard) };
+        let Some((token, nonce)) = &self.seal else { return Ok(heard) };
         match heard {
             ToServer::Signed { mac, request } if token.verify(nonce, &request, &mac) => {
                 serde_json::from_str(&request).map_err(|_| out_of_step())
