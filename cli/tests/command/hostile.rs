@@ -7,7 +7,7 @@ use rddp_rnic::{Access, ConnectError, QpState, Remote, SendWr, Stag};
 use serde_json::{Value, json};
 
 use crate::peer::{FILES, Peer};
-use crate::program::{Server, run, until};
+use crate::program::{Ended, Server, run, until};
 
 fn serve() -> (tempfile::TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
@@ -25,9 +25,13 @@ fn begin_put(server: &Server, size: u64) -> (Peer, Value) {
     (peer, take)
 }
 
-fn still_works(server: &Server) {
+fn put_proof(server: &Server) -> Ended {
     let file = tempfile::NamedTempFile::new().unwrap();
-    run(&["put", file.path().to_str().unwrap(), &format!("{}/proof", server.host())]).ok();
+    run(&["put", file.path().to_str().unwrap(), &format!("{}/proof", server.host())])
+}
+
+fn still_works(server: &Server) {
+    put_proof(server).ok();
 }
 
 #[test]
@@ -124,7 +128,8 @@ fn a_client_that_is_busy_for_ever_is_let_go() {
         peer.say_json(&json!("Busy"));
         peer.qp.state() != QpState::ReadyToSend || peer.qp.terminate_received().is_some()
     });
-    still_works(&server);
+    // On a busy machine a client of ours may take longer than it has here, too.
+    until("the server serves others", || put_proof(&server).code == 0);
 }
 
 #[test]
