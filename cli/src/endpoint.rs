@@ -64,8 +64,7 @@ impl Endpoint {
     pub(crate) fn next(&self, patience: Duration) -> Result<Completion, Failure> {
         match self.try_next(patience)? {
             Some(completion) => Ok(completion),
-            None => Err(Failure::peer(format!("the peer has not answered for {} s", patience.as_secs_f32()))
-                .remedy("is it still running? -v shows what the connection does")),
+            None => Err(silent(patience)),
         }
     }
 
@@ -102,6 +101,12 @@ impl Endpoint {
     pub(crate) fn close(&self) {
         close(&[&self.qp], &self.cq);
     }
+}
+
+/// The failure of a peer that has not answered for so long.
+pub(crate) fn silent(patience: Duration) -> Failure {
+    Failure::peer(format!("the peer has not answered for {} s", patience.as_secs_f32()))
+        .remedy("is it still running? -v shows what the connection does")
 }
 
 /// Sleeps until there is a completion, or that time has passed.

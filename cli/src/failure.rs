@@ -5,40 +5,64 @@ use std::process::ExitCode;
 
 use rddp_rnic::ConnectError;
 
+use crate::out::complain;
+
 /// What every subcommand's help says about exit codes.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    this host could not do it (memory, files, sockets)
+  1    this host could not do it (memory, files, sockets), or the file changed meanwhile
   2    wrong arguments
   3    the peer: not there, not iWARP, gone, or against the rules
   4    data came out different
   5    the peer's program refused
-  130  interrupted";
+  130  interrupted
+  141  nobody reads its output any more";
 
 /// What went wrong, as far as the caller of the program can tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Kind {
     /// This host could not do it.
-    Failed = 1,
+    Failed,
+    /// The file changed meanwhile, here or there.
+    Changed,
     /// The arguments make no sense together.
-    Usage = 2,
+    Usage,
     /// The peer or the way to it.
-    Peer = 3,
+    Peer,
     /// Octets are not what they should be.
-    Mismatch = 4,
+    Mismatch,
     /// The peer's program said no.
-    Refused = 5,
+    Refused,
     /// `rddp run`: the program cannot be run, or not with the library.
-    CannotRun = 126,
+    CannotRun,
     /// `rddp run`: there is no such program.
-    NotFound = 127,
+    NotFound,
     /// Ctrl-C.
-    Interrupted = 130,
+    Interrupted,
+    /// Nobody reads what is written, as when a program would be ended by SIGPIPE.
+    NobodyReads,
 }
 
-/// A cause, and a remedy where there is one.
+impl Kind {
+    /// The exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Kind::Failed | Kind::Changed => 1,
+            Kind::Usage => 2,
+            Kind::Peer => 3,
+            Kind::Mismatch => 4,
+            Kind::Refused => 5,
+            Kind::CannotRun => 126,
+            Kind::NotFound => 127,
+            Kind::Interrupted => 130,
+            Kind::NobodyReads => 128 + 13,
+        }
+    }
+}
+
+/// A cause, and a remedy where there is one: a line each, whatever names and texts of others are in
+/// it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
 pub(crate) struct Failure {
@@ -49,7 +73,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: Kind, cause: impl Into<String>) -> Self {
-        Failure { kind, cause: cause.into(), remedy: None }
+        Failure { kind, cause: printable(&cause.into()), remedy: None }
     }
 
     pub(crate) fn failed(cause: impl Into<String>) -> Self {
@@ -79,7 +103,7 @@ impl Failure {
     /// What to do about it.
     #[must_use]
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
+        self.remedy = Some(printable(&remedy.into()));
         self
     }
 
@@ -94,11 +118,11 @@ impl Failure {
 
     /// Tells the person, on standard error.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("rddp: {}", self.cause);
+        complain!("rddp: {}", self.cause);
         if let Some(remedy) = &self.remedy {
-            eprintln!("  try: {remedy}");
+            complain!("  try: {remedy}");
         }
-        ExitCode::from(self.kind as u8)
+        ExitCode::from(self.kind.code())
     }
 
     /// Why `addr` could not be connected to; `what` is what should be listening there.
@@ -130,10 +154,26 @@ impl Failure {
     }
 }
 
+/// Text with what would move a terminal's cursor, or turn the direction of writing, shown instead
+/// of done.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_invisible(c) { shown.extend(c.escape_debug()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// Characters of no width, and those that change the direction or end the line.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Octets of a peer as text that a terminal may show.
 pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
-    (!text.is_empty() && !text.chars().any(char::is_control)).then_some(text)
+    (!text.is_empty() && !text.chars().any(|c| c.is_control() || is_invisible(c))).then_some(text)
 }
 
 impl From<rddp_rnic::Error> for Failure {
@@ -168,5 +208,15 @@ mod tests {
         assert_eq!(readable(b"\x1b[31mred"), None);
         assert_eq!(readable(b"\xff\xfe"), None);
         assert_eq!(readable(b""), None);
+        assert_eq!(readable("a\u{202e}b".as_bytes()), None);
+    }
+
+    #[test]
+    fn what_would_move_the_cursor_is_shown() {
+        let failure = Failure::peer("a\u{1b}[2J\nb\u{9b}c\u{202e}").remedy("d\re");
+        assert_eq!(failure.to_string(), r"a\u{1b}[2J\nb\u{9b}c\u{202e}");
+        assert_eq!(failure.how(), Some(r"d\re"));
+        let plain = "\"it's\" C:\\ e\u{301} \u{1f600} \u{e4}";
+        assert_eq!(printable(plain), plain);
     }
 }

@@ -11,6 +11,7 @@
 //! | `child` | the second process where both ends are here |
 //! | `endpoint` | one connection and what it needs |
 //! | `failure` | causes, remedies, exit codes |
+//! | `places`, `threads` | clients of a server: how many, and a thread for each |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
@@ -24,8 +25,10 @@ mod failure;
 mod out;
 mod perf;
 mod ping;
+mod places;
 mod run;
 mod signals;
+mod threads;
 mod transfer;
 mod units;
 
@@ -86,7 +89,9 @@ fn main() -> ExitCode {
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
     match signals.and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.kind() == Kind::Interrupted => ExitCode::from(Kind::Interrupted as u8),
+        Err(failure) if matches!(failure.kind(), Kind::Interrupted | Kind::NobodyReads) => {
+            ExitCode::from(failure.kind().code())
+        }
         Err(failure) => failure.report(),
     }
 }
@@ -115,6 +120,8 @@ fn log_to_stderr(verbose: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // It would be told on standard error, by a panic if that is closed.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();

@@ -1,12 +1,15 @@
-//! Standard output: lines for people, and JSON for programs.
+//! Standard output: lines for people, and JSON for programs; and standard error.
 //!
-//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without complaint, unless it is a
-//! server with clients: it goes on.
+//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without
+//! complaint, as if by SIGPIPE. Servers go on: their clients have nothing to do with it. What
+//! cannot be written to standard error is dropped.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
+
+use crate::failure::Kind;
 
 /// Prints a line.
 macro_rules! say {
@@ -15,7 +18,13 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Prints a line of a server's about a client; where nobody reads it, the line is dropped.
+/// Prints a line to standard error.
+macro_rules! complain {
+    ($($arg:tt)*) => { $crate::out::complaint(format_args!($($arg)*)) };
+}
+pub(crate) use complain;
+
+/// Prints a line of a server's; where nobody reads it, the line is dropped.
 pub(crate) fn event(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         tracing::info!("writing to standard output: {error}: {text}");
@@ -39,11 +48,17 @@ fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
-        if error.kind() != ErrorKind::BrokenPipe {
-            eprintln!("rddp: writing to standard output: {error}");
+        if error.kind() == ErrorKind::BrokenPipe {
+            std::process::exit(i32::from(Kind::NobodyReads.code()));
         }
-        std::process::exit(i32::from(error.kind() != ErrorKind::BrokenPipe));
+        complain!("rddp: writing to standard output: {error}");
+        std::process::exit(1);
     }
+}
+
+/// Prints a line to standard error; where that is not possible, there is nobody to be told.
+pub(crate) fn complaint(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Prints `value` as one line of JSON.
@@ -51,7 +66,15 @@ pub(crate) fn json(value: &impl Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => line(format_args!("{text}")),
         // Nothing of ours has maps with keys that are no strings.
-        Err(error) => eprintln!("rddp: {error}"),
+        Err(error) => complain!("rddp: {error}"),
+    }
+}
+
+/// Prints `value` as one line of JSON to standard error.
+pub(crate) fn json_complaint(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => complain!("{text}"),
+        Err(error) => complain!("rddp: {error}"),
     }
 }
 

@@ -45,7 +45,7 @@ fn watch(signals: SigSet) {
 }
 
 fn leave() -> ! {
-    std::process::exit(Kind::Interrupted as i32)
+    std::process::exit(i32::from(Kind::Interrupted.code()))
 }
 
 /// Whether the program shall stop.

@@ -31,7 +31,8 @@ pub(super) fn run() -> Result<(), Failure> {
     let mut server = Server::bind(local, 0)?;
     server.quiet = true;
     out::json(&Listening { demo, perf: server.listening().listening });
-    let measuring = thread::spawn(move || server.run());
+    let measuring = thread::Builder::new().spawn(move || server.run());
+    let measuring = measuring.map_err(|error| Failure::failed(format!("starting a thread: {error}")))?;
     let mut result = Ok(());
     while !signals::stopped() {
         let request = listener.accept(Some(signals::LOOK));

@@ -4,8 +4,7 @@
 //! silent ends that session only.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +21,8 @@ use super::control::{Channel, Op, Phase, Places, Reply, Request, Setup, VERSION}
 use super::options::ServerArgs;
 use super::{cpu, rdma, tcp};
 use crate::failure::{Failure, Kind};
-use crate::out::{self, say};
+use crate::out;
+use crate::threads::{self, NO_THREAD};
 use crate::{addr, child, signals};
 
 /// Connections that are served at a time, sessions and others.
@@ -58,9 +58,10 @@ pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
     server.quiet = args.until_stdin_ends;
     let listening = server.listening();
     if args.json {
-        out::json(listening);
+        out::json_event(listening);
     } else {
-        say!("listening on {} (control and TCP) and {} (RDMA)", listening.listening, listening.rdma);
+        let Listening { listening, rdma } = listening;
+        out::event(format_args!("listening on {listening} (control and TCP) and {rdma} (RDMA)"));
     }
     server.run()
 }
@@ -126,7 +127,8 @@ impl Server {
         let Server { control, rdma, listening, shared, quiet } = self;
         let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
         let for_rdma = shared.clone();
-        let accepting = thread::spawn(move || accept_rdma(&rdma, &for_rdma));
+        let accepting =
+            thread::Builder::new().spawn(move || accept_rdma(&rdma, &for_rdma)).map_err(failed)?;
         while !signals::stopped() {
             let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
             // A poll that fails is one that has not slept.
@@ -139,7 +141,7 @@ impl Server {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if is_shortage(&error) => {
-                    eprintln!("rddp: {error}; existing sessions go on");
+                    out::complain!("rddp: {error}; existing sessions go on");
                     thread::sleep(signals::LOOK);
                 }
                 Err(error) => return Err(failed(error)),
@@ -164,7 +166,7 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
             Err(error) => {
-                eprintln!("rddp: accepting RDMA connections: {error}");
+                out::complain!("rddp: accepting RDMA connections: {error}");
                 return;
             }
         };
@@ -198,16 +200,24 @@ impl Shared {
             self.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        thread::spawn(move || {
-            match self.converse(stream, rdma_port) {
+        let shared = self.clone();
+        let started = threads::start(stream, move |stream| {
+            match shared.converse(stream, rdma_port) {
                 Ok(()) => tracing::info!(%peer, "session over"),
                 Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
-                Err(failure) => eprintln!("{peer}: {failure}"),
+                Err(failure) => out::complain!("{peer}: {failure}"),
             }
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
         });
+        if let Err((stream, error)) = started {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            out::complain!("rddp: starting a thread: {error}; others are served");
+            // It may be gone; if not, the few octets fit into what TCP has for it.
+            let refused = Reply::Refused { reason: NO_THREAD.into() };
+            let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));
+        }
     }
 
     fn converse(&self, stream: TcpStream, rdma_port: u16) -> Result<(), Failure> {
@@ -276,8 +286,7 @@ impl Shared {
     fn announce(&self, lanes: usize) -> Result<(u64, Receiver<Arrival>), Failure> {
         // Nobody but the client shall be able to name it.
         let mut number = [0; 8];
-        let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut number));
-        random.map_err(|error| Failure::failed(format!("/dev/urandom: {error}")))?;
+        getrandom::fill(&mut number).map_err(|error| Failure::failed(format!("random numbers: {error}")))?;
         let (session, (sender, mailbox)) = (u64::from_ne_bytes(number), sync_channel(lanes));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(session, sender);
         Ok((session, mailbox))

@@ -146,7 +146,7 @@ fn explained(channel: &mut Channel, failure: Failure) -> Failure {
 }
 
 fn refused(reason: &str) -> Failure {
-    let reason: String = reason.chars().filter(|c| !c.is_control()).take(300).collect();
+    let reason: String = reason.chars().take(300).collect();
     Failure::refused(format!("the server: {reason}"))
 }
 

@@ -110,6 +110,10 @@ impl Client {
                 kind => Failure::new(kind, format!("waiting for the server to {what}: {failure}")),
             })?;
             if completion.completed == Completed::Receive {
+                if completion.byte_len as usize != Advert::LEN {
+                    let len = completion.byte_len;
+                    return Err(Failure::peer(format!("a message of {len} octets, not rping's 16")));
+                }
                 self.end.qp.post_recv(RecvWr::one(RECEIVE, self.inbox.whole()))?;
                 return Ok(());
             }

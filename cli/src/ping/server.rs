@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,10 +13,12 @@ use super::{MAX_SIZE, PingArgs};
 use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::{Failure, Kind, readable};
-use crate::out::{self, say};
+use crate::out;
+use crate::places::{Place, Places};
 use crate::signals;
+use crate::threads::{self, NO_THREAD};
 
-/// Clients at a time.
+/// Clients at a time, half of them from one network.
 const MAX_CLIENTS: usize = 256;
 
 /// A client that says nothing for so long is let go.
@@ -45,11 +46,11 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
     let rnic = Rnic::open()?;
     let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
     if args.json {
-        out::json(&Listening { listening: addr });
+        out::json_event(&Listening { listening: addr });
     } else {
-        say!("listening on {addr} for rddp ping and rping");
+        out::event(format_args!("listening on {addr} for rddp ping and rping"));
     }
-    let busy = Arc::new(AtomicUsize::new(0));
+    let places = Arc::new(Places::new(MAX_CLIENTS, None));
     let mut threads = Vec::new();
     let mut taken = 0;
     while (args.count == 0 || taken < args.count) && !signals::stopped() {
@@ -57,33 +58,28 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
             continue;
         };
-        if busy.load(Ordering::Relaxed) >= MAX_CLIENTS {
-            // Whether the refusal reaches the client is the client's business.
+        // Whether a refusal reaches the client is the client's business.
+        let Some(place) = places.take(request.peer_addr().map(|peer| peer.ip())) else {
             let _ = request.reject(b"too many clients");
             continue;
+        };
+        let (rnic, quiet) = (rnic.clone(), args.json);
+        threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
+        let work = move |(request, _place): (ConnectRequest, Place)| serve_one(&rnic, request, quiet);
+        match threads::start((request, place), work) {
+            Ok(thread) => threads.push(thread),
+            Err(((request, _place), error)) => {
+                out::complain!("rddp: starting a thread: {error}; others are served");
+                let _ = request.reject(NO_THREAD.as_bytes());
+                continue;
+            }
         }
         taken += 1;
-        busy.fetch_add(1, Ordering::Relaxed);
-        let (rnic, quiet, place) = (rnic.clone(), args.json, Place(busy.clone()));
-        threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
-        threads.push(thread::spawn(move || {
-            let _place = place;
-            serve_one(&rnic, request, quiet);
-        }));
     }
     drop(listener);
     // Those that are being served see the stop themselves.
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
-}
-
-/// One of the clients at a time.
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
@@ -92,15 +88,15 @@ fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
     let mut rounds = 0;
     let served = Session::accept(rnic, request).and_then(|(session, agreed)| {
         if !quiet {
-            say!("{name}: connected, {agreed}");
+            out::event(format_args!("{name}: connected, {agreed}"));
         }
         session.rounds(&mut rounds)
     });
     match served {
         Err(failure) if failure.kind() != Kind::Interrupted => {
-            eprintln!("{name}: after {rounds} rounds: {failure}");
+            out::complain!("{name}: after {rounds} rounds: {failure}");
         }
-        _ if !quiet => say!("{name}: {rounds} rounds"),
+        _ if !quiet => out::event(format_args!("{name}: {rounds} rounds")),
         _ => {}
     }
 }

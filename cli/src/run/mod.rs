@@ -22,6 +22,7 @@ use rddp_switch::policy::{Family, Policy};
 use rddp_switch::switch;
 
 use crate::failure::{Failure, Kind};
+use crate::out::complain;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,8 +110,10 @@ fn checked(path: &Path) -> Result<PathBuf, Failure> {
     let Some(first) = faults.first() else {
         return path.canonicalize().map_err(unreadable);
     };
-    let told: Vec<_> = faults.iter().map(|fault| format!("{}: {fault}", path.display())).collect();
-    Err(Failure::usage(told.join("\nrddp: ")).remedy(first.remedy()))
+    let told = |fault| Failure::usage(format!("{}: {fault}", path.display()));
+    let (last, others) = faults.split_last().unwrap_or((first, &[]));
+    others.iter().for_each(|fault| complain!("rddp: {}", told(fault)));
+    Err(told(last).remedy(first.remedy()))
 }
 
 /// Ours first, then what the environment had.

@@ -9,7 +9,7 @@ use super::files::FileError;
 use crate::failure::Failure;
 
 /// Octets read at once.
-const CHUNK: usize = 1 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 
 #[derive(Clone)]
 pub(super) struct Checksum(Sha256);

@@ -3,13 +3,14 @@
 //! The kernel itself keeps paths inside (`openat2` with `RESOLVE_BENEATH`), so that a directory that is replaced by a
 //! symbolic link at the wrong moment leads nowhere.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
 use nix::sys::stat::Mode;
 
 use crate::failure::{Failure, Kind};
@@ -29,6 +30,12 @@ pub(super) enum FileError {
     NoDirectory(String),
     #[error("{0}: not a regular file")]
     NotRegular(String),
+    #[error("{0}: it is there already")]
+    Exists(String),
+    #[error("{0}: a symbolic link that leads nowhere")]
+    Dangling(String),
+    #[error("{0}: a link to an open file, not to a path")]
+    OpenFile(String),
     #[error("{0}: permission denied")]
     Permission(String),
     #[error("{0}: names that end in {PART} are those of files that are not complete")]
@@ -41,6 +48,8 @@ pub(super) enum FileError {
     NoSpace { name: String, free: String, need: String },
     #[error("{0}: no space left on the device")]
     Full(String),
+    #[error("{0}: it has octets, but no size")]
+    NoSize(String),
     #[error("{0}: it changed while it was being read")]
     Changed(String),
     #[error("{name}: {source}")]
@@ -60,6 +69,11 @@ impl FileError {
             }
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),
+            FileError::NoSize(_) => failure(&self)
+                .remedy("files such as those of /proc have to be copied first, and the copy sent"),
+            FileError::Dangling(_) => failure(&self).remedy("remove the link, or make what it leads to"),
+            FileError::OpenFile(_) => failure(&self).remedy("name - for standard output"),
+            FileError::Exists(_) => failure(&self).remedy("leave --no-clobber out, or choose another name"),
             FileError::Reserved(_) => failure(&self).remedy("choose another name"),
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),
@@ -93,6 +107,9 @@ pub(super) struct Spot {
 /// `openat2` asks to be called again when a rename was under way; not for ever.
 const TRIES: usize = 16;
 
+/// Symbolic links that are followed one after the other, as many as the kernel follows.
+const LINKS: usize = 40;
+
 impl Root {
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         directory(path).map(Root)
@@ -102,23 +119,37 @@ impl Root {
     pub(super) fn file(&self, path: &str) -> Result<File, FileError> {
         inside(path)?;
         not_reserved(path)?;
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let file = File::from(self.beneath(path, flags).map_err(|error| FileError::new(path, error))?);
-        regular(&file, path)?;
-        Ok(file)
+        regular_file(path, |flags| self.beneath(path, flags))
     }
 
-    /// Where a file shall be written. Its directory has to exist.
+    /// Where a file shall be written: what is there is a regular file or nothing. Its directory has
+    /// to exist. A symbolic link stands for what it leads to, which has to be there, and inside.
     pub(super) fn spot(&self, path: &str) -> Result<Spot, FileError> {
         inside(path)?;
+        let mut at = path.to_owned();
+        for _ in 0..LINKS {
+            let spot = self.spot_at(&at, path)?;
+            match readlinkat(&spot.dir, spot.name.as_str()) {
+                Ok(link) => at = beside(&at, &link, path)?,
+                Err(Errno::ENOENT) if at != path => break,
+                // No link, or nothing.
+                Err(Errno::EINVAL | Errno::ENOENT) => return Ok(spot),
+                Err(error) => return Err(FileError::new(path, error)),
+            }
+        }
+        Err(FileError::Dangling(path.to_owned()))
+    }
+
+    /// The spot of `path` itself, to which links have led from `asked`, the path that errors name.
+    fn spot_at(&self, path: &str, asked: &str) -> Result<Spot, FileError> {
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
-        if name.is_empty() || name == "." {
-            return Err(FileError::NotRegular(path.to_owned()));
+        if matches!(name, "" | "." | "..") {
+            return Err(FileError::NotRegular(asked.to_owned()));
         }
         let dir = self.beneath(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
         let dir = dir.map_err(|error| match error {
-            Errno::ENOENT | Errno::ENOTDIR => FileError::NoDirectory(path.to_owned()),
-            error => FileError::new(path, error),
+            Errno::ENOENT | Errno::ENOTDIR => FileError::NoDirectory(asked.to_owned()),
+            error => FileError::new(asked, error),
         })?;
         Ok(Spot { dir, name: name.to_owned() })
     }
@@ -134,6 +165,17 @@ impl Root {
             }
         }
         opened
+    }
+}
+
+/// Returns where the link at `path` leads to, as a path from the served directory; `asked` is the
+/// path that errors name.
+fn beside(path: &str, link: &OsStr, asked: &str) -> Result<String, FileError> {
+    let link = link.to_str().ok_or_else(|| FileError::NotRegular(asked.to_owned()))?;
+    match path.rsplit_once('/') {
+        _ if link.starts_with('/') => Err(FileError::Outside(asked.to_owned())),
+        Some((parent, _)) => Ok(format!("{parent}/{link}")),
+        None => Ok(link.to_owned()),
     }
 }
 
@@ -164,9 +206,17 @@ pub(super) fn local_spot(path: &Path) -> Result<Spot, FileError> {
 /// A regular file of our own, to be read.
 pub(super) fn local_file(path: &Path) -> Result<File, FileError> {
     let shown = path.display().to_string();
+    regular_file(&shown, |flags| open(path, flags, Mode::empty()))
+}
+
+/// Opens a regular file to be read. What else is there is not even opened: that a pipe has a reader
+/// lets its writer go on, and a device may do something.
+fn regular_file(name: &str, open: impl Fn(OFlag) -> nix::Result<OwnedFd>) -> Result<File, FileError> {
+    let wrong = |error| FileError::new(name, error);
+    regular(&File::from(open(OFlag::O_PATH | OFlag::O_CLOEXEC).map_err(wrong)?), name)?;
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-    let file = File::from(open(path, flags, Mode::empty()).map_err(|error| FileError::new(&shown, error))?);
-    regular(&file, &shown)?;
+    let file = File::from(open(flags).map_err(wrong)?);
+    regular(&file, name)?;
     Ok(file)
 }
 
@@ -248,10 +298,39 @@ mod tests {
         assert!(matches!(root.spot("sub/"), Err(FileError::NotRegular(_))));
     }
 
+    /// Opening a pipe lets whoever waits for its reader go on, and breaks it at once.
     #[test]
-    fn a_link_in_place_of_the_file_is_written_over_and_not_through() {
-        let (_tree, root) = tree();
-        let spot = root.spot("out").unwrap();
-        assert_eq!(spot.name, "out");
+    fn what_is_no_regular_file_is_not_even_opened() {
+        let (tree, root) = tree();
+        let fifo = tree.path().join("served/fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        let writer = {
+            let fifo = fifo.clone();
+            std::thread::spawn(move || File::options().write(true).open(fifo).map(drop))
+        };
+        // Until it waits there; a writer that comes later proves nothing, but harms nothing.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(matches!(root.file("fifo"), Err(FileError::NotRegular(_))));
+        assert!(matches!(local_file(&fifo), Err(FileError::NotRegular(_))));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!writer.is_finished());
+        drop(File::open(&fifo));
+        writer.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_link_stands_for_what_it_leads_to() {
+        let (tree, root) = tree();
+        symlink("../within", tree.path().join("served/sub/back")).unwrap();
+        symlink("none", tree.path().join("served/loose")).unwrap();
+        symlink("sub/..", tree.path().join("served/dots")).unwrap();
+        for path in ["within", "sub/back"] {
+            assert_eq!(root.spot(path).unwrap().name, "file", "{path}");
+        }
+        for path in ["out", "absolute"] {
+            assert!(matches!(root.spot(path), Err(FileError::Outside(_))), "{path}");
+        }
+        assert!(matches!(root.spot("loose"), Err(FileError::Dangling(_))));
+        assert!(matches!(root.spot("dots"), Err(FileError::NotRegular(_))));
     }
 }

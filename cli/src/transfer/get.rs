@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
 use super::GetArgs;
-use super::files::local_spot;
-use super::partial::Partial;
+use super::files::FileError;
+use super::partial::Clobber;
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use super::remote::RemoteFile;
+use super::remote::{Fallback, RemoteFile};
 use super::show::{Finished, Progress, resumable};
+use super::sink::Sink;
 use super::talk::{Next, Talk};
+use super::target::{STDOUT, Target};
 use crate::failure::{Failure, Kind};
 
 pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
@@ -18,17 +20,34 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     let name = remote.name()?;
     let path = remote.path_with(name)?;
     let local = destination(&args.local, name)?;
-    let spot = local_spot(&local).map_err(|error| error.failure(Kind::Failed))?;
-    let (mut talk, addr) = remote.connect()?;
-    let partial = Partial::open(spot).map_err(|error| error.failure(Kind::Failed))?;
-    let get = Get { talk: &mut talk, args, partial, arrived: Default::default() };
-    let finished = get.all(path.clone()).map_err(resumable)?;
+    let clobber = Clobber::unless(args.common.no_clobber);
+    let token = args.common.token()?;
+    let target = Target::of(&local, clobber).map_err(failed)?;
+    let (mut talk, addr) = remote.connect(token.as_ref(), Fallback::One)?;
+    let sink = Sink::open(target, clobber).map_err(failed)?;
+    let is_resumable = sink.is_resumable();
+    let get = Get { talk: &mut talk, args, sink, arrived: Default::default() };
+    let finished = get.all(path.clone());
+    let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
     talk.end.close();
-    finished.summary(path, addr).print(args.common.json);
+    let summary = finished.summary(path, addr);
+    if local == Path::new(STDOUT) {
+        summary.complain(args.common.json);
+    } else {
+        summary.print(args.common.json);
+    }
     Ok(())
 }
 
+/// Turns an error of a local file into a failure.
+fn failed(error: FileError) -> Failure {
+    error.failure(Kind::Failed)
+}
+
 fn destination(local: &Path, name: &str) -> Result<PathBuf, Failure> {
+    if local == Path::new(STDOUT) {
+        return Ok(local.to_owned());
+    }
     if local.is_dir() {
         return Ok(local.join(name));
     }
@@ -43,42 +62,41 @@ fn destination(local: &Path, name: &str) -> Result<PathBuf, Failure> {
 struct Get<'a> {
     talk: &'a mut Talk,
     args: &'a GetArgs,
-    partial: Partial,
+    sink: Sink,
     /// What each slot holds, or will when its Read is done.
     arrived: [Option<Chunk>; SLOTS],
 }
 
 impl Get<'_> {
     fn all(mut self, path: String) -> Result<Finished, Failure> {
-        let failed = |error: super::files::FileError| error.failure(Kind::Failed);
         let talk = &mut *self.talk;
-        let (have, sha256) = self.partial.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
-        self.talk.say(&ToServer::Get { path, have, sha256 })?;
+        let (have, sha256) = self.sink.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
+        self.talk.ask(&ToServer::Get { path, have, sha256 })?;
         let answer = self.talk.hear(self.args.common.timeout)?;
         let ToClient::Give { size, mode, from, window } = answer else { return Err(out_of_step()) };
         match from {
-            0 => self.partial.restart().map_err(failed)?,
+            0 => self.sink.restart().map_err(failed)?,
             from if from == have && from <= size => {}
             _ => return Err(out_of_step()),
         }
-        self.partial.has_room(size - from).map_err(failed)?;
-        let progress = Progress::new(&self.args.common, self.partial.name(), from, size);
+        self.sink.has_room(size - from).map_err(failed)?;
+        let progress = Progress::new(&self.args.common, self.sink.name(), from, size);
         let theirs = self.receive(size, window, &progress)?;
-        let ours = self.partial.checksum();
+        let ours = self.sink.checksum();
         if ours != theirs {
-            self.partial.discard();
+            self.sink.discard();
             return Err(Failure::mismatch(format!("the file's sha256 is {ours} here and {theirs} there")));
         }
-        self.partial.finish(mode).map_err(failed)?;
+        let replaced = self.sink.finish(mode).map_err(failed)?;
         self.talk.say(&ToServer::Same)?;
-        Ok(progress.finish(size, ours))
+        Ok(progress.finish(size, ours, Some(replaced)))
     }
 
     /// Reads chunk by chunk, until the server says that this was all; the checksum that it names.
     fn receive(&mut self, size: u64, window: Window, progress: &Progress) -> Result<String, Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
         // Up to where the server has announced octets.
-        let mut announced = self.partial.len();
+        let mut announced = self.sink.len();
         loop {
             match self.talk.next(self.args.common.timeout)? {
                 Next::Message(ToClient::Chunk(chunk)) => {
@@ -93,10 +111,10 @@ impl Get<'_> {
                 }
                 Next::Read(slot) => {
                     self.take(&buffers, slot)?;
-                    progress.at(self.partial.len());
-                    progress.hold_back(self.partial.len(), self.args.common.limit)?;
+                    progress.at(self.sink.len());
+                    progress.hold_back(self.sink.len(), self.args.common.limit)?;
                 }
-                Next::Message(ToClient::End { sha256 }) if self.partial.len() == size => return Ok(sha256),
+                Next::Message(ToClient::End { sha256 }) if self.sink.len() == size => return Ok(sha256),
                 Next::Message(_) => return Err(out_of_step()),
             }
         }
@@ -108,6 +126,7 @@ impl Get<'_> {
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
         let octets = buffers.read(slot * SLOT, chunk.len)?;
         self.talk.say(&ToServer::Free { slot })?;
-        self.partial.append(&octets).map_err(|error| error.failure(Kind::Failed))
+        let talk = &mut *self.talk;
+        self.sink.append(&octets, &mut || talk.say_busy(&ToServer::Busy)).map_err(failed)
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat, renameat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstatat};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -36,20 +36,35 @@ pub(super) struct Partial {
     synced: u64,
     /// It has its name, or is gone.
     over: bool,
+    clobber: Clobber,
+}
+
+/// Permission to replace a file that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clobber {
+    Yes,
+    No,
+}
+
+impl Clobber {
+    pub(super) fn unless(kept: bool) -> Self {
+        if kept { Clobber::No } else { Clobber::Yes }
+    }
 }
 
 impl Partial {
     /// Opens what is there of the file, or makes it.
-    pub(super) fn open(spot: Spot) -> Result<Self, FileError> {
+    pub(super) fn open(spot: Spot, clobber: Clobber) -> Result<Self, FileError> {
         not_reserved(&spot.name)?;
         let part = format!("{}{PART}", spot.name);
-        if let Ok(there) = fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
-            && SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
-        {
-            return Err(FileError::NotRegular(spot.name));
-        }
+        replaces(&spot, clobber)?;
         let file = lock(&spot, &part)?;
-        Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0, over: false })
+        Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0, over: false, clobber })
+    }
+
+    /// Returns whether there is a file of that name.
+    pub(super) fn replaces(&self) -> Result<bool, FileError> {
+        replaces(&self.spot, self.clobber)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -104,17 +119,17 @@ impl Partial {
         self.checksum.so_far()
     }
 
-    /// All is there, and right: gives the file its name, and of the permissions `mode` what this process grants.
-    pub(super) fn finish(mut self, mode: u32) -> Result<(), FileError> {
+    /// All is there, and right: gives the file its name, and of the permissions `mode` what this
+    /// process grants. Returns whether another had that name.
+    pub(super) fn finish(mut self, mode: u32) -> Result<bool, FileError> {
         let mode = Mode::from_bits_truncate(mode & 0o777 & !umask());
         fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
         self.file.sync_all().map_err(|error| self.wrong(error))?;
         if !is_still(&self.file, &self.spot, &self.part) {
             return Err(FileError::Replaced(self.spot.name.clone()));
         }
-        let Spot { dir, name } = &self.spot;
-        let renamed = renameat(dir, self.part.as_str(), dir, name.as_str());
-        renamed.map_err(|error| self.wrong(error.into()))?;
+        let replaced = self.replaces()?;
+        self.rename()?;
         self.over = true;
         let dir = &self.spot.dir;
         // The name is safe on the disk once the directory is; a directory that cannot be read has to do without.
@@ -122,7 +137,24 @@ impl Partial {
         if let Ok(dir) = openat(dir, ".", flags, Mode::empty()) {
             let _ = nix::unistd::fsync(dir);
         }
-        Ok(())
+        Ok(replaced)
+    }
+
+    fn rename(&self) -> Result<(), FileError> {
+        let (Spot { dir, name }, part) = (&self.spot, self.part.as_str());
+        let renamed = match self.clobber {
+            Clobber::Yes => renameat(dir, part, dir, name.as_str()),
+            // A file that comes at the last moment stays as well.
+            Clobber::No => match renameat2(dir, part, dir, name.as_str(), RenameFlags::RENAME_NOREPLACE) {
+                // A file system that cannot do that in one step.
+                Err(Errno::EINVAL) => renameat(dir, part, dir, name.as_str()),
+                renamed => renamed,
+            },
+        };
+        renamed.map_err(|error| match error {
+            Errno::EEXIST => FileError::Exists(name.clone()),
+            error => self.wrong(error.into()),
+        })
     }
 
     /// It is no good.
@@ -156,6 +188,21 @@ impl Drop for Partial {
         if !self.over && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             self.remove();
         }
+    }
+}
+
+/// Returns whether there is a regular file where the file shall be: one that stays, and all but
+/// files, are errors.
+fn replaces(spot: &Spot, clobber: Clobber) -> Result<bool, FileError> {
+    let name = || spot.name.clone();
+    match fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Err(Errno::ENOENT) => Ok(false),
+        Err(error) => Err(FileError::new(&spot.name, error)),
+        Ok(there) if SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG => {
+            Err(FileError::NotRegular(name()))
+        }
+        Ok(_) if clobber == Clobber::No => Err(FileError::Exists(name())),
+        Ok(_) => Ok(true),
     }
 }
 
@@ -202,7 +249,24 @@ mod tests {
     use super::*;
 
     fn partial(dir: &tempfile::TempDir, name: &str) -> Result<Partial, FileError> {
-        Partial::open(local_spot(&dir.path().join(name)).unwrap())
+        Partial::open(local_spot(&dir.path().join(name)).unwrap(), Clobber::Yes)
+    }
+
+    #[test]
+    fn a_file_that_shall_stay_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let spot = || local_spot(&dir.path().join("file")).unwrap();
+        let early = Partial::open(spot(), Clobber::No).unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "precious").unwrap();
+        // In the last look and, behind that, by the kernel.
+        assert!(matches!(early.rename(), Err(FileError::Exists(_))));
+        assert!(matches!(early.finish(0o600), Err(FileError::Exists(_))));
+        assert!(matches!(Partial::open(spot(), Clobber::No), Err(FileError::Exists(_))));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        assert!(partial(&dir, "file").unwrap().finish(0o600).unwrap());
+        std::fs::remove_file(path).unwrap();
+        assert!(!Partial::open(spot(), Clobber::No).unwrap().finish(0o600).unwrap());
     }
 
     #[test]
@@ -283,10 +347,16 @@ mod tests {
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         assert!(matches!(partial(&dir, "sub"), Err(FileError::NotRegular(_))));
         symlink("victim", dir.path().join("link")).unwrap();
-        let mut file = partial(&dir, "link").unwrap();
+        assert!(matches!(partial(&dir, "link"), Err(FileError::NotRegular(_))));
+    }
+
+    #[test]
+    fn what_took_the_place_of_the_file_meanwhile_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = partial(&dir, "file").unwrap();
         file.append(b"new").unwrap();
-        file.finish(0o644).unwrap();
-        assert_eq!(std::fs::read(dir.path().join("victim")).unwrap(), b"precious");
-        assert_eq!(std::fs::read(dir.path().join("link")).unwrap(), b"new");
+        nix::unistd::mkfifo(&dir.path().join("file"), Mode::S_IRWXU).unwrap();
+        assert!(matches!(file.finish(0o644), Err(FileError::NotRegular(_))));
+        assert!(!std::fs::symlink_metadata(dir.path().join("file")).unwrap().is_file());
     }
 }

@@ -11,14 +11,14 @@
 //! | `Same`, when the file has its name | `Same`, when the file has its name |
 //!
 //! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time.
+//! Where there is a token, a request (`Put`, `Get`) comes within `Signed`. What one end says and
+//! the other does not know in a message is not looked at; all that came after protocol 1 may be
+//! missing.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
-
-/// What a client says when it connects: the protocol and its version.
-pub(super) const GREETING: &[u8] = b"rddp-files 1";
 
 /// Pieces of a file that are on their way, and the octets of each. Both bound what one client can make the server keep.
 pub(super) const SLOTS: usize = 8;
@@ -29,26 +29,71 @@ pub(super) const MAX_PATH: usize = 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToServer {
-    Put { path: String, size: u64, mode: u32 },
-    Get { path: String, have: u64, sha256: String },
-    From { offset: u64 },
+    Put {
+        path: String,
+        size: u64,
+        mode: u32,
+        /// Protocol 2: a file that is there stays.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        no_clobber: bool,
+    },
+    Get {
+        path: String,
+        have: u64,
+        sha256: String,
+    },
+    /// Protocol 2: a request, as its text, and the proof of having the token.
+    Signed {
+        mac: String,
+        request: String,
+    },
+    From {
+        offset: u64,
+    },
     Chunk(Chunk),
-    Free { slot: usize },
-    End { sha256: String },
+    Free {
+        slot: usize,
+    },
+    End {
+        sha256: String,
+    },
     Same,
     Busy,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToClient {
-    Take { have: u64, sha256: String, window: Window },
-    Give { size: u64, mode: u32, from: u64, window: Window },
+    Take {
+        have: u64,
+        sha256: String,
+        window: Window,
+        /// Says that there is a file of that name already; servers of protocol 1 leave it out.
+        #[serde(default)]
+        replaces: Option<bool>,
+    },
+    Give {
+        size: u64,
+        mode: u32,
+        from: u64,
+        window: Window,
+    },
     Chunk(Chunk),
-    Free { slot: usize },
-    End { sha256: String },
+    Free {
+        slot: usize,
+    },
+    End {
+        sha256: String,
+    },
     Same,
     Busy,
-    Refused { reason: String, remedy: Option<String>, mismatch: bool },
+    Refused {
+        reason: String,
+        remedy: Option<String>,
+        mismatch: bool,
+        /// The file changed meanwhile; older servers leave it out.
+        #[serde(default)]
+        changed: bool,
+    },
 }
 
 /// Octets of the file, in a slot.
@@ -111,10 +156,14 @@ impl Message for ToClient {
 
     fn failure(&self) -> Option<Failure> {
         match self {
-            ToClient::Refused { reason, remedy, mismatch } => {
-                let kind = if *mismatch { Kind::Mismatch } else { Kind::Refused };
-                let failure = Failure::new(kind, format!("the server: {}", harmless(reason)));
-                Some(remedy.as_deref().map(harmless).into_iter().fold(failure, Failure::remedy))
+            ToClient::Refused { reason, remedy, mismatch, changed } => {
+                let kind = match (mismatch, changed) {
+                    (true, _) => Kind::Mismatch,
+                    (false, true) => Kind::Changed,
+                    (false, false) => Kind::Refused,
+                };
+                let failure = Failure::new(kind, format!("the server: {}", bounded(reason)));
+                Some(remedy.as_deref().map(bounded).into_iter().fold(failure, Failure::remedy))
             }
             _ => None,
         }
@@ -132,9 +181,9 @@ impl Chunk {
     }
 }
 
-/// A peer's text, for a terminal.
-fn harmless(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(2 * MAX_PATH).collect()
+/// A peer's text, as much of it as there is any need for.
+fn bounded(text: &str) -> String {
+    text.chars().take(2 * MAX_PATH).collect()
 }
 
 pub(super) fn out_of_step() -> Failure {

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 
 use rddp_rnic::{ConnectOptions, Rnic};
 
-use super::protocol::{GREETING, MAX_PATH};
+use super::greeting::Hello;
+use super::protocol::MAX_PATH;
 use super::talk::Talk;
+use super::token::Token;
 use crate::addr;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RemoteFile<'a> {
@@ -46,14 +48,47 @@ impl<'a> RemoteFile<'a> {
         Ok(name)
     }
 
-    pub(super) fn connect(&self) -> Result<(Talk, SocketAddr), Failure> {
+    /// Connects, with protocol 2 and, to a server that refuses it and if `fallback` allows that,
+    /// with 1. A client with a token never falls back: protocol 1 has none.
+    pub(super) fn connect(
+        &self,
+        token: Option<&Token>,
+        fallback: Fallback,
+    ) -> Result<(Talk, SocketAddr), Failure> {
+        let two = Hello::Two { token: token.is_some() };
         addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
-            let talk = Talk::new(&Rnic::open()?)?;
-            let options = ConnectOptions { private_data: GREETING.to_vec(), ..ConnectOptions::default() };
-            talk.end.connect(addr, &options, "rddp serve")?;
-            Ok((talk, addr))
+            let talk = match connect(addr, two, token) {
+                Err(refused)
+                    if refused.kind() == Kind::Refused && token.is_none() && fallback == Fallback::One =>
+                {
+                    tracing::info!(%addr, %refused, "trying again with protocol 1");
+                    connect(addr, Hello::One, None)
+                }
+                connected => connected,
+            };
+            Ok((talk?, addr))
         })
     }
+}
+
+/// Protocol to try when the server refuses protocol 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fallback {
+    One,
+    None,
+}
+
+fn connect(addr: SocketAddr, hello: Hello, token: Option<&Token>) -> Result<Talk, Failure> {
+    let mut talk = Talk::new(&Rnic::open()?)?;
+    let options = ConnectOptions { private_data: hello.emit(), ..ConnectOptions::default() };
+    let what =
+        if addr.ip().is_loopback() { "rddp serve" } else { "rddp serve (with --bind, for other hosts)" };
+    let connected = talk.end.connect(addr, &options, what)?;
+    let nonce = hello.nonce(&connected.private_data)?;
+    if let (Some(token), Some(nonce)) = (token, nonce) {
+        talk.sign_with(token.clone(), nonce);
+    }
+    Ok(talk)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::Common;
-use crate::failure::{Failure, Kind};
-use crate::out::{self, say};
+use crate::failure::{Failure, Kind, printable};
+use crate::out::{self, complain, say};
 use crate::signals;
 use crate::units::about;
 
@@ -29,6 +29,8 @@ pub(super) struct Summary {
     peer: SocketAddr,
     octets: u64,
     resumed_from: u64,
+    /// Says that there was a file of that name; `None` where the server does not tell.
+    replaced: Option<bool>,
     seconds: f64,
     bytes_per_s: f64,
     sha256: String,
@@ -40,7 +42,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(STYLE) {
             bar.set_style(style);
         }
-        bar.set_prefix(name.to_owned());
+        bar.set_prefix(printable(name));
         bar.set_position(from);
         bar.reset_eta();
         Progress { bar, begun: Instant::now(), from }
@@ -58,9 +60,9 @@ impl Progress {
     }
 
     /// All `octets` are there, with this checksum.
-    pub(super) fn finish(self, octets: u64, sha256: String) -> Finished {
+    pub(super) fn finish(self, octets: u64, sha256: String, replaced: Option<bool>) -> Finished {
         self.bar.finish_and_clear();
-        Finished { took: self.begun.elapsed(), from: self.from, octets, sha256 }
+        Finished { took: self.begun.elapsed(), from: self.from, octets, sha256, replaced }
     }
 }
 
@@ -70,32 +72,50 @@ pub(super) struct Finished {
     from: u64,
     octets: u64,
     sha256: String,
+    replaced: Option<bool>,
 }
 
 impl Finished {
     /// As it is printed.
     pub(super) fn summary(self, file: String, peer: SocketAddr) -> Summary {
-        let Finished { took, from, octets, sha256 } = self;
+        let Finished { took, from, octets, sha256, replaced } = self;
         let seconds = took.as_secs_f64();
         let bytes_per_s = if seconds > 0.0 { ((octets - from) as f64 / seconds).round() } else { 0.0 };
-        Summary { file, peer, octets, resumed_from: from, seconds, bytes_per_s, sha256 }
+        Summary { file, peer, octets, resumed_from: from, replaced, seconds, bytes_per_s, sha256 }
     }
 }
 
 impl Summary {
+    /// Prints it to standard output.
     pub(super) fn print(&self, json: bool) {
+        if json { out::json(self) } else { self.lines().iter().for_each(|line| say!("{line}")) }
+    }
+
+    /// Prints it to standard error: standard output has the file.
+    pub(super) fn complain(&self, json: bool) {
         if json {
-            out::json(self);
-            return;
+            out::json_complaint(self);
+        } else {
+            self.lines().iter().for_each(|line| complain!("{line}"));
         }
+    }
+
+    fn lines(&self) -> [String; 2] {
         let resumed = match self.resumed_from {
             0 => String::new(),
             from => format!(", resumed after {}", about(from)),
         };
+        let replaced = replaced_text(self.replaced);
         let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
-        say!("{}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}", self.file, self.seconds);
-        say!("sha256 {}", self.sha256);
+        let file = printable(&self.file);
+        let moved = format!("{file}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}{replaced}", self.seconds);
+        [moved, format!("sha256 {}", self.sha256)]
     }
+}
+
+/// Part of a result line that says that a file was replaced.
+pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
+    if replaced == Some(true) { ", replaced the file that was there" } else { "" }
 }
 
 /// Says that an interrupted transfer can be resumed.
@@ -103,7 +123,7 @@ pub(super) fn resumable(failure: Failure) -> Failure {
     let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {
         Kind::Interrupted => {
-            eprintln!("rddp: interrupted; {remedy}");
+            complain!("rddp: interrupted; {remedy}");
             failure
         }
         Kind::Peer => failure.remedy(remedy),

@@ -1,15 +1,23 @@
 //! A connection with messages in both directions.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rddp_rnic::{Access, Completed, MAX_INLINE, MemoryRegion, RecvWr, Rnic, SendWr};
+use rddp_rnic::{
+    Access, Completed, Completion, MAX_INLINE, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status,
+};
 use serde::Serialize;
 
-use super::protocol::{Message, out_of_step};
-use crate::endpoint::Endpoint;
+use super::checksum::CHUNK;
+use super::protocol::{Message, ToServer, out_of_step};
+use super::token::{Nonce, Token};
+use crate::endpoint::{Endpoint, ended, silent};
 use crate::failure::Failure;
+use crate::places::{Meter, SLOW};
+use crate::signals::LOOK;
 
-/// Octets of the longest message: a path, each octet of it written as six.
+/// Octets of the longest message: a path, each octet of it written as seven, which a text within a
+/// text needs.
 const LONGEST: usize = 8 * 1024;
 
 /// Receives that are posted. The protocol has fewer messages on their way.
@@ -26,6 +34,10 @@ pub(super) struct Talk {
     inbox: MemoryRegion,
     outbox: MemoryRegion,
     said_busy: Instant,
+    /// At a server: measures how fast the client is.
+    meter: Option<Arc<Meter>>,
+    /// At a client: signs requests.
+    seal: Option<(Token, Nonce)>,
 }
 
 /// What happens next.
@@ -40,14 +52,32 @@ impl Talk {
         let end = Endpoint::new(rnic)?;
         let inbox = end.pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE)?;
         let outbox = end.pd.allocate(LONGEST, Access::LOCAL_WRITE)?;
-        let talk = Talk { end, inbox, outbox, said_busy: Instant::now() };
+        let talk = Talk { end, inbox, outbox, said_busy: Instant::now(), meter: None, seal: None };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
+    }
+
+    /// An idle end at a server, for a client whose place others may get.
+    pub(super) fn metered(rnic: &Rnic, meter: Arc<Meter>) -> Result<Self, Failure> {
+        Ok(Talk { meter: Some(meter), ..Self::new(rnic)? })
     }
 
     fn post_receive(&self, slot: usize) -> Result<(), Failure> {
         let at = slot * LONGEST;
         Ok(self.end.qp.post_recv(RecvWr::one(RECEIVE + slot as u64, self.inbox.sge(at..at + LONGEST)))?)
+    }
+
+    /// Has requests signed from now on.
+    pub(super) fn sign_with(&mut self, token: Token, nonce: Nonce) {
+        self.seal = Some((token, nonce));
+    }
+
+    /// Makes a request.
+    pub(super) fn ask(&mut self, request: &ToServer) -> Result<(), Failure> {
+        let Some((token, nonce)) = &self.seal else { return self.say(request) };
+        let request = serde_json::to_string(request).map_err(|error| Failure::failed(error.to_string()))?;
+        let mac = token.sign(nonce, &request);
+        self.say(&ToServer::Signed { mac, request })
     }
 
     /// Says one thing.
@@ -73,9 +103,21 @@ impl Talk {
         Ok(self.end.qp.post_sends(&list).map_err(|(error, _)| error)?)
     }
 
-    /// Says that this end is alive, if it has not for a while.
+    /// Counts octets of the file that have moved.
+    pub(super) fn moved(&self, octets: usize) {
+        if let Some(meter) = &self.meter {
+            meter.moved(octets as u64);
+        }
+    }
+
+    /// Says that this end is alive, if it has not for a while: it has just worked on a piece of the
+    /// file. Nobody works for a peer that has gone.
     pub(super) fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         crate::signals::check()?;
+        self.moved(CHUNK);
+        if self.end.qp.state() != QpState::ReadyToSend {
+            return Err(ended(&self.end.rnic, &self.end.qp, Status::Flushed));
+        }
         if self.said_busy.elapsed() < BUSY_EVERY {
             return Ok(());
         }
@@ -91,10 +133,33 @@ impl Talk {
         }
     }
 
+    /// The next success, unless the peer loses its place meanwhile.
+    fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.end.try_next(left.min(LOOK))? {
+                Some(completion) => return Ok(completion),
+                None if left.is_zero() => return Err(silent(patience)),
+                None => self.check_place()?,
+            }
+        }
+    }
+
+    fn check_place(&self) -> Result<(), Failure> {
+        if self.meter.as_ref().is_some_and(|meter| meter.is_over()) {
+            return Err(Failure::peer(format!(
+                "less than {SLOW} octets a second, and others wait for a place"
+            ))
+            .remedy("repeat the command: it goes on where it ended"));
+        }
+        Ok(())
+    }
+
     pub(super) fn next<T: Message>(&mut self, patience: Duration) -> Result<Next<T>, Failure> {
         let (begun, most) = (Instant::now(), T::BUSY.map(|times| patience.saturating_mul(times)));
         loop {
-            let completion = self.end.next(patience)?;
+            let completion = self.completion(patience)?;
             match completion.completed {
                 Completed::Receive => {
                     let slot = (completion.wr_id - RECEIVE) as usize;

@@ -1,12 +1,17 @@
 //! The command, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod crowds;
 mod demo;
 mod doctor;
 mod hostile;
+mod peer;
 mod perf;
 mod ping;
 mod program;
 mod run;
+mod site;
+mod special;
+mod token;
 mod transfer;
 mod usage;

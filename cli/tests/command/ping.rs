@@ -1,8 +1,13 @@
 //! `rddp ping`, both roles.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::program::{Server, command, free_port, interrupt, plain_service, run};
+use rddp_rnic::{ConnectOptions, Rnic};
+
+use crate::peer::Peer;
+use crate::program::{Server, command, free_port, interrupt, nobody, plain_service, run, until};
 
 const SERVER: [&str; 6] = ["ping", "--server", "--bind", "127.0.0.1", "--port", "0"];
 
@@ -61,7 +66,7 @@ fn ctrl_c_ends_with_the_summary() {
     let server = server(&[]);
     let mut client =
         command(&["ping", &server.host(), "--interval", "0.01"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(client.stdout.take().unwrap()));
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
     assert!(lines.by_ref().any(|line| line.unwrap().contains("round=2")));
     assert_eq!(interrupt(&mut client), 0);
     assert!(lines.any(|line| line.unwrap().contains("no octet different")));
@@ -79,4 +84,69 @@ fn a_server_that_is_no_iwarp_listener_is_named_as_such() {
         let addr = plain_service(greeting).to_string();
         run(&["ping", &addr]).failed(3, &[&addr, "MPA", "try: is it an iWARP listener"]);
     }
+}
+
+/// rping looks at the length of what it receives: 16 octets.
+#[test]
+fn an_answer_of_another_length_is_none() {
+    let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
+    let listener = listener.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    for len in [0, 1, 15] {
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| run(&["ping", &addr, "--count", "1"]));
+            let server = Peer::accept(listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap(), b"");
+            assert_eq!(server.next().map(|(_, len)| len), Some(16));
+            server.say(&vec![0; len]);
+            client.join().unwrap().failed(3, &[&format!("a message of {len} octets, not rping's 16")]);
+        });
+    }
+}
+
+#[test]
+fn a_ping_server_whose_output_nobody_reads_goes_on() {
+    let mut server = command(&SERVER).stdout(Stdio::piped()).stderr(nobody()).spawn().unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    drop(stdout);
+    let host = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
+    for _ in 0..3 {
+        // What is said of this one goes to standard error.
+        Peer::connect(host.parse().unwrap(), b"").say(b"rubbish");
+        run(&["ping", host, "--count", "3"]).ok();
+    }
+    assert_eq!(interrupt(&mut server), 0);
+}
+
+#[test]
+fn a_server_that_tells_in_detail_goes_on_when_nobody_reads() {
+    let mut server = command(&[&["-vv"], &SERVER[..], &["--json"]].concat());
+    let mut server = server.stdout(Stdio::piped()).stderr(nobody()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let host = line["listening"].as_str().unwrap();
+    let ended = [(); 3].map(|()| run(&["ping", host, "--count", "3"]).code);
+    assert_eq!((interrupt(&mut server), ended), (0, [0; 3]));
+}
+
+#[test]
+fn a_client_whose_output_nobody_reads_ends_as_by_sigpipe() {
+    let server = server(&[]);
+    let mut client = command(&["ping", &server.host(), "--interval", "0.01"]);
+    let mut client = client.stdout(nobody()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut code = None;
+    until("it ends", || {
+        code = client.try_wait().unwrap();
+        code.is_some()
+    });
+    assert_eq!(code.unwrap().code(), Some(141));
+    assert_eq!(std::io::read_to_string(client.stderr.take().unwrap()).unwrap(), "");
+}
+
+#[test]
+fn a_failure_that_nobody_reads_keeps_its_exit_code() {
+    let mut client = command(&["ping", &free_port().to_string()]).stderr(nobody()).spawn().unwrap();
+    assert_eq!(crate::program::wait(&mut client), 3);
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -72,6 +72,7 @@ impl Ended {
 pub(crate) struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
     /// What it said.
     pub(crate) listening: Value,
     pub(crate) addr: SocketAddr,
@@ -81,12 +82,13 @@ impl Server {
     pub(crate) fn start(args: &[&str]) -> Self {
         let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let listening: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
         let addr = listening["listening"].as_str().unwrap().parse().unwrap();
-        Server { child, stdout, listening, addr }
+        Server { child, stdout, stderr, listening, addr }
     }
 
     pub(crate) fn host(&self) -> String {
@@ -98,6 +100,17 @@ impl Server {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line
+    }
+
+    /// The next line that it prints to standard error.
+    pub(crate) fn complaint(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Stops reading what it prints.
@@ -171,6 +184,11 @@ pub(crate) fn plain_service(greeting: &'static [u8]) -> SocketAddr {
         }
     });
     addr
+}
+
+/// An output that nobody reads: writing to it is EPIPE.
+pub(crate) fn nobody() -> Stdio {
+    std::io::pipe().unwrap().1.into()
 }
 
 /// A port on which nothing listens.

@@ -10,6 +10,7 @@ use crate::endpoint::Agreed;
 use crate::failure::Failure;
 use crate::perf::control::{Op, Places, Setup, Wait};
 use crate::perf::measure::Latencies;
+use crate::perf::spin::Wish;
 
 /// Receives for credits and answers: there are never more on their way.
 const RECEIVES: usize = 8;
@@ -40,7 +41,7 @@ struct Flow {
 
 impl Active {
     pub(in crate::perf) fn new(setup: &Setup) -> Result<Self, Failure> {
-        let lanes = Lanes::new(setup, setup.depth() + 8, RECEIVES)?;
+        let lanes = Lanes::new(setup, setup.depth() + 8, RECEIVES, Wish::Own)?;
         let flows = lanes.list.iter().map(|_| Flow::default()).collect();
         Ok(Active { lanes, flows, answers: 0, mark: 0 })
     }

@@ -10,19 +10,24 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
+use std::time::Duration;
+
 use rddp_rnic::{
     Access, Completion, CompletionQueue, Gather, MAX_INLINE, MemoryRegion, Operation, QpConfig, QueuePair,
     RecvWr, Rnic, SendWr, Status,
 };
 
 use super::control::{Places, Setup, Wait};
-use super::spin::Spin;
+use super::spin::{Spin, Wish};
 use crate::endpoint::{close, ended, wait};
 use crate::failure::Failure;
 use crate::signals;
 
 /// Completions taken at once.
 const POLLED: usize = 64;
+
+/// How long an end sleeps that shall not spin any longer.
+const REST: Duration = Duration::from_millis(1);
 
 /// What a work request is, in the upper half of its id; the lower half is the lane's number.
 const RECEIVE: u64 = 1 << 32;
@@ -86,11 +91,13 @@ struct Lanes {
     list: Vec<Lane>,
     polled: Vec<Completion>,
     spin: Spin,
+    /// FPDUs received, at the last look.
+    received: u64,
 }
 
 impl Lanes {
     /// Idle connections with `receives` posted on each, and room for `sends`.
-    fn new(setup: &Setup, sends: usize, receives: usize) -> Result<Self, Failure> {
+    fn new(setup: &Setup, sends: usize, receives: usize, wish: Wish) -> Result<Self, Failure> {
         let rnic = Rnic::open()?;
         let cq = rnic.create_cq(usize::from(setup.qps) * (sends + receives))?;
         let pd = rnic.alloc_pd();
@@ -107,8 +114,8 @@ impl Lanes {
             (0..receives).try_for_each(|_| lane.post_receive())?;
             list.push(lane);
         }
-        let (polled, spin) = (Vec::with_capacity(POLLED), Spin::default());
-        Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin })
+        let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
+        Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0 })
     }
 
     fn places(&self) -> Vec<Places> {
@@ -136,12 +143,26 @@ impl Lanes {
     fn idle(&mut self) -> Result<(), Failure> {
         signals::check()?;
         match self.setup.wait {
-            Wait::Poll => self.spin.turn(),
-            Wait::Event => {
-                wait(&self.cq, signals::LOOK)?;
+            Wait::Poll => {
+                if self.spin.turn() || self.has_received() {
+                    return Ok(());
+                }
+                // Memory that is looked at wakes nobody.
+                wait(&self.cq, REST).map(drop)
             }
+            Wait::Event => wait(&self.cq, signals::LOOK).map(drop),
         }
-        Ok(())
+    }
+
+    /// Returns whether the peers' octets have come since the last look: Reads and Writes complete
+    /// nothing at the passive end.
+    fn has_received(&mut self) -> bool {
+        let received = self.list.iter().map(|lane| lane.qp.counters().fpdus_received).sum();
+        let before = std::mem::replace(&mut self.received, received);
+        if received != before {
+            self.spin.reset();
+        }
+        received != before
     }
 
     fn close(&self) {
@@ -180,5 +201,42 @@ fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, wait: Wait)
     match wait {
         Wait::Poll => vec![write],
         Wait::Event => vec![write, SendWr::send_inline(SINGLE, &[mark]).unsignaled()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rddp_rnic::ConnectOptions;
+
+    use super::*;
+
+    /// A passive end completes nothing while it is Read from, and has to go on all the same.
+    #[test]
+    fn an_end_that_is_read_from_notices() {
+        let setup = Setup::default();
+        let [mut passive, mut active] =
+            [Wish::Clients, Wish::Own].map(|wish| Lanes::new(&setup, 8, 8, wish).unwrap());
+        let options = ConnectOptions::default();
+        let listener = passive.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+        let addr = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| active.list[0].qp.connect(addr, &options).map(drop));
+            let request = listener.accept(None).unwrap().unwrap();
+            request.accept_with(&passive.list[0].qp, &options).unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        let remote = passive.list[0].source.remote(0);
+        let mut read = || {
+            active.list[0]
+                .qp
+                .post_send(&SendWr::read(SINGLE, active.list[0].target.whole(), remote))
+                .unwrap();
+            while active.poll().unwrap() == 0 {}
+        };
+        read();
+        assert!(passive.has_received());
+        read();
+        assert!(passive.has_received());
+        while passive.has_received() {}
     }
 }

@@ -7,6 +7,7 @@ use rddp_rnic::{Completed, ConnectRequest, PostError, Remote, SendWr};
 use super::{Lanes, SINGLE, lane_of, marked_write, next_mark};
 use crate::failure::Failure;
 use crate::perf::control::{Op, Phase, Places, Setup, Wait};
+use crate::perf::spin::Wish;
 
 /// Requests that the passive end has on its way: answers and credits.
 const SENDS: usize = 32;
@@ -35,7 +36,7 @@ impl Passive {
         if theirs.len() != usize::from(setup.qps) {
             return Err(Failure::peer("the client names memory of another number of connections"));
         }
-        let lanes = Lanes::new(setup, SENDS, setup.window())?;
+        let lanes = Lanes::new(setup, SENDS, setup.window(), Wish::Clients)?;
         let flow =
             |places: &Places| Flow { target: places.target.into(), consumed: 0, credited: 0, ended: false };
         Ok(Passive { lanes, flows: theirs.iter().map(flow).collect(), mark: 0 })

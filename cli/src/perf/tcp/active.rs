@@ -11,6 +11,7 @@ use super::{LAST, MORE, Sockets, lost};
 use crate::failure::Failure;
 use crate::perf::control::{Channel, Request, Setup};
 use crate::perf::measure::Latencies;
+use crate::perf::spin::Wish;
 
 /// How long nothing may happen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,7 +33,7 @@ impl Active {
             channel.send(&Request::Data { session, lane })?;
             list.push(channel.into_stream());
         }
-        let sockets = Sockets::new(setup, list)?;
+        let sockets = Sockets::new(setup, list, Wish::Own)?;
         let (message, answer) = (vec![MORE; setup.size()], vec![0; setup.size()]);
         Ok(Active { positions: vec![0; sockets.list.len()], sockets, message, answer })
     }
@@ -52,7 +53,7 @@ impl Active {
                 progress += count;
             }
             if progress == 0 {
-                self.sockets.idle(PollFlags::POLLOUT)?;
+                self.sockets.idle(PollFlags::POLLOUT, |_| true)?;
             }
             octets += progress as u64;
         }
@@ -127,7 +128,7 @@ impl Active {
     }
 
     fn wait(&mut self, flags: PollFlags, deadline: &mut Option<Instant>) -> Result<(), Failure> {
-        self.sockets.idle(flags)?;
+        self.sockets.idle(flags, |_| true)?;
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
         if Instant::now() <= deadline {
             return Ok(());

@@ -17,7 +17,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
 use super::control::{Setup, Wait};
-use super::spin::Spin;
+use super::spin::{Spin, Wish};
 use crate::failure::Failure;
 use crate::signals;
 
@@ -36,20 +36,21 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn new(setup: &Setup, list: Vec<TcpStream>) -> Result<Self, Failure> {
+    fn new(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
         for socket in &list {
             set_up(socket, blocks(setup)).map_err(|error| lost(&error))?;
         }
-        Ok(Sockets { setup: setup.clone(), list, spin: Spin::default() })
+        Ok(Sockets { setup: setup.clone(), list, spin: Spin::new(wish) })
     }
 
-    /// Nothing to do: spins, or sleeps until a socket is ready for `flags`, or for a while.
-    fn idle(&mut self, flags: PollFlags) -> Result<(), Failure> {
+    /// Nothing to do: spins, or sleeps until one of the sockets that `waits` names is ready for
+    /// `flags`, or for a while.
+    fn idle(&mut self, flags: PollFlags, waits: impl Fn(usize) -> bool) -> Result<(), Failure> {
         signals::check()?;
-        if self.setup.wait == Wait::Poll {
-            self.spin.turn();
-        } else if !blocks(&self.setup) {
-            let mut fds: Vec<_> = self.list.iter().map(|socket| PollFd::new(socket.as_fd(), flags)).collect();
+        let spins = self.setup.wait == Wait::Poll && self.spin.turn();
+        if !spins && !blocks(&self.setup) {
+            let waiting = self.list.iter().enumerate().filter(|(at, _)| waits(*at));
+            let mut fds: Vec<_> = waiting.map(|(_, socket)| PollFd::new(socket.as_fd(), flags)).collect();
             // A poll that fails is one that has not slept.
             let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
         }

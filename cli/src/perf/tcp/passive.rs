@@ -8,6 +8,7 @@ use nix::poll::PollFlags;
 use super::{CHUNK, LAST, MORE, Sockets};
 use crate::failure::Failure;
 use crate::perf::control::{Phase, Setup, Wait};
+use crate::perf::spin::Wish;
 
 /// How often a spinning end looks at the clock.
 const LOOK_EVERY: u64 = 4096;
@@ -30,7 +31,7 @@ struct Flow {
 impl Passive {
     pub(in crate::perf) fn new(setup: &Setup, list: Vec<TcpStream>) -> Result<Self, Failure> {
         let flows = list.iter().map(|_| Flow::default()).collect();
-        let sockets = Sockets::new(setup, list)?;
+        let sockets = Sockets::new(setup, list, Wish::Clients)?;
         Ok(Passive {
             sockets,
             flows,
@@ -49,7 +50,8 @@ impl Passive {
                 check(deadline)?;
             }
             if self.receive_round(phase, deadline)? == 0 {
-                self.sockets.idle(PollFlags::POLLIN)?;
+                // One that has ended may have more to say, or be closed: nobody waits for that.
+                self.sockets.idle(PollFlags::POLLIN, |at| !self.flows[at].ended)?;
             }
         }
         Ok(())
@@ -89,7 +91,7 @@ impl Passive {
         while position < self.answer.len() {
             match self.sockets.send(at, &self.answer[position..])? {
                 0 => {
-                    self.sockets.idle(PollFlags::POLLOUT)?;
+                    self.sockets.idle(PollFlags::POLLOUT, |other| other == at)?;
                     check(deadline)?;
                 }
                 count => position += count,

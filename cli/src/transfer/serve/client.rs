@@ -1,21 +1,22 @@
 //! One client: one file, in or out.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{Access, ConnectOptions, ConnectRequest, MemoryRegion};
 use serde::Serialize;
 
 use super::Server;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, printable};
 use crate::out;
-use crate::transfer::checksum::Checksum;
+use crate::places::Place;
 use crate::transfer::files::FileError;
-use crate::transfer::partial::Partial;
-use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::greeting::Hello;
+use crate::transfer::partial::{Clobber, Partial};
+use crate::transfer::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::show::replaced_text;
+use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
+use crate::transfer::token::{Nonce, Token, nonce};
 use crate::units::about;
 
 /// How long a client that was refused has to hear so.
@@ -25,6 +26,8 @@ pub(super) struct Client<'a> {
     server: &'a Server,
     talk: Talk,
     peer: String,
+    /// Where there is a token: it, and the nonce of this connection.
+    seal: Option<(&'a Token, Nonce)>,
     begun: Instant,
 }
 
@@ -36,21 +39,38 @@ struct Served {
     file: String,
     octets: u64,
     resumed_from: u64,
+    /// Says of a put that there was a file of that name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<bool>,
     seconds: f64,
     sha256: String,
 }
 
 impl<'a> Client<'a> {
-    pub(super) fn accept(server: &'a Server, request: ConnectRequest, peer: String) -> Result<Self, Failure> {
-        let talk = Talk::new(&server.rnic)?;
-        talk.end.accept(request, &ConnectOptions::default())?;
-        Ok(Client { server, talk, peer, begun: Instant::now() })
+    pub(super) fn accept(
+        server: &'a Server,
+        request: ConnectRequest,
+        hello: Hello,
+        peer: String,
+        place: &Place,
+    ) -> Result<Self, Failure> {
+        let talk = Talk::metered(&server.rnic, place.meter())?;
+        let seal = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
+        let private_data = hello.answer(seal.as_ref().map(|(_, nonce)| nonce));
+        talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
+        Ok(Client { server, talk, peer, seal, begun: Instant::now() })
     }
 
     /// Does what the client wants; whatever prevents it, the client is told.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
-        let served = match self.hear() {
-            Ok(ToServer::Put { path, size, mode }) => self.put(path, size, mode),
+        let served = match self.request() {
+            // Our clients have none so long: it is not repeated to anybody.
+            Ok(ToServer::Put { path, .. } | ToServer::Get { path, .. }) if path.len() > MAX_PATH => {
+                Err(out_of_step())
+            }
+            Ok(ToServer::Put { path, size, mode, no_clobber }) => {
+                self.put(path, size, mode, Clobber::unless(no_clobber))
+            }
             Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256),
             Ok(_) => Err(out_of_step()),
             Err(failure) => Err(failure),
@@ -66,18 +86,32 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
+    /// The client's request. Where there is a token, its proof has been checked.
+    fn request(&mut self) -> Result<ToServer, Failure> {
+        let heard = self.hear()?;
+        let Some((token, nonce)) = &self.seal else { return Ok(heard) };
+        match heard {
+            ToServer::Signed { mac, request } if token.verify(nonce, &request, &mac) => {
+                serde_json::from_str(&request).map_err(|_| out_of_step())
+            }
+            ToServer::Signed { .. } => Err(Failure::refused("that is not the server's token")
+                .remedy("name the file that has the server's token with --token")),
+            _ => Err(Failure::refused("this server asks for a token")),
+        }
+    }
+
     fn hear(&mut self) -> Result<ToServer, Failure> {
         self.talk.hear(self.server.idle)
     }
 
     /// Tells the client why, and waits until it has gone: closing at once could overtake what it is told.
     fn refuse(&mut self, failure: &Failure) {
-        let mismatch = failure.kind() == Kind::Mismatch;
+        let [mismatch, changed] = [Kind::Mismatch, Kind::Changed].map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
             Kind::Interrupted => ("it is being stopped".to_owned(), None),
             _ => (failure.to_string(), failure.how().map(str::to_owned)),
         };
-        let refused = ToClient::Refused { reason, remedy, mismatch };
+        let refused = ToClient::Refused { reason, remedy, mismatch, changed };
         let deadline = Instant::now() + LAST_WORDS;
         if self.talk.say(&refused).is_ok() {
             // What it still says is not looked at, and no more of it is received than receives are posted.
@@ -86,18 +120,20 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn put(&mut self, path: String, size: u64, mode: u32) -> Result<Served, Failure> {
-        if self.server.read_only {
-            return Err(Failure::refused(format!("{path}: this server is read-only")));
+    fn put(&mut self, path: String, size: u64, mode: u32, clobber: Clobber) -> Result<Served, Failure> {
+        if !self.server.writable {
+            return Err(Failure::refused(format!("{path}: this server is read-only"))
+                .remedy("start it with --writable"));
         }
         let spot = self.server.root.spot(&path).map_err(refused)?;
-        let mut partial = Partial::open(spot).map_err(refused)?;
+        let mut partial = Partial::open(spot, clobber).map_err(refused)?;
         let talk = &mut self.talk;
         let (have, sha256) = partial.examine(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
         // What is there counts as free: it is either kept or overwritten.
         partial.has_room(size.saturating_sub(have)).map_err(refused)?;
         let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(&slots) })?;
+        let replaces = Some(partial.replaces().map_err(refused)?);
+        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(&slots), replaces })?;
         let ToServer::From { offset: from } = self.hear()? else { return Err(out_of_step()) };
         match from {
             0 => partial.restart().map_err(refused)?,
@@ -110,9 +146,9 @@ impl<'a> Client<'a> {
             partial.discard();
             return Err(Failure::mismatch(format!("{path}: its sha256 is {sha256} here and {theirs} there")));
         }
-        partial.finish(mode).map_err(refused)?;
+        let replaced = partial.finish(mode).map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
-        Ok(self.served("put", path, size, from, sha256))
+        Ok(Served { replaced: Some(replaced), ..self.served("put", path, size, from, sha256) })
     }
 
     /// Takes chunk by chunk, until the client says that this was all; the checksum that it names.
@@ -127,6 +163,7 @@ impl<'a> Client<'a> {
                     slots.read_into(chunk.slot * SLOT, octets)?;
                     self.talk.say(&ToClient::Free { slot: chunk.slot })?;
                     partial.append(octets).map_err(refused)?;
+                    self.talk.moved(chunk.len);
                 }
                 ToServer::End { sha256 } if partial.len() == size => return Ok(sha256),
                 _ => return Err(out_of_step()),
@@ -135,50 +172,39 @@ impl<'a> Client<'a> {
     }
 
     fn get(&mut self, path: String, have: u64, sha256: &str) -> Result<Served, Failure> {
-        let file = self.server.root.file(&path).map_err(refused)?;
-        let metadata = file.metadata().map_err(|error| refused(FileError::new(&path, error)))?;
-        let (size, mode) = (metadata.len(), metadata.mode() & 0o777);
-        let (mut from, mut checksum) = (0, Checksum::new());
-        if have > 0 && have <= size {
-            let talk = &mut self.talk;
-            let mut tick = || talk.say_busy(&ToClient::Busy);
-            let read = checksum.add_all(&file, have, &path, &mut tick).map_err(refused)?;
-            from = if read == have && checksum.so_far() == sha256 { have } else { 0 };
-        }
-        let mut source = Source { file, path, checksum };
-        if from == 0 {
-            source.rewind()?;
-        }
+        let file = self.server.root.file(&path);
+        let mut source = file.and_then(|file| Source::new(file, &path)).map_err(refused)?;
+        let talk = &mut self.talk;
+        let mut tick = || talk.say_busy(&ToClient::Busy);
+        let from = source.resume(have, sha256, &mut tick).map_err(refused)?;
+        let (size, mode) = (source.size(), source.mode());
         let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
         self.talk.say(&ToClient::Give { size, mode, from, window: Window::of(&slots) })?;
-        self.give(&mut source, from, size, &slots)?;
-        let sha256 = source.checksum.so_far();
+        self.give(&mut source, from, &slots)?;
+        source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
+        let sha256 = source.checksum();
         self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
         match self.hear()? {
-            ToServer::Same => Ok(self.served("get", source.path, size, from, sha256)),
+            ToServer::Same => Ok(self.served("get", path, size, from, sha256)),
             _ => Err(out_of_step()),
         }
     }
 
     /// All octets from `offset` on, until the client has them.
-    fn give(
-        &mut self,
-        source: &mut Source,
-        mut offset: u64,
-        size: u64,
-        slots: &MemoryRegion,
-    ) -> Result<(), Failure> {
+    fn give(&mut self, source: &mut Source, mut offset: u64, slots: &MemoryRegion) -> Result<(), Failure> {
+        let size = source.size();
         let mut free: Vec<usize> = (0..SLOTS).collect();
+        let mut lens = [0; SLOTS];
         let mut octets = vec![0; SLOT];
         while offset < size || free.len() < SLOTS {
             match free.pop() {
                 Some(slot) if offset < size => {
                     let len = (size - offset).min(SLOT as u64) as usize;
                     let octets = &mut octets[..len];
-                    source.read(octets)?;
+                    source.read(octets).map_err(refused)?;
                     slots.write(slot * SLOT, octets)?;
                     self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len }))?;
-                    offset += len as u64;
+                    (lens[slot], offset) = (len, offset + len as u64);
                 }
                 last => {
                     free.extend(last);
@@ -186,6 +212,7 @@ impl<'a> Client<'a> {
                     if slot >= SLOTS || free.contains(&slot) {
                         return Err(out_of_step());
                     }
+                    self.talk.moved(lens[slot]);
                     free.push(slot);
                 }
             }
@@ -202,35 +229,15 @@ impl<'a> Client<'a> {
         sha256: String,
     ) -> Served {
         let seconds = self.begun.elapsed().as_secs_f64();
-        Served { peer: self.peer.clone(), op, file, octets, resumed_from, seconds, sha256 }
+        Served { peer: self.peer.clone(), op, file, octets, resumed_from, replaced: None, seconds, sha256 }
     }
 }
 
 /// What was wrong with a file, as the client is told it.
 fn refused(error: FileError) -> Failure {
-    error.failure(Kind::Refused)
-}
-
-/// The file that is given.
-struct Source {
-    file: File,
-    path: String,
-    checksum: Checksum,
-}
-
-impl Source {
-    fn rewind(&mut self) -> Result<(), Failure> {
-        self.checksum = Checksum::new();
-        std::io::Seek::rewind(&mut self.file).map_err(|error| refused(FileError::new(&self.path, error)))
-    }
-
-    fn read(&mut self, octets: &mut [u8]) -> Result<(), Failure> {
-        self.file.read_exact(octets).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => refused(FileError::Changed(self.path.clone())),
-            _ => refused(FileError::new(&self.path, error)),
-        })?;
-        self.checksum.add(octets);
-        Ok(())
+    match error {
+        FileError::Changed(_) => error.failure(Kind::Changed),
+        _ => error.failure(Kind::Refused),
     }
 }
 
@@ -245,8 +252,9 @@ impl Served {
             from => format!(", resumed after {}", about(from)),
         };
         // A peer chose the name: what would move the cursor is shown, not done.
-        let name = self.file.escape_debug();
+        let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
-        out::event(format_args!("{}: {} {name}, {octets} in {seconds:.2} s{resumed}", self.peer, self.op));
+        let how = format!("{octets} in {seconds:.2} s{resumed}{}", replaced_text(self.replaced));
+        out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

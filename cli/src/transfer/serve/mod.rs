@@ -1,7 +1,6 @@
 //! `rddp serve`: a directory for put and get, one thread a client.
 
 mod client;
-mod places;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -14,23 +13,30 @@ use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
-use self::places::Places;
 use super::files::Root;
-use super::protocol::GREETING;
+use super::greeting::Hello;
+use super::token::Token;
 use crate::failure::{EXIT_CODES, Failure, Kind};
-use crate::out::{self, say};
+use crate::out;
+use crate::places::{Place, Places};
+use crate::threads::{self, NO_THREAD};
 use crate::units::parse_seconds;
 use crate::{addr, signals};
 
 const EXAMPLES: &str = "\
 Examples:
-  rddp serve /srv/files                    put and get for everybody who can reach this host
-  rddp serve /srv/files --read-only        get only
-  rddp serve . --bind 127.0.0.1 -p 9000    for this host only, another port
+  rddp serve /srv/files                              get, from this host only
+  rddp serve /srv/files --writable                   put and get, from this host only
+  rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
+  openssl rand -base64 32 > token; chmod 600 token
+  rddp serve . --bind :: --writable --token token    put and get for those who have the token as well
 
-There is no password and no encryption: whoever can connect can read, and without --read-only write, what this process
-may. Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
-A client costs at most some 5 MiB of memory.";
+With --token a client has to prove that it has the token, which itself does not travel (HMAC-SHA256 of the server's
+nonce and the request). Without, whoever can connect can read, and with --writable write, what this process may.
+Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
+Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
+A client costs at most some 5 MiB of memory. Where all places are taken, one that moves less than 4 KiB a second gives
+its place up.";
 
 /// Serve a directory to rddp put and rddp get
 #[derive(Debug, Args)]
@@ -39,19 +45,23 @@ pub(crate) struct ServeArgs {
     /// The directory
     dir: PathBuf,
 
-    /// Listen on this address of the host only
-    #[arg(short, long, value_name = "ADDR")]
-    bind: Option<IpAddr>,
+    /// Listen on this address of the host (::, or 0.0.0.0 where there is no IPv6: on all)
+    #[arg(short, long, value_name = "ADDR", default_value = "127.0.0.1")]
+    bind: IpAddr,
 
     /// The port (0: any)
     #[arg(short, long, default_value_t = super::PORT)]
     port: u16,
 
-    /// Nobody may put
+    /// Clients may put as well
     #[arg(long)]
-    read_only: bool,
+    writable: bool,
 
-    /// Clients at a time; half of them (rounded up) from one address
+    /// Only for clients that have this file's token
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+
+    /// Clients at a time; half of them (rounded up) from one address, or one IPv6 network
     #[arg(long, default_value_t = 64, value_name = "COUNT")]
     max_clients: usize,
 
@@ -73,7 +83,8 @@ struct Listening {
 struct Server {
     rnic: Rnic,
     root: Root,
-    read_only: bool,
+    writable: bool,
+    token: Option<Token>,
     idle: Duration,
     json: bool,
     places: Arc<Places>,
@@ -85,17 +96,20 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
         return Err(Failure::failed(format!("{}: not a directory", args.dir.display()))
             .remedy("name the directory that it is in"));
     }
+    let token = args.token.as_deref().map(Token::read).transpose()?;
     let root = Root::open(&args.dir).map_err(|error| error.failure(Kind::Failed))?;
-    let (listener, addr) = addr::rdma_listener(&rnic, args.bind, args.port, &ConnectOptions::default())?;
+    let (listener, addr) =
+        addr::rdma_listener(&rnic, Some(args.bind), args.port, &ConnectOptions::default())?;
     if args.json {
-        out::json(&Listening { listening: addr });
+        out::json_event(&Listening { listening: addr });
     } else {
-        let what = if args.read_only { "get" } else { "put and get" };
-        say!("serving {} on {addr}: {what}", args.dir.display());
+        let what = if args.writable { "put and get" } else { "get" };
+        let what = if token.is_some() { format!("{what}, with the token") } else { what.to_owned() };
+        out::event(format_args!("serving {} on {addr}: {what}", args.dir.display()));
     }
-    let (read_only, idle, json) = (args.read_only, args.idle, args.json);
-    let places = Arc::new(Places::new(args.max_clients));
-    let server = Arc::new(Server { rnic, root, read_only, idle, json, places });
+    let (writable, idle, json) = (args.writable, args.idle, args.json);
+    let places = Arc::new(Places::new(args.max_clients, Some(args.idle)));
+    let server = Arc::new(Server { rnic, root, writable, token, idle, json, places });
     while !signals::stopped() {
         let request = listener.accept(Some(signals::LOOK));
         if let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? {
@@ -110,28 +124,46 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// Starts a thread for a client, if it is one and there is room.
 fn take_in(server: &Arc<Server>, request: ConnectRequest) {
     // Whether a refusal reaches the peer is the peer's business.
-    if request.private_data() != GREETING {
-        let _ = request.reject(b"this is rddp serve: use rddp put or rddp get of the same version");
-        return;
-    }
+    let hello = match welcome(request.private_data(), server.token.is_some()) {
+        Ok(hello) => hello,
+        Err(reason) => {
+            let _ = request.reject(reason.as_bytes());
+            return;
+        }
+    };
     let peer = request.peer_addr().map(|peer| addr::plain(peer).ip());
     let Some(place) = server.places.take(peer) else {
         let _ = request.reject(b"too many clients at the moment");
         return;
     };
-    let server = server.clone();
-    thread::spawn(move || {
-        server.serve(request);
-        drop(place);
-    });
+    let for_client = server.clone();
+    let work = move |(request, place)| for_client.serve(request, hello, &place);
+    let started = threads::start((request, place), work);
+    if let Err(((request, _place), error)) = started {
+        out::complain!("rddp: starting a thread: {error}; others are served");
+        let _ = request.reject(NO_THREAD.as_bytes());
+    }
+}
+
+/// Parses a client's greeting; the error is the reason for which it is refused.
+fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
+    match Hello::parse(private_data) {
+        Some(Hello::Two { token: theirs }) if theirs && !token => {
+            Err("this server has no token: leave --token out")
+        }
+        Some(Hello::Two { token: true }) => Ok(Hello::Two { token: true }),
+        Some(_) if token => Err("this server asks for a token: name its file with --token"),
+        Some(hello) => Ok(hello),
+        None => Err("this is rddp serve: use rddp put or rddp get of the same version"),
+    }
 }
 
 impl Server {
-    fn serve(&self, request: ConnectRequest) {
+    fn serve(&self, request: ConnectRequest, hello: Hello, place: &Place) {
         let peer =
             request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
-        match Client::accept(self, request, peer.clone()).and_then(Client::serve) {
-            Err(failure) if failure.kind() != Kind::Interrupted => eprintln!("{peer}: {failure}"),
+        match Client::accept(self, request, hello, peer.clone(), place).and_then(Client::serve) {
+            Err(failure) if failure.kind() != Kind::Interrupted => out::complain!("{peer}: {failure}"),
             _ => {}
         }
     }

@@ -1,0 +1,29 @@
+//! A thread for each client.
+
+use std::io;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, JoinHandle};
+
+/// Refusal of a client for which no thread can be made.
+pub(crate) const NO_THREAD: &str = "no thread for another client at the moment";
+
+/// Starts a thread that works on `item`; gives it back if none can be made.
+pub(crate) fn start<T: Send + 'static>(
+    item: T,
+    work: impl FnOnce(T) + Send + 'static,
+) -> Result<JoinHandle<()>, (T, io::Error)> {
+    let (give, take) = sync_channel(1);
+    let thread = Builder::new().spawn(move || {
+        if let Ok(item) = take.recv() {
+            work(item);
+        }
+    });
+    match thread {
+        Ok(thread) => {
+            // The thread waits for it.
+            let _ = give.send(item);
+            Ok(thread)
+        }
+        Err(error) => Err((item, error)),
+    }
+}

@@ -1,0 +1,112 @@
+//! Greetings: the private data of MPA's Request and Reply, which say the protocol and its flags.
+//!
+//! | | Request | Reply |
+//! |---|---|---|
+//! | protocol 1 | `rddp-files 1` | nothing |
+//! | protocol 2 | `rddp-files 2`, flags | `rddp-files 2`, flags, with flag 1 a nonce of 32 octets |
+//!
+//! The client's flags, one octet, are what it can do; the server's are those of them that it holds
+//! to as well. Those that it does not know are not among them, and what follows at either end is
+//! not looked at: so protocol 2 can grow.
+//!
+//! | flag | meaning |
+//! |---|---|
+//! | 1 | each request comes with the proof of having the token |
+//! | 2 | FPDUs may be longer than TCP's segments: not yet, so no end of ours says it |
+
+use super::protocol::out_of_step;
+use super::token::Nonce;
+use crate::failure::Failure;
+
+/// Greeting of protocol 1.
+pub(super) const ONE: &[u8] = b"rddp-files 1";
+
+const TWO: &[u8] = b"rddp-files 2";
+
+const TOKEN: u8 = 1;
+
+/// A client's greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hello {
+    One,
+    Two { token: bool },
+}
+
+impl Hello {
+    pub(super) fn parse(octets: &[u8]) -> Option<Self> {
+        if octets == ONE {
+            return Some(Hello::One);
+        }
+        let flags = octets.strip_prefix(TWO)?.first()?;
+        Some(Hello::Two { token: flags & TOKEN != 0 })
+    }
+
+    pub(super) fn emit(self) -> Vec<u8> {
+        match self {
+            Hello::One => ONE.to_vec(),
+            Hello::Two { token } => flags(token),
+        }
+    }
+
+    /// The private data of the server's Reply to this greeting.
+    pub(super) fn answer(self, nonce: Option<&Nonce>) -> Vec<u8> {
+        match self {
+            Hello::One => Vec::new(),
+            Hello::Two { .. } => [&flags(nonce.is_some())[..], nonce.map_or(&[], |nonce| nonce)].concat(),
+        }
+    }
+
+    /// The nonce of the server's answer, if the client has asked with a token.
+    pub(super) fn nonce(self, answer: &[u8]) -> Result<Option<Nonce>, Failure> {
+        let Hello::Two { token } = self else { return Ok(None) };
+        let (flags, rest) = answer.strip_prefix(TWO).and_then(<[u8]>::split_first).ok_or_else(no_server)?;
+        // The server holds to what it was asked for, and to nothing else.
+        if *flags != u8::from(token) * TOKEN {
+            return Err(no_server());
+        }
+        if token { rest.first_chunk().copied().map(Some).ok_or_else(no_server) } else { Ok(None) }
+    }
+}
+
+fn flags(token: bool) -> Vec<u8> {
+    [TWO, &[u8::from(token) * TOKEN]].concat()
+}
+
+fn no_server() -> Failure {
+    out_of_step().remedy("is it rddp serve? If so, run the same version of rddp at both ends")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_are_told_apart() {
+        let two = |token| Some(Hello::Two { token });
+        for (octets, hello) in [
+            (&b"rddp-files 1"[..], Some(Hello::One)),
+            (b"rddp-files 1\0", None),
+            (b"rddp-files 2", None),
+            (b"rddp-files 2\0", two(false)),
+            (b"rddp-files 2\x01", two(true)),
+            (b"rddp-files 2\xfe", two(false)),
+            (b"rddp-files 2\xff and more", two(true)),
+            (b"rddp-files 3\0", None),
+            (b"", None),
+        ] {
+            assert_eq!(Hello::parse(octets), hello, "{octets:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_end_says_the_other_understands() {
+        for hello in [Hello::One, Hello::Two { token: false }, Hello::Two { token: true }] {
+            assert_eq!(Hello::parse(&hello.emit()), Some(hello));
+            let nonce = (hello == Hello::Two { token: true }).then_some([7; 32]);
+            let answer = hello.answer(nonce.as_ref());
+            assert_eq!(hello.nonce(&answer).unwrap(), nonce);
+            assert_eq!(hello.nonce(&[&answer[..], b"more"].concat()).unwrap(), nonce);
+        }
+        assert!(Hello::Two { token: true }.nonce(&Hello::Two { token: true }.emit()).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! A file that is sent: its octets in order, its checksum, and the proof that it stayed what it
+//! was.
+
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, SystemTime};
+
+use super::checksum::Checksum;
+use super::files::FileError;
+use crate::failure::Failure;
+
+/// Longest step of the clock that files' times are taken from.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Tells contents of files apart: whatever changes octets changes one of these, as long as nobody
+/// writes by a mapping.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    /// Modification time, which a program may put back.
+    modified: (i64, i64),
+    /// Change time, which no program can put back.
+    changed: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &Metadata) -> Self {
+        Version {
+            dev: file.dev(),
+            ino: file.ino(),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+
+    /// How long ago it came to be; nothing if the file system's clock is ahead.
+    fn age(&self) -> Option<Duration> {
+        let (seconds, nanos) = self.changed;
+        let since = Duration::new(seconds.try_into().ok()?, nanos.try_into().ok()?);
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + since).ok()
+    }
+}
+
+pub(super) struct Source {
+    file: File,
+    name: String,
+    version: Version,
+    mode: u32,
+    checksum: Checksum,
+}
+
+impl Source {
+    /// A regular file from its beginning; `name` is what it is called in messages.
+    pub(super) fn new(file: File, name: &str) -> Result<Self, FileError> {
+        let look = || file.metadata().map_err(|error| FileError::new(name, error));
+        let mut metadata = look()?;
+        // A change within the same tick would leave the time as it is: such a file is looked at
+        // again when it is over.
+        if let Some(left) = Version::of(&metadata).age().and_then(|age| TICK.checked_sub(age)) {
+            std::thread::sleep(left);
+            metadata = look()?;
+        }
+        let (version, mode) = (Version::of(&metadata), metadata.mode() & 0o777);
+        let source = Source { name: name.to_owned(), version, mode, checksum: Checksum::new(), file };
+        if source.size() == 0 && source.has_more()? {
+            return Err(FileError::NoSize(name.to_owned()));
+        }
+        Ok(source)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.version.size
+    }
+
+    /// The permissions.
+    pub(super) fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// The checksum of all octets so far.
+    pub(super) fn checksum(&self) -> String {
+        self.checksum.so_far()
+    }
+
+    /// Returns where to begin when the other end has `have` octets with this checksum. `tick` is
+    /// called now and then.
+    pub(super) fn resume(
+        &mut self,
+        have: u64,
+        sha256: &str,
+        tick: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<u64, FileError> {
+        if have == 0 || have > self.size() {
+            return Ok(0);
+        }
+        let mut checksum = Checksum::new();
+        let read = checksum.add_all(&self.file, have, &self.name, tick)?;
+        if read == have && checksum.so_far() == sha256 {
+            self.checksum = checksum;
+            return Ok(have);
+        }
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| self.wrong(error))?;
+        Ok(0)
+    }
+
+    /// Reads the next octets, exactly as many as the buffer has room for.
+    pub(super) fn read(&mut self, octets: &mut [u8]) -> Result<(), FileError> {
+        self.file.read_exact(octets).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => FileError::Changed(self.name.clone()),
+            _ => self.wrong(error),
+        })?;
+        self.checksum.add(octets);
+        Ok(())
+    }
+
+    /// Checks that what was read is the file, and not parts of two; `again` is what its name leads
+    /// to now.
+    pub(super) fn check_unchanged(&self, again: Result<File, FileError>) -> Result<(), FileError> {
+        let now = again.ok().and_then(|file| file.metadata().ok());
+        if now.is_some_and(|now| Version::of(&now) == self.version) && !self.has_more()? {
+            return Ok(());
+        }
+        Err(FileError::Changed(self.name.clone()))
+    }
+
+    /// Returns whether there are octets behind its size.
+    fn has_more(&self) -> Result<bool, FileError> {
+        let read = self.file.read_at(&mut [0], self.size()).map_err(|error| self.wrong(error))?;
+        Ok(read > 0)
+    }
+
+    fn wrong(&self, error: std::io::Error) -> FileError {
+        FileError::new(&self.name, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_change_right_after_the_first_look_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for _ in 0..20 {
+            fs::write(&path, "old").unwrap();
+            let source = Source::new(File::open(&path).unwrap(), "file").unwrap();
+            let open = || File::open(&path).map_err(|error| FileError::new("file", error));
+            source.check_unchanged(open()).unwrap();
+            fs::write(&path, "new").unwrap();
+            assert!(matches!(source.check_unchanged(open()), Err(FileError::Changed(_))));
+            fs::remove_file(&path).unwrap();
+            assert!(matches!(source.check_unchanged(open()), Err(FileError::Changed(_))));
+        }
+    }
+}

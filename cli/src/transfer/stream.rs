@@ -1,0 +1,90 @@
+//! A destination that takes octets as they come and gives none back: standard output, a pipe, a
+//! device.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+use super::checksum::Checksum;
+use super::files::FileError;
+use crate::failure::{Failure, Kind};
+
+/// Octets that a pipe which can be written to takes without waiting (POSIX's `PIPE_BUF`, on Linux).
+const AT_ONCE: usize = 4096;
+
+pub(super) struct Stream {
+    file: File,
+    name: String,
+    checksum: Checksum,
+    len: u64,
+}
+
+impl Stream {
+    pub(super) fn new(file: File, name: &str) -> Self {
+        Stream { file, name: name.to_owned(), checksum: Checksum::new(), len: 0 }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn checksum(&self) -> String {
+        self.checksum.so_far()
+    }
+
+    /// Writes `octets`; `tick` is called now and then while nobody takes them.
+    pub(super) fn append(
+        &mut self,
+        octets: &[u8],
+        tick: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        let mut rest = octets;
+        while !rest.is_empty() {
+            if !self.is_ready() {
+                tick().map_err(FileError::Stopped)?;
+                continue;
+            }
+            match self.file.write(&rest[..rest.len().min(AT_ONCE)]) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(self.wrong(error)),
+            }
+        }
+        self.checksum.add(octets);
+        self.len += octets.len() as u64;
+        Ok(())
+    }
+
+    /// Waits until everything written has reached the disk, where there is one.
+    pub(super) fn finish(&self) -> Result<(), FileError> {
+        let kept =
+            self.file.metadata().is_ok_and(|file| file.is_file() || file.file_type().is_block_device());
+        if kept { self.file.sync_all().map_err(|error| self.wrong(error)) } else { Ok(()) }
+    }
+
+    /// Waits for a moment until octets are taken.
+    fn is_ready(&self) -> bool {
+        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
+        // What cannot be waited for says so when it is written to.
+        nix::poll::poll(&mut fds, PollTimeout::from(100u8)) != Ok(0)
+    }
+
+    fn wrong(&self, error: std::io::Error) -> FileError {
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EPIPE) => FileError::Stopped(Failure::new(
+                Kind::NobodyReads,
+                format!("{}: nobody reads it any more", self.name),
+            )),
+            Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(self.name.clone()),
+            _ => FileError::new(&self.name, error),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Clients that take what others need: threads, places, the server's processor, the operator's
+//! screen.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rddp_rnic::{ConnectOptions, QpState, Rnic};
+use serde_json::{Value, json};
+
+use crate::peer::{FILES, Peer};
+use crate::program::{Ended, Server, run, until};
+
+const ANYWHERE: [&str; 5] = ["--bind", "127.0.0.1", "--port", "0", "--json"];
+
+fn serve(dir: &Path, more: &[&str]) -> Server {
+    Server::start(&[&["serve", dir.to_str().unwrap(), "--writable"], &ANYWHERE[..], more].concat())
+}
+
+fn put(server: &Server, name: &str) -> Ended {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    run(&["put", file.path().to_str().unwrap(), &format!("{}/{name}", server.host())])
+}
+
+/// The server can map so many octets more, or as many as it likes. A stack needs more than one MiB.
+fn limit_memory(server: &Server, more: Option<u64>) {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let mapped: u64 = mapped.trim().trim_end_matches(" kB").parse().unwrap();
+    let limit = more.map_or("unlimited".to_owned(), |more| (1024 * mapped + more).to_string());
+    let args = ["--pid", &server.id().to_string(), &format!("--as={limit}:")];
+    assert!(Command::new("prlimit").args(args).status().unwrap().success());
+}
+
+#[test]
+fn a_server_that_can_make_no_thread_refuses_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let ping = |server: &Server| run(&["ping", &server.host(), "--count", "1"]);
+    let perf = |server: &Server| {
+        run(&["perf", "client", &server.host(), "--op", "write", "--size", "64", "--duration", "0.05"])
+    };
+    let ping_server = || Server::start(&[&["ping", "--server"], &ANYWHERE[..]].concat());
+    let perf_server = || Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+    type Case<'a> = (Server, &'a dyn Fn(&Server) -> Ended);
+    let cases: [Case<'_>; 3] = [
+        (serve(dir.path(), &[]), &|server| put(server, "file")),
+        (ping_server(), &ping),
+        (perf_server(), &perf),
+    ];
+    for (server, ask) in cases {
+        limit_memory(&server, Some(1 << 20));
+        ask(&server).failed(5, &["no thread for another client"]);
+        ask(&server).failed(5, &["no thread for another client"]);
+        limit_memory(&server, None);
+        ask(&server).ok();
+        assert_eq!(server.stop(), 0);
+    }
+}
+
+#[test]
+fn a_client_that_has_gone_is_not_worked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), &["--max-clients", "1"]);
+    // Hours to read, no blocks.
+    for name in ["file.rddp.part", "file"] {
+        fs::File::create(dir.path().join(name)).unwrap().set_len(8 << 40).unwrap();
+    }
+    let ask = [
+        json!({"Put": {"path": "file", "size": 1, "mode": 0o644}}),
+        json!({"Get": {"path": "file", "have": 8u64 << 40, "sha256": ""}}),
+    ];
+    for ask in ask {
+        let mut peer = None;
+        until("the one before has gone", || {
+            peer = Peer::try_connect(server.addr, FILES).ok();
+            peer.is_some()
+        });
+        let peer = peer.unwrap();
+        peer.say_json(&ask);
+        assert_eq!(peer.hear(), Some(json!("Busy")));
+        drop(peer);
+        until("there is room for another", || put(&server, "other").code == 0);
+    }
+}
+
+#[test]
+fn slow_clients_make_room_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), &["--max-clients", "2", "--idle", "5"]);
+    let slow = || {
+        let peer = Peer::connect(server.addr, FILES);
+        peer.say_json(&json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}}));
+        assert!(peer.hear().unwrap()["Take"].is_object());
+        peer.say_json(&json!({"From": {"offset": 0}}));
+        peer
+    };
+    let slow = slow();
+    let mut offset = 0u64;
+    until("there is room for another", || {
+        // An octet at a time, so that it is never idle, until it is told to go.
+        if slow.qp.state() == QpState::ReadyToSend {
+            slow.say_json(&json!({"Chunk": {"slot": 0, "offset": offset, "len": 1}}));
+            offset += 1;
+        }
+        // Of two places one address has one.
+        put(&server, "other").code == 0
+    });
+    assert!(offset > 1);
+    let told = std::iter::from_fn(|| slow.hear()).find(|said| said["Refused"].is_object()).unwrap();
+    assert!(told["Refused"]["reason"].as_str().unwrap().contains("others wait"), "{told}");
+    assert!(!dir.path().join("slow").exists());
+}
+
+#[test]
+fn one_address_does_not_take_all_places_of_ping() {
+    let server = Server::start(&[&["ping", "--server"], &ANYWHERE[..]].concat());
+    let mut crowd: Vec<Peer> = (0..128).map(|_| Peer::connect(server.addr, b"")).collect();
+    run(&["ping", &server.host(), "--count", "1"]).failed(5, &["too many clients"]);
+    assert!(crowd.iter().all(|peer| peer.qp.state() == QpState::ReadyToSend));
+    crowd.truncate(100);
+    until("there is room again", || run(&["ping", &server.host(), "--count", "1"]).code == 0);
+}
+
+const HOSTILE: &str = "\u{1b}[2J\r\n\u{9b}31m\u{202e}x";
+const SHOWN: &str = r"\u{1b}[2J\r\n\u{9b}31m\u{202e}x";
+
+fn is_harmless(text: &str) -> bool {
+    !text.trim_end_matches('\n').chars().any(|c| c.is_control() || c == '\u{202e}')
+}
+
+#[test]
+fn what_a_client_names_is_shown_and_not_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), &[]);
+    let peer = Peer::connect(server.addr, FILES);
+    peer.say_json(&json!({"Get": {"path": HOSTILE, "have": 0, "sha256": ""}}));
+    assert!(peer.hear().unwrap()["Refused"].is_object());
+    let complaint = server.complaint();
+    assert!(is_harmless(&complaint) && complaint.contains(SHOWN), "{complaint:?}");
+}
+
+#[test]
+fn what_a_server_says_is_shown_and_not_done() {
+    let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
+    let listener = listener.unwrap();
+    let remote = format!("{}/file", listener.local_addr().unwrap());
+    let here = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let get = scope.spawn(|| run(&["get", &remote, here.path().to_str().unwrap()]));
+        let mut server = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
+        if server.private_data() != FILES {
+            server.reject(b"what is that").unwrap();
+            server = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
+        }
+        let server = Peer::accept(server, b"");
+        server.hear().unwrap();
+        let refused = json!({"reason": HOSTILE, "remedy": HOSTILE, "mismatch": false});
+        server.say_json(&json!({"Refused": refused}));
+        let ended = get.join().unwrap().failed(5, &[SHOWN, "try: "]);
+        assert!(ended.stderr.lines().count() == 2 && ended.stderr.lines().all(is_harmless), "{ended:?}");
+    });
+}
+
+/// A control connection to `rddp perf server`.
+struct Control(TcpStream);
+
+impl Control {
+    fn connect(server: &Server) -> Self {
+        Control(TcpStream::connect(server.addr).unwrap())
+    }
+
+    fn say(&mut self, message: &Value) {
+        let text = message.to_string();
+        self.0.write_all(&u32::try_from(text.len()).unwrap().to_be_bytes()).unwrap();
+        self.0.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut len = [0; 4];
+        self.0.read_exact(&mut len).unwrap();
+        let mut text = vec![0; u32::from_be_bytes(len) as usize];
+        self.0.read_exact(&mut text).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+}
+
+/// Returns whether all threads of the server sleep.
+fn is_asleep(server: &Server) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+    })
+}
+
+#[test]
+fn a_client_that_says_nothing_lets_a_spinning_server_sleep() {
+    for (op, phase) in [("tcp", "Bandwidth"), ("send", "Bandwidth"), ("write", "Latency")] {
+        let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+        let mut control = Control::connect(&server);
+        let place = json!({"stag": 0, "to": 0});
+        control.say(
+            &json!({"Begin": {"version": 1, "places": [{"source": place, "target": place}], "setup": {
+                "op": op, "size": 64, "qps": 1, "depth": 1, "crc": true, "markers": false,
+                "place_before_crc": false, "mss": null, "wait": "poll",
+            }}}),
+        );
+        let session = control.hear()["Ready"]["session"].as_u64().unwrap();
+        let mut data = Control::connect(&server);
+        let rdma = server.listening["rdma"].as_str().unwrap().parse().unwrap();
+        let peer =
+            (op != "tcp").then(|| Peer::connect(rdma, &[&session.to_be_bytes()[..], &[0; 2]].concat()));
+        if peer.is_none() {
+            data.say(&json!({"Data": {"session": session, "lane": 0}}));
+        }
+        assert!(control.hear()["Connected"].is_object());
+        control.say(&json!({"Run": {"phase": phase, "millis": 60_000}}));
+        assert_eq!(control.hear(), json!("Go"));
+        until("the server sleeps", || is_asleep(&server));
+    }
+}

@@ -1,0 +1,294 @@
+//! Who may do what at `rddp serve`: nobody but this host, nobody may put, and nobody without the
+//! token, if so told.
+
+use std::fs::{self, Permissions};
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use rddp_rnic::{ConnectError, ConnectOptions, ConnectRequest, Listener, Rnic};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::peer::{FILES, Peer};
+use crate::program::{Ended, Server, run};
+
+const SECRET: &str = "tell nobody of this";
+
+/// A served directory with a file in it, tokens, and a place for more.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Place(tempfile::tempdir().unwrap());
+        fs::create_dir(place.path("served")).unwrap();
+        fs::write(place.path("served/file"), "octets").unwrap();
+        place.token("token", &format!("{SECRET}\n"), 0o600);
+        place.token("other", "another", 0o640);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn token(&self, name: &str, text: &str, mode: u32) -> String {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
+        self.text(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, more: &[&str]) -> Server {
+        Server::start(&[&["serve", &self.text("served"), "--port", "0", "--json"], more].concat())
+    }
+
+    fn get(&self, host: &str, more: &[&str]) -> Ended {
+        run(&[&["get", &format!("{host}/file"), &self.text("got")], more].concat())
+    }
+}
+
+fn listen() -> (Listener, String) {
+    let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
+    let listener = listener.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    (listener, host)
+}
+
+fn accept(listener: &Listener) -> ConnectRequest {
+    listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap()
+}
+
+fn mac(nonce: &[u8], request: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(nonce);
+    mac.update(request.as_bytes());
+    mac.finalize().into_bytes().iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn two(flags: u8) -> Vec<u8> {
+    [b"rddp-files 2", &[flags][..]].concat()
+}
+
+#[test]
+fn nobody_puts_unless_the_server_is_told_so() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    place.get(&server.host(), &[]).ok();
+    let remote = format!("{}/new", server.host());
+    let put = |remote: &str| run(&["put", &place.text("token"), remote]);
+    put(&remote).failed(5, &["read-only", "try: ", "--writable"]);
+    assert_eq!(fs::read_dir(place.path("served")).unwrap().count(), 1);
+    let server = place.serve(&["--writable"]);
+    put(&format!("{}/new", server.host())).ok();
+}
+
+#[test]
+fn nobody_else_connects_unless_the_server_is_told_so() {
+    let place = Place::new();
+    assert_eq!(place.serve(&[]).addr.ip(), IpAddr::from([127, 0, 0, 1]));
+    assert_eq!(place.serve(&["--bind", "0.0.0.0"]).addr.ip(), IpAddr::from([0, 0, 0, 0]));
+}
+
+#[test]
+fn a_token_is_needed_where_there_is_one_and_only_there() {
+    let place = Place::new();
+    let (token, other) = (place.text("token"), place.text("other"));
+    let server = place.serve(&["--token", &token, "--writable"]);
+    let host = server.host();
+    place.get(&host, &["--token", &token]).ok();
+    assert_eq!(fs::read(place.path("got")).unwrap(), b"octets");
+    run(&["put", &other, &format!("{host}/put"), "--token", &token]).ok();
+    place.get(&host, &[]).failed(5, &["asks for a token", "--token"]);
+    place.get(&host, &["--token", &other]).failed(5, &["not the server's token"]);
+    let put = run(&["put", &other, &format!("{host}/no"), "--token", &other]);
+    put.failed(5, &["not the server's token"]);
+    assert!(!place.path("served/no").exists());
+    let open = place.serve(&[]);
+    place.get(&open.host(), &["--token", &token]).failed(5, &["has no token", "--token"]);
+}
+
+#[test]
+fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
+    let place = Place::new();
+    let cases = [
+        (place.token("open", SECRET, 0o604), "others can read it", "chmod"),
+        (place.token("empty", "\n", 0o600), "it is empty", "openssl rand"),
+        (place.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "openssl rand"),
+        (place.text("none"), "no such file", ""),
+        (place.text("served"), "not a regular file", ""),
+    ];
+    for (token, cause, remedy) in cases {
+        let served = place.text("served");
+        run(&["serve", &served, "--port", "0", "--token", &token]).failed(1, &[&token, cause, remedy]);
+        place.get("127.0.0.1:1", &["--token", &token]).failed(1, &[&token, cause, remedy]);
+    }
+}
+
+/// The client's message has the HMAC of nonce and request in it, and nothing of the token.
+#[test]
+fn the_token_does_not_travel() {
+    let place = Place::new();
+    let (listener, host) = listen();
+    std::thread::scope(|scope| {
+        let get = scope.spawn(|| place.get(&host, &["--token", &place.text("token")]));
+        let request = accept(&listener);
+        assert_eq!(request.private_data(), two(1));
+        let nonce = [7; 32];
+        let server = Peer::accept(request, &[&two(1)[..], &nonce].concat());
+        let signed = server.hear().unwrap()["Signed"].clone();
+        let said = signed["request"].as_str().unwrap();
+        assert_eq!(signed["mac"], mac(&nonce, said));
+        let asked: Value = serde_json::from_str(said).unwrap();
+        assert_eq!(asked["Get"]["path"], "file");
+        assert!(!signed.to_string().contains(SECRET));
+        drop(server);
+        get.join().unwrap().failed(3, &[]);
+    });
+}
+
+fn challenge(server: &Server) -> (Peer, Vec<u8>) {
+    let peer = Peer::connect(server.addr, &two(1));
+    let nonce = peer.told.strip_prefix(&two(1)[..]).unwrap().to_vec();
+    assert_eq!(nonce.len(), 32);
+    (peer, nonce)
+}
+
+#[test]
+fn a_request_without_the_hmac_of_this_connection_is_refused() {
+    let place = Place::new();
+    let server = place.serve(&["--token", &place.text("token")]);
+    let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}}).to_string();
+    let (peer, nonce) = challenge(&server);
+    let (_, another) = challenge(&server);
+    assert_ne!(nonce, another);
+    peer.say_json(&json!({"Signed": {"mac": mac(&nonce, &request), "request": request}}));
+    assert!(peer.hear().unwrap()["Give"].is_object());
+    let nested = json!({"Signed": {"mac": mac(&nonce, &request), "request": request}}).to_string();
+    for (mac, request) in [
+        (mac(&nonce, &request), request.clone()),
+        (mac(&another, &request), request.clone()),
+        (String::new(), request.clone()),
+        ("zz".repeat(32), request.clone()),
+        ("é".repeat(32), request.clone()),
+        ("0".repeat(1000), request.clone()),
+        ("00".repeat(32), nested),
+    ] {
+        let (peer, _) = challenge(&server);
+        peer.say_json(&json!({"Signed": {"mac": mac, "request": request}}));
+        let said = peer.hear().unwrap();
+        assert!(said["Refused"]["reason"].as_str().unwrap().contains("not the server's token"), "{said}");
+    }
+    let (peer, _) = challenge(&server);
+    peer.say(request.as_bytes());
+    let said = peer.hear().unwrap();
+    assert!(said["Refused"]["reason"].as_str().unwrap().contains("asks for a token"), "{said}");
+    let (peer, nonce) = challenge(&server);
+    peer.say_json(&json!({"Signed": {"mac": mac(&nonce, "rubbish"), "request": "rubbish"}}));
+    assert!(peer.hear().unwrap()["Refused"]["reason"].as_str().unwrap().contains("out of step"));
+}
+
+#[test]
+fn protocol_1_is_answered_where_there_is_no_token() {
+    let place = Place::new();
+    let open = place.serve(&[]);
+    let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}});
+    // Flags that the server does not know are not in its answer.
+    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0))] {
+        let peer = Peer::connect(open.addr, &greeting);
+        assert_eq!(peer.told, answer);
+        peer.say_json(&request);
+        assert_eq!(peer.hear().unwrap()["Give"]["size"], 6);
+    }
+    let closed = place.serve(&["--token", &place.text("token")]);
+    for greeting in [FILES, &two(0), &two(2), b"rddp-files 2", b"rddp-files 3", b""] {
+        let refused = Peer::try_connect(closed.addr, greeting).map(drop);
+        assert!(matches!(refused, Err(ConnectError::Rejected { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_client_tries_protocol_1_unless_it_would_lose_what_it_was_told() {
+    let place = Place::new();
+    let (listener, host) = listen();
+    let token = place.text("token");
+    std::thread::scope(|scope| {
+        let get = scope.spawn(|| place.get(&host, &[]));
+        let first = accept(&listener);
+        assert_eq!(first.private_data(), two(0));
+        first.reject(b"this is rddp serve: use rddp put or rddp get of the same version").unwrap();
+        let second = accept(&listener);
+        assert_eq!(second.private_data(), FILES);
+        let server = Peer::accept(second, b"");
+        assert_eq!(server.hear().unwrap()["Get"]["path"], "file");
+        server.say_json(&json!({"Refused": {"reason": "not today", "remedy": null, "mismatch": false}}));
+        get.join().unwrap().failed(5, &["not today"]);
+    });
+    let put = ["put", &token, &format!("{host}/file"), "--no-clobber"];
+    let get = ["get", &format!("{host}/file"), &place.text("got"), "--token", &token];
+    for args in [&put[..], &get] {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| run(args));
+            accept(&listener).reject(b"not that").unwrap();
+            asking.join().unwrap().failed(5, &["not that"]);
+        });
+        assert!(listener.try_accept().is_none());
+    }
+}
+
+#[test]
+fn an_answer_that_is_not_protocol_2s_is_not_believed() {
+    let place = Place::new();
+    let (listener, host) = listen();
+    let token = place.text("token");
+    let short = [&two(1)[..], &[7; 31]].concat();
+    for (more, answer) in [
+        (&["--token", &token][..], Vec::new()),
+        (&["--token", &token], two(0)),
+        (&["--token", &token], two(1)),
+        (&["--token", &token], short),
+        (&[], Vec::new()),
+        (&[], [&two(1)[..], &[7; 32]].concat()),
+        (&[], two(2)),
+    ] {
+        std::thread::scope(|scope| {
+            let get = scope.spawn(|| place.get(&host, more));
+            let server = Peer::accept(accept(&listener), &answer);
+            get.join().unwrap().failed(3, &["is it rddp serve"]);
+            // Nothing was said on this connection.
+            assert!(server.next().is_none());
+        });
+    }
+}
+
+#[test]
+fn what_is_replaced_is_told_and_can_be_kept() {
+    let place = Place::new();
+    let mut server = place.serve(&["--writable"]);
+    let put = |more: &[&str]| {
+        run(&[&["put", &place.text("token"), &format!("{}/put", server.host())], more].concat())
+    };
+    let replaced = |ended: Ended| ended.ok().json()["replaced"].clone();
+    let got = |path: &Path| fs::read(path).unwrap();
+    assert_eq!(replaced(put(&["--json", "--no-clobber"])), false);
+    assert_eq!(replaced(put(&["--json"])), true);
+    assert!(put(&[]).ok().stdout.contains("replaced the file that was there"));
+    fs::write(place.path("served/put"), "kept").unwrap();
+    put(&["--no-clobber"]).failed(5, &["put: it is there already", "try: "]);
+    assert_eq!(got(&place.path("served/put")), b"kept");
+    let get = |more: &[&str]| place.get(&server.host(), more);
+    assert_eq!(replaced(get(&["--json", "--no-clobber"])), false);
+    assert_eq!(replaced(get(&["--json"])), true);
+    assert!(get(&[]).ok().stdout.contains("replaced the file that was there"));
+    fs::write(place.path("got"), "kept").unwrap();
+    get(&["--no-clobber"]).failed(1, &["got: it is there already", "try: "]);
+    assert_eq!(got(&place.path("got")), b"kept");
+    assert_eq!(fs::read_dir(place.path("served")).unwrap().count(), 2);
+    let told: Vec<Value> = (0..3).map(|_| serde_json::from_str(&server.line()).unwrap()).collect();
+    assert_eq!([&told[0]["replaced"], &told[1]["replaced"]], [&json!(false), &json!(true)]);
+}
