@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 use std::{ptr, thread};
 
 use common::{PAGE, Pages, touch};
@@ -107,6 +108,36 @@ fn guards_nest() {
         assert_eq!(found, Some(if inner == bad { Err(Faulted) } else { Ok(()) }));
         assert_eq!(whole, if outer == bad_outer { Err(Faulted) } else { Ok(()) });
     }
+}
+
+/// Where [`in_handler`] copies from, and whether that said that the memory has gone bad.
+static SOURCE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+static FAULTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn in_handler(_signal: c_int) {
+    // SAFETY: the test's own memory.
+    let copied = unsafe { copy_out(SOURCE.load(SeqCst), &mut [0; 8]) };
+    FAULTED.store(copied == Err(Faulted), SeqCst);
+}
+
+/// Is interrupted by a signal, and then faults.
+extern "C" fn interrupted(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    // SAFETY: a signal to itself.
+    unsafe { libc::raise(libc::SIGUSR2) };
+    touch(to, from, len)
+}
+
+#[test]
+fn a_signal_handler_that_copies_leaves_the_interrupted_guard_as_it_was() {
+    ready();
+    let (inner, outer) = (Pages::new(1).cut().bad(), Pages::new(1).forbid().bad());
+    SOURCE.store(inner, SeqCst);
+    // SAFETY: the handler does what one may.
+    unsafe { libc::signal(libc::SIGUSR2, in_handler as extern "C" fn(c_int) as libc::sighandler_t) };
+    let range = outer.addr()..outer.addr() + 1;
+    // SAFETY: `interrupted` owns nothing.
+    let found = unsafe { call(range, interrupted, ptr::null_mut(), outer.cast(), 1) };
+    assert_eq!((found, FAULTED.load(SeqCst)), (Err(Faulted), true));
 }
 
 /// Fills the registers that a function must preserve, and faults.
