@@ -6,6 +6,7 @@ use rddp_mpa::{Revision, RtrSet, StartupConfig};
 
 use crate::cq::CompletionQueue;
 use crate::event::EventQueue;
+use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
 /// Largest IRD and ORD that the device offers.
@@ -80,6 +81,16 @@ impl QpConfig {
             no_receive: NoReceive::Terminate,
             events: None,
         }
+    }
+}
+
+impl QpConfig {
+    /// What the switches let the peer do.
+    pub(crate) fn inbound(&self) -> Access {
+        let mut rights = Access::empty();
+        rights.set(Access::REMOTE_WRITE, self.inbound_write);
+        rights.set(Access::REMOTE_READ | Access::REMOTE_ATOMIC, self.inbound_read);
+        rights
     }
 }
 

@@ -175,6 +175,7 @@ impl Vector<'_> {
 }
 
 /// Repeats a call that a signal broke off.
+#[inline(always)]
 fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {

@@ -74,7 +74,9 @@ unsafe extern "C" fn store_in_order(to: *mut c_void, from: *const c_void, len: u
     let mut at = len.saturating_sub(POLLED);
     // SAFETY: the caller's word; a piece is inside the range, and aligned as its type wants.
     unsafe {
-        start.copy_from_nonoverlapping(from, at);
+        if at > 0 {
+            start.copy_from_nonoverlapping(from, at);
+        }
         fence(Ordering::Release);
         while at < len {
             let (to, from) = (start.add(at), from.add(at));

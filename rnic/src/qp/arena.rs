@@ -55,6 +55,7 @@ impl Arena {
 
     /// Appends one FPDU: see [`Framer::emit_into`]. After an error nothing has been appended, and
     /// `framer` is of no use.
+    #[inline]
     pub(super) fn emit(
         &mut self,
         framer: &mut Framer,

@@ -154,7 +154,7 @@ impl QpInner {
         core.counters.fpdus_received += 1;
         if direct.staged > 0 {
             let last = &covered[..direct.staged];
-            self.place_in_order(core, &direct.header, direct.place, direct.got, last)?;
+            self.place_from(core, &direct.header, direct.place, direct.got, last)?;
         }
         self.commit(core, &direct.header, payload_len, &[])
     }

@@ -54,7 +54,7 @@ use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
 use crate::local::LocalMemory;
-use crate::mem::{PdId, QpNum};
+use crate::mem::{Access, PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair: one end of an RDMA connection.
@@ -95,8 +95,7 @@ impl QueuePair {
                 num: device.next_qp(),
                 token,
                 pd,
-                inbound_read: config.inbound_read,
-                inbound_write: config.inbound_write,
+                inbound: config.inbound(),
                 no_receive: config.no_receive,
                 events: config.events.as_ref().unwrap_or(&device.events).clone(),
                 startup: Mutex::default(),
@@ -248,8 +247,8 @@ pub(crate) struct QpInner {
     num: QpNum,
     token: u64,
     pd: PdId,
-    inbound_read: bool,
-    inbound_write: bool,
+    /// What the QP's own switches let its peer do, where memory allows it, too.
+    inbound: Access,
     no_receive: NoReceive,
     events: EventQueue,
     /// The startup that the background thread sees to, or has seen to: see [`QueuePair::begin`].
@@ -379,7 +378,7 @@ impl QpInner {
         if let Some(nudge) = link.nudge {
             self.device.driver.at(nudge.due, self.token);
         }
-        self.device.mem.connect(self.num, self.pd, self.inbound_rights());
+        self.device.mem.connect(self.num, self.pd, self.inbound);
         core.connect(link);
         connected();
         self.pump(&mut core);

@@ -321,27 +321,13 @@ impl QpInner {
         if payload.is_empty() || matches!(place, Place::Nothing | Place::Control | Place::Dropped) {
             return Ok(());
         }
-        if is_polled(place, header) {
-            return self.place_in_order(core, header, place, 0, payload);
-        }
-        let mut grants = Grants::new();
-        if let Err(unplaceable) = self.targets(core, place, 0, payload.len(), &mut grants) {
-            return Err(self.refuse(core, unplaceable, header, payload.len()));
-        }
-        let mut rest = payload;
-        for grant in &grants {
-            let (now, later) = rest.split_at(grant.len());
-            if grant.place(0, now).is_err() {
-                grants.clear();
-                return Err(self.refuse(core, Unplaceable::gone_bad(place), header, payload.len()));
-            }
-            rest = later;
-        }
-        Ok(())
+        self.place_from(core, header, place, 0, payload)
     }
 
-    /// The same from `skip` on to the end, where a program may poll the last octet.
-    pub(super) fn place_in_order(
+    /// Copies the end of a segment's payload, `skip` octets into it, to where it belongs: in order, where a program may
+    /// poll the last octet.
+    #[inline]
+    pub(super) fn place_from(
         &self,
         core: &mut Core,
         header: &Header,
@@ -350,16 +336,21 @@ impl QpInner {
         payload: &[u8],
     ) -> Result<(), Faulty> {
         let mut grants = Grants::new();
+        if let Err(why) = self.targets(core, place, skip, payload.len(), &mut grants) {
+            return Err(self.refuse(core, why, header, skip + payload.len()));
+        }
+        let in_order = is_polled(place, header);
         let mut rest = payload;
-        let placed = self.targets(core, place, skip, payload.len(), &mut grants).and_then(|()| {
-            grants.iter().try_for_each(|grant| {
-                let (now, later) = rest.split_at(grant.len());
-                rest = later;
-                grant.place_in_order(0, now).map_err(|_| Unplaceable::gone_bad(place))
-            })
-        });
-        grants.clear();
-        placed.map_err(|why| self.refuse(core, why, header, skip + payload.len()))
+        for grant in &grants {
+            let (now, later) = rest.split_at(grant.len());
+            let placed = if in_order { grant.place_in_order(0, now) } else { grant.place(0, now) };
+            if placed.is_err() {
+                grants.clear();
+                return Err(self.refuse(core, Unplaceable::gone_bad(place), header, skip + payload.len()));
+            }
+            rest = later;
+        }
+        Ok(())
     }
 
     /// The memory for `len` octets of a segment's payload from `skip` on.
@@ -423,14 +414,6 @@ impl QpInner {
         }
     }
 
-    /// What the QP's own switches let its peer do.
-    pub(super) fn inbound_rights(&self) -> Access {
-        let mut rights = Access::REMOTE;
-        rights.set(Access::REMOTE_WRITE, self.inbound_write);
-        rights.set(Access::REMOTE_READ | Access::REMOTE_ATOMIC, self.inbound_read);
-        rights
-    }
-
     /// Access by the peer: the QP's own switches, then the memory's rights (draft-hilland-rddp-verbs §7.6.3).
     #[inline]
     pub(super) fn check_remote(
@@ -440,7 +423,7 @@ impl QpInner {
         len: u64,
         want: Access,
     ) -> Result<Grant, AccessError> {
-        if !self.inbound_rights().contains(want) {
+        if !self.inbound.contains(want) {
             return Err(AccessError::Rights);
         }
         self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
@@ -448,7 +431,7 @@ impl QpInner {
 
     /// Invalidation by the peer, for which the QP must allow it something (draft-hilland-rddp-verbs §7.8).
     fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
-        if !self.inbound_read && !self.inbound_write {
+        if self.inbound.is_empty() {
             return Err(InvalidateError::Rights);
         }
         self.device.mem.invalidate_remote(stag, self.pd, self.num)

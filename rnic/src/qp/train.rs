@@ -133,6 +133,7 @@ impl Train {
 
     /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind
     /// it. After an error the train is as before, and `framer` of no use.
+    #[inline]
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -171,6 +172,7 @@ impl Train {
         Ok(true)
     }
 
+    #[inline]
     fn push_copied(
         &mut self,
         framer: &mut Framer,
