@@ -324,6 +324,17 @@ mod tests {
         assert_eq!(AtomicResponseRepr::parse(&octets), Ok(response));
     }
 
+    #[test]
+    fn headers_have_a_line_in_a_dump() {
+        let shown = |op| AtomicRequestRepr { op, request_id: 7, stag: Stag(0x100), to: 0x20 }.to_string();
+        let add = AtomicOp::FetchAdd { add: 1, mask: 0xff };
+        assert_eq!(shown(add), "atomic 0x7 at 0x00000100+0x20: add 0x1 mask 0xff");
+        let swap = AtomicOp::CmpSwap { swap: 1, swap_mask: 2, compare: 3, compare_mask: 4 };
+        assert_eq!(shown(swap), "atomic 0x7 at 0x00000100+0x20: compare 0x3 mask 0x4 swap 0x1 mask 0x2");
+        let response = AtomicResponseRepr { request_id: 7, original: 0x99 };
+        assert_eq!(response.to_string(), "atomic 0x7 found 0x99");
+    }
+
     fn op() -> impl Strategy<Value = AtomicOp> {
         prop_oneof![
             any::<[u64; 2]>().prop_map(|[add, mask]| AtomicOp::FetchAdd { add, mask }),

@@ -201,5 +201,11 @@ mod tests {
         assert_eq!(show(0x00ff), "0x00ff (RDMAP local catastrophic error)");
         assert_eq!(show(0x0200), "0x0200 (RDMAP remote operation error: code 0x00)");
         assert_eq!(show(0xf7aa), "0xf7aa (error of an unknown layer: code 0xaa)");
+        assert_eq!(show(0x0301), "0x0301 (RDMAP error: code 0x01)");
+        assert_eq!(show(0x10ff), "0x10ff (DDP local catastrophic error)");
+        assert_eq!(show(0x11ff), "0x11ff (DDP tagged buffer error: code 0xff)");
+        assert_eq!(show(0x1301), "0x1301 (DDP error reserved for the LLP: code 0x01)");
+        assert_eq!(show(0x1401), "0x1401 (DDP error: code 0x01)");
+        assert_eq!(show(0x2101), "0x2101 (LLP error: code 0x01)");
     }
 }
