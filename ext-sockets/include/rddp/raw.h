@@ -326,8 +326,9 @@ int ddp_receives(int domain, uint32_t max, uint32_t quota);
  */
 int ddp_post_shared(int receives, const struct ddp_work *works, int count);
 
-/* One DDP_LIMIT when next a message takes a receive and fewer than limit are left. It comes to the queue of the endpoint that the
- * message came to, and names that. 0: none.
+/* One DDP_LIMIT when a message takes a receive and fewer than limit are left. It comes to the queue of the endpoint that the
+ * message came to, and names that. When fewer are left already, it comes at once, to one of the endpoints; where there is none yet,
+ * to the first. 0: none.
  *   EINVAL  no such receives
  */
 int ddp_receives_arm(int receives, uint32_t limit);
