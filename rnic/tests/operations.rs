@@ -237,6 +237,22 @@ fn a_read_fence_holds_back_what_follows() {
     assert_eq!(source.read(0, 1 << 20).unwrap(), pattern(1 << 20, 1));
 }
 
+/// The same where the Read finds no room in the segment at first: it must not wait for itself.
+#[test]
+fn a_fenced_read_that_is_cut_off_by_a_segments_end_goes_out() {
+    let options = ConnectOptions { mss: Some(1460), ..Default::default() };
+    let (active, passive) = connected(&options);
+    let (local, remote) = (active.region(4096, ALL), passive.region(4096, ALL));
+    for len in (1300..1460).step_by(4) {
+        let list = [
+            SendWr::write(1, local.sge(0..len), remote.remote(0)).unsignaled(),
+            SendWr::read(2, local.sge(0..8), remote.remote(0)).read_fence(),
+        ];
+        active.qp.post_sends(&list).unwrap();
+        assert_eq!(active.success().wr_id, 2, "behind a Write of {len}");
+    }
+}
+
 /// draft-hilland-rddp-verbs §8.1: a local fence waits for earlier requests of the queue, and for nothing else. The
 /// posting program makes no further call here, so nobody but the fence's own end may send what it held back.
 #[test]

@@ -160,7 +160,7 @@ impl QpInner {
         }
         if taken > promised {
             // Our own turn has been used. In the middle of a message Responses wait anyway.
-            link.own_turn = false;
+            (link.own_turn, link.answered) = (false, 0);
         }
         let accounted =
             account(link, &mut core.sq, &mut core.counters, train, taken.saturating_sub(promised));
@@ -240,7 +240,10 @@ impl QpInner {
                 }
             }
         }
-        (link.own_turn, link.answered) = (has_own, 0);
+        link.own_turn = has_own;
+        if !has_own {
+            link.answered = 0;
+        }
         Ok(())
     }
 
@@ -598,7 +601,9 @@ impl Wqe {
     }
 
     fn is_fenced(&self, at_front: bool, stream: &rddp_rdmap::Stream) -> bool {
-        (self.wr.local_fence && !at_front) || (self.wr.read_fence && stream.outstanding() > 0)
+        // A Read that was issued and found no room in the train counts among those outstanding: it must not wait for itself.
+        let waits_for_reads = self.wr.read_fence && self.msn.is_none() && stream.outstanding() > 0;
+        waits_for_reads || (self.wr.local_fence && !at_front)
     }
 }
 

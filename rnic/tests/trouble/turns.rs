@@ -21,12 +21,11 @@ fn next(raw: &mut Raw) -> (Opcode, bool, usize) {
     (Opcode::from_number(header.control() & 0xf).unwrap(), last, payload.len())
 }
 
-/// Four Reads of 16 MiB by a peer that takes nothing: the engine has begun to answer, and TCP is full.
-fn four_reads(end: &End, raw: &mut Raw, source: &MemoryRegion) {
+/// Four Reads by a peer that takes nothing: the engine has begun to answer, and TCP is full.
+fn four_reads(end: &End, raw: &mut Raw, source: &MemoryRegion, len: u32) {
     let before = end.qp.counters().fpdus_received;
     for msn in 1..=4 {
-        // Lengths whose ends do not coincide with what is prepared at a time.
-        raw.send(&raw::read_from(msn, source, (16 << 20) - 77_777 * msn));
+        raw.send(&raw::read_from(msn, source, len));
     }
     let deadline = Instant::now() + PATIENCE;
     while end.qp.counters().fpdus_received < before + 4 {
@@ -55,7 +54,7 @@ fn a_send_goes_between_the_segments_of_a_response() {
     for role in BOTH {
         let (end, mut raw) = with_plain_raw(role);
         let source = end.region(16 << 20, ALL);
-        four_reads(&end, &mut raw, &source);
+        four_reads(&end, &mut raw, &source, 16 << 20);
         end.qp.post_send(&SendWr::send_inline(1, &[7; 64])).unwrap();
         let (opcode, octets, _) = before_own(&mut raw);
         assert_eq!(opcode, Opcode::Send);
@@ -68,13 +67,16 @@ fn a_send_goes_between_the_segments_of_a_response() {
 /// Response, and not for the next.
 #[test]
 fn a_write_goes_between_two_responses() {
-    let (end, mut raw) = with_plain_raw(raw::Role::Passive);
-    let source = end.region(16 << 20, ALL);
-    four_reads(&end, &mut raw, &source);
     let nowhere = Remote { stag: Stag(1), to: 0 };
-    end.qp.post_send(&SendWr::write_inline(1, &[7; 64], nowhere)).unwrap();
-    let (opcode, _, whole) = before_own(&mut raw);
-    assert_eq!((opcode, whole), (Opcode::Write, 1));
+    // Lengths whose ends lie anywhere in what is prepared at a time, also near its beginning.
+    for nth in 0..64 {
+        let (end, mut raw) = with_plain_raw(raw::Role::Passive);
+        let source = end.region(8 << 20, ALL);
+        four_reads(&end, &mut raw, &source, (7 << 20) + nth * 4321);
+        end.qp.post_send(&SendWr::write_inline(1, &[7; 64], nowhere)).unwrap();
+        let (opcode, _, whole) = before_own(&mut raw);
+        assert_eq!((opcode, whole), (Opcode::Write, 1), "{nth}");
+    }
 }
 
 /// The other way round: Responses do not wait until this side has nothing more to say.
