@@ -114,7 +114,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let Ok(inner) = self.0.here() else { return };
         inner.device.driver.unwatch(inner.socket.as_fd());
-        inner.device.driver.remove(inner.token);
+        inner.device.driver.leave(inner.token);
         inner.device.half_opens.forget(&inner.this, &inner.device.driver);
         inner.requests.lock().clear();
     }

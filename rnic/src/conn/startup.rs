@@ -210,7 +210,7 @@ impl Startup {
     }
 
     fn end(&self, driver: &Driver) -> Option<TcpSocket> {
-        driver.remove(self.token);
+        driver.leave(self.token);
         let socket = self.stage.lock().end();
         self.conclude(Err(ConnectError::GivenUp));
         socket

@@ -10,11 +10,12 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -43,6 +44,9 @@ const FAULTS: [Signal; 6] =
 
 /// The token of the wake-up.
 pub(super) const WAKE: u64 = u64::MAX;
+
+/// No source has this token: they are counted from 1 on.
+const NOWHERE: u64 = 0;
 
 /// Where a program looks after sockets: a completion queue.
 pub(crate) trait Holder: Send + Sync {
@@ -112,6 +116,9 @@ pub(crate) struct Driver {
     pub(super) shared: Mutex<Shared>,
     /// The thread has ended because it could not go on.
     failed: AtomicBool,
+    /// The source that the thread is at, or [`NOWHERE`]. Changes to a source with `shared` locked.
+    at: AtomicU64,
+    thread: OnceLock<ThreadId>,
 }
 
 impl std::fmt::Debug for Driver {
@@ -120,12 +127,36 @@ impl std::fmt::Debug for Driver {
     }
 }
 
+/// A source while the background thread is at it.
+pub(crate) struct Visit<'a> {
+    /// Always there, but for a moment in `drop`.
+    source: Option<Arc<dyn Source>>,
+    driver: &'a Driver,
+    before: u64,
+}
+
+impl Deref for Visit<'_> {
+    type Target = dyn Source;
+
+    fn deref(&self) -> &Self::Target {
+        self.source.as_deref().expect("a source is let go of only when its visit ends")
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.source = None;
+        self.driver.at.store(self.before, Ordering::Release);
+    }
+}
+
 impl Driver {
     /// One without a thread.
     pub(super) fn new(epoll: Epoll) -> io::Result<Arc<Self>> {
         let wake = Notify::flag()?;
-        let (shared, failed) = Default::default();
-        Ok(Arc::new(Driver { epoll, wake, shared, failed }))
+        let (shared, failed, thread) = Default::default();
+        let at = AtomicU64::new(NOWHERE);
+        Ok(Arc::new(Driver { epoll, wake, shared, failed, at, thread }))
     }
 
     /// Starts the thread.
@@ -146,6 +177,7 @@ impl Driver {
 
     /// What the thread does.
     pub(super) fn run(&self) {
+        let _ = self.thread.set(thread::current().id());
         if let Err(error) = set_timerslack(SLACK) {
             tracing::debug!(%error, "the thread's timers may be late");
         }
@@ -277,7 +309,24 @@ impl Driver {
         self.shared.lock().sources.len()
     }
 
-    pub(crate) fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
-        self.shared.lock().sources.get(&token)?.upgrade()
+    /// The source of this token, if there still is one. For the background thread.
+    pub(crate) fn source(&self, token: u64) -> Option<Visit<'_>> {
+        let shared = self.shared.lock();
+        let source = Some(shared.sources.get(&token)?.upgrade()?);
+        let before = self.at.swap(token, Ordering::AcqRel);
+        Some(Visit { source, driver: self, before })
+    }
+
+    /// Forgets a source, and waits until the background thread, if it is at it now, has let go of it: else the last of what
+    /// the source belongs to might end there, when the program has long gone on or its process has ended. The caller holds
+    /// no lock that the source takes.
+    pub(crate) fn leave(&self, token: u64) {
+        self.remove(token);
+        if self.thread.get() == Some(&thread::current().id()) {
+            return;
+        }
+        while self.at.load(Ordering::Acquire) == token {
+            thread::yield_now();
+        }
     }
 }

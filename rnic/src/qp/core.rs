@@ -207,10 +207,15 @@ impl QpInner {
         self.report(AsyncEventKind::QpFailed);
     }
 
-    pub(super) fn drop_link(&self, link: &Link) {
+    fn drop_link(&self, link: &Link) {
         self.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
         self.device.promised.release(link.kept);
         self.device.mem.disconnect(self.num);
+        self.unwatch(link);
+    }
+
+    /// Takes a connection's socket out of the epoll sets.
+    pub(super) fn unwatch(&self, link: &Link) {
         self.device.driver.unwatch(link.fd());
         self.cqs().for_each(|cq| cq.dismiss(link.fd()));
     }

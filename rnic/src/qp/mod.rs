@@ -365,7 +365,7 @@ impl QpInner {
         let mut core = self.core.lock();
         let mut link = Link::new(socket, negotiated, options, active);
         if let Err(error) = self.admit(&core, &mut link) {
-            self.drop_link(&link);
+            self.unwatch(&link);
             link.refuse();
             return Err(error);
         }
@@ -514,10 +514,11 @@ impl QpInner {
 
     /// The program has let go of the QP.
     fn destroy(&self) {
-        if let Some(startup) = self.startup.lock().take() {
+        let startup = self.startup.lock().take();
+        if let Some(startup) = startup {
             startup.forget(&self.device.driver);
         }
-        self.device.driver.remove(self.token);
+        self.device.driver.leave(self.token);
         self.cqs().for_each(|cq| cq.remove_member(self.token));
         self.device.qps.lock().remove(&self.num);
         let mut core = self.core.lock();

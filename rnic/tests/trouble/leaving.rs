@@ -1,13 +1,15 @@
 //! A program that lets go of its QP, and of the device: what completed before arrives nevertheless.
 
-use std::io::Read;
-use std::time::Instant;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rddp_mpa::{Deframer, Framing, Step};
 use rddp_rdmap::Opcode;
 use rddp_rnic::{QpState, SendWr};
 
-use crate::common::raw::{self, BOTH, Raw, Role, with_plain_raw};
+use crate::common::raw::{self, BOTH, Raw, Role, client_server, plain, with_plain_raw};
 use crate::common::{ALL, End, PATIENCE, at_once, connected, pattern};
 use crate::slow::goes_on;
 
@@ -97,6 +99,52 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
         rest = &mut rest[used..];
     }
     assert_eq!(other.qp.state(), QpState::Idle);
+}
+
+/// A program that sends twelve messages, and ends as soon as its objects are gone. Its peer is the test.
+fn sends_and_ends(addr: SocketAddr) {
+    let end = End::new();
+    end.qp.connect(addr, &client_server()).unwrap();
+    let source = end.region(MESSAGE, ALL);
+    source.write(0, &pattern(MESSAGE, 3)).unwrap();
+    for id in 0..12 {
+        end.qp.post_send(&SendWr::send(id, source.whole())).unwrap();
+        assert_eq!(end.success().wr_id, id);
+    }
+    println!("sent");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    drop((end, source));
+    // SAFETY: the end of the process, at once.
+    unsafe { libc::_exit(0) };
+}
+
+/// The last handle of a device waits for its connections: a process that ends with octets unread would have TCP reset them.
+#[test]
+fn a_process_that_ends_at_once_loses_nothing() {
+    if let Ok(addr) = std::env::var("RDDP_LEAVING_TEST") {
+        return sends_and_ends(addr.parse().unwrap());
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "leaving::a_process_that_ends_at_once_loses_nothing", "--nocapture"])
+        .env("RDDP_LEAVING_TEST", listener.local_addr().unwrap().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut raw = raw::accept(&listener, &plain());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("sent")));
+    child.stdin.take().unwrap().write_all(b"end\n").unwrap();
+    let burst: Vec<u8> =
+        (0..100).flat_map(|_| raw.frame(&raw::write(rddp_rnic::Stag(0), 0, true, b""))).collect();
+    for _ in 0..100 {
+        raw.try_octets(&burst);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = raw.socket.shutdown(Shutdown::Write);
+    assert!(child.wait().unwrap().success());
+    all_arrive(&mut raw);
 }
 
 /// RFC 5042 §6.4.2: a peer that neither reads nor closes is left after five seconds, and the device's last handle waits for

@@ -155,6 +155,59 @@ fn a_source_that_panics_is_given_up_alone() {
     driver.stop();
 }
 
+/// A source that the thread is at for as long as a test wants.
+struct Slow {
+    socket: Notify,
+    begun: AtomicBool,
+    may_end: AtomicBool,
+}
+
+impl Source for Slow {
+    fn has_arrived(&self) -> bool {
+        false
+    }
+
+    fn rest(&self, _driver: &Driver) -> bool {
+        true
+    }
+
+    fn on_ready(&self, _driver: &Driver) -> bool {
+        self.begun.store(true, Ordering::SeqCst);
+        await_that("the test does not go on", || self.may_end.load(Ordering::SeqCst));
+        false
+    }
+
+    fn on_timer(&self, _driver: &Driver, _now: Instant) {}
+
+    fn give_up(&self, _driver: &Driver, _failure: Failure) {}
+}
+
+/// What a source belongs to ends in the thread that lets go of it last. That is never the background thread.
+#[test]
+fn who_leaves_a_source_is_the_last_that_has_it() {
+    let driver = Driver::start().unwrap();
+    for _ in 0..50 {
+        let (begun, may_end) = Default::default();
+        let slow = Arc::new(Slow { socket: Notify::flag().unwrap(), begun, may_end });
+        let source: Arc<dyn Source> = slow.clone();
+        let token = driver.add(Arc::downgrade(&source));
+        drop(source);
+        driver.watch(slow.socket.as_fd(), token, EpollFlags::EPOLLIN).unwrap();
+        slow.socket.give();
+        await_that("the thread does not come", || slow.begun.load(Ordering::SeqCst));
+        thread::scope(|scope| {
+            let leaving = scope.spawn(|| {
+                driver.leave(token);
+                Arc::strong_count(&slow)
+            });
+            thread::yield_now();
+            slow.may_end.store(true, Ordering::SeqCst);
+            assert_eq!(leaving.join().unwrap(), 1);
+        });
+    }
+    driver.stop();
+}
+
 /// A program that closes the descriptor of the set, and opens a file of another kind, has no thread that spins on that; and the
 /// sources are told.
 #[test]
