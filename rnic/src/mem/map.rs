@@ -18,12 +18,13 @@ struct Mapped {
     range: Range<u64>,
     read: bool,
     write: bool,
-    /// Of a shared mapping of a file: where that is.
+    /// Of a mapping of a file: where that is. A private mapping shows what others write to the file, as far as the process has
+    /// not written to its pages.
     file: Option<Device>,
 }
 
 /// Demands that all of the range is mapped readable, and writable as well when `write`. Returns whether some of it is a
-/// shared mapping of a file, which others may write.
+/// mapping of a file, which others may write.
 pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool, MemError> {
     let (start, len) = (ptr.as_ptr().addr() as u64, len as u64);
     let end = start.checked_add(len).ok_or(MemError::Wrap { addr: start, len })?;
@@ -43,7 +44,7 @@ pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool,
 }
 
 /// Walks through mappings in rising order until they cover the range or fail to. `ending_after` gives the first mapping
-/// whose end is above an address. Returns where the files are that it has shared mappings of.
+/// whose end is above an address. Returns where the files are that these are mappings of.
 fn cover(
     range: Range<u64>,
     write: bool,
@@ -92,14 +93,13 @@ const PROCMAP_QUERY: libc::Ioctl = libc::_IOWR::<ProcmapQuery>(b'f' as u32, 17);
 const COVERING_OR_NEXT: u64 = 0x10;
 const READABLE: u64 = 0x01;
 const WRITABLE: u64 = 0x02;
-const SHARED: u64 = 0x08;
 
 impl ProcmapQuery {
     /// See [`Mapped::file`]. Huge pages are shared memory: to write to them takes a mapping, too.
     fn file(&self) -> Option<Device> {
         // SAFETY: asks for a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        let is_file = self.vma_flags & SHARED != 0 && self.inode != 0 && self.vma_page_size <= page;
+        let is_file = self.inode != 0 && self.vma_page_size <= page;
         is_file.then_some(Device { major: self.dev_major, minor: self.dev_minor })
     }
 }
@@ -162,7 +162,7 @@ fn parse(line: &[u8]) -> Option<Mapped> {
     let (start, end) = range.split_once('-')?;
     let mut file = words.skip(1).map(|word| std::str::from_utf8(word).unwrap_or_default());
     let (device, inode) = (file.next().unwrap_or_default(), file.next().unwrap_or_default());
-    let is_file = rights.get(3) == Some(&b's') && inode != "0";
+    let is_file = !matches!(inode, "" | "0");
     Some(Mapped {
         range: u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?,
         read: *rights.first()? == b'r',
@@ -222,11 +222,16 @@ mod tests {
     #[test]
     fn lines_of_the_kernels_list_are_understood() {
         let range = 0x7f0a_1b2c_3000..0x7f0a_1b2c_5000;
-        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-p 00001000 fe:00 1234    /tmp/a file\n";
+        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-p 00000000 00:00 0 \n";
         assert_eq!(parse(line), Some(mapped(range.clone(), "rw")));
-        let line = b"7f0a1b2c3000-7f0a1b2c5000 rw-s 00001000 fe:01 1234    /tmp/a file\n";
-        let file = Some(Device { major: 0xfe, minor: 1 });
-        assert_eq!(parse(line), Some(Mapped { file, ..mapped(range, "rw") }));
+        // Private or shared: others may write the file.
+        for line in [
+            &b"7f0a1b2c3000-7f0a1b2c5000 rw-p 00001000 fe:01 1234    /tmp/a file\n"[..],
+            b"7f0a1b2c3000-7f0a1b2c5000 rw-s 00001000 fe:01 1234    /tmp/a file\n",
+        ] {
+            let file = Some(Device { major: 0xfe, minor: 1 });
+            assert_eq!(parse(line), Some(Mapped { file, ..mapped(range.clone(), "rw") }));
+        }
         let line = b"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]\n";
         assert_eq!(parse(line), Some(mapped(0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000, "")));
         for rubbish in [&b""[..], b"\n", b"12 rw-p\n", b"12-zz rw-p\n", b"12-34\n", b"12-34 \n"] {

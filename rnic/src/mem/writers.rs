@@ -124,8 +124,11 @@ impl Open {
         if self.peers.none_but(qp) {
             return (0..u64::MAX, false);
         }
-        let mut steady = around.clone();
-        for opened in self.ranges.overlapping(&around).filter(|opened| self.peers.reach(opened, qp)) {
+        // Of much memory that is open in many pieces only what is near is looked at, or each change would cost them all.
+        let start = around.start.max(octets.start.saturating_sub(NEAR));
+        let near = start..around.end.min(octets.end.saturating_add(NEAR));
+        let mut steady = near.clone();
+        for opened in self.ranges.overlapping(&near).filter(|opened| self.peers.reach(opened, qp)) {
             if opened.octets.end <= octets.start {
                 steady.start = steady.start.max(opened.octets.end);
             } else if opened.octets.start >= octets.end {
@@ -137,6 +140,9 @@ impl Open {
         (steady, false)
     }
 }
+
+/// Octets before and behind those that are asked about, for which a verdict may hold, too.
+const NEAR: u64 = 256 * 1024;
 
 /// What a QP was told last about memory that it sends.
 #[derive(Debug, Default)]

@@ -120,10 +120,13 @@ fn again(pd: &ProtectionDomain, region: &MemoryRegion, access: Access) -> Memory
 
 /// All of a file, mapped and registered. Neither is taken back before the process ends.
 fn mapped(pd: &ProtectionDomain, file: &impl AsRawFd, access: Access) -> MemoryRegion {
+    mapped_as(libc::MAP_SHARED, pd, file, access)
+}
+
+fn mapped_as(flags: i32, pd: &ProtectionDomain, file: &impl AsRawFd, access: Access) -> MemoryRegion {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let start =
-        unsafe { libc::mmap(std::ptr::null_mut(), LEN, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), LEN, rights, flags, file.as_raw_fd(), 0) };
     assert_ne!(start, libc::MAP_FAILED);
     // SAFETY: it stays mapped, the file is not cut short, and no reference to its octets is made.
     unsafe { pd.register(NonNull::new(start.cast()).unwrap(), LEN, access) }.unwrap()
@@ -193,6 +196,30 @@ fn a_file_is_rewritten_whose_mapping_is_sent() {
     let region = mapped(&three.end.pd, &file, Access::empty());
     let octets = [pattern(LEN, 1), pattern(LEN, 2)];
     three.send_while(&region, || octets.iter().for_each(|octets| file.write_all_at(octets, 0).unwrap()));
+}
+
+/// Pages of a private mapping that the process has not written to are the file's.
+#[test]
+fn a_file_is_rewritten_whose_private_mapping_is_sent() {
+    let three = Three::new();
+    let file = file("rewritten-private");
+    let region = mapped_as(libc::MAP_PRIVATE, &three.end.pd, &file, Access::empty());
+    let octets = [pattern(LEN, 1), pattern(LEN, 2)];
+    three.send_while(&region, || octets.iter().for_each(|octets| file.write_all_at(octets, 0).unwrap()));
+}
+
+/// A call that fails takes nothing away from the connection that the QP has.
+#[test]
+fn a_second_connection_that_a_qp_refuses_leaves_the_first_as_it_was() {
+    let three = Three::new();
+    let region = three.end.region(LEN, ALL);
+    assert_eq!(three.copied_of(&region), ALL_COPIED);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let _peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = listener.accept().unwrap().0;
+    let negotiated = three.second.qp.negotiated().unwrap();
+    assert!(three.second.qp.attach(stream.into(), negotiated, &ConnectOptions::default(), true).is_err());
+    assert_eq!(three.copied_of(&region), ALL_COPIED);
 }
 
 /// draft-hilland-rddp-verbs §7.6.3: who may change octets is a matter of the region's rights, its PD and its QP.
