@@ -118,6 +118,9 @@ pub enum SgeFault {
     /// Octets would be placed in a region without [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
     #[error("the region was registered without the local write right")]
     ReadOnly,
+    /// The sink of an atomic operation has fewer than eight octets.
+    #[error("it has fewer than the eight octets that an atomic operation returns")]
+    TooShort,
     /// The octets are not all inside the region.
     #[error("the octets are not all inside the region")]
     OutOfBounds,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rddp_ddp::Msn;
 
 use crate::completion::{Completed, Completion, Status};
-use crate::error::PostError;
+use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr, Sge};
@@ -256,6 +256,9 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
             return memory.check(&[*sink], true).map(|()| 0);
         }
         Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. } => {
+            if sink.len < 8 {
+                return Err(PostError::Memory { index: 0, stag: sink.stag, fault: SgeFault::TooShort });
+            }
             return memory.check(&[Sge { len: 8, ..*sink }], true).map(|()| 0);
         }
         _ => return Ok(0),

@@ -328,6 +328,10 @@ fn bad_memory_is_refused_when_it_is_posted() {
         }
         assert_eq!(end.qp.post_recv(RecvWr::new(1, [good.whole(), bad])), refused(1), "{name}");
     }
+    let short = good.sge(0..7);
+    let refused = Err(PostError::Memory { index: 0, stag: short.stag, fault: SgeFault::TooShort });
+    assert_eq!(end.qp.post_send(&SendWr::fetch_add(1, short, REMOTE, 1)), refused);
+    assert_eq!(end.qp.post_send(&SendWr::cmp_swap(1, short, REMOTE, 1, 2)), refused);
     end.qp.post_recv(RecvWr::one(2, good.whole())).unwrap();
     end.qp.post_send(&SendWr::send(3, good.whole())).unwrap();
     raw.expect(Opcode::Send);
