@@ -103,7 +103,7 @@ pub enum PortMapper {
     Off,
 }
 
-/// TCP's keepalive, in whole seconds: a peer whose host has vanished is noticed after `idle` and `probes` intervals, two
+/// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes: a peer whose host has vanished is noticed after `idle` and `probes` intervals, two
 /// minutes by default. A connection on which nothing is sent would else last for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {

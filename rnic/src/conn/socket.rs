@@ -49,7 +49,13 @@ pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Res
     }
     if let Some(Keepalive { idle, interval, probes }) = options.keepalive {
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
-        socket.set_tcp_keepalive(&keepalive)?;
+        socket.set_tcp_keepalive(&keepalive).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "keepalive: 1 to 32767 seconds before and between probes, and 1 to 127 of them",
+            ),
+            _ => error,
+        })?;
     }
     Ok(TcpSocket::new(socket))
 }
