@@ -44,6 +44,8 @@ operations() {
         done
         pair "$role" "transfer ops=$all_ops size=12345 count=20 by=both"
         pair "$role" "transfer ops=write,read,send size=1048576 count=3 reads=8 by=both"
+        # Long Responses, with Sends between their segments.
+        pair "$role" "transfer ops=read,send size=8388608 count=4 reads=4 by=both"
         # Two siw that wait for each other's Responses wait for ever: SCENARIOS.md.
         needs_host && pair "$role" "transfer ops=read size=70000 count=16 reads=1 by=both"
     done
