@@ -14,6 +14,20 @@ mod chain;
 mod copy;
 pub mod fork;
 mod handler;
+#[cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri)
+))]
+mod routine;
+#[cfg(not(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri)
+)))]
+#[path = "routine/none.rs"]
 mod routine;
 pub mod sockets;
 
