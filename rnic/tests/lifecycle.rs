@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use common::{ALL, End, PATIENCE, connect_on, connected, pattern};
+use common::{ALL, End, PATIENCE, connect_on, connected, exchange, pattern};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, MemoryRegion, QpConfig, QpState, RecvWr, Remote,
@@ -21,14 +21,6 @@ fn wait_for(end: &End, state: QpState) {
         end.cq.wait(Some(Duration::from_millis(5))).unwrap();
     }
     panic!("{:?} where {state:?} is due", end.qp.state());
-}
-
-fn exchange(active: &End, passive: &End) {
-    let inbox = passive.region(64, Access::LOCAL_WRITE);
-    passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
-    assert_eq!(passive.success().byte_len, 5);
-    active.success();
 }
 
 /// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle, to be used again.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rnic::{
     Access, AsyncEventKind, Completion, CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain,
-    QpConfig, QpState, QueuePair, Rnic, Status,
+    QpConfig, QpState, QueuePair, RecvWr, Rnic, SendWr, Status,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -129,6 +129,15 @@ pub fn connected(options: &ConnectOptions) -> (End, End) {
     let (active, passive) = (End::new(), End::new());
     connect_on("127.0.0.1:0", &active, &passive, options, options);
     (active, passive)
+}
+
+/// Sends five octets from `active` to `passive`; both see their completions.
+pub fn exchange(active: &End, passive: &End) {
+    let inbox = passive.region(64, Access::LOCAL_WRITE);
+    passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
+    assert_eq!(passive.success().byte_len, 5);
+    active.success();
 }
 
 /// Does what a call may not sleep in.
