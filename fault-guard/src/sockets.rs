@@ -111,7 +111,8 @@ fn close_all() {
 /// The kernel's number for a socket, which no other has or will have; `None` if it is no socket.
 fn cookie(fd: RawFd) -> Option<u64> {
     let (mut cookie, mut len) = (0_u64, mem::size_of::<u64>() as libc::socklen_t);
-    // SAFETY: the buffer is as long as is said; a number that is no socket, or not open, is refused.
+    // SAFETY: the buffer is as long as is said, and both live until the call returns; a number that is
+    // no socket, or not open, is refused.
     let answer = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len)
     };
@@ -127,7 +128,8 @@ mod tests {
     use crate::fork::tests::holds_in_child;
 
     fn is_open(fd: RawFd) -> bool {
-        // SAFETY: asks for flags.
+        // SAFETY: `F_GETFD` has no further argument and touches no memory; a number that is not open is
+        // refused.
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
@@ -159,7 +161,8 @@ mod tests {
         let parents = TcpListener::bind("127.0.0.1:0").unwrap();
         note(parents.as_fd());
         assert!(holds_in_child(|| {
-            // SAFETY: makes a descriptor.
+            // SAFETY: the arguments are numbers, so no memory is touched; the new descriptor is this
+            // function's own.
             let own = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
             // SAFETY: just made, and open until the child ends.
             note(unsafe { BorrowedFd::borrow_raw(own) });

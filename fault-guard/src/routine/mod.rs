@@ -18,7 +18,7 @@ use crate::Work;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
 
-/// Faults are guarded on this system: true on Linux with x86-64 or aarch64.
+/// Faults are guarded on this system: Linux on x86-64 or aarch64.
 pub const GUARDED: bool = true;
 
 unsafe extern "C" {
@@ -73,7 +73,7 @@ pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
     true
 }
 
-/// What a thread has noted. The routines know its layout.
+/// The frame and the range that a thread has noted. The routines know its layout.
 #[repr(C)]
 struct Note {
     /// The stack pointer of the routine, 0 when nothing is guarded.
@@ -88,7 +88,7 @@ struct Note {
 const MAX_DEPTH: usize = 64 * 1024;
 
 impl Note {
-    /// Whether a fault at `address`, with the stack pointer at `stack`, is the guarded work's.
+    /// Returns whether a fault at `address`, with the stack pointer at `stack`, is the guarded work's.
     fn covers(&self, address: usize, stack: usize) -> bool {
         // Without a note `frame` is 0, which is above nothing.
         let below = self.frame.wrapping_sub(stack);
