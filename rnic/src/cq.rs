@@ -165,7 +165,7 @@ pub(crate) struct CqInner {
     driver: Arc<Driver>,
     /// What the program does about the sockets of the QPs.
     presence: Presence,
-    /// What the background thread has left to it.
+    /// Tokens of the sources that the background thread has left to this queue's program.
     left: Mutex<HashSet<u64>>,
 }
 
@@ -366,7 +366,8 @@ impl CqInner {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// The same by a poll, which the background thread notices.
+    /// Reads the sockets as [`progress`](Self::progress) does, counted as a look, which the background
+    /// thread notices.
     fn look(&self) {
         let _look = self.presence.look();
         self.progress();

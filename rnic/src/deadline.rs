@@ -12,7 +12,7 @@ impl Deadline {
         Deadline(Instant::now().checked_add(limit))
     }
 
-    /// The same; without a limit, no moment.
+    /// The moment at which `limit`, which begins now, is over; without a limit, none.
     pub(crate) fn after_any(limit: Option<Duration>) -> Self {
         limit.map_or(Deadline(None), Self::after)
     }

@@ -98,9 +98,9 @@ pub enum PostError {
     Memory {
         /// Which element, from 0 on.
         index: usize,
-        /// Its STag.
+        /// The element's STag.
         stag: Stag,
-        /// Why.
+        /// The rule that the element breaks.
         fault: SgeFault,
     },
 }

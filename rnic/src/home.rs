@@ -25,12 +25,12 @@ impl<T> Home<T> {
         Home { object: Some(object), origin: Origin::here() }
     }
 
-    /// Another object, of the process that made this one.
+    /// Returns a home for another object, of the process that made this one.
     pub(crate) fn beside<U>(&self, object: U) -> Home<U> {
         Home { object: Some(object), origin: self.origin }
     }
 
-    /// The object, where it may be used.
+    /// Returns the object, in the process that made it.
     #[inline]
     pub(crate) fn here(&self) -> Result<&T, Forked> {
         match &self.object {
@@ -39,7 +39,7 @@ impl<T> Home<T> {
         }
     }
 
-    /// The object, for good.
+    /// Takes the object out, in the process that made it.
     pub(crate) fn into_inner(mut self) -> Result<T, Forked> {
         match self.object.take() {
             Some(object) if self.origin.is_here() => Ok(object),
@@ -72,7 +72,8 @@ impl<T> Drop for Home<T> {
     }
 }
 
-/// Somebody uses what this process has inherited.
+/// Returns the error of a call on an inherited object, and closes the sockets that this process has
+/// inherited.
 #[cold]
 fn inherited() -> Forked {
     sockets::close_inherited();

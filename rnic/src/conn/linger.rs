@@ -68,7 +68,7 @@ enum Progress {
     Over,
     /// There is more to throw away.
     More,
-    /// Nothing before the socket is ready for this; before the deadline, if it is for nothing.
+    /// Waits for these events; empty: for the deadline only.
     Wait(EpollFlags),
 }
 

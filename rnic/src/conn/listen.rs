@@ -138,7 +138,7 @@ pub(crate) struct ListenerInner {
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Notify,
-    /// Why nobody listens any more. `ready` is readable for good then.
+    /// The failure that ended the listening, if one has; `ready` is readable for good then.
     failure: Mutex<Option<Failure>>,
 }
 

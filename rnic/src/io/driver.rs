@@ -46,15 +46,16 @@ pub(super) const WAKE: u64 = u64::MAX;
 
 /// Where a program looks after sockets: a completion queue.
 pub(crate) trait Holder: Send + Sync {
-    /// Whether it does now; `turn` counts what the thread has done.
+    /// Returns what the program does about these sockets in this turn of the background thread.
     fn lease(&self, turn: u64) -> Lease;
-    /// Sources that are left to it until the lease has lapsed.
+    /// Returns the sources that are left to this holder until the lease has lapsed.
     fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
 /// Something with a socket or a timer.
 pub(crate) trait Source: Send + Sync {
-    /// The program that looks after it: where, and how. `None`: nobody does.
+    /// Returns what the program does about the socket, and the holder of that lease; `None` if no
+    /// program looks after it.
     fn lease(&self, _turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
         None
     }
@@ -62,7 +63,8 @@ pub(crate) trait Source: Send + Sync {
     fn has_arrived(&self) -> bool {
         false
     }
-    /// It is left to a program: takes its socket out of the set if that pays. Returns false if that is to be tried again.
+    /// Takes the socket out of the set if that pays, now that it is left to a program. Returns false
+    /// if that is to be tried again.
     fn rest(&self, _driver: &Driver) -> bool {
         true
     }
@@ -185,7 +187,8 @@ impl Driver {
         }
     }
 
-    /// Has a source take its socket out of the set, if that pays. Returns false if that is to be tried again.
+    /// Has a source take its socket out of the set, if that pays. Returns false if that is to be
+    /// tried again.
     pub(super) fn rest(&self, token: u64) -> bool {
         self.source(token).is_none_or(|source| self.call(token, || source.rest(self)) != Some(false))
     }

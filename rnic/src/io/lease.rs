@@ -6,7 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// What a program does about its sockets. Of a QP with two queues the greater counts.
+/// How a program looks after its sockets, from not at all to at this moment. Of a QP with two queues
+/// the greater counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Lease {
@@ -38,7 +39,8 @@ pub(crate) struct Presence {
     waiters: AtomicUsize,
     /// The background thread left sockets alone for as long as a waiter sleeps.
     parked: AtomicBool,
-    /// Of the background thread: the turn in which it last asked, what `looks` was then, and the answer.
+    /// Of the background thread: the turn in which it last asked, what `looks` was then, and the
+    /// answer.
     turn: AtomicU64,
     seen: AtomicU64,
     answer: AtomicU8,
@@ -100,7 +102,7 @@ impl Presence {
         }
     }
 
-    /// Nothing has happened for a while; whether a waiter sleeps through that.
+    /// Returns whether a waiter sleeps, where nothing has happened since the last question.
     fn ask_waiters(&self) -> Lease {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return Lease::None;
@@ -124,7 +126,7 @@ impl Drop for Look<'_> {
 mod tests {
     use super::*;
 
-    /// No moment is given.
+    /// A `pause` after which no moment is left.
     fn at_once() -> bool {
         false
     }
@@ -164,7 +166,7 @@ mod tests {
         });
         assert_eq!((lease, moments), (Lease::Paused, 5));
         assert_eq!(presence.lease(3, || unreachable!("nothing has happened")), Lease::None);
-        // It says so itself.
+        // Given back by the program itself, which has looked since the last question.
         drop(presence.look());
         presence.give_back();
         assert_eq!(presence.lease(4, || unreachable!("nothing counts")), Lease::None);

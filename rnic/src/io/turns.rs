@@ -43,7 +43,7 @@ pub(super) struct Turns<'a> {
     turn: u64,
     /// Sources are left to these, because a program polls.
     polled: Vec<Left>,
-    /// The same, because a program is asleep on them.
+    /// Sources are left to these, because a program is asleep on them.
     waited: Vec<Arc<dyn Holder>>,
     /// Had more to do than one turn allows.
     again: Vec<u64>,
@@ -88,7 +88,7 @@ impl<'a> Turns<'a> {
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Somebody who slept goes on: asks all anew.
+    /// Takes the wake-up: a thread that slept goes on, so that all holders are asked anew.
     fn wake(&mut self, now: Instant) {
         self.driver.wake.take();
         self.polled.iter_mut().for_each(|left| left.due = now);

@@ -252,7 +252,8 @@ impl MemTable {
         self.invalidate(stag, Revoker { pd, qp, remote: true })
     }
 
-    /// The peer of `qp` may use these of its rights to change memory from now on. Waits for trains in flight.
+    /// Notes that the peer of `qp` may use its rights among these to change memory from now on. Waits
+    /// for trains in flight.
     pub(crate) fn connect(&self, qp: QpNum, pd: PdId, rights: Access) {
         self.slots.writers.connect(qp, pd, rights);
     }
@@ -262,7 +263,8 @@ impl MemTable {
         self.slots.writers.disconnect(qp);
     }
 
-    /// For one train whose octets are summed where they lie. Its holder calls nothing that waits for trains.
+    /// Returns a claim for one train whose octets are summed where they lie. Its holder calls nothing
+    /// that waits for trains.
     pub(crate) fn claim(&self) -> Claim {
         self.slots.writers.claim()
     }
@@ -282,7 +284,8 @@ impl MemTable {
         self.registry.lock().of_pd.get(&pd).copied().unwrap_or(0)
     }
 
-    /// Whether a region or a window is bound to a QP of this number, which there need not be any more.
+    /// Returns whether a region or a window is bound to a QP of this number, which there need not be
+    /// any more.
     pub(crate) fn names(&self, qp: QpNum) -> bool {
         let registry = self.registry.lock();
         let bound_to = |object: &Object| matches!(object, Object::Region(region) if region.qp() == Some(qp));

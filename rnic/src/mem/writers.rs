@@ -1,4 +1,4 @@
-//! Who may change memory while it is sent.
+//! Which memory peers may change while it is sent: [`Writers`].
 //!
 //! A long payload is sent from where it lies, behind a CRC that was taken there a moment before (RFC 5044 §4.4). Should a
 //! third peer write there in between, the receiver would find a wrong CRC and end its connection. So [`Writers`] knows what
@@ -40,7 +40,7 @@ struct Open {
 }
 
 impl Writers {
-    /// What `scope` opens to peers is about to be opened by the STag with this index. Waits for trains.
+    /// Notes that the STag with this index is about to open `scope` to peers. Waits for trains.
     pub(super) fn open(&self, index: u32, scope: &Scope) {
         let access = scope.access.intersection(CHANGES);
         if access.is_empty() || scope.len == 0 {
@@ -51,14 +51,14 @@ impl Writers {
         self.trains.wait();
     }
 
-    /// The STag with this index is closed.
+    /// Notes that the STag with this index has been closed.
     pub(super) fn close(&self, index: u32) {
         if self.open.lock().ranges.contains(index) {
             self.change(|open| open.ranges.remove(index));
         }
     }
 
-    /// The peer of a QP may use these rights from now on. Waits for trains.
+    /// Notes that the peer of a QP may use these rights from now on. Waits for trains.
     pub(super) fn connect(&self, qp: QpNum, pd: PdId, rights: Access) {
         let rights = rights.intersection(CHANGES);
         if !rights.is_empty() {
@@ -67,12 +67,12 @@ impl Writers {
         }
     }
 
-    /// It may no longer.
+    /// Notes that the peer of a QP may use no rights any more.
     pub(super) fn disconnect(&self, qp: QpNum) {
         self.change(|open| open.peers.remove(qp));
     }
 
-    /// A claim for one train.
+    /// Returns a claim for one train.
     pub(super) fn claim(self: &Arc<Self>) -> Claim {
         Claim { side: self.trains.enter(), writers: self.clone() }
     }
@@ -92,7 +92,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether anybody but the program and the peer of `qp` may change the octets granted meanwhile.
+    /// Returns whether anybody but the program and the peer of `qp` may change the granted octets
+    /// while the claim lives.
     pub(crate) fn is_shared(&self, grant: &Grant, qp: QpNum, verdicts: &mut Verdicts) -> bool {
         let scope = grant.scope();
         if scope.is_file {
@@ -118,8 +119,9 @@ impl Drop for Claim {
 }
 
 impl Open {
-    /// Whether peers of other QPs than `qp` may change some of `octets`, a part of `around`; and of what range, which
-    /// `octets` may be in, the same can be said of each part.
+    /// Returns a range, and whether peers of other QPs than `qp` may change octets in it. The answer
+    /// holds for `octets`, a part of `around`, and for each other range within the returned one, so
+    /// that the caller may note it for the next question.
     fn judge(&self, around: Range<u64>, octets: &Range<u64>, qp: QpNum) -> (Range<u64>, bool) {
         if self.peers.none_but(qp) {
             return (0..u64::MAX, false);
@@ -253,7 +255,7 @@ impl Peers {
         self.rights.keys().all(|other| *other == qp)
     }
 
-    /// Whether one but `me` reaches what is opened.
+    /// Returns whether the peer of a QP other than `me` reaches these octets.
     fn reach(&self, opened: &Opened, me: QpNum) -> bool {
         opened.access.iter().any(|right| match opened.qp {
             Some(qp) => qp != me && self.may(qp, opened.pd, right),

@@ -446,8 +446,8 @@ impl QpInner {
         Ok(pushed.then_some(after))
     }
 
-    /// Whether others than the receiver may change a payload while it is sent. If not, they get no right to while the train
-    /// has its claim.
+    /// Returns whether others than the receiver may change a payload while it is sent. If not, they get
+    /// no right to while the train has its claim.
     fn is_shared(&self, train: &mut Train, grants: &Grants, verdicts: &mut Verdicts) -> bool {
         let claim = train.claim.get_or_insert_with(|| self.device.mem.claim());
         grants.iter().any(|grant| claim.is_shared(grant, self.num, verdicts))
@@ -591,8 +591,9 @@ impl Wqe {
         matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
     }
 
-    /// Whether it may be sent between two segments of a Response: untagged messages may (RFC 5041 §5.3). Binds and
-    /// invalidations send nothing: they wait for no Response that the peer may never take.
+    /// Returns whether this request may be sent between two segments of a Response: untagged messages
+    /// may (RFC 5041 §5.3). Binds and invalidations send nothing: they wait for no Response that the
+    /// peer may never take.
     fn may_go_inside_response(&self) -> bool {
         !matches!(self.wr.operation, Operation::Write { .. } | Operation::WriteImmediate { .. })
     }
