@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A moment until which somebody waits. A limit that reaches beyond what the clock can tell is none.
+/// A moment until which somebody waits. A limit that reaches beyond what
+/// the clock can tell is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(Option<Instant>);
 

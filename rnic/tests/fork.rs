@@ -17,8 +17,8 @@ use rddp_rnic::{Access, ConnectOptions, QpState, RecvWr, SendWr};
 
 /// Runs `child` in a child of fork, which ends with its verdict, or by a signal when it hangs.
 fn in_child(child: impl FnOnce()) -> Pid {
-    // SAFETY: other threads of the test may hold locks of the allocator, which the C library sees to; the locks of this
-    // library are what is tested.
+    // SAFETY: other threads of the test may hold locks of the allocator, which the C library sees
+    // to; the locks of this library are what is tested.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {

@@ -1,12 +1,14 @@
-//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who makes progress"). What it does in
-//! turn is in [`turns`](super::turns).
+//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who
+//! makes progress"). What it does in turn is in [`turns`](super::turns).
 //!
-//! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the socket has been read
-//! dry. When a program polls or waits on a completion queue of that socket (a [`Lease`]), the thread leaves it to that
-//! [`Holder`], and asks soon whether that still holds, and later and later while it does. So two threads never fight over one
-//! socket, and an edge that the program swallowed cannot stall it.
+//! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the
+//! socket has been read dry. When a program polls or waits on a completion queue of that socket (a
+//! [`Lease`]), the thread leaves it to that [`Holder`], and asks soon whether that still holds, and
+//! later and later while it does. So two threads never fight over one socket, and an edge that the
+//! program swallowed cannot stall it.
 //!
-//! A panic over one source ends that source alone, an epoll set that fails all of them: see [`Source::give_up`].
+//! A panic over one source ends that source alone, an epoll set that fails all of them:
+//! see [`Source::give_up`].
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
@@ -63,8 +65,8 @@ pub(crate) trait Source: Send + Sync {
     fn has_arrived(&self) -> bool {
         false
     }
-    /// Takes the socket out of the set if that pays, now that it is left to a program. Returns false
-    /// if that is to be tried again.
+    /// Takes the socket out of the set if that pays, now that it is left to a program. Returns
+    /// false if that is to be tried again.
     fn rest(&self, _driver: &Driver) -> bool {
         true
     }
@@ -135,8 +137,9 @@ impl Driver {
         let driver = Self::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)?;
         driver.epoll.add(&driver.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let background = driver.clone();
-        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads. A fault is
-        // the thread's own: blocked, its signal would end the process whoever handles it.
+        // A thread has the signal mask of who starts it: the program's handlers run in the
+        // program's threads. A fault is the thread's own: blocked, its signal would end the
+        // process whoever handles it.
         let mut mask = SigSet::all();
         FAULTS.into_iter().for_each(|signal| mask.remove(signal));
         let before = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;

@@ -1,13 +1,14 @@
 //! What a program does about the sockets of a queue: whether it looks after them itself.
 //!
-//! Only a poll that finds nothing in its queue reads sockets; such a poll is a *look*, and looks are counted. A program that
-//! polls without pause is seen to look at any moment. One that polls now and then, and watches memory otherwise, is not, and the
-//! background thread must not wait for its next poll.
+//! Only a poll that finds nothing in its queue reads sockets; such a poll is a *look*, and
+//! looks are counted. A program that polls without pause is seen to look at any moment. One
+//! that polls now and then, and watches memory otherwise, is not, and the background thread
+//! must not wait for its next poll.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// How a program looks after its sockets, from not at all to at this moment. Of a QP with two queues
-/// the greater counts.
+/// How a program looks after its sockets, from not at all to at this moment. Of a QP with two
+/// queues the greater counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Lease {
@@ -15,7 +16,8 @@ pub(crate) enum Lease {
     None,
     /// It has looked at them since then, but not at the moment.
     Paused,
-    /// A thread is asleep on them, and will call [`Driver::end_of_wait`](super::driver::Driver::end_of_wait).
+    /// A thread is asleep on them, and will call
+    /// [`Driver::end_of_wait`](super::driver::Driver::end_of_wait).
     Waited,
     /// Threads sleep on them again and again.
     Returning,
@@ -33,7 +35,8 @@ impl Lease {
 /// What the threads of a program do about one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// Grows by one when a look begins and when it ends, so that it is odd during a look, and by two when a wait ends.
+    /// Grows by one when a look begins and when it ends, so that it is odd during a look, and by
+    /// two when a wait ends.
     looks: AtomicU64,
     /// Threads asleep on the queue, or on its channel.
     waiters: AtomicUsize,
@@ -69,8 +72,8 @@ impl Presence {
         self.seen.store(self.looks.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Asks what the program does: once in a `turn` of the background thread. `pause` lets a moment go by, and returns false
-    /// when enough of them have.
+    /// Asks what the program does: once in a `turn` of the background thread. `pause` lets a moment
+    /// go by, and returns false when enough of them have.
     pub(crate) fn lease(&self, turn: u64, pause: impl FnMut() -> bool) -> Lease {
         if self.turn.swap(turn, Ordering::Relaxed) != turn {
             let answer = self.ask(pause);
@@ -107,7 +110,8 @@ impl Presence {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return Lease::None;
         }
-        // The waiter looks at `parked` after it has gone from `waiters`: one of the two sees the other.
+        // The waiter looks at `parked` after it has gone from `waiters`:
+        // one of the two sees the other.
         self.parked.store(true, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) == 0 { Lease::None } else { Lease::Waited }
     }

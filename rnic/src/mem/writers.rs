@@ -1,13 +1,15 @@
 //! Which memory peers may change while it is sent: [`Writers`].
 //!
-//! A long payload is sent from where it lies, behind a CRC that was taken there a moment before (RFC 5044 §4.4). Should a
-//! third peer write there in between, the receiver would find a wrong CRC and end its connection. So [`Writers`] knows what
-//! peers may change: the addresses of all STags that are open to Writes or atomics, and the QPs whose peers may use them.
-//! What others may change is copied before it is summed.
+//! A long payload is sent from where it lies, behind a CRC that was taken there a moment before
+//! (RFC 5044 §4.4). Should a third peer write there in between, the receiver would find a wrong CRC
+//! and end its connection. So [`Writers`] knows what peers may change: the addresses of all STags
+//! that are open to Writes or atomics, and the QPs whose peers may use them. What others may change
+//! is copied before it is summed.
 //!
-//! A train of FPDUs that are summed where they lie has a [`Claim`]. Whoever opens memory to peers, by an STag or by a
-//! connection, makes that known first and then waits until the claims that may not have seen it are gone. A claim lives no
-//! longer than a call that does not sleep, and its holder opens nothing.
+//! A train of FPDUs that are summed where they lie has a [`Claim`]. Whoever opens memory to
+//! peers, by an STag or by a connection, makes that known first and then waits until the claims
+//! that may not have seen it are gone. A claim lives no longer than a call that does not sleep,
+//! and its holder opens nothing.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -80,7 +82,8 @@ impl Writers {
     fn change(&self, change: impl FnOnce(&mut Open)) {
         let mut open = self.open.lock();
         change(&mut open);
-        // With the counts of trains: a train that does not see the change is seen by who waits for it.
+        // With the counts of trains: a train that does not see the change is
+        // seen by who waits for it.
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -119,9 +122,9 @@ impl Drop for Claim {
 }
 
 impl Open {
-    /// Returns a range, and whether peers of other QPs than `qp` may change octets in it. The answer
-    /// holds for `octets`, a part of `around`, and for each other range within the returned one, so
-    /// that the caller may note it for the next question.
+    /// Returns a range, and whether peers of other QPs than `qp` may change octets in it. The
+    /// answer holds for `octets`, a part of `around`, and for each other range within the returned
+    /// one, so that the caller may note it for the next question.
     fn judge(&self, around: Range<u64>, octets: &Range<u64>, qp: QpNum) -> (Range<u64>, bool) {
         if self.peers.none_but(qp) {
             return (0..u64::MAX, false);
@@ -185,7 +188,8 @@ struct Opened {
     qp: Option<QpNum>,
 }
 
-/// Those of all STags, by the power of two below their length: of one such class few begin much before what they overlap.
+/// Those of all STags, by the power of two below their length: of one such class few begin much
+/// before what they overlap.
 #[derive(Default)]
 struct Ranges {
     classes: BTreeMap<u32, BTreeMap<(u64, u32), Opened>>,
@@ -271,7 +275,8 @@ impl Peers {
     }
 }
 
-/// Trains in flight, counted on two sides: those that enter while somebody waits do so on the other.
+/// Trains in flight, counted on two sides: those that enter while somebody
+/// waits do so on the other.
 #[derive(Default)]
 struct Trains {
     entered: [AtomicUsize; 2],
@@ -379,7 +384,8 @@ mod tests {
         });
     }
 
-    /// What is shared is never taken for steady while it may be written: who lets the peer in writes at once.
+    /// What is shared is never taken for steady while it may be written:
+    /// who lets the peer in writes at once.
     #[test]
     fn octets_stay_the_same_under_a_claim() {
         let (table, done) = (&MemTable::new(Default::default()), &AtomicBool::new(false));

@@ -149,8 +149,8 @@ pub fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the processor. Whether this
-/// is that process.
+/// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the
+/// processor. Whether this is that process.
 pub fn alone(test: &str) -> bool {
     const ALONE: &str = "RDDP_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
