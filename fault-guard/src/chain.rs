@@ -49,8 +49,8 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context:
                 // Another thread had its signal first: for this one the action is the default.
                 return by_default(signal, recurs);
             }
-            // SAFETY: `info` and `context` are the kernel's, by the caller's promise; `calls` has found
-            // that the action calls a function.
+            // SAFETY: `info` and `context` are the kernel's, by the caller's promise; `calls` has
+            // found that the action calls a function.
             unsafe { call(action, signal, info, context) }
         }
         // A fault that is ignored would recur for ever: the kernel ends the process.

@@ -128,8 +128,8 @@ pub(crate) mod tests {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let holds = child();
-            // SAFETY: `_exit` runs no destructor and no handler of `atexit`, which could want locks that
-            // threads of the parent held; the process has no other thread.
+            // SAFETY: `_exit` runs no destructor and no handler of `atexit`, which could want locks
+            // that threads of the parent held; the process has no other thread.
             unsafe { libc::_exit(if holds { 0 } else { 1 }) };
         }
         assert!(pid > 0);

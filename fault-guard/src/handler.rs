@@ -32,8 +32,8 @@ fn install_for(signal: c_int) -> io::Result<()> {
     }
     // Known before the first signal can come.
     chain::note(signal, before);
-    // SAFETY: `sigaction` is integers, a set of signals and a nullable pointer: all zeros is a value of
-    // it, and means the default action with no signal blocked.
+    // SAFETY: `sigaction` is integers, a set of signals and a nullable pointer: all zeros is a
+    // value of it, and means the default action with no signal blocked.
     let mut new: libc::sigaction = unsafe { mem::zeroed() };
     new.sa_sigaction = ours();
     // A call that a stray signal interrupts is restarted as it was before.

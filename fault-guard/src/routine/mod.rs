@@ -88,7 +88,8 @@ struct Note {
 const MAX_DEPTH: usize = 64 * 1024;
 
 impl Note {
-    /// Returns whether a fault at `address`, with the stack pointer at `stack`, is the guarded work's.
+    /// Returns whether a fault at `address`, with the stack pointer at `stack`,
+    /// is the guarded work's.
     fn covers(&self, address: usize, stack: usize) -> bool {
         // Without a note `frame` is 0, which is above nothing.
         let below = self.frame.wrapping_sub(stack);
