@@ -1,4 +1,4 @@
-//! What the program had installed, and is called as the kernel would have called it.
+//! The program's own signal handlers, called for faults that are not ours.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -22,7 +22,7 @@ pub(crate) fn note(signal: c_int, action: libc::sigaction) {
     before(signal).store(Box::into_raw(Box::new(action)), Ordering::Release);
 }
 
-/// Whether an action calls a function.
+/// Returns whether an action calls a function.
 pub(crate) fn calls(action: &libc::sigaction) -> bool {
     ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction)
 }
@@ -33,9 +33,10 @@ pub(crate) fn calls(action: &libc::sigaction) -> bool {
 /// In a signal handler, with what the kernel gave it.
 pub(crate) unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let noted = before(signal).load(Ordering::Acquire);
-    // SAFETY: null, or what `note` made for good.
+    // SAFETY: null, or a `Box` that `note` has leaked: it is never freed or changed.
     let action = unsafe { noted.as_ref() };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller passes on what the kernel gave its handler, which with `SA_SIGINFO` is a
+    // `siginfo_t` that lives until the handler returns.
     let code = unsafe { (*info).si_code };
     let recurs = code > 0 && !(signal == libc::SIGBUS && code == ABOUT_MEMORY_NOT_TOUCHED);
     match action {
@@ -48,7 +49,8 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context:
                 // Another thread had its signal first: for this one the action is the default.
                 return by_default(signal, recurs);
             }
-            // SAFETY: the caller's word, and the action is the program's.
+            // SAFETY: `info` and `context` are the kernel's, by the caller's promise; `calls` has
+            // found that the action calls a function.
             unsafe { call(action, signal, info, context) }
         }
         // A fault that is ignored would recur for ever: the kernel ends the process.

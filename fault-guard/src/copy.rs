@@ -29,7 +29,9 @@ pub type Work = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut 
 #[inline]
 pub unsafe fn copy_in(lent: *mut u8, from: &[u8]) -> Result<(), Faulted> {
     let range = lent.addr()..lent.addr().wrapping_add(from.len());
-    // SAFETY: `memcpy` may be left at any octet of the range; the rest is the caller's word.
+    // SAFETY: `memcpy` may be left at any octet: it locks and owns nothing. The caller
+    // promises that the lent octets may be written while they are mapped; `from` is a
+    // live slice, apart from them.
     unsafe { call(range, libc::memcpy, lent.cast(), from.as_ptr().cast(), from.len()) }
 }
 
@@ -41,7 +43,9 @@ pub unsafe fn copy_in(lent: *mut u8, from: &[u8]) -> Result<(), Faulted> {
 #[inline]
 pub unsafe fn copy_out(lent: *const u8, to: &mut [u8]) -> Result<(), Faulted> {
     let range = lent.addr()..lent.addr().wrapping_add(to.len());
-    // SAFETY: `memcpy` may be left at any octet of the range; the rest is the caller's word.
+    // SAFETY: `memcpy` may be left at any octet: it locks and owns nothing. The caller
+    // promises that the lent octets may be read while they are mapped; `to` is borrowed
+    // exclusively, so apart from them.
     unsafe { call(range, libc::memcpy, to.as_mut_ptr().cast(), lent.cast(), to.len()) }
 }
 
@@ -59,7 +63,8 @@ pub unsafe fn call(
     from: *const c_void,
     len: usize,
 ) -> Result<(), Faulted> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that the call is sound but for faults in the range, and that the
+    // work may be left at any of them; the routine keeps the registers that a C function must keep.
     match unsafe { routine::call(work, to, from, len, range.start, range.end) } {
         0 => Ok(()),
         _ => Err(Faulted),

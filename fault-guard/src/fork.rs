@@ -121,14 +121,15 @@ fn reset_word() -> &'static AtomicU64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// Whether `child`, run in a child of `fork`, says yes.
+    /// Returns whether `child`, run in a child of `fork`, returned true.
     pub(crate) fn holds_in_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child does no more than `child`, which allocates and locks nothing, and ends
         // without a destructor.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let holds = child();
-            // SAFETY: as above.
+            // SAFETY: `_exit` runs no destructor and no handler of `atexit`, which could want locks
+            // that threads of the parent held; the process has no other thread.
             unsafe { libc::_exit(if holds { 0 } else { 1 }) };
         }
         assert!(pid > 0);

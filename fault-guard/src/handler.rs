@@ -1,4 +1,4 @@
-//! The signal handler, and how it gets there.
+//! The signal handler for faults in guarded work, and its installation: [`install`].
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,8 @@ fn install_for(signal: c_int) -> io::Result<()> {
     }
     // Known before the first signal can come.
     chain::note(signal, before);
-    // SAFETY: all zeros is an action; its mask is set beside.
+    // SAFETY: `sigaction` is integers, a set of signals and a nullable pointer: all zeros is a
+    // value of it, and means the default action with no signal blocked.
     let mut new: libc::sigaction = unsafe { mem::zeroed() };
     new.sa_sigaction = ours();
     // A call that a stray signal interrupts is restarted as it was before.
@@ -46,10 +47,10 @@ fn install_for(signal: c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// What is installed; and installs `new`.
+/// Returns the action that is installed for a signal, and installs `new`, if there is one.
 fn action(signal: c_int, new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: all zeros is an action.
+    // SAFETY: as in `install_for`, all zeros is a value of `sigaction`; the kernel overwrites it.
     let mut before: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: both are actions, or null; the handler is fit for any signal at any time.
     match unsafe { libc::sigaction(signal, new, &raw mut before) } {
@@ -71,7 +72,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         by_kernel && routine::recover((*info).si_addr().addr(), context)
     };
     if !recovered {
-        // SAFETY: as the kernel gave them.
+        // SAFETY: this is a signal handler, and all three are what the kernel called it with.
         unsafe { chain::pass_on(signal, info, context) };
     }
 }

@@ -1,5 +1,4 @@
-//! What a library that works on a program's memory, in a program's process, must know of the system
-//! below it.
+//! Guarded copies of memory that may become unmapped, and detection of `fork`.
 //!
 //! Memory that a program lends may go bad while it is lent: a file mapping is cut short (SIGBUS),
 //! or a range is unmapped (SIGSEGV). [`copy_in`], [`copy_out`] and [`call`] touch such memory and
@@ -14,6 +13,20 @@ mod chain;
 mod copy;
 pub mod fork;
 mod handler;
+#[cfg(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri)
+))]
+mod routine;
+#[cfg(not(all(
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri)
+)))]
+#[path = "routine/none.rs"]
 mod routine;
 pub mod sockets;
 

@@ -1,9 +1,9 @@
-//! The sockets of this process, for its children: a connection must not outlive its process only because a child of
-//! `fork`, which has no use for it, still has the descriptor.
+//! The sockets of this process, for its children: a connection must not outlive its process only
+//! because a child of `fork`, which has no use for it, still has the descriptor.
 //!
-//! A child closes what it inherited when it first asks for a socket of its own, or calls [`close_inherited`]. A number may be
-//! another file by then: the kernel's cookie tells. Nothing here takes a lock, so it does not matter what the parent's
-//! other threads were at when it forked.
+//! A child closes what it inherited when it first asks for a socket of its own, or calls
+//! [`close_inherited`]. A number may be another file by then: the kernel's cookie tells. Nothing
+//! here takes a lock, so it does not matter what the parent's other threads were at when it forked.
 
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -29,8 +29,8 @@ pub fn forget(socket: BorrowedFd<'_>) {
     }
 }
 
-/// In a child of `fork`, closes the sockets that its parent had noted, without a word to their peers; once. Costs one look
-/// where there is nothing to do.
+/// In a child of `fork`, closes the sockets that its parent had noted, without a word to their
+/// peers; once. Costs one look where there is nothing to do.
 pub fn close_inherited() {
     let here = Origin::here().epoch();
     loop {
@@ -51,7 +51,8 @@ pub fn close_inherited() {
     }
 }
 
-/// The process whose sockets are noted here: its epoch, with [`BUSY`] set while it closes those of its parent.
+/// The process whose sockets are noted here: its epoch,
+/// with [`BUSY`] set while it closes those of its parent.
 static SETTLED: AtomicU64 = AtomicU64::new(0);
 
 /// No epoch has this bit: it counts from 1 on, in the half of a word.
@@ -100,8 +101,9 @@ fn close_all() {
             let noted = place.swap(NONE, Ordering::Relaxed);
             let fd = (nth * CHUNK_LEN + at) as RawFd;
             if noted != NONE && cookie(fd) == Some(noted) {
-                // SAFETY: the descriptor is a socket of the parent's, which nothing of this process uses: the objects
-                // that have it know that they are copies. Closing it leaves the parent's open.
+                // SAFETY: the descriptor is a socket of the parent's, which nothing of this
+                // process uses: the objects that have it know that they are copies. Closing it
+                // leaves the parent's open.
                 unsafe { libc::close(fd) };
             }
         }
@@ -111,7 +113,8 @@ fn close_all() {
 /// The kernel's number for a socket, which no other has or will have; `None` if it is no socket.
 fn cookie(fd: RawFd) -> Option<u64> {
     let (mut cookie, mut len) = (0_u64, mem::size_of::<u64>() as libc::socklen_t);
-    // SAFETY: the buffer is as long as is said; a number that is no socket, or not open, is refused.
+    // SAFETY: the buffer is as long as is said, and both live until the call returns; a number that
+    // is no socket, or not open, is refused.
     let answer = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len)
     };
@@ -127,7 +130,8 @@ mod tests {
     use crate::fork::tests::holds_in_child;
 
     fn is_open(fd: RawFd) -> bool {
-        // SAFETY: asks for flags.
+        // SAFETY: `F_GETFD` has no further argument and touches no memory;
+        // a number that is not open is refused.
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
@@ -159,7 +163,8 @@ mod tests {
         let parents = TcpListener::bind("127.0.0.1:0").unwrap();
         note(parents.as_fd());
         assert!(holds_in_child(|| {
-            // SAFETY: makes a descriptor.
+            // SAFETY: the arguments are numbers, so no memory is touched;
+            // the new descriptor is this function's own.
             let own = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
             // SAFETY: just made, and open until the child ends.
             note(unsafe { BorrowedFd::borrow_raw(own) });

@@ -103,8 +103,9 @@ pub enum PortMapper {
     Off,
 }
 
-/// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes: a peer whose host has vanished is noticed after `idle` and `probes` intervals, two
-/// minutes by default. A connection on which nothing is sent would else last for ever.
+/// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes: a peer whose host has
+/// vanished is noticed after `idle` and `probes` intervals, two minutes by default. A connection on
+/// which nothing is sent would else last for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -141,9 +142,10 @@ pub struct ConnectOptions {
     pub ird: u16,
     /// Outbound Reads and atomics at a time.
     pub ord: u16,
-    /// Outbound Reads and atomics at a time where the startup agrees on none, which is in revision 1; `ord` is the limit there,
-    /// too. One too many ends the connection (RFC 5040 §6.1), and what peers of that revision take is up to their programs:
-    /// 1, unless it is known to be more.
+    /// Outbound Reads and atomics at a time where the startup agrees on none, which is in
+    /// revision 1; `ord` is the limit there, too. One too many ends the connection
+    /// (RFC 5040 §6.1), and what peers of that revision take is up to their programs: 1,
+    /// unless it is known to be more.
     pub assumed_ird: u16,
     /// Active side: a peer-to-peer connection (RFC 6581 §9.2).
     pub peer_to_peer: bool,
@@ -151,13 +153,15 @@ pub struct ConnectOptions {
     pub rtr: RtrSet,
     /// Handed to the peer's program with the Request or Reply.
     pub private_data: Vec<u8>,
-    /// For TCP and the MPA startup together. A time that the clock cannot tell, as `Duration::MAX`, is without end.
+    /// For TCP and the MPA startup together. A time that the clock cannot tell,
+    /// as `Duration::MAX`, is without end.
     pub timeout: Duration,
     /// Places Writes before their CRC was checked: faster, and a corrupted header may overwrite live memory.
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
-    /// When TCP asks whether a silent peer is still there; never when `None`. For sockets that this crate makes.
+    /// When TCP asks whether a silent peer is still there; never when `None`.
+    /// For sockets that this crate makes.
     pub keepalive: Option<Keepalive>,
     /// Active side.
     pub port_mapper: PortMapper,

@@ -20,8 +20,8 @@ pub struct Counters {
     pub receive_calls: u64,
     /// Payload octets received straight into registered memory.
     pub octets_placed_directly: u64,
-    /// Payload octets of long segments (above 2 KiB) that were copied before they were sent, because others may change them
-    /// meanwhile.
+    /// Payload octets of long segments (above 2 KiB) that were copied before they were sent,
+    /// because others may change them meanwhile.
     pub octets_copied: u64,
     /// Terminates sent.
     pub terminates_sent: u64,

@@ -1,7 +1,8 @@
 //! Completion queues (draft-hilland-rddp-verbs §8.2) and who makes progress on their behalf.
 //!
-//! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so no other thread has to be woken
-//! on the way of a message. While it does, the background thread leaves those sockets alone: see [`Presence`].
+//! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so no other
+//! thread has to be woken on the way of a message. While it does, the background thread leaves
+//! those sockets alone: see [`Presence`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -165,7 +166,7 @@ pub(crate) struct CqInner {
     driver: Arc<Driver>,
     /// What the program does about the sockets of the QPs.
     presence: Presence,
-    /// What the background thread has left to it.
+    /// Tokens of the sources that the background thread has left to this queue's program.
     left: Mutex<HashSet<u64>>,
 }
 
@@ -366,7 +367,8 @@ impl CqInner {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// The same by a poll, which the background thread notices.
+    /// Reads the sockets as [`progress`](Self::progress) does, counted as a look, which the
+    /// background thread notices.
     fn look(&self) {
         let _look = self.presence.look();
         self.progress();

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A moment until which somebody waits. A limit that reaches beyond what the clock can tell is none.
+/// A moment until which somebody waits. A limit that reaches beyond what
+/// the clock can tell is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(Option<Instant>);
 
@@ -12,7 +13,7 @@ impl Deadline {
         Deadline(Instant::now().checked_add(limit))
     }
 
-    /// The same; without a limit, no moment.
+    /// The moment at which `limit`, which begins now, is over; without a limit, none.
     pub(crate) fn after_any(limit: Option<Duration>) -> Self {
         limit.map_or(Deadline(None), Self::after)
     }

@@ -37,8 +37,8 @@ const LEAVE: Duration = Duration::from_secs(1);
 
 /// A software RNIC. Cloning gives another handle to the same device; it lives as long as anything made of it.
 ///
-/// Dropping the last of all these waits for up to a second, until the peers of QPs that were dropped before have closed
-/// their ends, too: see [`QueuePair`](crate::QueuePair).
+/// Dropping the last of all these waits for up to a second, until the peers of QPs that were
+/// dropped before have closed their ends, too: see [`QueuePair`](crate::QueuePair).
 ///
 /// ```
 /// let rnic = rddp_rnic::Rnic::open()?;
@@ -227,7 +227,8 @@ mod tests {
     use crate::mem::{Access, RegionOptions};
     use crate::{QpConfig, QueuePair};
 
-    /// RFC 5042 §6.1.1: a QP that had the number of another would reach memory that was meant for that one.
+    /// RFC 5042 §6.1.1: a QP that had the number of another would reach memory
+    /// that was meant for that one.
     #[test]
     fn numbers_of_qps_are_not_given_twice_when_they_begin_anew() {
         let rnic = Rnic::open().unwrap();

@@ -92,15 +92,15 @@ pub enum PostError {
     /// A child of `fork` posts to a queue of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// An element names memory that the request can never use. (What goes bad later ends the connection, with
-    /// [`Status::LocalProtection`](crate::Status::LocalProtection).)
+    /// An element names memory that the request can never use. (What goes bad later ends the
+    /// connection, with [`Status::LocalProtection`](crate::Status::LocalProtection).)
     #[error("scatter or gather element {index}, STag {stag}: {fault}")]
     Memory {
         /// Which element, from 0 on.
         index: usize,
-        /// Its STag.
+        /// The element's STag.
         stag: Stag,
-        /// Why.
+        /// The rule that the element breaks.
         fault: SgeFault,
     },
 }
@@ -109,13 +109,15 @@ pub enum PostError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SgeFault {
-    /// No region has this STag, or it has been invalidated, or its region has been registered again under another.
+    /// No region has this STag, or it has been invalidated,
+    /// or its region has been registered again under another.
     #[error("it names no valid region")]
     Invalid,
     /// The region belongs to another protection domain than the queue.
     #[error("the region belongs to another protection domain")]
     OtherPd,
-    /// Octets would be placed in a region without [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
+    /// Octets would be placed in a region without
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
     #[error("the region was registered without the local write right")]
     ReadOnly,
     /// The sink of an atomic operation has fewer than eight octets.

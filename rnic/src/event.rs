@@ -54,11 +54,12 @@ pub enum AsyncEventKind {
     Connected,
     /// It has not; [`begun`](crate::QueuePair::begun) says why.
     NotConnected,
-    /// A defect of this implementation: the background thread panicked over this QP. Its connection was reset and all that
-    /// was posted flushed; the other QPs go on. Where panics abort (`panic = "abort"`), the process ends instead.
+    /// A defect of this implementation: the background thread panicked over this QP. Its connection
+    /// was reset and all that was posted flushed; the other QPs go on. Where panics abort
+    /// (`panic = "abort"`), the process ends instead.
     QpFailed,
-    /// The background thread cannot go on, mostly because the program has closed a descriptor that is not its own. All
-    /// connections of the device were reset, and none can be made any more.
+    /// The background thread cannot go on, mostly because the program has closed a descriptor that
+    /// is not its own. All connections of the device were reset, and none can be made any more.
     DeviceFailed,
 }
 

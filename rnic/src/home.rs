@@ -1,8 +1,10 @@
-//! [`Home`]: what a program holds of this crate's objects, in the process that made them and in its children.
+//! [`Home`]: what a program holds of this crate's objects,
+//! in the process that made them and in its children.
 //!
-//! A child of `fork` has copies of its parent's objects, of locks that threads held which it has not, and of descriptors
-//! whose files it shares. So there nothing is touched, locked or freed: each call through a `Home` answers
-//! [`Forked`], and the connections of the parent are closed in the child, without a word to their peers.
+//! A child of `fork` has copies of its parent's objects, of locks that threads held which it has
+//! not, and of descriptors whose files it shares. So there nothing is touched, locked or freed:
+//! each call through a `Home` answers [`Forked`], and the connections of the parent are closed in
+//! the child, without a word to their peers.
 
 use rddp_fault_guard::fork::Origin;
 use rddp_fault_guard::sockets;
@@ -25,12 +27,12 @@ impl<T> Home<T> {
         Home { object: Some(object), origin: Origin::here() }
     }
 
-    /// Another object, of the process that made this one.
+    /// Returns a home for another object, of the process that made this one.
     pub(crate) fn beside<U>(&self, object: U) -> Home<U> {
         Home { object: Some(object), origin: self.origin }
     }
 
-    /// The object, where it may be used.
+    /// Returns the object, in the process that made it.
     #[inline]
     pub(crate) fn here(&self) -> Result<&T, Forked> {
         match &self.object {
@@ -39,7 +41,7 @@ impl<T> Home<T> {
         }
     }
 
-    /// The object, for good.
+    /// Takes the object out, in the process that made it.
     pub(crate) fn into_inner(mut self) -> Result<T, Forked> {
         match self.object.take() {
             Some(object) if self.origin.is_here() => Ok(object),
@@ -50,7 +52,8 @@ impl<T> Home<T> {
         }
     }
 
-    /// The object in any process, for what was said when it was made, and for its atomics: nothing that is locked.
+    /// The object in any process, for what was said when it was made, and for its atomics:
+    /// nothing that is locked.
     #[inline]
     pub(crate) fn anywhere(&self) -> &T {
         self.object.as_ref().expect("an object is taken only when its home is dropped")
@@ -72,7 +75,8 @@ impl<T> Drop for Home<T> {
     }
 }
 
-/// Somebody uses what this process has inherited.
+/// Returns the error of a call on an inherited object, and closes the sockets that this process has
+/// inherited.
 #[cold]
 fn inherited() -> Forked {
     sockets::close_inherited();

@@ -12,8 +12,9 @@ pub(crate) struct LocalMemory<'a> {
 }
 
 impl LocalMemory<'_> {
-    /// Refuses pieces that are no good now, and so never will be: an STag that has become invalid stays so, because its region
-    /// comes back under another key. What is good now may still go before it is used. Empty pieces need no STag.
+    /// Refuses pieces that are no good now, and so never will be: an STag that has become invalid
+    /// stays so, because its region comes back under another key. What is good now may still go
+    /// before it is used. Empty pieces need no STag.
     #[inline]
     pub(crate) fn check(self, list: &[Sge], write: bool) -> Result<(), PostError> {
         for (index, sge) in list.iter().enumerate() {

@@ -52,8 +52,9 @@ impl ProtectionDomain {
     /// a process installs a handler of SIGBUS and SIGSEGV, which hands on to the program's whatever
     /// is not a fault of ours. There is no guard
     ///
-    /// - if the program installs a handler later that does not call the one it found, or blocks these
-    ///   signals in a thread that calls this library: the process is ended, as by any such fault;
+    /// - if the program installs a handler later that does not call the one it found,
+    ///   or blocks these signals in a thread that calls this library: the process is
+    ///   ended, as by any such fault;
     /// - if something else is mapped where the memory was: peers read and write that;
     /// - on other processors than x86-64 and aarch64.
     ///
@@ -158,8 +159,8 @@ impl MemoryRegion {
         self.region().is_valid()
     }
 
-    /// A part of it, for a work request. A part beyond its end, or one that ends before it starts, is refused when
-    /// it is posted.
+    /// A part of it, for a work request. A part beyond its end, or one that ends before it starts,
+    /// is refused when it is posted.
     pub fn sge(&self, range: Range<usize>) -> Sge {
         // What ends before it starts is longer than anything.
         let len = (range.end as u64).wrapping_sub(range.start as u64);
@@ -262,7 +263,8 @@ mod tests {
 
     const ROUNDS: usize = 20_000;
 
-    /// RFC 5042 §6.2.2: a bind that comes between two steps of the drop gives the window another STag.
+    /// RFC 5042 §6.2.2: a bind that comes between two steps of the drop gives
+    /// the window another STag.
     #[test]
     fn a_window_that_is_dropped_while_it_is_bound_opens_nothing() {
         let pd = Rnic::open().unwrap().alloc_pd();

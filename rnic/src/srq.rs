@@ -40,8 +40,9 @@ impl SharedReceiveQueue {
         self.0.here()?.post(wr)
     }
 
-    /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit` receives are left. Where that
-    /// is so already, one of the queue's QPs reports it at once; if there is none yet, the first that is made.
+    /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit`
+    /// receives are left. Where that is so already, one of the queue's QPs reports it at once; if
+    /// there is none yet, the first that is made.
     pub fn arm_limit(&self, limit: usize) {
         let Ok(srq) = self.0.here() else { return };
         srq.queue.lock().limit = limit;
@@ -127,7 +128,8 @@ impl SrqInner {
         self.tell_limit();
     }
 
-    /// Has a QP report the limit if it is reached. A message that takes a receive sees to that itself.
+    /// Has a QP report the limit if it is reached.
+    /// A message that takes a receive sees to that itself.
     fn tell_limit(&self) {
         let Some(user) = self.users.lock().values().find_map(Weak::upgrade) else { return };
         let reached = self.queue.lock().is_limit_reached();

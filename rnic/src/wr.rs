@@ -1,8 +1,9 @@
 //! Work requests: what a program posts to a queue (draft-hilland-rddp-verbs §8.1).
 //!
-//! A [`SendWr`] goes to a QP's send queue, a [`RecvWr`] to its receive queue or to a shared one. Both name memory by
-//! [`Sge`]s, whose STag and range are checked when the request is posted, and again when it is used. Requests of one queue
-//! start and complete in the order in which they were posted.
+//! A [`SendWr`] goes to a QP's send queue, a [`RecvWr`] to its receive queue or to a shared
+//! one. Both name memory by [`Sge`]s, whose STag and range are checked when the request is
+//! posted, and again when it is used. Requests of one queue start and complete in the order
+//! in which they were posted.
 
 use std::ops::Deref;
 
@@ -22,8 +23,8 @@ pub struct Sge {
     pub stag: Stag,
     /// The Tagged Offset of the first octet: its address, or its offset in a zero-based region.
     pub addr: u64,
-    /// How many octets. A message has fewer than 4 GiB (RFC 5041 §5.2): a longer piece is memory for a receive or a window, and
-    /// other requests with one are refused when they are posted.
+    /// How many octets. A message has fewer than 4 GiB (RFC 5041 §5.2): a longer piece is memory
+    /// for a receive or a window, and other requests with one are refused when they are posted.
     pub len: u64,
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{ALL, End, PATIENCE, connect_on, connected};
+use common::{ALL, End, PATIENCE, connect_on, connected, exchange};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
@@ -17,8 +17,8 @@ use rddp_rnic::{Access, ConnectOptions, QpState, RecvWr, SendWr};
 
 /// Runs `child` in a child of fork, which ends with its verdict, or by a signal when it hangs.
 fn in_child(child: impl FnOnce()) -> Pid {
-    // SAFETY: other threads of the test may hold locks of the allocator, which the C library sees to; the locks of this
-    // library are what is tested.
+    // SAFETY: other threads of the test may hold locks of the allocator, which the C library sees
+    // to; the locks of this library are what is tested.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
@@ -32,14 +32,6 @@ fn in_child(child: impl FnOnce()) -> Pid {
 
 fn ends_well(child: Pid) {
     assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
-}
-
-fn exchange(active: &End, passive: &End) {
-    let inbox = passive.region(64, Access::LOCAL_WRITE);
-    passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
-    assert_eq!(passive.success().byte_len, 5);
-    active.success();
 }
 
 /// Every call of a child on what is its parent's says so, or does nothing, and so does every drop.

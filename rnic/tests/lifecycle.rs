@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use common::{ALL, End, PATIENCE, connect_on, connected, pattern};
+use common::{ALL, End, PATIENCE, connect_on, connected, exchange, pattern};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, MemoryRegion, QpConfig, QpState, RecvWr, Remote,
@@ -21,14 +21,6 @@ fn wait_for(end: &End, state: QpState) {
         end.cq.wait(Some(Duration::from_millis(5))).unwrap();
     }
     panic!("{:?} where {state:?} is due", end.qp.state());
-}
-
-fn exchange(active: &End, passive: &End) {
-    let inbox = passive.region(64, Access::LOCAL_WRITE);
-    passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
-    assert_eq!(passive.success().byte_len, 5);
-    active.success();
 }
 
 /// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle, to be used again.
@@ -257,7 +249,8 @@ fn an_overflowing_queue_hurts_only_its_own_qps() {
     exchange(&active, &passive);
 }
 
-/// One end of an exchange in which each end polls its queue for its own Write, and then watches memory for the peer's.
+/// One end of an exchange in which each end polls its queue for its own Write, and then watches
+/// memory for the peer's.
 struct Watcher {
     end: End,
     /// The peer writes to the second half, this end from the first.
@@ -311,8 +304,9 @@ fn watch_each_other(poll: fn(&End), limit: Duration) -> Option<Duration> {
     all_came.then(|| begin.elapsed())
 }
 
-/// A program that polls, and then does something else, is served at once, not when it has not polled for long: the loop of
-/// `ib_write_lat`, and of many a library that sends small messages into rings.
+/// A program that polls, and then does something else, is served at once, not when it has
+/// not polled for long: the loop of `ib_write_lat`, and of many a library that sends
+/// small messages into rings.
 #[test]
 fn a_program_that_polls_and_then_watches_memory_is_served() {
     let take_one: fn(&End) = |end| while end.cq.poll_one().is_none() {};
@@ -320,8 +314,8 @@ fn a_program_that_polls_and_then_watches_memory_is_served() {
     let take_more: fn(&End) = |end| drop((0..20).filter_map(|_| end.cq.poll_one()).collect::<Vec<_>>());
     // The queue has room for all of these completions, which nobody takes.
     let never = watch_each_other(|_| {}, Duration::from_secs(600)).expect("nobody is served");
-    // No measure of speed: a wait of a millisecond for each makes 8 s of this, which takes less than one. On a busy machine both
-    // take long.
+    // No measure of speed: a wait of a millisecond for each makes 8 s of this, which takes less
+    // than one. On a busy machine both take long.
     let limit = Duration::from_secs(5) + 5 * never;
     for poll in [take_one, take_all, take_more] {
         assert!(watch_each_other(poll, limit).is_some(), "the background thread waits for the next poll");

@@ -253,8 +253,9 @@ fn a_fenced_read_that_is_cut_off_by_a_segments_end_goes_out() {
     }
 }
 
-/// draft-hilland-rddp-verbs §8.1: a local fence waits for earlier requests of the queue, and for nothing else. The
-/// posting program makes no further call here, so nobody but the fence's own end may send what it held back.
+/// draft-hilland-rddp-verbs §8.1: a local fence waits for earlier requests of the queue, and for
+/// nothing else. The posting program makes no further call here, so nobody but the fence's own end
+/// may send what it held back.
 #[test]
 fn a_local_fence_ends_when_the_requests_before_it_are_done() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -402,7 +403,8 @@ fn messages_are_not_interleaved() {
     });
 }
 
-/// draft-hilland-rddp-verbs §6.3: each side of a QP has a completion queue, and who waits on either makes progress.
+/// draft-hilland-rddp-verbs §6.3: each side of a QP has a completion queue,
+/// and who waits on either makes progress.
 #[test]
 fn sends_and_receives_complete_on_queues_of_their_own() {
     let with_two_queues = || {

@@ -169,9 +169,10 @@ pub(crate) enum Kind {
     Window,
     /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone (Write).
     Notice,
-    /// There and back by Writes, one at a time: each end polls until its own has completed, then looks at memory alone.
+    /// There and back by Writes, one at a time: each end polls until its own has completed, then
+    /// looks at memory alone.
     Watch,
-    /// The same without a poll.
+    /// There and back by Writes, one at a time: each end looks at memory alone, and never polls.
     Silent,
 }
 

@@ -60,8 +60,8 @@ fn block() -> sigset_t {
     }
 }
 
-/// From here on the calling thread takes the signals of its own faults. Blocked, each of them would end
-/// the process whoever handles it.
+/// From here on the calling thread takes the signals of its own faults. Blocked, each of them would
+/// end the process whoever handles it.
 pub fn take_faults() {
     // SAFETY: all zero is a signal set; it lives until the call returns.
     unsafe {

@@ -24,8 +24,9 @@ impl Area {
     /// EFAULT for null.
     ///
     /// # Safety
-    /// Until that has ended, whatever is mapped there is memory that works and peers may use as it is
-    /// registered; and nobody relies on its contents staying the same while they may write there.
+    /// Until that has ended, whatever is mapped there is memory that works and peers
+    /// may use as it is registered; and nobody relies on its contents staying the same
+    /// while they may write there.
     pub unsafe fn promised(begin: *mut u8, len: usize) -> Result<Self, c_int> {
         Ok(Area { begin: NonNull::new(begin).ok_or(libc::EFAULT)?, len })
     }

@@ -35,10 +35,11 @@ pub struct Waiting {
 /// Has one of the threads make a call, and sleeps until it is done: how `read` and `write` of a socket in DDPMODE go when its
 /// `DDP_PROGRESS` is `threads`.
 ///
-/// `attempt` does what can be done without waiting, like the call with `MSG_DONTWAIT`; it runs on the thread, once at first and again
-/// whenever what it waits for is there, and never after this function has returned. Signals to be raised (SIGPIPE) are the caller's
-/// business, with the result: the threads have all signals but those of their faults blocked. A call that is not to wait need not come here. On the threads
-/// themselves `attempt` runs at once, in place.
+/// `attempt` does what can be done without waiting, like the call with `MSG_DONTWAIT`; it runs on
+/// the thread, once at first and again whenever what it waits for is there, and never after this
+/// function has returned. Signals to be raised (SIGPIPE) are the caller's business, with the
+/// result: the threads have all signals but those of their faults blocked. A call that is not to
+/// wait need not come here. On the threads themselves `attempt` runs at once, in place.
 ///
 /// ```
 /// use rddp_switch::threads::{Direction, Tried, run};

@@ -106,8 +106,9 @@ pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {
     (active, listener.accept().unwrap().0)
 }
 
-/// A connection whose segments keep their size; over loopback it would grow with the window. TCP takes some 100 KB at once,
-/// also in many short pieces: what it takes of its own accord depends on what it has seen of a peer earlier.
+/// A connection whose segments keep their size; over loopback it would grow with the window. TCP
+/// takes some 100 KB at once, also in many short pieces: what it takes of its own accord depends on
+/// what it has seen of a peer earlier.
 pub(crate) fn tcp_pair_with_mss(mss: u32) -> (TcpStream, TcpStream) {
     let make = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -1,42 +1,8 @@
 //! aarch64, AAPCS64.
 
 use std::arch::global_asm;
-use std::ffi::c_void;
-
-use super::Note;
-use crate::Work;
-
-/// Whether faults are guarded on this system.
-pub const GUARDED: bool = true;
-
-unsafe extern "C" {
-    /// Calls `work(to, from, len)`; 1 if it ended at a fault between `start` and `end`, else 0.
-    #[link_name = "rddp_fault_guard_call"]
-    pub(crate) fn call(
-        work: Work,
-        to: *mut c_void,
-        from: *const c_void,
-        len: usize,
-        start: usize,
-        end: usize,
-    ) -> u32;
-
-    #[link_name = "rddp_fault_guard_note"]
-    fn note() -> *const Note;
-
-    #[link_name = "rddp_fault_guard_landing"]
-    static LANDING: u8;
-}
 
 global_asm!(
-    ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
-    ".balign 8",
-    ".local rddp_fault_guard_noted",
-    ".type rddp_fault_guard_noted,@tls_object",
-    ".size rddp_fault_guard_noted,24",
-    "rddp_fault_guard_noted:",
-    ".zero 24",
-    ".popsection",
     ".pushsection .text.rddp_fault_guard,\"ax\",@progbits",
     ".balign 16",
     ".globl rddp_fault_guard_call",
@@ -139,21 +105,13 @@ global_asm!(
     ".popsection",
 );
 
-/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
-/// work's.
-///
-/// # Safety
-/// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.
-pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
-    // SAFETY: the caller's word; the note is this thread's own, and read once for each field.
-    let (machine, note) = unsafe {
-        let context = context.cast::<libc::ucontext_t>();
-        (&mut (*context).uc_mcontext, note().read_volatile())
-    };
-    if !note.covers(address, machine.sp as usize) {
-        return false;
-    }
-    machine.sp = note.frame as u64;
-    machine.pc = (&raw const LANDING).addr() as u64;
-    true
+/// Returns the stack pointer of the interrupted thread.
+pub(super) fn stack_pointer(machine: &libc::mcontext_t) -> usize {
+    machine.sp as usize
+}
+
+/// Has the interrupted thread go on at `landing`, with this stack pointer.
+pub(super) fn resume_at(machine: &mut libc::mcontext_t, landing: usize, stack_pointer: usize) {
+    machine.sp = stack_pointer as u64;
+    machine.pc = landing as u64;
 }

@@ -9,27 +9,72 @@
 //! The note is thread-local storage of the initial-exec kind. That is there before a thread runs,
 //! so that no access allocates: the first one of a thread may be the signal handler's.
 
-#[cfg(all(target_arch = "aarch64", target_os = "linux", target_pointer_width = "64", not(miri)))]
-#[path = "aarch64.rs"]
-mod arch;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64", not(miri)))]
-#[path = "x86_64.rs"]
-mod arch;
-#[cfg(any(
-    miri,
-    not(target_os = "linux"),
-    not(target_pointer_width = "64"),
-    not(any(target_arch = "x86_64", target_arch = "aarch64"))
-))]
-#[path = "none.rs"]
+use std::arch::global_asm;
+use std::ffi::c_void;
+
+use crate::Work;
+
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
 
-pub use arch::GUARDED;
-pub(crate) use arch::{call, recover};
+/// Faults are guarded on this system: Linux on x86-64 or aarch64.
+pub const GUARDED: bool = true;
 
-/// What a thread has noted. The routines know its layout.
+unsafe extern "C" {
+    /// Calls `work(to, from, len)`; 1 if it ended at a fault between `start` and `end`, else 0.
+    #[link_name = "rddp_fault_guard_call"]
+    pub(crate) fn call(
+        work: Work,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+        start: usize,
+        end: usize,
+    ) -> u32;
+
+    #[link_name = "rddp_fault_guard_note"]
+    fn note() -> *const Note;
+
+    #[link_name = "rddp_fault_guard_landing"]
+    static LANDING: u8;
+}
+
+// The note of each thread: a [`Note`], all zeros at first. Not local to its object file, because
+// the compiler may put the routine into another.
+global_asm!(
+    ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
+    ".balign 8",
+    ".globl rddp_fault_guard_noted",
+    ".hidden rddp_fault_guard_noted",
+    ".type rddp_fault_guard_noted,@tls_object",
+    ".size rddp_fault_guard_noted,24",
+    "rddp_fault_guard_noted:",
+    ".zero 24",
+    ".popsection",
+);
+
+/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
+/// work's.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.
+pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
+    // SAFETY: the caller promises a live `ucontext_t`, which only this handler refers to; `note`
+    // returns the address of this thread's own note, which no other thread writes.
+    let (machine, note) = unsafe {
+        let context = context.cast::<libc::ucontext_t>();
+        (&mut (*context).uc_mcontext, note().read_volatile())
+    };
+    if !note.covers(address, arch::stack_pointer(machine)) {
+        return false;
+    }
+    arch::resume_at(machine, (&raw const LANDING).addr(), note.frame);
+    true
+}
+
+/// The frame and the range that a thread has noted. The routines know its layout.
 #[repr(C)]
-#[cfg_attr(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))), allow(dead_code))]
 struct Note {
     /// The stack pointer of the routine, 0 when nothing is guarded.
     frame: usize,
@@ -40,12 +85,11 @@ struct Note {
 
 /// Stack that guarded work may use. What is further below the frame is not the work: a signal
 /// handler on a stack of its own, say.
-#[cfg_attr(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))), allow(dead_code))]
 const MAX_DEPTH: usize = 64 * 1024;
 
-#[cfg_attr(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))), allow(dead_code))]
 impl Note {
-    /// Whether a fault at `address`, with the stack pointer at `stack`, is the guarded work's.
+    /// Returns whether a fault at `address`, with the stack pointer at `stack`,
+    /// is the guarded work's.
     fn covers(&self, address: usize, stack: usize) -> bool {
         // Without a note `frame` is 0, which is above nothing.
         let below = self.frame.wrapping_sub(stack);

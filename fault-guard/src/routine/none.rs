@@ -1,16 +1,16 @@
-//! Where there is no routine: the work is done unguarded.
+//! Unguarded work, on systems for which there is no routine.
 
 use std::ffi::c_void;
 
 use crate::Work;
 
-/// Whether faults are guarded on this system.
+/// Faults are not guarded on this system.
 pub const GUARDED: bool = false;
 
 /// Calls `work(to, from, len)`.
 ///
 /// # Safety
-/// That of the call.
+/// The call is sound, also without a guard.
 pub(crate) unsafe fn call(
     work: Work,
     to: *mut c_void,
@@ -19,15 +19,15 @@ pub(crate) unsafe fn call(
     _start: usize,
     _end: usize,
 ) -> u32 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that this call is sound with these arguments.
     unsafe { work(to, from, len) };
     0
 }
 
-/// No fault is the guarded work's.
+/// Returns false: no fault is guarded work's, as none is guarded.
 ///
 /// # Safety
-/// None is needed; other systems' needs it.
+/// Nothing is required here; the routines of other systems read the context.
 pub(crate) unsafe fn recover(_address: usize, _context: *mut c_void) -> bool {
     false
 }

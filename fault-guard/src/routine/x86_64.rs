@@ -1,42 +1,8 @@
 //! x86-64, System V ABI.
 
 use std::arch::global_asm;
-use std::ffi::c_void;
-
-use super::Note;
-use crate::Work;
-
-/// Whether faults are guarded on this system.
-pub const GUARDED: bool = true;
-
-unsafe extern "C" {
-    /// Calls `work(to, from, len)`; 1 if it ended at a fault between `start` and `end`, else 0.
-    #[link_name = "rddp_fault_guard_call"]
-    pub(crate) fn call(
-        work: Work,
-        to: *mut c_void,
-        from: *const c_void,
-        len: usize,
-        start: usize,
-        end: usize,
-    ) -> u32;
-
-    #[link_name = "rddp_fault_guard_note"]
-    fn note() -> *const Note;
-
-    #[link_name = "rddp_fault_guard_landing"]
-    static LANDING: u8;
-}
 
 global_asm!(
-    ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
-    ".balign 8",
-    ".local rddp_fault_guard_noted",
-    ".type rddp_fault_guard_noted,@tls_object",
-    ".size rddp_fault_guard_noted,24",
-    "rddp_fault_guard_noted:",
-    ".zero 24",
-    ".popsection",
     ".pushsection .text.rddp_fault_guard,\"ax\",@progbits",
     ".balign 16",
     ".globl rddp_fault_guard_call",
@@ -128,22 +94,14 @@ global_asm!(
 /// The direction flag, clear between functions.
 const DIRECTION: libc::greg_t = 1 << 10;
 
-/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
-/// work's.
-///
-/// # Safety
-/// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.
-pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
-    // SAFETY: the caller's word; the note is this thread's own, and read once for each field.
-    let (registers, note) = unsafe {
-        let context = context.cast::<libc::ucontext_t>();
-        (&mut (*context).uc_mcontext.gregs, note().read_volatile())
-    };
-    if !note.covers(address, registers[libc::REG_RSP as usize] as usize) {
-        return false;
-    }
-    registers[libc::REG_RSP as usize] = note.frame as libc::greg_t;
-    registers[libc::REG_RIP as usize] = (&raw const LANDING).addr() as libc::greg_t;
-    registers[libc::REG_EFL as usize] &= !DIRECTION;
-    true
+/// Returns the stack pointer of the interrupted thread.
+pub(super) fn stack_pointer(machine: &libc::mcontext_t) -> usize {
+    machine.gregs[libc::REG_RSP as usize] as usize
+}
+
+/// Has the interrupted thread go on at `landing`, with this stack pointer.
+pub(super) fn resume_at(machine: &mut libc::mcontext_t, landing: usize, stack_pointer: usize) {
+    machine.gregs[libc::REG_RSP as usize] = stack_pointer as libc::greg_t;
+    machine.gregs[libc::REG_RIP as usize] = landing as libc::greg_t;
+    machine.gregs[libc::REG_EFL as usize] &= !DIRECTION;
 }

@@ -144,8 +144,9 @@ pub struct StartupConfig {
     pub ord: u16,
     /// Up to where `ird` may be raised when the peer wants more.
     pub max_ird: u16,
-    /// Inbound Reads that a peer is taken to stand at a time where the startup does not say (revision 1): outbound ones
-    /// are no more than that. The default is 1, since one too many ends the connection (RFC 5040 §6.1).
+    /// Inbound Reads that a peer is taken to stand at a time where the startup does not say
+    /// (revision 1): outbound ones are no more than that. The default is 1, since one too many ends
+    /// the connection (RFC 5040 §6.1).
     pub assumed_ird: u16,
     /// Initiator only: ask for a peer-to-peer connection, in which an RTR goes first. Revision 2 only.
     pub peer_to_peer: bool,

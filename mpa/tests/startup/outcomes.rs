@@ -51,7 +51,8 @@ fn a_plain_request_gets_a_plain_reply() {
         request(Initiator::new(&initiator, b"").unwrap().request()).accept(&responder, b"no").unwrap();
     assert_eq!(reply, b"MPA ID Rep Frame\x40\x01\0\x02no");
     let (at_initiator, at_responder) = startup(&initiator, &responder);
-    // No depths were exchanged: each end sends as many Reads as it takes the peer to stand, and no RTR is due.
+    // No depths were exchanged: each end sends as many Reads as it takes the peer to
+    // stand, and no RTR is due.
     assert_eq!((at_initiator.ird, at_initiator.ord, at_initiator.rtr), (3, 4, None));
     assert_eq!((at_responder.ird, at_responder.ord, at_responder.rtr), (7, 1, None));
     let none = StartupConfig { ord: 0, ..initiator };

@@ -1,8 +1,9 @@
 //! Connections whose QP the program has let go of (draft-hilland-rddp-verbs §6.2).
 //!
-//! What completed before is TCP's, and a reset would take it away again; so would a close with octets unread. Hence the
-//! connection ends in order behind the program's back: what TCP was promised goes out, then FIN, and whatever the peer still
-//! sends is thrown away until its own FIN. Their number, their octets and their time are bounded.
+//! What completed before is TCP's, and a reset would take it away again; so would a close with
+//! octets unread. Hence the connection ends in order behind the program's back: what TCP was
+//! promised goes out, then FIN, and whatever the peer still sends is thrown away until its own FIN.
+//! Their number, their octets and their time are bounded.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -68,12 +69,13 @@ enum Progress {
     Over,
     /// There is more to throw away.
     More,
-    /// Nothing before the socket is ready for this; before the deadline, if it is for nothing.
+    /// Waits for these events; empty: for the deadline only.
     Wait(EpollFlags),
 }
 
 impl LingerSet {
-    /// Ends a connection in order: `owed` has been promised to TCP. At `deadline` it is closed, however far it has come.
+    /// Ends a connection in order: `owed` has been promised to TCP. At `deadline` it is closed,
+    /// however far it has come.
     pub(crate) fn add(
         self: &Arc<Self>,
         driver: &Driver,
@@ -111,7 +113,8 @@ impl LingerSet {
         }
     }
 
-    /// Waits until all of them are over, or `limit` has passed, and goes on with them in this thread.
+    /// Waits until all of them are over, or `limit` has passed,
+    /// and goes on with them in this thread.
     pub(crate) fn wait(&self, driver: &Driver, limit: Duration) {
         let limit = Instant::now() + limit;
         loop {
@@ -171,7 +174,8 @@ impl Lingering {
         }
     }
 
-    /// Closes the connection. What TCP has of it still goes out, unless the peer's octets are unread.
+    /// Closes the connection. What TCP has of it still goes out,
+    /// unless the peer's octets are unread.
     fn end(&self, driver: &Driver) {
         driver.unwatch(self.socket.as_fd());
         driver.remove(self.token);
@@ -277,7 +281,8 @@ mod tests {
         theirs
     }
 
-    /// RFC 5042 §6.4.2: what peers that do not close make us keep is bounded, in number, octets and time.
+    /// RFC 5042 §6.4.2: what peers that do not close make us keep is bounded,
+    /// in number, octets and time.
     #[test]
     fn the_oldest_goes_when_there_are_too_many() {
         let driver = Driver::start().unwrap();

@@ -138,7 +138,7 @@ pub(crate) struct ListenerInner {
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Notify,
-    /// Why nobody listens any more. `ready` is readable for good then.
+    /// The failure that ended the listening, if one has; `ready` is readable for good then.
     failure: Mutex<Option<Failure>>,
 }
 
@@ -294,7 +294,8 @@ pub(crate) struct HalfOpenCount {
     count: Mutex<(usize, HashMap<Origin, usize>)>,
 }
 
-/// Whom a connection is counted with: an IPv4 address, or the network of an IPv6 address, of which one host has 2^64.
+/// Whom a connection is counted with: an IPv4 address, or the network of an IPv6 address, of which
+/// one host has 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
     V4(Ipv4Addr),

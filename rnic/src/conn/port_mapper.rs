@@ -61,7 +61,8 @@ fn ask(socket: &Socket, addr: SocketAddr, port: u16, tries: &[Duration]) -> io::
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// The answer with the request's handle; `None` if it does not come in time. Others are passed over.
+/// The answer with the request's handle; `None` if it does not come in time.
+/// Others are passed over.
 fn answer_to(request: &Message, udp: &UdpSocket, wait: Duration) -> io::Result<Option<Message>> {
     let deadline = Instant::now() + wait;
     let mut octets = [0; MESSAGE_LEN + 16];
@@ -157,8 +158,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(10);
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Asks for a service at port 7174 a mapper that sends `answers` to each message, of which so many had come before:
-    /// the outcome, and what the mapper was sent.
+    /// Asks for a service at port 7174 a mapper that sends `answers` to each message, of which so
+    /// many had come before: the outcome, and what the mapper was sent.
     fn asked(
         tries: &[Duration],
         answers: impl Fn(usize, Message) -> Vec<Message>,

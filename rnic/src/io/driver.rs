@@ -1,12 +1,14 @@
-//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who makes progress"). What it does in
-//! turn is in [`turns`](super::turns).
+//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who
+//! makes progress"). What it does in turn is in [`turns`](super::turns).
 //!
-//! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the socket has been read
-//! dry. When a program polls or waits on a completion queue of that socket (a [`Lease`]), the thread leaves it to that
-//! [`Holder`], and asks soon whether that still holds, and later and later while it does. So two threads never fight over one
-//! socket, and an edge that the program swallowed cannot stall it.
+//! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the
+//! socket has been read dry. When a program polls or waits on a completion queue of that socket (a
+//! [`Lease`]), the thread leaves it to that [`Holder`], and asks soon whether that still holds, and
+//! later and later while it does. So two threads never fight over one socket, and an edge that the
+//! program swallowed cannot stall it.
 //!
-//! A panic over one source ends that source alone, an epoll set that fails all of them: see [`Source::give_up`].
+//! A panic over one source ends that source alone, an epoll set that fails all of them:
+//! see [`Source::give_up`].
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
@@ -50,15 +52,16 @@ const NOWHERE: u64 = 0;
 
 /// Where a program looks after sockets: a completion queue.
 pub(crate) trait Holder: Send + Sync {
-    /// Whether it does now; `turn` counts what the thread has done.
+    /// Returns what the program does about these sockets in this turn of the background thread.
     fn lease(&self, turn: u64) -> Lease;
-    /// Sources that are left to it until the lease has lapsed.
+    /// Returns the sources that are left to this holder until the lease has lapsed.
     fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
 /// Something with a socket or a timer.
 pub(crate) trait Source: Send + Sync {
-    /// The program that looks after it: where, and how. `None`: nobody does.
+    /// Returns what the program does about the socket, and the holder of that lease; `None` if no
+    /// program looks after it.
     fn lease(&self, _turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
         None
     }
@@ -66,7 +69,8 @@ pub(crate) trait Source: Send + Sync {
     fn has_arrived(&self) -> bool {
         false
     }
-    /// It is left to a program: takes its socket out of the set if that pays. Returns false if that is to be tried again.
+    /// Takes the socket out of the set if that pays, now that it is left to a program. Returns
+    /// false if that is to be tried again.
     fn rest(&self, _driver: &Driver) -> bool {
         true
     }
@@ -164,8 +168,9 @@ impl Driver {
         let driver = Self::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)?;
         driver.epoll.add(&driver.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let background = driver.clone();
-        // A thread has the signal mask of who starts it: the program's handlers run in the program's threads. A fault is
-        // the thread's own: blocked, its signal would end the process whoever handles it.
+        // A thread has the signal mask of who starts it: the program's handlers run in the
+        // program's threads. A fault is the thread's own: blocked, its signal would end the
+        // process whoever handles it.
         let mut mask = SigSet::all();
         FAULTS.into_iter().for_each(|signal| mask.remove(signal));
         let before = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
@@ -217,7 +222,8 @@ impl Driver {
         }
     }
 
-    /// Has a source take its socket out of the set, if that pays. Returns false if that is to be tried again.
+    /// Has a source take its socket out of the set, if that pays. Returns false if that is to be
+    /// tried again.
     pub(super) fn rest(&self, token: u64) -> bool {
         self.source(token).is_none_or(|source| self.call(token, || source.rest(self)) != Some(false))
     }

@@ -1,12 +1,14 @@
 //! What a program does about the sockets of a queue: whether it looks after them itself.
 //!
-//! Only a poll that finds nothing in its queue reads sockets; such a poll is a *look*, and looks are counted. A program that
-//! polls without pause is seen to look at any moment. One that polls now and then, and watches memory otherwise, is not, and the
-//! background thread must not wait for its next poll.
+//! Only a poll that finds nothing in its queue reads sockets; such a poll is a *look*, and
+//! looks are counted. A program that polls without pause is seen to look at any moment. One
+//! that polls now and then, and watches memory otherwise, is not, and the background thread
+//! must not wait for its next poll.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// What a program does about its sockets. Of a QP with two queues the greater counts.
+/// How a program looks after its sockets, from not at all to at this moment. Of a QP with two
+/// queues the greater counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Lease {
@@ -14,7 +16,8 @@ pub(crate) enum Lease {
     None,
     /// It has looked at them since then, but not at the moment.
     Paused,
-    /// A thread is asleep on them, and will call [`Driver::end_of_wait`](super::driver::Driver::end_of_wait).
+    /// A thread is asleep on them, and will call
+    /// [`Driver::end_of_wait`](super::driver::Driver::end_of_wait).
     Waited,
     /// Threads sleep on them again and again.
     Returning,
@@ -32,13 +35,15 @@ impl Lease {
 /// What the threads of a program do about one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// Grows by one when a look begins and when it ends, so that it is odd during a look, and by two when a wait ends.
+    /// Grows by one when a look begins and when it ends, so that it is odd during a look, and by
+    /// two when a wait ends.
     looks: AtomicU64,
     /// Threads asleep on the queue, or on its channel.
     waiters: AtomicUsize,
     /// The background thread left sockets alone for as long as a waiter sleeps.
     parked: AtomicBool,
-    /// Of the background thread: the turn in which it last asked, what `looks` was then, and the answer.
+    /// Of the background thread: the turn in which it last asked, what `looks` was then, and the
+    /// answer.
     turn: AtomicU64,
     seen: AtomicU64,
     answer: AtomicU8,
@@ -67,8 +72,8 @@ impl Presence {
         self.seen.store(self.looks.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Asks what the program does: once in a `turn` of the background thread. `pause` lets a moment go by, and returns false
-    /// when enough of them have.
+    /// Asks what the program does: once in a `turn` of the background thread. `pause` lets a moment
+    /// go by, and returns false when enough of them have.
     pub(crate) fn lease(&self, turn: u64, pause: impl FnMut() -> bool) -> Lease {
         if self.turn.swap(turn, Ordering::Relaxed) != turn {
             let answer = self.ask(pause);
@@ -100,12 +105,13 @@ impl Presence {
         }
     }
 
-    /// Nothing has happened for a while; whether a waiter sleeps through that.
+    /// Returns whether a waiter sleeps, where nothing has happened since the last question.
     fn ask_waiters(&self) -> Lease {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return Lease::None;
         }
-        // The waiter looks at `parked` after it has gone from `waiters`: one of the two sees the other.
+        // The waiter looks at `parked` after it has gone from `waiters`:
+        // one of the two sees the other.
         self.parked.store(true, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) == 0 { Lease::None } else { Lease::Waited }
     }
@@ -124,7 +130,7 @@ impl Drop for Look<'_> {
 mod tests {
     use super::*;
 
-    /// No moment is given.
+    /// A `pause` after which no moment is left.
     fn at_once() -> bool {
         false
     }
@@ -164,7 +170,7 @@ mod tests {
         });
         assert_eq!((lease, moments), (Lease::Paused, 5));
         assert_eq!(presence.lease(3, || unreachable!("nothing has happened")), Lease::None);
-        // It says so itself.
+        // Given back by the program itself, which has looked since the last question.
         drop(presence.look());
         presence.give_back();
         assert_eq!(presence.lease(4, || unreachable!("nothing counts")), Lease::None);

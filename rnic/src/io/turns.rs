@@ -10,8 +10,8 @@ use super::driver::{Driver, Holder, Timer, WAKE};
 use super::lease::Lease;
 use crate::cq::FEW;
 
-/// After how long a holder is asked anew whether its program still polls: at first, and in the end. Each time that it does,
-/// the next question takes twice as long.
+/// After how long a holder is asked anew whether its program still polls: at first, and in the end.
+/// Each time that it does, the next question takes twice as long.
 const FIRST_LEASE: Duration = Duration::from_micros(30);
 const LEASE: Duration = Duration::from_millis(1);
 
@@ -43,7 +43,7 @@ pub(super) struct Turns<'a> {
     turn: u64,
     /// Sources are left to these, because a program polls.
     polled: Vec<Left>,
-    /// The same, because a program is asleep on them.
+    /// Sources are left to these, because a program is asleep on them.
     waited: Vec<Arc<dyn Holder>>,
     /// Had more to do than one turn allows.
     again: Vec<u64>,
@@ -88,7 +88,7 @@ impl<'a> Turns<'a> {
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Somebody who slept goes on: asks all anew.
+    /// Takes the wake-up: a thread that slept goes on, so that all holders are asked anew.
     fn wake(&mut self, now: Instant) {
         self.driver.wake.take();
         self.polled.iter_mut().for_each(|left| left.due = now);
@@ -121,8 +121,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Notes a holder that something is left to, and when to ask it again. One that polls without pause, or sleeps on its
-    /// sockets itself, is better off when they are in no set.
+    /// Notes a holder that something is left to, and when to ask it again. One that polls without
+    /// pause, or sleeps on its sockets itself, is better off when they are in no set.
     fn list(&mut self, lease: Lease, left: Left) {
         let time = if lease == Lease::Polled { left.time.min(LEASE) } else { LEASE };
         let mut left = Left { due: Instant::now() + time, time, doubted: false, ..left };
@@ -161,7 +161,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Returns whether something of what is left to a holder has not been read. To ask many takes too long.
+    /// Returns whether something of what is left to a holder has not been read.
+    /// To ask many takes too long.
     fn has_arrived(&self, left: &Left) -> bool {
         let tokens = left.tokens();
         let has_arrived = |token| {

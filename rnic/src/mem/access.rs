@@ -64,7 +64,8 @@ impl Access {
     }
 }
 
-/// A protection domain's number: which QPs may use which regions. So wide that none is ever given out twice.
+/// A protection domain's number: which QPs may use which regions.
+/// So wide that none is ever given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u64);
 

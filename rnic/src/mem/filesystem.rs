@@ -1,8 +1,8 @@
-//! Is a file that is mapped shared memory, or one that others may write?
+//! Tells shared memory from files that others may write, by the file system of a mapped file.
 //!
-//! Shared memory (`tmpfs`: a memfd, `/dev/shm`, shared anonymous and System V memory; huge pages of the same kinds)
-//! belongs to processes that work together. Any other file may be written by whoever may open it, and devices change theirs
-//! at any time.
+//! Shared memory (`tmpfs`: a memfd, `/dev/shm`, shared anonymous and System V memory; huge pages of
+//! the same kinds) belongs to processes that work together. Any other file may be written by
+//! whoever may open it, and devices change theirs at any time.
 #![forbid(unsafe_code)]
 
 use std::io::BufRead;
@@ -29,7 +29,7 @@ impl Device {
         })
     }
 
-    /// Whether it is shared memory. What cannot be found out counts as a file.
+    /// Returns whether this file system is shared memory. What cannot be found out counts as files.
     pub(super) fn is_shared_memory(self) -> bool {
         of_memfds() == Some(self) || self.is_mounted_memory().unwrap_or(false)
     }
@@ -47,7 +47,8 @@ impl Device {
     }
 }
 
-/// The kernel's own `tmpfs`, which is mounted nowhere: that of memfds and of shared anonymous memory.
+/// The kernel's own `tmpfs`, which is mounted nowhere:
+/// that of memfds and of shared anonymous memory.
 fn of_memfds() -> Option<Device> {
     static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
     *DEVICE.get_or_init(|| {

@@ -18,13 +18,13 @@ struct Mapped {
     range: Range<u64>,
     read: bool,
     write: bool,
-    /// Of a mapping of a file: where that is. A private mapping shows what others write to the file, as far as the process has
-    /// not written to its pages.
+    /// Of a mapping of a file: where that is. A private mapping shows what others write to the
+    /// file, as far as the process has not written to its pages.
     file: Option<Device>,
 }
 
-/// Demands that all of the range is mapped readable, and writable as well when `write`. Returns whether some of it is a
-/// mapping of a file, which others may write.
+/// Demands that all of the range is mapped readable, and writable as well when `write`. Returns
+/// whether some of it is a mapping of a file, which others may write.
 pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool, MemError> {
     let (start, len) = (ptr.as_ptr().addr() as u64, len as u64);
     let end = start.checked_add(len).ok_or(MemError::Wrap { addr: start, len })?;
@@ -167,7 +167,8 @@ fn parse(line: &[u8]) -> Option<Mapped> {
         range: u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?,
         read: *rights.first()? == b'r',
         write: *rights.get(1)? == b'w',
-        // Such a line does not tell of huge pages: they count as files unless their file system is mounted.
+        // Such a line does not tell of huge pages:
+        // they count as files unless their file system is mounted.
         file: if is_file { Some(Device::parse_hex(device)?) } else { None },
     })
 }

@@ -185,7 +185,9 @@ impl<F: Fn(u64) -> Option<u64>> Modify<F> {
     /// # Safety
     /// `work` is a `Self`, and `cell` as [`modify`] has it.
     unsafe extern "C" fn run(work: *mut c_void, cell: *const c_void, _len: usize) -> *mut c_void {
-        // SAFETY: the caller's word.
+        // SAFETY: `modify` calls this with its own `work`, to which nobody else refers meanwhile,
+        // and with the aligned cell that its caller vouches for, which other threads touch by
+        // copies and atomics only.
         let (this, cell) =
             unsafe { (&mut *work.cast::<Self>(), AtomicU64::from_ptr(cell.cast_mut().cast())) };
         let before = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, &this.change);

@@ -271,7 +271,8 @@ impl SlotTable {
         assert!(before.is_null(), "an STag is inserted where none is");
     }
 
-    /// Opens the slot of `stag`'s index, which must be closed, for `stag`. Waits for trains if peers may change octets.
+    /// Opens the slot of `stag`'s index, which must be closed, for `stag`. Waits for trains if
+    /// peers may change octets.
     pub(super) fn open(&self, stag: Stag, scope: Scope) {
         self.writers.open(index(stag), &scope);
         self.find(stag).expect("an inserted STag has a slot").open(stag, scope);

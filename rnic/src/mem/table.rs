@@ -105,7 +105,8 @@ impl MemTable {
         self.retire_with_windows(&self.region(stag)?, Some(stag))
     }
 
-    /// [`deregister_with_windows`](Self::deregister_with_windows) of a region under whatever STag it has by now.
+    /// [`deregister_with_windows`](Self::deregister_with_windows) of a region under whatever STag
+    /// it has by now.
     pub fn deregister_region_with_windows(&self, region: &Arc<Region>) -> Result<(), MemError> {
         self.retire_with_windows(region, None)
     }
@@ -179,7 +180,8 @@ impl MemTable {
         self.retire_window(&*self.window(stag)?, Some(stag))
     }
 
-    /// [`deallocate_window`](Self::deallocate_window) of a window under whatever STag it has by now: a bind changes it.
+    /// [`deallocate_window`](Self::deallocate_window) of a window under whatever STag it has by
+    /// now: a bind changes it.
     pub fn release_window(&self, window: &Window) -> Result<(), MemError> {
         self.retire_window(window, None)
     }
@@ -252,7 +254,8 @@ impl MemTable {
         self.invalidate(stag, Revoker { pd, qp, remote: true })
     }
 
-    /// The peer of `qp` may use these of its rights to change memory from now on. Waits for trains in flight.
+    /// Notes that the peer of `qp` may use its rights among these to change memory from now on.
+    /// Waits for trains in flight.
     pub(crate) fn connect(&self, qp: QpNum, pd: PdId, rights: Access) {
         self.slots.writers.connect(qp, pd, rights);
     }
@@ -262,7 +265,8 @@ impl MemTable {
         self.slots.writers.disconnect(qp);
     }
 
-    /// For one train whose octets are summed where they lie. Its holder calls nothing that waits for trains.
+    /// Returns a claim for one train whose octets are summed where they lie. Its holder calls
+    /// nothing that waits for trains.
     pub(crate) fn claim(&self) -> Claim {
         self.slots.writers.claim()
     }
@@ -282,7 +286,8 @@ impl MemTable {
         self.registry.lock().of_pd.get(&pd).copied().unwrap_or(0)
     }
 
-    /// Whether a region or a window is bound to a QP of this number, which there need not be any more.
+    /// Returns whether a region or a window is bound to a QP of this number,
+    /// which there need not be any more.
     pub(crate) fn names(&self, qp: QpNum) -> bool {
         let registry = self.registry.lock();
         let bound_to = |object: &Object| matches!(object, Object::Region(region) if region.qp() == Some(qp));

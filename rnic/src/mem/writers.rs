@@ -1,13 +1,15 @@
-//! Who may change memory while it is sent.
+//! Which memory peers may change while it is sent: [`Writers`].
 //!
-//! A long payload is sent from where it lies, behind a CRC that was taken there a moment before (RFC 5044 §4.4). Should a
-//! third peer write there in between, the receiver would find a wrong CRC and end its connection. So [`Writers`] knows what
-//! peers may change: the addresses of all STags that are open to Writes or atomics, and the QPs whose peers may use them.
-//! What others may change is copied before it is summed.
+//! A long payload is sent from where it lies, behind a CRC that was taken there a moment before
+//! (RFC 5044 §4.4). Should a third peer write there in between, the receiver would find a wrong CRC
+//! and end its connection. So [`Writers`] knows what peers may change: the addresses of all STags
+//! that are open to Writes or atomics, and the QPs whose peers may use them. What others may change
+//! is copied before it is summed.
 //!
-//! A train of FPDUs that are summed where they lie has a [`Claim`]. Whoever opens memory to peers, by an STag or by a
-//! connection, makes that known first and then waits until the claims that may not have seen it are gone. A claim lives no
-//! longer than a call that does not sleep, and its holder opens nothing.
+//! A train of FPDUs that are summed where they lie has a [`Claim`]. Whoever opens memory to
+//! peers, by an STag or by a connection, makes that known first and then waits until the claims
+//! that may not have seen it are gone. A claim lives no longer than a call that does not sleep,
+//! and its holder opens nothing.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +42,7 @@ struct Open {
 }
 
 impl Writers {
-    /// What `scope` opens to peers is about to be opened by the STag with this index. Waits for trains.
+    /// Notes that the STag with this index is about to open `scope` to peers. Waits for trains.
     pub(super) fn open(&self, index: u32, scope: &Scope) {
         let access = scope.access.intersection(CHANGES);
         if access.is_empty() || scope.len == 0 {
@@ -51,14 +53,14 @@ impl Writers {
         self.trains.wait();
     }
 
-    /// The STag with this index is closed.
+    /// Notes that the STag with this index has been closed.
     pub(super) fn close(&self, index: u32) {
         if self.open.lock().ranges.contains(index) {
             self.change(|open| open.ranges.remove(index));
         }
     }
 
-    /// The peer of a QP may use these rights from now on. Waits for trains.
+    /// Notes that the peer of a QP may use these rights from now on. Waits for trains.
     pub(super) fn connect(&self, qp: QpNum, pd: PdId, rights: Access) {
         let rights = rights.intersection(CHANGES);
         if !rights.is_empty() {
@@ -67,12 +69,12 @@ impl Writers {
         }
     }
 
-    /// It may no longer.
+    /// Notes that the peer of a QP may use no rights any more.
     pub(super) fn disconnect(&self, qp: QpNum) {
         self.change(|open| open.peers.remove(qp));
     }
 
-    /// A claim for one train.
+    /// Returns a claim for one train.
     pub(super) fn claim(self: &Arc<Self>) -> Claim {
         Claim { side: self.trains.enter(), writers: self.clone() }
     }
@@ -80,7 +82,8 @@ impl Writers {
     fn change(&self, change: impl FnOnce(&mut Open)) {
         let mut open = self.open.lock();
         change(&mut open);
-        // With the counts of trains: a train that does not see the change is seen by who waits for it.
+        // With the counts of trains: a train that does not see the change is
+        // seen by who waits for it.
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -92,7 +95,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether anybody but the program and the peer of `qp` may change the octets granted meanwhile.
+    /// Returns whether anybody but the program and the peer of `qp` may change the granted octets
+    /// while the claim lives.
     pub(crate) fn is_shared(&self, grant: &Grant, qp: QpNum, verdicts: &mut Verdicts) -> bool {
         let scope = grant.scope();
         if scope.is_file {
@@ -118,8 +122,9 @@ impl Drop for Claim {
 }
 
 impl Open {
-    /// Whether peers of other QPs than `qp` may change some of `octets`, a part of `around`; and of what range, which
-    /// `octets` may be in, the same can be said of each part.
+    /// Returns a range, and whether peers of other QPs than `qp` may change octets in it. The
+    /// answer holds for `octets`, a part of `around`, and for each other range within the returned
+    /// one, so that the caller may note it for the next question.
     fn judge(&self, around: Range<u64>, octets: &Range<u64>, qp: QpNum) -> (Range<u64>, bool) {
         if self.peers.none_but(qp) {
             return (0..u64::MAX, false);
@@ -189,7 +194,8 @@ struct Opened {
     qp: Option<QpNum>,
 }
 
-/// Those of all STags, by the power of two below their length: of one such class few begin much before what they overlap.
+/// Those of all STags, by the power of two below their length: of one such class few begin much
+/// before what they overlap.
 #[derive(Default)]
 struct Ranges {
     classes: BTreeMap<u32, BTreeMap<(u64, u32), Opened>>,
@@ -259,7 +265,7 @@ impl Peers {
         self.rights.keys().all(|other| *other == qp)
     }
 
-    /// Whether one but `me` reaches what is opened.
+    /// Returns whether the peer of a QP other than `me` reaches these octets.
     fn reach(&self, opened: &Opened, me: QpNum) -> bool {
         opened.access.iter().any(|right| match opened.qp {
             Some(qp) => qp != me && self.may(qp, opened.pd, right),
@@ -275,7 +281,8 @@ impl Peers {
     }
 }
 
-/// Trains in flight, counted on two sides: those that enter while somebody waits do so on the other.
+/// Trains in flight, counted on two sides: those that enter while somebody
+/// waits do so on the other.
 #[derive(Default)]
 struct Trains {
     entered: [AtomicUsize; 2],
@@ -383,7 +390,8 @@ mod tests {
         });
     }
 
-    /// What is shared is never taken for steady while it may be written: who lets the peer in writes at once.
+    /// What is shared is never taken for steady while it may be written:
+    /// who lets the peer in writes at once.
     #[test]
     fn octets_stay_the_same_under_a_claim() {
         let (table, done) = (&MemTable::new(Default::default()), &AtomicBool::new(false));

@@ -154,8 +154,8 @@ impl QpInner {
         self.flush(core, None);
     }
 
-    /// Any state to Error, because the program lets go of the QP: what TCP was promised still goes out, in order
-    /// (RFC 5040 §5.4).
+    /// Any state to Error, because the program lets go of the QP: what TCP was promised still goes
+    /// out, in order (RFC 5040 §5.4).
     pub(super) fn leave(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
             self.drop_link(&link);
@@ -183,8 +183,8 @@ impl QpInner {
         }
     }
 
-    /// A panic has left the core half-way through something: nothing is taken from it but the socket, which is reset, and
-    /// the requests that are in its queues, which are flushed.
+    /// A panic has left the core half-way through something: nothing is taken from it but the
+    /// socket, which is reset, and the requests that are in its queues, which are flushed.
     pub(super) fn abandon(&self, core: &mut Core) {
         let mut fresh = Core::new(core.sq.successor(), core.rq.successor());
         fresh.state = QpState::Error;
@@ -350,8 +350,8 @@ fn refuses_request(terminate: &TerminateRepr) -> bool {
 }
 
 fn interest(link: &Link) -> EpollFlags {
-    // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP for memory, it may be for
-    // long: that is no news.
+    // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP for
+    // memory, it may be for long: that is no news.
     let idle = link.ending.peer_done || link.parked.is_some() || link.resting;
     let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
     if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }

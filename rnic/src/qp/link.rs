@@ -203,7 +203,8 @@ pub(super) struct Link {
     pub(super) deframer: Deframer,
     /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
     pub(super) may_send: bool,
-    /// No more of Responses is prepared until a message of this side's own has gone, or none can go.
+    /// No more of Responses is prepared until a message of this side's own
+    /// has gone, or none can go.
     pub(super) own_turn: bool,
     /// Octets of Responses prepared since messages of this side's own last had their turn.
     pub(super) answered: usize,
@@ -231,7 +232,8 @@ pub(super) struct Link {
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
-    /// It waits for memory: see [`QpInner::must_rest`](super::QpInner::must_rest). Nobody looks for octets meanwhile.
+    /// It waits for memory: see [`QpInner::must_rest`](super::QpInner::must_rest).
+    /// Nobody looks for octets meanwhile.
     pub(super) resting: bool,
     /// What the epoll sets were last told to look for.
     pub(super) interest: EpollFlags,
@@ -357,8 +359,9 @@ impl Link {
         self.push_own(&header, terminate.octets().as_ref());
     }
 
-    /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3). A responder may not
-    /// send before the first FPDU has come: it just closes. A courtesy: the connection is over whatever becomes of it.
+    /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3).
+    /// A responder may not send before the first FPDU has come: it just closes. A courtesy: the
+    /// connection is over whatever becomes of it.
     pub(super) fn refuse(&mut self) {
         if self.may_send {
             let fault = Fault::mpa(MpaError::LocalCatastrophic.code());

@@ -59,9 +59,10 @@ use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair: one end of an RDMA connection.
 ///
-/// Dropping it closes the connection, if there still is one: what TCP has taken or begun to take still goes out, behind
-/// it FIN, and whatever the peer sends is thrown away until its own FIN, for five seconds at most. What waits in the send
-/// queue does not go out. [`abort`](Self::abort) resets.
+/// Dropping it closes the connection, if there still is one: what TCP has taken or begun to take
+/// still goes out, behind it FIN, and whatever the peer sends is thrown away until its own FIN,
+/// for five seconds at most. What waits in the send queue does not go out.
+/// [`abort`](Self::abort) resets.
 ///
 /// ```
 /// use rddp_rnic::{QpConfig, QpState, Rnic};
@@ -449,7 +450,8 @@ impl QpInner {
         self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
     }
 
-    /// Has nobody look for octets before the timer says so: they are there, and whoever slept on them would wake at once.
+    /// Has nobody look for octets before the timer says so: they are there, and whoever slept on
+    /// them would wake at once.
     fn rest_a_while(&self, core: &mut Core) {
         self.device.relieve_partial();
         if let Some(link) = &mut core.link
@@ -480,7 +482,8 @@ impl QpInner {
         }
     }
 
-    /// What the background thread does with the core. After a panic nobody else sees the core as that has left it.
+    /// What the background thread does with the core. After a panic nobody else sees the core as
+    /// that has left it.
     fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
         let mut core = self.core.lock();
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));

@@ -324,8 +324,8 @@ impl QpInner {
         self.place_from(core, header, place, 0, payload)
     }
 
-    /// Copies the end of a segment's payload, `skip` octets into it, to where it belongs: in order, where a program may
-    /// poll the last octet.
+    /// Copies the end of a segment's payload, `skip` octets into it, to where it belongs: in order,
+    /// where a program may poll the last octet.
     #[inline]
     pub(super) fn place_from(
         &self,

@@ -127,8 +127,9 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A defect of ours that shows while the background thread handles what one peer sends costs that peer's connection only:
-/// it is reset, all that was posted is flushed, and the QP can be connected anew.
+/// A defect of ours that shows while the background thread handles what one peer sends
+/// costs that peer's connection only: it is reset, all that was posted is flushed, and the
+/// QP can be connected anew.
 #[test]
 fn a_panic_of_the_background_thread_costs_one_connection() {
     let (pd, cq, [(faulty, mut its_peer), (other, mut others_peer)]) = two_taken_over();
@@ -161,7 +162,8 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     await_that("nobody serves the QP after its reset", || faulty.counters().octets_received > 0);
 }
 
-/// The same for all connections of a device whose background thread cannot go on; nor does anybody wait for ever.
+/// The same for all connections of a device whose background thread cannot go on;
+/// nor does anybody wait for ever.
 #[test]
 fn a_device_that_fails_ends_its_connections() {
     let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();

@@ -1,8 +1,10 @@
 //! A train: many FPDUs in one vectored write, their payload still in registered memory.
 //!
-//! Headers, trailers and short payloads lie in the arena; long payloads are pieces of registered memory, held live by
-//! their [`Grant`]s until the write has returned, and what others may change is copied as well. A train lives for one write only: FPDUs that TCP did not begin to take
-//! are forgotten and built anew later, the rest of one that it did begin is copied out by [`Train::rest_of_started`].
+//! Headers, trailers and short payloads lie in the arena; long payloads are pieces of registered
+//! memory, held live by their [`Grant`]s until the write has returned, and what others may change
+//! is copied as well. A train lives for one write only: FPDUs that TCP did not begin to take are
+//! forgotten and built anew later, the rest of one that it did begin is copied out by
+//! [`Train::rest_of_started`].
 
 use std::io;
 use std::ops::Range;
@@ -88,7 +90,8 @@ pub(super) struct Train {
     len: usize,
     copied: usize,
     pub(super) segments: Segments,
-    /// Of a train with payloads that are summed where they lie, until its octets are TCP's or copied.
+    /// Of a train with payloads that are summed where they lie,
+    /// until its octets are TCP's or copied.
     pub(super) claim: Option<Claim>,
     /// All payload is copied: the kernel found memory that has gone bad, and copying finds which.
     pub(super) copies: bool,

@@ -35,8 +35,8 @@ pub(super) const RESPONSES_AHEAD: usize = 256 * 1024;
 /// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
 pub(super) const FEW_RESPONSES: usize = 64 * 1024;
 
-/// Octets of Responses behind which messages of our own have their turn, and the other way round: a message begun
-/// may be longer, but short ones of either kind need not alternate one by one.
+/// Octets of Responses behind which messages of our own have their turn, and the other way round: a
+/// message begun may be longer, but short ones of either kind need not alternate one by one.
 const TURN: usize = 16 * 1024;
 
 /// A message of so many octets is one segment whatever the EMSS.
@@ -62,8 +62,8 @@ impl QpInner {
                 while self.send_round(core, train, grants) {}
                 let before = core.sq.oldest();
                 self.retire(core);
-                // A local fence ends when the request before it is taken from the queue: nothing else would come
-                // and send what it held back.
+                // A local fence ends when the request before it is taken from the queue: nothing
+                // else would come and send what it held back.
                 if core.sq.oldest() == before || !core.sq.is_fence_over() {
                     break;
                 }
@@ -120,7 +120,8 @@ impl QpInner {
             if let Some(status) = status {
                 core.sq.finish_at_cursor(status);
             }
-            // draft-hilland-rddp-verbs §8.3.2: a local error of a request ends the stream with 0x0000.
+            // draft-hilland-rddp-verbs §8.3.2: a local error of a request
+            // ends the stream with 0x0000.
             self.terminate(core, Fault::local_catastrophic(), None);
         }
     }
@@ -206,8 +207,9 @@ impl QpInner {
     ) -> Result<(), (Fault, Option<Offending>)> {
         let has_own = core.sq.has_unsent();
         let Some(link) = &mut core.link else { return Ok(()) };
-        // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged message inside another
-        // for a fault, and a Response is one: a message of our own is sent whole before a Response goes on.
+        // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged
+        // message inside another for a fault, and a Response is one: a message of our own is sent
+        // whole before a Response goes on.
         if !link.may_send || link.own_turn || link.stream.inbound() == 0 || core.sq.cursor.offset > 0 {
             return Ok(());
         }
@@ -449,8 +451,8 @@ impl QpInner {
         Ok(pushed.then_some(after))
     }
 
-    /// Whether others than the receiver may change a payload while it is sent. If not, they get no right to while the train
-    /// has its claim.
+    /// Returns whether others than the receiver may change a payload while it is sent. If not, they
+    /// get no right to while the train has its claim.
     fn is_shared(&self, train: &mut Train, grants: &Grants, verdicts: &mut Verdicts) -> bool {
         let claim = train.claim.get_or_insert_with(|| self.device.mem.claim());
         grants.iter().any(|grant| claim.is_shared(grant, self.num, verdicts))
@@ -562,8 +564,8 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
     }
 }
 
-/// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If that has gone bad, the
-/// queue is at its request.
+/// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If
+/// that has gone bad, the queue is at its request.
 fn account(
     link: &mut Link,
     sq: &mut SendQueue,
@@ -594,8 +596,9 @@ impl Wqe {
         matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
     }
 
-    /// Whether it may be sent between two segments of a Response: untagged messages may (RFC 5041 §5.3). Binds and
-    /// invalidations send nothing: they wait for no Response that the peer may never take.
+    /// Returns whether this request may be sent between two segments of a Response: untagged
+    /// messages may (RFC 5041 §5.3). Binds and invalidations send nothing: they wait for no
+    /// Response that the peer may never take.
     fn may_go_inside_response(&self) -> bool {
         !matches!(self.wr.operation, Operation::Write { .. } | Operation::WriteImmediate { .. })
     }

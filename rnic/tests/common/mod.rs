@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rnic::{
     Access, AsyncEventKind, Completion, CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain,
-    QpConfig, QpState, QueuePair, Rnic, Status,
+    QpConfig, QpState, QueuePair, RecvWr, Rnic, SendWr, Status,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -131,6 +131,15 @@ pub fn connected(options: &ConnectOptions) -> (End, End) {
     (active, passive)
 }
 
+/// Sends five octets from `active` to `passive`; both see their completions.
+pub fn exchange(active: &End, passive: &End) {
+    let inbox = passive.region(64, Access::LOCAL_WRITE);
+    passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
+    assert_eq!(passive.success().byte_len, 5);
+    active.success();
+}
+
 /// Does what a call may not sleep in.
 pub fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
@@ -140,8 +149,8 @@ pub fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the processor. Whether this
-/// is that process.
+/// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the
+/// processor. Whether this is that process.
 pub fn alone(test: &str) -> bool {
     const ALONE: &str = "RDDP_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {

@@ -1,4 +1,5 @@
-//! Time limits as long as a `Duration` can be: nobody waits that long, so they are none. And waits that a signal interrupts.
+//! Time limits as long as a `Duration` can be: nobody waits that long, so they are none. And waits
+//! that a signal interrupts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -316,8 +316,8 @@ fn the_expected_terminate_is_one() {
     assert_eq!(terminate.code.0, 0x2006);
 }
 
-/// RFC 6581 §9.3: what this end alone has to answer for, behind a Reply that was good, is told as such. Here the QP has
-/// been connected elsewhere meanwhile.
+/// RFC 6581 §9.3: what this end alone has to answer for, behind a Reply that was good, is told as
+/// such. Here the QP has been connected elsewhere meanwhile.
 #[test]
 fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
     let end = End::new();

@@ -167,7 +167,8 @@ fn a_dropped_listener_closes_what_it_had() {
     assert_eq!(read_to_end(&waiting), b"");
 }
 
-/// A listener that finds no descriptor free for a connection tries again, though nothing new happens on its socket.
+/// A listener that finds no descriptor free for a connection tries again, though nothing new
+/// happens on its socket.
 #[test]
 fn a_listener_without_descriptors_takes_the_connection_later() {
     if !alone("caps::a_listener_without_descriptors_takes_the_connection_later") {

@@ -15,7 +15,8 @@ use crate::slow::goes_on;
 
 const MESSAGE: usize = 64 * 1024;
 
-/// An end that has sent twelve messages to a peer that reads nothing, and seen all their completions.
+/// An end that has sent twelve messages to a peer that reads nothing,
+/// and seen all their completions.
 fn has_sent(role: Role) -> (End, Raw) {
     let (end, raw) = with_plain_raw(role);
     let source = end.region(MESSAGE, ALL);
@@ -39,7 +40,8 @@ fn all_arrive(raw: &mut Raw) {
     assert_eq!(raw.recv(), None);
 }
 
-/// draft-hilland-rddp-verbs §6.2: every program ends like this. The peer was slow meanwhile, or stopped.
+/// draft-hilland-rddp-verbs §6.2: every program ends like this.
+/// The peer was slow meanwhile, or stopped.
 #[test]
 fn what_completed_before_a_disconnect_arrives_after_the_qp_is_gone() {
     for role in BOTH {
@@ -59,7 +61,8 @@ fn what_completed_arrives_without_a_disconnect_too() {
     }
 }
 
-/// Octets that nobody has read make TCP reset at close, and lose what is on its way in the other direction.
+/// Octets that nobody has read make TCP reset at close,
+/// and lose what is on its way in the other direction.
 #[test]
 fn what_the_peer_still_sends_takes_nothing_away() {
     let (end, mut raw) = has_sent(Role::Passive);
@@ -76,7 +79,8 @@ fn what_the_peer_still_sends_takes_nothing_away() {
     drop(device);
 }
 
-/// A QP that goes while an FPDU is half sent owes the rest of it, and nothing of what was posted behind it.
+/// A QP that goes while an FPDU is half sent owes the rest of it,
+/// and nothing of what was posted behind it.
 #[test]
 fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -147,8 +151,8 @@ fn a_process_that_ends_at_once_loses_nothing() {
     all_arrive(&mut raw);
 }
 
-/// RFC 5042 §6.4.2: a peer that neither reads nor closes is left after five seconds, and the device's last handle waits for
-/// it a second at most.
+/// RFC 5042 §6.4.2: a peer that neither reads nor closes is left after five seconds, and the
+/// device's last handle waits for it a second at most.
 #[test]
 fn a_device_that_goes_waits_for_no_peer_for_long() {
     let (end, raw) = has_sent(Role::Passive);

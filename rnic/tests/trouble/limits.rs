@@ -92,7 +92,8 @@ fn a_read_of_four_gigabytes_of_one_octet_is_terminated() {
     }
 }
 
-/// RFC 5040 §5.2.1: the source is validated whole before anything of it is sent, also when only its end is out of bounds.
+/// RFC 5040 §5.2.1: the source is validated whole before anything of it is sent, also when only its
+/// end is out of bounds.
 #[test]
 fn a_read_of_one_octet_too_many_gets_no_octet() {
     for role in BOTH {
@@ -202,7 +203,8 @@ fn a_message_without_a_receive_is_terminated() {
     }
 }
 
-/// RFC 5040 §6.2.1: what comes behind a fault is read, so that TCP does not lose the Terminate; but not for ever.
+/// RFC 5040 §6.2.1: what comes behind a fault is read,
+/// so that TCP does not lose the Terminate; but not for ever.
 #[test]
 fn a_peer_that_writes_on_behind_a_terminate_is_reset() {
     let (end, mut raw) = with_plain_raw(Role::Passive);

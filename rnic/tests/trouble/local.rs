@@ -305,7 +305,8 @@ fn a_range_of_more_than_a_message_is_refused() {
     raw.expect(Opcode::Send);
 }
 
-/// draft-hilland-rddp-verbs §8.1: what can never become right is told at once, and the connection goes on.
+/// draft-hilland-rddp-verbs §8.1: what can never become right is told at once,
+/// and the connection goes on.
 #[test]
 fn bad_memory_is_refused_when_it_is_posted() {
     let (end, mut raw) = with_plain_raw(Role::Active);

@@ -1,4 +1,5 @@
-//! What may go out, and what may complete, before what (RFC 5040 §5.5, draft-hilland-rddp-verbs §8.2).
+//! What may go out, and what may complete, before what (RFC 5040 §5.5,
+//! draft-hilland-rddp-verbs §8.2).
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,8 @@ use crate::common::{ALL, End, PATIENCE};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
-/// draft-hilland-rddp-verbs §8.2.2: a locally fenced request is begun when all before it are done, not when they have
-/// been sent.
+/// draft-hilland-rddp-verbs §8.2.2: a locally fenced request is begun when all before it are done,
+/// not when they have been sent.
 #[test]
 fn a_local_fence_waits_for_all_that_was_posted_before() {
     for role in BOTH {
@@ -58,7 +59,8 @@ struct HalfSent {
 }
 
 impl HalfSent {
-    /// `behind` posts what shall stand behind that Send, and may have to be called for more than one of them.
+    /// `behind` posts what shall stand behind that Send,
+    /// and may have to be called for more than one of them.
     fn new(mut behind: impl FnMut(&End, u64) -> u64) -> Self {
         let end = End::with(|config| config.max_send = 4096);
         let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
@@ -114,7 +116,8 @@ impl HalfSent {
         }
     }
 
-    /// Only what stands before the Send has completed; once the peer reads again, all does, in order.
+    /// Only what stands before the Send has completed; once the peer reads again,
+    /// all does, in order.
     fn completes_when_the_peer_reads(mut self) {
         assert_eq!(self.done.len() as u64, self.before, "{} octets are not sent", self.unsent());
         while self.read < self.sends {
@@ -129,7 +132,8 @@ impl HalfSent {
     }
 }
 
-/// RFC 5040 §5.5: a Send completes when TCP has its last octet, so that its memory may be used again: not before.
+/// RFC 5040 §5.5: a Send completes when TCP has its last octet,
+/// so that its memory may be used again: not before.
 #[test]
 fn a_send_whose_fpdu_is_half_taken_has_not_completed() {
     HalfSent::new(|_, _| 0).completes_when_the_peer_reads();

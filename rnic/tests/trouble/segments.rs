@@ -24,8 +24,8 @@ fn segments(raw: &Raw) -> u32 {
     info.tcpi_data_segs_in
 }
 
-/// RFC 5044 §5.1: an FPDU that does not fit behind another begins a segment, also where TCP has to keep several writes
-/// because its peer has no room, and could join them.
+/// RFC 5044 §5.1: an FPDU that does not fit behind another begins a segment, also where TCP has to
+/// keep several writes because its peer has no room, and could join them.
 #[test]
 fn fpdus_that_wait_in_tcp_begin_segments_of_their_own() {
     const COUNT: u32 = 24;

@@ -200,8 +200,8 @@ fn the_limit_is_told_once() {
     assert_eq!(limits, [3, 5]);
 }
 
-/// draft-hilland-rddp-verbs §6.3: a limit that is reached already when it is asked for is told at once, by one of the
-/// queue's QPs; where there is none yet, by the first.
+/// draft-hilland-rddp-verbs §6.3: a limit that is reached already when it is asked for is told at
+/// once, by one of the queue's QPs; where there is none yet, by the first.
 #[test]
 fn a_limit_that_is_reached_already_is_told_at_once() {
     let device = End::new();
@@ -289,8 +289,9 @@ fn stalled_peers_do_not_stop_the_others() {
     assert_eq!(slow.1.expect(Opcode::ReadResponse).1, [2]);
 }
 
-/// RFC 5042 §6.4.1: a thread asleep on a QP that may not begin an FPDU, because others keep all the memory for partial ones,
-/// is asleep, and sees what others complete; among a few QPs, and with an epoll set.
+/// RFC 5042 §6.4.1: a thread asleep on a QP that may not begin an FPDU, because others keep
+/// all the memory for partial ones, is asleep, and sees what others complete; among a few
+/// QPs, and with an epoll set.
 #[test]
 fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
     for siblings in [0, 10] {

@@ -1,6 +1,6 @@
-//! Memory that others may change while it is sent: a third peer by its Writes, or whoever writes the file that it is a
-//! mapping of. What leaves is a mixture of old and new octets, but its CRC is that of what leaves (RFC 5044 §4.4), so that
-//! the receiver's connection goes on.
+//! Memory that others may change while it is sent: a third peer by its Writes, or whoever writes
+//! the file that it is a mapping of. What leaves is a mixture of old and new octets, but its CRC is
+//! that of what leaves (RFC 5044 §4.4), so that the receiver's connection goes on.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -48,7 +48,8 @@ impl Three {
         Three { end, receiver, inbox, second, third, octets }
     }
 
-    /// The third peer writes to all of it, these octets and then those. The Read's Response tells that they are there.
+    /// The third peer writes to all of it, these octets and then those. The Read's Response tells
+    /// that they are there.
     fn write_to(&self, remote: Remote) {
         let [these, those] =
             [0..LEN, LEN..2 * LEN].map(|part| SendWr::write(7, self.octets.sge(part), remote).unsignaled());
@@ -72,7 +73,8 @@ impl Three {
         self.copied_by(|| self.send(region))
     }
 
-    /// Payload octets that are copied meanwhile. A short segment at the end of a message counts as if it were long.
+    /// Payload octets that are copied meanwhile. A short segment at the end of a message counts as
+    /// if it were long.
     fn copied_by(&self, send: impl FnOnce()) -> u64 {
         let before = self.end.qp.counters().octets_copied;
         send();
@@ -114,7 +116,8 @@ const ALL_COPIED: u64 = 2 * LEN as u64;
 /// Another region over the same octets.
 fn again(pd: &ProtectionDomain, region: &MemoryRegion, access: Access) -> MemoryRegion {
     let start = NonNull::new(region.base() as usize as *mut u8).unwrap();
-    // SAFETY: the octets are `region`'s, which the tests drop last, and are only read and written by copying.
+    // SAFETY: the octets are `region`'s, which the tests drop last,
+    // and are only read and written by copying.
     unsafe { pd.register(start, region.len(), access) }.unwrap()
 }
 
@@ -222,7 +225,8 @@ fn a_second_connection_that_a_qp_refuses_leaves_the_first_as_it_was() {
     assert_eq!(three.copied_of(&region), ALL_COPIED);
 }
 
-/// draft-hilland-rddp-verbs §7.6.3: who may change octets is a matter of the region's rights, its PD and its QP.
+/// draft-hilland-rddp-verbs §7.6.3: who may change octets is a matter of the region's rights, its
+/// PD and its QP.
 #[test]
 fn what_no_third_peer_may_change_is_not_copied() {
     let three = Three::new();

@@ -1,4 +1,5 @@
-//! Who goes first when both have much to send: Responses to the peer's Reads, and messages of this side's own.
+//! Who goes first when both have much to send: Responses to the peer's Reads,
+//! and messages of this side's own.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,8 @@ fn four_reads(end: &End, raw: &mut Raw, source: &MemoryRegion, len: u32) {
     raw.socket.peek(&mut [0]).unwrap();
 }
 
-/// Octets of Responses that come before the first segment of another opcode, and how many of them are whole.
+/// Octets of Responses that come before the first segment of another opcode,
+/// and how many of them are whole.
 fn before_own(raw: &mut Raw) -> (Opcode, usize, usize) {
     let (mut octets, mut whole) = (0, 0);
     loop {
@@ -48,7 +50,8 @@ fn before_own(raw: &mut Raw) -> (Opcode, usize, usize) {
     }
 }
 
-/// RFC 5041 §5.3 orders messages of one queue only: a Send need not wait for the Responses to Reads that came before it.
+/// RFC 5041 §5.3 orders messages of one queue only: a Send need not wait for the Responses to Reads
+/// that came before it.
 #[test]
 fn a_send_goes_between_the_segments_of_a_response() {
     for role in BOTH {
@@ -63,8 +66,8 @@ fn a_send_goes_between_the_segments_of_a_response() {
     }
 }
 
-/// Receivers in the field take a tagged message inside another tagged one for a fault: a Write waits for the rest of one
-/// Response, and not for the next.
+/// Receivers in the field take a tagged message inside another tagged one for a fault: a Write
+/// waits for the rest of one Response, and not for the next.
 #[test]
 fn a_write_goes_between_two_responses() {
     let nowhere = Remote { stag: Stag(1), to: 0 };
@@ -98,7 +101,8 @@ fn a_response_goes_between_own_messages() {
     assert!(own < 64, "a Response behind {own} messages");
 }
 
-/// RFC 5042 §6.4.4: both ends read and send at once, messages of all lengths, and each octet arrives where it belongs.
+/// RFC 5042 §6.4.4: both ends read and send at once, messages of all lengths, and each octet
+/// arrives where it belongs.
 #[test]
 fn all_arrive_whole_when_both_ends_read_and_send() {
     let (active, passive) = connected(&ConnectOptions::default());

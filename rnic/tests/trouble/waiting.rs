@@ -175,8 +175,8 @@ fn there_are_no_reads_where_sends_wait() {
     assert!(matches!(refused, Err(Error::Conflict(_))));
 }
 
-/// RFC 5042 §6.4.1: what waited is given back when its connection ends, however that comes. If it were not, no QP of the
-/// device could begin a partial FPDU some day.
+/// RFC 5042 §6.4.1: what waited is given back when its connection ends, however that comes. If it
+/// were not, no QP of the device could begin a partial FPDU some day.
 #[test]
 fn memory_of_a_send_that_waits_is_given_back_at_the_end() {
     let ways: [fn(&End, Raw); 5] = [

@@ -216,7 +216,8 @@ impl Active {
         }
     }
 
-    /// Marked Writes there and back; whoever has posted one polls for that one alone, or (`Silent`) never.
+    /// Marked Writes there and back; whoever has posted one polls for that one alone,
+    /// or (`Silent`) never.
     pub(crate) fn watch(&mut self, time: Duration, kind: Kind) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
         let mut begun = Instant::now();

@@ -108,7 +108,8 @@ impl Side {
         Ok(self.qps[at].post_sends(list).map_err(|(error, _)| error)?)
     }
 
-    /// Writes the first connection's message to the other end; polls until that has completed, unless it is `Silent`.
+    /// Writes the first connection's message to the other end; polls until that has completed,
+    /// unless it is `Silent`.
     fn write(&mut self, theirs: &Message, kind: Kind) -> Outcome<()> {
         let wr = SendWr::write(SINGLE, self.registered_message(0), remote(theirs, self.target(0))?);
         if kind == Kind::Silent {
@@ -203,7 +204,8 @@ fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
     spec.op == crate::spec::Op::Write && kind == Kind::Latency
 }
 
-/// The mark behind a message of the ping-pong in memory; never what buffers hold from the beginning, and never [`END`].
+/// The mark behind a message of the ping-pong in memory; never what buffers hold from the
+/// beginning, and never [`END`].
 fn next_mark(mark: u8) -> u8 {
     match mark.wrapping_add(1) {
         FILL => FILL + 1,

@@ -140,7 +140,8 @@ impl Passive {
         Ok(true)
     }
 
-    /// Answers marked Writes until the one that ends the slice; polls for its own alone, or (`Silent`) never.
+    /// Answers marked Writes until the one that ends the slice; polls for its own alone,
+    /// or (`Silent`) never.
     fn watch(&mut self, kind: Kind) -> Outcome<()> {
         loop {
             let due = next_mark(self.mark);

@@ -141,7 +141,8 @@ impl Source for Probe {
     }
 }
 
-/// A panic over one source, whichever of its functions it comes from, is told to that source; others go on.
+/// A panic over one source, whichever of its functions it comes from,
+/// is told to that source; others go on.
 #[test]
 fn a_source_that_panics_is_given_up_alone() {
     let driver = Driver::start().unwrap();
@@ -208,8 +209,8 @@ fn who_leaves_a_source_is_the_last_that_has_it() {
     driver.stop();
 }
 
-/// A program that closes the descriptor of the set, and opens a file of another kind, has no thread that spins on that; and the
-/// sources are told.
+/// A program that closes the descriptor of the set, and opens a file of another kind, has no thread
+/// that spins on that; and the sources are told.
 #[test]
 fn without_its_set_the_thread_ends_and_gives_up_all() {
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -225,7 +226,8 @@ fn without_its_set_the_thread_ends_and_gives_up_all() {
     driver.watch(late.as_fd(), 7, EpollFlags::EPOLLIN).unwrap_err();
 }
 
-/// The turns of a driver without a thread, which has come upon something for a source whose program does `lease`.
+/// The turns of a driver without a thread, which has come upon something for a source
+/// whose program does `lease`.
 fn served<'a>(driver: &'a Driver, probe: &Arc<Probe>) -> Turns<'a> {
     let token = probe.add_to(driver);
     let mut this = Turns::new(driver);
@@ -238,7 +240,8 @@ fn ask_again(this: &mut Turns<'_>) {
     this.review(left);
 }
 
-/// A program that goes on polling is asked later and later, and its sockets leave the set once that is sure.
+/// A program that goes on polling is asked later and later,
+/// and its sockets leave the set once that is sure.
 #[test]
 fn a_program_that_polls_without_pause_is_asked_ever_later() {
     let driver = without_thread();
@@ -257,8 +260,8 @@ fn a_program_that_polls_without_pause_is_asked_ever_later() {
     }
 }
 
-/// One that has not polled from a question to the next gives its sockets back; the next comes soon where it has left
-/// something unread.
+/// One that has not polled from a question to the next gives its sockets back; the next comes soon
+/// where it has left something unread.
 #[test]
 fn a_program_that_has_stopped_polling_gives_its_sockets_back() {
     let driver = without_thread();

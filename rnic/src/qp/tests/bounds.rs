@@ -41,14 +41,15 @@ fn a_turn_of_reading_has_an_end() {
         }
         turns
     });
-    // The first one fills the staging buffer; all others go straight into place, so that no short read ends them.
+    // The first one fills the staging buffer; all others go straight into place,
+    // so that no short read ends them.
     turns.remove(0);
     assert!(turns.iter().any(|(pulled, _)| *pulled == Pulled::More), "none was long enough: {turns:?}");
     assert!(turns.iter().all(|(_, read)| *read <= SHORT_TURN + READ), "{turns:?}");
 }
 
-/// RFC 5042 §6.4.1: what all QPs together have promised to TCP is bounded, by preparing fewer Responses for each; and it
-/// is given back.
+/// RFC 5042 §6.4.1: what all QPs together have promised to TCP is bounded, by preparing fewer
+/// Responses for each; and it is given back.
 #[test]
 fn responses_are_few_while_all_qps_together_keep_too_many() {
     let (pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
