@@ -323,9 +323,9 @@ impl Driver {
         Some(Visit { source, driver: self, before })
     }
 
-    /// Forgets a source, and waits until the background thread, if it is at it now, has let go of it: else the last of what
-    /// the source belongs to might end there, when the program has long gone on or its process has ended. The caller holds
-    /// no lock that the source takes.
+    /// Forgets a source, and waits until the background thread, if it is at it now, has let go of
+    /// it: else the last of what the source belongs to might end there, when the program has long
+    /// gone on or its process has ended. The caller holds no lock that the source takes.
     pub(crate) fn leave(&self, token: u64) {
         self.remove(token);
         if self.thread.get() == Some(&thread::current().id()) {

@@ -129,7 +129,8 @@ impl Open {
         if self.peers.none_but(qp) {
             return (0..u64::MAX, false);
         }
-        // Of much memory that is open in many pieces only what is near is looked at, or each change would cost them all.
+        // Of much memory that is open in many pieces only what is near is looked at, or each change
+        // would cost them all.
         let start = around.start.max(octets.start.saturating_sub(NEAR));
         let near = start..around.end.min(octets.end.saturating_add(NEAR));
         let mut steady = near.clone();

@@ -604,7 +604,8 @@ impl Wqe {
     }
 
     fn is_fenced(&self, at_front: bool, stream: &rddp_rdmap::Stream) -> bool {
-        // A Read that was issued and found no room in the train counts among those outstanding: it must not wait for itself.
+        // A Read that was issued and found no room in the train counts among those outstanding: it
+        // must not wait for itself.
         let waits_for_reads = self.wr.read_fence && self.msn.is_none() && stream.outstanding() > 0;
         waits_for_reads || (self.wr.local_fence && !at_front)
     }

@@ -105,7 +105,8 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     assert_eq!(other.qp.state(), QpState::Idle);
 }
 
-/// A program that sends twelve messages, and ends as soon as its objects are gone. Its peer is the test.
+/// A program that sends twelve messages, and ends as soon as its objects are gone. Its peer is the
+/// test.
 fn sends_and_ends(addr: SocketAddr) {
     let end = End::new();
     end.qp.connect(addr, &client_server()).unwrap();
@@ -122,7 +123,8 @@ fn sends_and_ends(addr: SocketAddr) {
     unsafe { libc::_exit(0) };
 }
 
-/// The last handle of a device waits for its connections: a process that ends with octets unread would have TCP reset them.
+/// The last handle of a device waits for its connections: a process that ends with octets unread
+/// would have TCP reset them.
 #[test]
 fn a_process_that_ends_at_once_loses_nothing() {
     if let Ok(addr) = std::env::var("RDDP_LEAVING_TEST") {

@@ -183,7 +183,8 @@ impl Source for Slow {
     fn give_up(&self, _driver: &Driver, _failure: Failure) {}
 }
 
-/// What a source belongs to ends in the thread that lets go of it last. That is never the background thread.
+/// What a source belongs to ends in the thread that lets go of it last. That is never the
+/// background thread.
 #[test]
 fn who_leaves_a_source_is_the_last_that_has_it() {
     let driver = Driver::start().unwrap();
