@@ -111,9 +111,10 @@ impl Talk {
     }
 
     /// Says that this end is alive, if it has not for a while: it has just worked on a piece of the
-    /// file. Nobody works for a peer that has gone.
+    /// file. Nobody works for a peer that has gone, or that has lost its place.
     pub(super) fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         crate::signals::check()?;
+        self.check_place()?;
         self.moved(CHUNK);
         if self.end.qp.state() != QpState::ReadyToSend {
             return Err(ended(&self.end.rnic, &self.end.qp, Status::Flushed));
@@ -137,11 +138,13 @@ impl Talk {
     fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
         let deadline = Instant::now() + patience;
         loop {
+            // First: a client that always has something to say would never be told.
+            self.check_place()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.end.try_next(left.min(LOOK))? {
                 Some(completion) => return Ok(completion),
                 None if left.is_zero() => return Err(silent(patience)),
-                None => self.check_place()?,
+                None => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use rddp_rnic::{ConnectOptions, QpState, Rnic};
+use rddp_rnic::{ConnectOptions, QpState, Rnic, SendWr};
 use serde_json::{Value, json};
 
 use crate::peer::{FILES, Peer};
@@ -112,6 +112,31 @@ fn slow_clients_make_room_for_others() {
     let told = std::iter::from_fn(|| slow.hear()).find(|said| said["Refused"].is_object()).unwrap();
     assert!(told["Refused"]["reason"].as_str().unwrap().contains("others wait"), "{told}");
     assert!(!dir.path().join("slow").exists());
+}
+
+/// Says that it is busy, again and again, for as long as it is listened to.
+fn talk_on(peer: &Peer) {
+    let busy = SendWr::send_inline(2, br#""Busy""#);
+    while peer.qp.state() == QpState::ReadyToSend && peer.qp.post_send(&busy).is_ok() {
+        while peer.cq.poll_one().is_some() {}
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Behind its request, and before there is one.
+#[test]
+fn a_client_that_keeps_talking_does_not_outlive_its_place() {
+    for ask in [Some(json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}})), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = serve(dir.path(), &["--max-clients", "2", "--idle", "5"]);
+        let talker = Peer::connect(server.addr, FILES);
+        ask.iter().for_each(|ask| talker.say_json(ask));
+        let talking = std::thread::spawn(move || talk_on(&talker));
+        until("there is room for another", || put(&server, "other").code == 0);
+        until("the talker has gone", || talking.is_finished());
+        let complaint = server.complaint();
+        assert!(complaint.contains("others wait"), "{complaint}");
+    }
 }
 
 #[test]
