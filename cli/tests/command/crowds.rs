@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rddp_rnic::{ConnectOptions, QpState, Rnic, SendWr};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::peer::{FILES, Peer};
 use crate::program::{Ended, Server, run, until};
@@ -149,6 +150,45 @@ fn one_address_does_not_take_all_places_of_ping() {
     until("there is room again", || run(&["ping", &server.host(), "--count", "1"]).code == 0);
 }
 
+/// Begins a session of `rddp perf` on plain TCP, with one data connection, from an address that is
+/// not 127.0.0.1; returns what holds it, and what the server says last.
+fn begin_session(server: &Server) -> ([Control; 2], Value) {
+    let connect = || Control::connect_from(Ipv4Addr::new(127, 0, 0, 2), server);
+    let (mut control, mut data) = (connect(), connect());
+    control.say(&json!({"Begin": {"version": 1, "places": [], "setup": {
+        "op": "tcp", "size": 64, "qps": 1, "depth": 1, "crc": true, "markers": false,
+        "place_before_crc": false, "mss": null, "wait": "event",
+    }}}));
+    let mut said = control.hear();
+    if let Some(session) = said["Ready"]["session"].as_u64() {
+        data.say(&json!({"Data": {"session": session, "lane": 0}}));
+        said = control.hear();
+    }
+    ([control, data], said)
+}
+
+#[test]
+fn one_address_does_not_take_all_sessions_of_perf() {
+    let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+    let perf =
+        || run(&["perf", "client", &server.host(), "--op", "tcp", "--size", "64", "--duration", "0.05"]);
+    let mut crowd: Vec<_> = (0..128).map(|_| begin_session(&server)).collect();
+    assert!(crowd.iter().all(|(_, said)| said["Connected"].is_object()));
+    let (_, said) = begin_session(&server);
+    assert_eq!(said, json!({"Refused": {"reason": "too many connections"}}));
+    perf().ok();
+    crowd.pop();
+    until("there is room again", || begin_session(&server).1["Connected"].is_object());
+}
+
+/// Places count sessions: the many connections of one client are one.
+#[test]
+fn a_session_of_perf_may_have_many_connections() {
+    let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+    let args = ["--qps", "256", "--op", "tcp,write", "--size", "64", "--wait", "event", "--duration", "0.05"];
+    run(&[&["perf", "client", &server.host()], &args[..]].concat()).ok();
+}
+
 const HOSTILE: &str = "\u{1b}[2J\r\n\u{9b}31m\u{202e}x";
 const SHOWN: &str = r"\u{1b}[2J\r\n\u{9b}31m\u{202e}x";
 
@@ -195,6 +235,13 @@ struct Control(TcpStream);
 impl Control {
     fn connect(server: &Server) -> Self {
         Control(TcpStream::connect(server.addr).unwrap())
+    }
+
+    fn connect_from(addr: Ipv4Addr, server: &Server) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((addr, 0)).into()).unwrap();
+        socket.connect(&server.addr.into()).unwrap();
+        Control(socket.into())
     }
 
     fn say(&mut self, message: &Value) {
