@@ -207,6 +207,23 @@ fn what_a_client_names_is_shown_and_not_done() {
     assert!(is_harmless(&complaint) && complaint.contains(SHOWN), "{complaint:?}");
 }
 
+/// A name is escaped in JSON as well, and is the same behind a parser of it.
+#[test]
+fn json_has_no_characters_of_a_peer_that_a_terminal_obeys() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), &[]);
+    fs::write(dir.path().join(HOSTILE), "octets").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    let remote = format!("{}/{HOSTILE}", server.host());
+    let get = run(&["get", &remote, got.to_str().unwrap(), "--json"]).ok();
+    let put = run(&["put", got.to_str().unwrap(), &remote, "--json"]).ok();
+    for line in [get.stdout, put.stdout, server.line(), server.line()] {
+        assert!(is_harmless(&line), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["file"], HOSTILE);
+    }
+}
+
 #[test]
 fn what_a_server_says_is_shown_and_not_done() {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
