@@ -31,7 +31,7 @@ pub(crate) fn event(text: fmt::Arguments<'_>) {
     }
 }
 
-/// The same, of JSON.
+/// Prints a line of JSON of a server's; where nobody reads it, the line is dropped.
 pub(crate) fn json_event(value: &impl Serialize) {
     match to_json(value) {
         Ok(text) => event(format_args!("{text}")),
@@ -46,6 +46,7 @@ fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints a line; where nobody reads it, the program ends.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         if error.kind() == ErrorKind::BrokenPipe {
