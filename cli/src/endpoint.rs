@@ -68,7 +68,7 @@ impl Endpoint {
         }
     }
 
-    /// The same; `None` when nothing came in that time.
+    /// Returns the next completion that is a success; `None` when nothing came in that time.
     pub(crate) fn try_next(&self, patience: Duration) -> Result<Option<Completion>, Failure> {
         let deadline = Instant::now() + patience;
         loop {

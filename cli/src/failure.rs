@@ -159,9 +159,14 @@ impl Failure {
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || is_invisible(c) { shown.extend(c.escape_debug()) } else { shown.push(c) }
+        if is_printable(c) { shown.push(c) } else { shown.extend(c.escape_debug()) }
     }
     shown
+}
+
+/// Returns whether a terminal shows the character, instead of doing something.
+pub(crate) fn is_printable(c: char) -> bool {
+    !c.is_control() && !is_invisible(c)
 }
 
 /// Characters of no width, and those that change the direction or end the line.
@@ -173,7 +178,7 @@ fn is_invisible(c: char) -> bool {
 /// Octets of a peer as text that a terminal may show.
 pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
-    (!text.is_empty() && !text.chars().any(|c| c.is_control() || is_invisible(c))).then_some(text)
+    (!text.is_empty() && text.chars().all(is_printable)).then_some(text)
 }
 
 impl From<rddp_rnic::Error> for Failure {

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
 
-use crate::failure::Kind;
+use crate::failure::{Kind, is_printable};
 
 /// Prints a line.
 macro_rules! say {
@@ -31,9 +31,9 @@ pub(crate) fn event(text: fmt::Arguments<'_>) {
     }
 }
 
-/// The same, of JSON.
+/// Prints a line of JSON of a server's; where nobody reads it, the line is dropped.
 pub(crate) fn json_event(value: &impl Serialize) {
-    match serde_json::to_string(value) {
+    match to_json(value) {
         Ok(text) => event(format_args!("{text}")),
         Err(error) => tracing::error!("{error}"),
     }
@@ -46,6 +46,7 @@ fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints a line; where nobody reads it, the program ends.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         if error.kind() == ErrorKind::BrokenPipe {
@@ -63,7 +64,7 @@ pub(crate) fn complaint(text: fmt::Arguments<'_>) {
 
 /// Prints `value` as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) {
-    match serde_json::to_string(value) {
+    match to_json(value) {
         Ok(text) => line(format_args!("{text}")),
         // Nothing of ours has maps with keys that are no strings.
         Err(error) => complain!("rddp: {error}"),
@@ -72,10 +73,26 @@ pub(crate) fn json(value: &impl Serialize) {
 
 /// Prints `value` as one line of JSON to standard error.
 pub(crate) fn json_complaint(value: &impl Serialize) {
-    match serde_json::to_string(value) {
+    match to_json(value) {
         Ok(text) => complain!("{text}"),
         Err(error) => complain!("rddp: {error}"),
     }
+}
+
+/// Returns `value` as a line of JSON. What a terminal would obey is escaped: `serde_json` does that
+/// up to U+001F only, and names and reasons are a peer's.
+fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(value)?;
+    let mut escaped = String::with_capacity(text.len());
+    // Such characters stand in strings only.
+    for c in text.chars() {
+        if is_printable(c) {
+            escaped.push(c);
+        } else {
+            escaped.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    Ok(escaped)
 }
 
 /// Columns: the first to the left, the others to the right.
@@ -111,6 +128,14 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_escapes_what_a_terminal_would_obey() {
+        let text = "\u{1b}\u{7f}\u{9b}\u{202e}\u{e0001} \u{e4} \u{1f600} \\ \"";
+        let json = to_json(&[text]).unwrap();
+        assert_eq!(json, r#"["\u001b\u007f\u009b\u202e\udb40\udc01 ä 😀 \\ \""]"#);
+        assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text]);
+    }
 
     #[test]
     fn columns_line_up() {

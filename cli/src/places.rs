@@ -1,7 +1,9 @@
 //! How many clients a server has at a time, and how many of them from one network, so that no host
 //! takes all places.
 //!
-//! Where places are short, a client that moves next to nothing makes room for another.
+//! Where places are short, a client that moves next to nothing makes room for another. Until its
+//! thread has ended it is counted apart, with the same limits: there are two threads for each place
+//! at most.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +18,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(crate) struct Places {
     most: usize,
     window: Duration,
+    /// All clients that have not ended, with those that have lost their place.
     taken: Mutex<Vec<Taken>>,
 }
 
@@ -42,28 +45,33 @@ impl Places {
         }
     }
 
+    /// Takes a place, from another client if need be; `None` where that is not possible.
     pub(crate) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Place> {
         let network = peer.map(network);
         let mut taken = self.taken();
-        let of_network = taken.iter().filter(|other| other.network == network).count();
-        let from_one = of_network >= self.most.div_ceil(2);
-        if from_one || taken.len() >= self.most {
-            let may_go = |other: &Taken| !from_one || other.network == network;
-            let slowest = self.slowest(&taken, may_go)?;
-            taken.swap_remove(slowest).meter.state().is_over = true;
+        let [of_network, of_all] = self.are_full(&taken, network, false);
+        if of_network || of_all {
+            let [leaving_of_network, leaving_of_all] = self.are_full(&taken, network, true);
+            if leaving_of_all || of_network && leaving_of_network {
+                return None;
+            }
+            let may_go = |other: &Taken| !of_network || other.network == network;
+            slowest(&taken, may_go)?.meter.state().is_over = true;
         }
         let meter = Arc::new(Meter::new(self.window));
         taken.push(Taken { network, meter: meter.clone() });
         Some(Place { places: self.clone(), meter })
     }
 
-    /// The slowest of those that are slow.
-    fn slowest(&self, taken: &[Taken], may_go: impl Fn(&Taken) -> bool) -> Option<usize> {
-        let rates = taken.iter().enumerate().filter(|(_, other)| may_go(other));
-        let rates = rates.filter_map(|(at, other)| Some((other.meter.rate(Instant::now())?, at)));
-        rates.min().filter(|(rate, _)| *rate < SLOW).map(|(_, at)| at)
+    /// Returns whether a network's share and whether all are used up: by clients that have a place,
+    /// or (`is_over`) by those that have lost theirs.
+    fn are_full(&self, taken: &[Taken], network: Option<IpAddr>, is_over: bool) -> [bool; 2] {
+        let counted = taken.iter().filter(|other| other.meter.is_over() == is_over);
+        let of_network = counted.clone().filter(|other| other.network == network).count();
+        [of_network >= self.most.div_ceil(2), counted.count() >= self.most]
     }
 
+    /// Returns whether all clients have ended.
     pub(crate) fn are_free(&self) -> bool {
         self.taken().is_empty()
     }
@@ -71,6 +79,13 @@ impl Places {
     fn taken(&self) -> MutexGuard<'_, Vec<Taken>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The slowest of those that are slow and have a place.
+fn slowest(taken: &[Taken], may_go: impl Fn(&Taken) -> bool) -> Option<&Taken> {
+    let rates = taken.iter().filter(|other| !other.meter.is_over() && may_go(other));
+    let rates = rates.filter_map(|other| Some((other.meter.rate(Instant::now())?, other)));
+    rates.min_by_key(|(rate, _)| *rate).filter(|(rate, _)| *rate < SLOW).map(|(_, other)| other)
 }
 
 /// The network that counts as one host: the IPv4 address, or the /64 of an IPv6 address.
@@ -82,7 +97,7 @@ fn network(addr: IpAddr) -> IpAddr {
 }
 
 impl Place {
-    /// Counts what the client moves.
+    /// Returns the meter that counts what this client moves.
     pub(crate) fn meter(&self) -> Arc<Meter> {
         self.meter.clone()
     }
@@ -217,6 +232,25 @@ mod tests {
             (state.since, state.octets) = (Instant::now() - Duration::from_secs(100), octets);
         }
         assert!(places.take(one).is_none() && !slow.meter().is_over());
+    }
+
+    #[test]
+    fn who_has_lost_its_place_is_counted_until_it_has_ended() {
+        let [one, two, three] = HOSTS.map(host);
+        // All are slow at once.
+        let places = Arc::new(Places::new(2, Some(Duration::ZERO)));
+        let first = [one, two].map(|host| places.take(host).unwrap());
+        // A network pushes out its share of its own,
+        let mut later = vec![places.take(one).unwrap()];
+        assert!(first[0].meter().is_over() && !first[1].meter().is_over());
+        assert!(places.take(one).is_none() && !later[0].meter().is_over());
+        // and all together push out as many as there are places.
+        later.push(places.take(three).unwrap());
+        assert!(places.take(three).is_none() && places.taken().len() == 4);
+        drop(first);
+        later.push(places.take(three).unwrap());
+        drop(later);
+        assert!(places.are_free());
     }
 
     #[test]

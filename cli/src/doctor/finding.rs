@@ -50,7 +50,7 @@ impl Finding {
         self
     }
 
-    /// The same, if `so`.
+    /// Something other than it should be, if `so`.
     pub(super) fn but_if(self, so: bool, level: Level, advice: impl Into<String>) -> Self {
         if so { self.but(level, advice) } else { self }
     }

@@ -236,7 +236,7 @@ impl Channel {
         self.receive_or_end(patience)?.ok_or_else(closed)
     }
 
-    /// The same; `None` when the other end has closed instead.
+    /// Receives a message; `None` when the other end has closed instead.
     pub(super) fn receive_or_end<T: DeserializeOwned>(
         &mut self,
         patience: Duration,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -22,11 +22,18 @@ use super::options::ServerArgs;
 use super::{cpu, rdma, tcp};
 use crate::failure::{Failure, Kind};
 use crate::out;
+use crate::places::{self, Place};
 use crate::threads::{self, NO_THREAD};
 use crate::{addr, child, signals};
 
-/// Connections that are served at a time, sessions and others.
-const MAX_CONNECTIONS: usize = 256;
+/// Sessions at a time, half of them from one network.
+const MAX_SESSIONS: usize = 256;
+
+/// Connections at a time that have not said yet what they are, half of them from one network: more
+/// than a session has data connections (`Setup::check`), which come all at once.
+const MAX_NEW: usize = 1024;
+
+const TOO_MANY: &str = "too many connections";
 
 /// Octets of memory of all sessions together.
 const MAX_MEMORY: u64 = 4 << 30;
@@ -76,11 +83,12 @@ pub(crate) struct Server {
 }
 
 /// What the threads share.
-#[derive(Default)]
 struct Shared {
     /// Sessions that wait for data connections.
     waiting: Mutex<HashMap<u64, SyncSender<Arrival>>>,
-    connections: AtomicUsize,
+    sessions: Arc<places::Places>,
+    /// Places of connections that have not said yet what they are.
+    new: Arc<places::Places>,
     memory: AtomicU64,
 }
 
@@ -115,7 +123,7 @@ impl Server {
         let (rdma, rdma_addr) =
             addr::rdma_listener(&rnic, Some(listening.ip()), rdma_port, &ConnectOptions::default())?;
         let listening = Listening { listening, rdma: rdma_addr };
-        Ok(Server { control, rdma, listening, shared: Arc::default(), quiet: false })
+        Ok(Server { control, rdma, listening, shared: Arc::new(Shared::new()), quiet: false })
     }
 
     pub(crate) fn listening(&self) -> &Listening {
@@ -185,6 +193,12 @@ fn parse_private_data(octets: &[u8]) -> Option<(u64, u16)> {
 }
 
 impl Shared {
+    fn new() -> Self {
+        let places = |most| Arc::new(places::Places::new(most, None));
+        let (sessions, new) = (places(MAX_SESSIONS), places(MAX_NEW));
+        Shared { waiting: Mutex::default(), sessions, new, memory: AtomicU64::new(0) }
+    }
+
     /// Hands a data connection to its session; one that nobody waits for is closed.
     fn deliver(&self, session: u64, arrival: Arrival) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,32 +209,27 @@ impl Shared {
 
     /// Starts a thread for a new connection.
     fn take_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, rdma_port: u16, quiet: bool) {
-        if self.connections.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+        let Some(place) = self.new.take(Some(peer.ip())) else {
             tracing::warn!(%peer, "refused: too many connections");
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let shared = self.clone();
-        let started = threads::start(stream, move |stream| {
-            match shared.converse(stream, rdma_port) {
+            return refuse(stream, TOO_MANY);
+        };
+        let started = threads::start((stream, place), move |(stream, place)| {
+            match self.converse(stream, peer.ip(), place, rdma_port) {
                 Ok(()) => tracing::info!(%peer, "session over"),
                 Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
                 Err(failure) => out::complain!("{peer}: {failure}"),
             }
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
         });
-        if let Err((stream, error)) = started {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Err(((stream, _place), error)) = started {
             out::complain!("rddp: starting a thread: {error}; others are served");
-            // It may be gone; if not, the few octets fit into what TCP has for it.
-            let refused = Reply::Refused { reason: NO_THREAD.into() };
-            let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));
+            refuse(stream, NO_THREAD);
         }
     }
 
-    fn converse(&self, stream: TcpStream, rdma_port: u16) -> Result<(), Failure> {
+    /// Serves a connection, which has `place` until it has said what it is.
+    fn converse(&self, stream: TcpStream, peer: IpAddr, place: Place, rdma_port: u16) -> Result<(), Failure> {
         let mut channel = Channel::new(stream)?;
         // Who only looks whether somebody listens says nothing.
         let Some(hello) = channel.receive_or_end(HELLO)? else { return Ok(()) };
@@ -230,7 +239,10 @@ impl Shared {
                 Ok(())
             }
             Request::Begin { version, setup, places } => {
-                let served = self.serve(&mut channel, version, &setup, &places, rdma_port);
+                let session = self.sessions.take(Some(peer)).ok_or_else(|| Failure::failed(TOO_MANY));
+                drop(place);
+                let served = session
+                    .and_then(|_session| self.serve(&mut channel, version, &setup, &places, rdma_port));
                 if let Err(failure) = &served {
                     // It may be gone.
                     let _ = channel.send(&Reply::Refused { reason: failure.to_string() });
@@ -291,6 +303,13 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(session, sender);
         Ok((session, mailbox))
     }
+}
+
+/// Tells a client why it is not served. It may be gone; if not, the few octets fit into what TCP
+/// has for it.
+fn refuse(stream: TcpStream, reason: &str) {
+    let refused = Reply::Refused { reason: reason.into() };
+    let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));
 }
 
 enum Engine {

@@ -53,7 +53,8 @@ impl Session {
         let mut channel = control(addr)?;
         let rdma = if setup.op == Op::Tcp { None } else { Some(rdma::Active::new(setup)?) };
         let places = rdma.as_ref().map(rdma::Active::places).unwrap_or_default();
-        channel.send(&Request::Begin { version: VERSION, setup: setup.clone(), places })?;
+        let begin = Request::Begin { version: VERSION, setup: setup.clone(), places };
+        channel.send(&begin).map_err(|failure| explained(&mut channel, failure))?;
         let Reply::Ready { session, rdma_port } = reply(&mut channel)? else { return Err(out_of_step()) };
         let connected = match rdma {
             None => tcp::Active::connect(setup, addr, session).map(|active| (Engine::Tcp(active), None)),
@@ -134,7 +135,7 @@ fn reply(channel: &mut Channel) -> Result<Reply, Failure> {
     }
 }
 
-/// A data connection failed: the server may have said why.
+/// Returns why the server gave up, if it has said so; otherwise `failure`.
 fn explained(channel: &mut Channel, failure: Failure) -> Failure {
     if failure.kind() == Kind::Interrupted {
         return failure;

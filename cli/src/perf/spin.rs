@@ -33,12 +33,13 @@ impl Spin {
         Spin { wish, quiet_since: None, kept_since: None }
     }
 
-    /// Something has happened.
+    /// Begins anew, since something has happened.
     pub(super) fn reset(&mut self) {
         (self.quiet_since, self.kept_since) = (None, None);
     }
 
-    /// Nothing has. Returns whether the caller should go on without sleeping.
+    /// Spins once, since nothing has happened. Returns whether the caller should go on without
+    /// sleeping.
     pub(super) fn turn(&mut self) -> bool {
         let now = Instant::now();
         if self.wish == Wish::Clients && now - *self.quiet_since.get_or_insert(now) >= ENOUGH {

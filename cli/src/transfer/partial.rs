@@ -157,7 +157,7 @@ impl Partial {
         })
     }
 
-    /// It is no good.
+    /// Gives up the partial file, whose octets are no good, and removes it.
     pub(super) fn discard(mut self) {
         self.remove();
     }

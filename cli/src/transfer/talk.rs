@@ -36,8 +36,8 @@ pub(super) struct Talk {
     said_busy: Instant,
     /// At a server: measures how fast the client is.
     meter: Option<Arc<Meter>>,
-    /// At a client: signs requests.
-    seal: Option<(Token, Nonce)>,
+    /// At a client with a token: what signs its requests, the nonce being the server's.
+    proof: Option<(Token, Nonce)>,
 }
 
 /// What happens next.
@@ -52,7 +52,7 @@ impl Talk {
         let end = Endpoint::new(rnic)?;
         let inbox = end.pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE)?;
         let outbox = end.pd.allocate(LONGEST, Access::LOCAL_WRITE)?;
-        let talk = Talk { end, inbox, outbox, said_busy: Instant::now(), meter: None, seal: None };
+        let talk = Talk { end, inbox, outbox, said_busy: Instant::now(), meter: None, proof: None };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
@@ -69,12 +69,12 @@ impl Talk {
 
     /// Has requests signed from now on.
     pub(super) fn sign_with(&mut self, token: Token, nonce: Nonce) {
-        self.seal = Some((token, nonce));
+        self.proof = Some((token, nonce));
     }
 
     /// Makes a request.
     pub(super) fn ask(&mut self, request: &ToServer) -> Result<(), Failure> {
-        let Some((token, nonce)) = &self.seal else { return self.say(request) };
+        let Some((token, nonce)) = &self.proof else { return self.say(request) };
         let request = serde_json::to_string(request).map_err(|error| Failure::failed(error.to_string()))?;
         let mac = token.sign(nonce, &request);
         self.say(&ToServer::Signed { mac, request })
@@ -85,7 +85,7 @@ impl Talk {
         self.say_behind(None, message)
     }
 
-    /// The same, behind a Write.
+    /// Says one thing, behind a Write if one is given.
     pub(super) fn say_behind(
         &mut self,
         write: Option<SendWr>,
@@ -111,9 +111,10 @@ impl Talk {
     }
 
     /// Says that this end is alive, if it has not for a while: it has just worked on a piece of the
-    /// file. Nobody works for a peer that has gone.
+    /// file. Nobody works for a peer that has gone, or that has lost its place.
     pub(super) fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         crate::signals::check()?;
+        self.check_place()?;
         self.moved(CHUNK);
         if self.end.qp.state() != QpState::ReadyToSend {
             return Err(ended(&self.end.rnic, &self.end.qp, Status::Flushed));
@@ -125,7 +126,7 @@ impl Talk {
         self.say(busy)
     }
 
-    /// What the peer says next.
+    /// Returns what the peer says next.
     pub(super) fn hear<T: Message>(&mut self, patience: Duration) -> Result<T, Failure> {
         match self.next(patience)? {
             Next::Message(message) => Ok(message),
@@ -137,11 +138,13 @@ impl Talk {
     fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
         let deadline = Instant::now() + patience;
         loop {
+            // First: a client that always has something to say would never be told.
+            self.check_place()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.end.try_next(left.min(LOOK))? {
                 Some(completion) => return Ok(completion),
                 None if left.is_zero() => return Err(silent(patience)),
-                None => self.check_place()?,
+                None => {}
             }
         }
     }

@@ -41,12 +41,12 @@ impl Target {
             Err(_) => return local_spot(path).map(Target::File),
         };
         let kind = there.metadata().map_err(wrong)?.file_type();
-        if clobber == Clobber::No {
-            return Err(FileError::Exists(shown));
-        }
         if kind.is_fifo() || kind.is_char_device() || kind.is_block_device() {
             let file = write_to(path, &shown)?;
             return Ok(Target::Stream(Stream::new(file, &shown)));
+        }
+        if clobber == Clobber::No {
+            return Err(FileError::Exists(shown));
         }
         if kind.is_file() && is_link(path) { behind(path, &shown) } else { local_spot(path) }
             .map(Target::File)

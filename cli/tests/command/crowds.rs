@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use rddp_rnic::{ConnectOptions, QpState, Rnic};
+use rddp_rnic::{ConnectOptions, QpState, Rnic, SendWr};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::peer::{FILES, Peer};
 use crate::program::{Ended, Server, run, until};
@@ -114,6 +115,31 @@ fn slow_clients_make_room_for_others() {
     assert!(!dir.path().join("slow").exists());
 }
 
+/// Says that it is busy, again and again, for as long as it is listened to.
+fn talk_on(peer: &Peer) {
+    let busy = SendWr::send_inline(2, br#""Busy""#);
+    while peer.qp.state() == QpState::ReadyToSend && peer.qp.post_send(&busy).is_ok() {
+        while peer.cq.poll_one().is_some() {}
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Behind its request, and before there is one.
+#[test]
+fn a_client_that_keeps_talking_does_not_outlive_its_place() {
+    for ask in [Some(json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}})), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = serve(dir.path(), &["--max-clients", "2", "--idle", "5"]);
+        let talker = Peer::connect(server.addr, FILES);
+        ask.iter().for_each(|ask| talker.say_json(ask));
+        let talking = std::thread::spawn(move || talk_on(&talker));
+        until("there is room for another", || put(&server, "other").code == 0);
+        until("the talker has gone", || talking.is_finished());
+        let complaint = server.complaint();
+        assert!(complaint.contains("others wait"), "{complaint}");
+    }
+}
+
 #[test]
 fn one_address_does_not_take_all_places_of_ping() {
     let server = Server::start(&[&["ping", "--server"], &ANYWHERE[..]].concat());
@@ -122,6 +148,45 @@ fn one_address_does_not_take_all_places_of_ping() {
     assert!(crowd.iter().all(|peer| peer.qp.state() == QpState::ReadyToSend));
     crowd.truncate(100);
     until("there is room again", || run(&["ping", &server.host(), "--count", "1"]).code == 0);
+}
+
+/// Begins a session of `rddp perf` on plain TCP, with one data connection, from an address that is
+/// not 127.0.0.1; returns what holds it, and what the server says last.
+fn begin_session(server: &Server) -> ([Control; 2], Value) {
+    let connect = || Control::connect_from(Ipv4Addr::new(127, 0, 0, 2), server);
+    let (mut control, mut data) = (connect(), connect());
+    control.say(&json!({"Begin": {"version": 1, "places": [], "setup": {
+        "op": "tcp", "size": 64, "qps": 1, "depth": 1, "crc": true, "markers": false,
+        "place_before_crc": false, "mss": null, "wait": "event",
+    }}}));
+    let mut said = control.hear();
+    if let Some(session) = said["Ready"]["session"].as_u64() {
+        data.say(&json!({"Data": {"session": session, "lane": 0}}));
+        said = control.hear();
+    }
+    ([control, data], said)
+}
+
+#[test]
+fn one_address_does_not_take_all_sessions_of_perf() {
+    let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+    let perf =
+        || run(&["perf", "client", &server.host(), "--op", "tcp", "--size", "64", "--duration", "0.05"]);
+    let mut crowd: Vec<_> = (0..128).map(|_| begin_session(&server)).collect();
+    assert!(crowd.iter().all(|(_, said)| said["Connected"].is_object()));
+    let (_, said) = begin_session(&server);
+    assert_eq!(said, json!({"Refused": {"reason": "too many connections"}}));
+    perf().ok();
+    crowd.pop();
+    until("there is room again", || begin_session(&server).1["Connected"].is_object());
+}
+
+/// Places count sessions: the many connections of one client are one.
+#[test]
+fn a_session_of_perf_may_have_many_connections() {
+    let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+    let args = ["--qps", "256", "--op", "tcp,write", "--size", "64", "--wait", "event", "--duration", "0.05"];
+    run(&[&["perf", "client", &server.host()], &args[..]].concat()).ok();
 }
 
 const HOSTILE: &str = "\u{1b}[2J\r\n\u{9b}31m\u{202e}x";
@@ -140,6 +205,23 @@ fn what_a_client_names_is_shown_and_not_done() {
     assert!(peer.hear().unwrap()["Refused"].is_object());
     let complaint = server.complaint();
     assert!(is_harmless(&complaint) && complaint.contains(SHOWN), "{complaint:?}");
+}
+
+/// A name is escaped in JSON as well, and is the same behind a parser of it.
+#[test]
+fn json_has_no_characters_of_a_peer_that_a_terminal_obeys() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), &[]);
+    fs::write(dir.path().join(HOSTILE), "octets").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    let remote = format!("{}/{HOSTILE}", server.host());
+    let get = run(&["get", &remote, got.to_str().unwrap(), "--json"]).ok();
+    let put = run(&["put", got.to_str().unwrap(), &remote, "--json"]).ok();
+    for line in [get.stdout, put.stdout, server.line(), server.line()] {
+        assert!(is_harmless(&line), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["file"], HOSTILE);
+    }
 }
 
 #[test]
@@ -170,6 +252,13 @@ struct Control(TcpStream);
 impl Control {
     fn connect(server: &Server) -> Self {
         Control(TcpStream::connect(server.addr).unwrap())
+    }
+
+    fn connect_from(addr: Ipv4Addr, server: &Server) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((addr, 0)).into()).unwrap();
+        socket.connect(&server.addr.into()).unwrap();
+        Control(socket.into())
     }
 
     fn say(&mut self, message: &Value) {

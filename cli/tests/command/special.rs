@@ -93,6 +93,24 @@ fn a_get_into_a_device_is_written_to_it() {
     assert_eq!(names(&site.here("")), 2);
 }
 
+/// There is no file to be replaced.
+#[test]
+fn no_clobber_keeps_nobody_from_a_pipe_or_a_device() {
+    let site = Site::new(&[]);
+    fs::write(site.served("file"), "octets").unwrap();
+    let get = |name| {
+        run(&["get", &site.remote("file"), site.here(name).to_str().unwrap(), "--json", "--no-clobber"])
+    };
+    fifo(&site.here("pipe"));
+    let (ended, read) = read_while(&site.here("pipe"), || get("pipe"));
+    assert_eq!((&ended.ok().json()["replaced"], &read[..]), (&false.into(), &b"octets"[..]));
+    if device(&site.here("null"), 3) {
+        get("null").ok();
+    }
+    let _listener = UnixListener::bind(site.here("socket")).unwrap();
+    get("socket").failed(1, &["socket: it is there already"]);
+}
+
 #[test]
 fn a_get_to_a_dash_is_standard_output() {
     let site = Site::new(&[]);

@@ -26,8 +26,8 @@ pub(super) struct Client<'a> {
     server: &'a Server,
     talk: Talk,
     peer: String,
-    /// Where there is a token: it, and the nonce of this connection.
-    seal: Option<(&'a Token, Nonce)>,
+    /// Where there is a token: what requests are checked with, the nonce being this connection's.
+    proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
 }
 
@@ -55,13 +55,13 @@ impl<'a> Client<'a> {
         place: &Place,
     ) -> Result<Self, Failure> {
         let talk = Talk::metered(&server.rnic, place.meter())?;
-        let seal = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
-        let private_data = hello.answer(seal.as_ref().map(|(_, nonce)| nonce));
+        let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
+        let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
-        Ok(Client { server, talk, peer, seal, begun: Instant::now() })
+        Ok(Client { server, talk, peer, proof, begun: Instant::now() })
     }
 
-    /// Does what the client wants; whatever prevents it, the client is told.
+    /// Serves the one request of this client, which is told of whatever prevents that.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
         let served = match self.request() {
             // Our clients have none so long: it is not repeated to anybody.
@@ -89,7 +89,7 @@ impl<'a> Client<'a> {
     /// The client's request. Where there is a token, its proof has been checked.
     fn request(&mut self) -> Result<ToServer, Failure> {
         let heard = self.hear()?;
-        let Some((token, nonce)) = &self.seal else { return Ok(heard) };
+        let Some((token, nonce)) = &self.proof else { return Ok(heard) };
         match heard {
             ToServer::Signed { mac, request } if token.verify(nonce, &request, &mac) => {
                 serde_json::from_str(&request).map_err(|_| out_of_step())

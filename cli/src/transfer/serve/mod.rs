@@ -36,7 +36,7 @@ nonce and the request). Without, whoever can connect can read, and with --writab
 Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
 Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
 A client costs at most some 5 MiB of memory. Where all places are taken, one that moves less than 4 KiB a second gives
-its place up.";
+its place up, and is gone within seconds.";
 
 /// Serve a directory to rddp put and rddp get
 #[derive(Debug, Args)]
