@@ -98,6 +98,7 @@ pub(super) struct Train {
 }
 
 impl Train {
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.arena.clear();
         self.parts.clear();
@@ -189,6 +190,7 @@ impl Train {
         Ok(())
     }
 
+    #[inline]
     fn push_gathered(
         &mut self,
         framer: &mut Framer,
@@ -279,6 +281,7 @@ impl Train {
     }
 
     /// What became of the FPDUs, `taken` octets of the train being TCP's now.
+    #[inline]
     pub(super) fn outcome(&self, taken: usize) -> Outcome {
         let whole = self.records.partition_point(|record| record.end <= taken);
         let begun = whole.checked_sub(1).map_or(0, |last| self.records[last].end);
