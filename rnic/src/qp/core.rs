@@ -284,7 +284,8 @@ impl QpInner {
     /// Arms the epoll sets for what the connection waits for.
     pub(super) fn update_interest(&self, core: &mut Core) {
         let Some(link) = &mut core.link else { return };
-        link.wants_room = link.blocked && (!link.out.is_empty() || core.sq.has_unsent());
+        let has_output = !link.out.is_empty() || core.sq.has_unsent() || link.stream.inbound() > 0;
+        link.wants_room = link.blocked && has_output;
         let interest = interest(link);
         if interest != link.interest || link.ending.peer_done {
             link.interest = interest;

@@ -39,6 +39,9 @@ pub(super) const FEW_RESPONSES: usize = 64 * 1024;
 /// message begun may be longer, but short ones of either kind need not alternate one by one.
 const TURN: usize = 16 * 1024;
 
+/// Octets that are sent in one go while Reads of the peer's are in service.
+const ANSWERING_TURN: u64 = 1024 * 1024;
+
 /// A message of so many octets is one segment whatever the EMSS.
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
@@ -57,9 +60,19 @@ enum Stop {
 impl QpInner {
     /// Sends what can be sent, and completes what that finished.
     pub(super) fn pump(&self, core: &mut Core) {
+        self.pump_for(core, ANSWERING_TURN);
+    }
+
+    /// Does what [`Self::pump`] does; while Reads of the peer's are in service, for so many octets.
+    pub(super) fn pump_for(&self, core: &mut Core, turn: u64) {
         with_own(&TRAIN, |(train, grants)| {
+            let end = core.counters.octets_sent + turn;
             loop {
-                while self.send_round(core, train, grants) {}
+                while self.send_round(core, train, grants) {
+                    if core.counters.octets_sent >= end && self.interrupt_answering(core) {
+                        break;
+                    }
+                }
                 let before = core.sq.oldest();
                 self.retire(core);
                 // A local fence ends when the request before it is taken from the queue: nothing
@@ -70,6 +83,15 @@ impl QpInner {
             }
         });
         self.update_interest(core);
+    }
+
+    /// Leaves Responses to whoever makes progress next, as if TCP were full: a peer that takes them
+    /// as fast as they come would keep the queue pair from its program, which has messages to post.
+    /// Returns whether there are any.
+    fn interrupt_answering(&self, core: &mut Core) -> bool {
+        let Some(link) = &mut core.link else { return false };
+        link.blocked |= link.stream.inbound() > 0;
+        link.blocked
     }
 
     /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
