@@ -36,7 +36,8 @@ pub(crate) struct Place {
 
 impl Places {
     /// Makes `most` places, half of them (rounded up) for one network. Clients that move less than
-    /// [`SLOW`] for as long as `window`, at most a minute, make room for others; `None`: none has to.
+    /// [`SLOW`] for as long as `window`, at most a minute, make room for others; `None`: none has
+    /// to.
     pub(crate) fn new(most: usize, window: Option<Duration>) -> Self {
         Places {
             most,
