@@ -123,6 +123,9 @@ pub(crate) struct Driver {
     /// The source that the thread is at, or [`NOWHERE`]. Changes to a source with `shared` locked.
     at: AtomicU64,
     thread: OnceLock<ThreadId>,
+    /// The next turn of the thread fails, as a test wants it.
+    #[cfg(test)]
+    pub(crate) breaks: AtomicBool,
 }
 
 impl std::fmt::Debug for Driver {
@@ -159,8 +162,16 @@ impl Driver {
     pub(super) fn new(epoll: Epoll) -> io::Result<Arc<Self>> {
         let wake = Notify::flag()?;
         let (shared, failed, thread) = Default::default();
-        let at = AtomicU64::new(NOWHERE);
-        Ok(Arc::new(Driver { epoll, wake, shared, failed, at, thread }))
+        Ok(Arc::new(Driver {
+            epoll,
+            wake,
+            shared,
+            failed,
+            at: AtomicU64::new(NOWHERE),
+            thread,
+            #[cfg(test)]
+            breaks: AtomicBool::default(),
+        }))
     }
 
     /// Starts the thread.
@@ -194,7 +205,7 @@ impl Driver {
     }
 
     /// The thread cannot go on: gives up all sources.
-    pub(crate) fn fail(&self, error: &io::Error) {
+    fn fail(&self, error: &io::Error) {
         tracing::error!(%error, "the background thread cannot go on: all connections of the device end");
         // Whoever puts a socket in has seen this, or is among the sources.
         self.failed.store(true, Ordering::SeqCst);
@@ -206,6 +217,10 @@ impl Driver {
 
     /// Sleeps until there are events, for at most `timeout`; how many.
     pub(super) fn sleep(&self, events: &mut [EpollEvent], timeout: Option<Duration>) -> io::Result<usize> {
+        #[cfg(test)]
+        if self.breaks.load(Ordering::SeqCst) {
+            return Err(io::Error::other("as a test wants it"));
+        }
         let is_short = |time: &Duration| *time < SHORT && !time.is_zero();
         let timeout = match timeout.filter(is_short) {
             Some(time) => {
@@ -317,6 +332,8 @@ impl Driver {
 
     /// The source of this token, if there still is one. For the background thread.
     pub(crate) fn source(&self, token: u64) -> Option<Visit<'_>> {
+        // `at` has room for one thread's source.
+        debug_assert!(self.thread.get().is_none_or(|thread| *thread == thread::current().id()));
         let shared = self.shared.lock();
         let source = Some(shared.sources.get(&token)?.upgrade()?);
         let before = self.at.swap(token, Ordering::AcqRel);

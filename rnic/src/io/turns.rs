@@ -1,7 +1,7 @@
 //! The background thread's turns: events, what is left to programs, timers.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollEvent;
@@ -185,9 +185,8 @@ impl<'a> Turns<'a> {
                 _ => return,
             }
             let Some(Timer { token, .. }) = shared.timers.pop() else { return };
-            let source = shared.sources.get(&token).and_then(Weak::upgrade);
             drop(shared);
-            if let Some(source) = source {
+            if let Some(source) = self.driver.source(token) {
                 self.driver.call(token, || source.on_timer(self.driver, now));
             }
         }
