@@ -63,15 +63,17 @@ impl<'a> Client<'a> {
 
     /// Serves the one request of this client, which is told of whatever prevents that.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
+        // Stays until the client has been told how it ended: it may be at these octets until then.
+        let mut slots = None;
         let served = match self.request() {
             // Our clients have none so long: it is not repeated to anybody.
             Ok(ToServer::Put { path, .. } | ToServer::Get { path, .. }) if path.len() > MAX_PATH => {
                 Err(out_of_step())
             }
             Ok(ToServer::Put { path, size, mode, no_clobber }) => {
-                self.put(path, size, mode, Clobber::unless(no_clobber))
+                self.put(path, size, mode, Clobber::unless(no_clobber), &mut slots)
             }
-            Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256),
+            Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256, &mut slots),
             Ok(_) => Err(out_of_step()),
             Err(failure) => Err(failure),
         };
@@ -120,7 +122,14 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn put(&mut self, path: String, size: u64, mode: u32, clobber: Clobber) -> Result<Served, Failure> {
+    fn put(
+        &mut self,
+        path: String,
+        size: u64,
+        mode: u32,
+        clobber: Clobber,
+        slots: &mut Option<MemoryRegion>,
+    ) -> Result<Served, Failure> {
         if !self.server.writable {
             return Err(Failure::refused(format!("{path}: this server is read-only"))
                 .remedy("start it with --writable"));
@@ -131,16 +140,16 @@ impl<'a> Client<'a> {
         let (have, sha256) = partial.examine(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
         // What is there counts as free: it is either kept or overwritten.
         partial.has_room(size.saturating_sub(have)).map_err(refused)?;
-        let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         let replaces = Some(partial.replaces().map_err(refused)?);
-        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(&slots), replaces })?;
+        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(slots), replaces })?;
         let ToServer::From { offset: from } = self.hear()? else { return Err(out_of_step()) };
         match from {
             0 => partial.restart().map_err(refused)?,
             from if from == have && from <= size => {}
             _ => return Err(out_of_step()),
         }
-        let theirs = self.receive(&mut partial, size, &slots)?;
+        let theirs = self.receive(&mut partial, size, slots)?;
         let sha256 = partial.checksum();
         if sha256 != theirs {
             partial.discard();
@@ -149,6 +158,11 @@ impl<'a> Client<'a> {
         let replaced = partial.finish(mode).map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
         Ok(Served { replaced: Some(replaced), ..self.served("put", path, size, from, sha256) })
+    }
+
+    /// Memory for the client to use, which it may do in this way.
+    fn slots(&self, remote: Access) -> Result<MemoryRegion, Failure> {
+        Ok(self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | remote)?)
     }
 
     /// Takes chunk by chunk, until the client says that this was all; the checksum that it names.
@@ -171,16 +185,22 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn get(&mut self, path: String, have: u64, sha256: &str) -> Result<Served, Failure> {
+    fn get(
+        &mut self,
+        path: String,
+        have: u64,
+        sha256: &str,
+        slots: &mut Option<MemoryRegion>,
+    ) -> Result<Served, Failure> {
         let file = self.server.root.file(&path);
         let mut source = file.and_then(|file| Source::new(file, &path)).map_err(refused)?;
         let talk = &mut self.talk;
         let mut tick = || talk.say_busy(&ToClient::Busy);
         let from = source.resume(have, sha256, &mut tick).map_err(refused)?;
         let (size, mode) = (source.size(), source.mode());
-        let slots = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-        self.talk.say(&ToClient::Give { size, mode, from, window: Window::of(&slots) })?;
-        self.give(&mut source, from, &slots)?;
+        let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
+        self.talk.say(&ToClient::Give { size, mode, from, window: Window::of(slots) })?;
+        self.give(&mut source, from, slots)?;
         source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
         let sha256 = source.checksum();
         self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
