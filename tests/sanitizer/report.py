@@ -20,8 +20,9 @@ BUILT = pathlib.Path("target/sanitizer")
 DEBUG = BUILT / "build/x86_64-unknown-linux-gnu/debug"
 # Where binaries lie that a report names without a folder.
 FOLDERS = [DEBUG, DEBUG / "deps", BUILT / "programs", pathlib.Path("target/toolchain")]
-# The functions that touch registered memory, on behalf of a peer or of the program.
-REGISTERED = re.compile(r"rddp_rnic::mem::(grant::Grant|octets|region::Region)")
+# The functions that touch registered memory, on behalf of a peer or of the program; under the fault
+# guard, which touches no other, the callers are not in the report.
+REGISTERED = re.compile(r"rddp_rnic::mem::(grant::Grant|octets|region::Region)|rddp_fault_guard_call")
 ABOUT_A_NUMBER = "Location is file descriptor"
 
 
