@@ -15,3 +15,4 @@ mod readiness;
 mod sleepers;
 mod stress;
 mod support;
+mod ways;
