@@ -91,15 +91,29 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
 /// `accept` has made `fd` of a connection to `listener`.
 pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
+    if switch::has_rules_for_servers()
+        && !is_in_ddpmode(listener)
+        && switch::apply_to_listener(listener).is_err()
+    {
+        // A plain connection is what the policy refuses.
+        return next::disconnect(fd);
+    }
     let Some(of_listener) = socket::hold(listener) else { return };
     let settings = of_listener.settings().of_child();
     let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
+    if settings == Settings::DEFAULT {
+        return;
+    }
     match socket::adopt(fd, settings) {
         Ok(held) if !plain && !raw => framed::accepted(fd, &held),
         // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
         Err(_) if !plain => next::disconnect(fd),
         Ok(_) | Err(_) => {}
     }
+}
+
+fn is_in_ddpmode(fd: c_int) -> bool {
+    socket::hold(fd).is_some_and(|held| held.is_in_ddpmode())
 }
 
 /// `fd` is new: whatever was known of this number is of something closed.
@@ -191,10 +205,7 @@ pub fn device_command(fd: c_int, request: u64) -> Way {
 
 /// A signal for each FPDU that arrives would be one for nothing.
 fn refused_in_ddpmode(fd: c_int) -> Way {
-    match socket::hold(fd) {
-        Some(held) if held.is_in_ddpmode() => Way::Refused(EINVAL),
-        _ => Way::Plain,
-    }
+    if is_in_ddpmode(fd) { Way::Refused(EINVAL) } else { Way::Plain }
 }
 
 /// Whether [`set_option`] and [`option`] have anything to say.
@@ -317,6 +328,11 @@ fn adopt(fd: c_int) -> Result<Held, c_int> {
     socket::adopt(fd, Settings::default())
 }
 
+/// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several connections.
+pub(crate) fn is_mptcp(fd: c_int) -> bool {
+    next::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_MPTCP)
+}
+
 /// Whether DDPMODE makes any sense here; the errno otherwise.
 pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
     let of_socket = |name| next::int_option(fd, libc::SOL_SOCKET, name);
@@ -331,9 +347,13 @@ pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
     match (on, settings.mode) {
-        (0, Mode::Off | Mode::Asked) if !settings.attached => settings.mode = Mode::Off,
+        (0, Mode::Off | Mode::Asked) if !settings.attached => {
+            settings.mode = Mode::Off;
+            settings.stays_plain = true;
+        }
         (1 | 2, Mode::Off) => {
             may_begin(fd, settings)?;
+            settings.stays_plain = false;
             settings.raw = on == 2;
             settings.kept = Kept::of(fd);
             match next::tcp_state(fd) {
