@@ -83,7 +83,6 @@ fn nothing_is_told_where_standard_error_is_a_connection() {
 }
 
 #[test]
-#[ignore = "the octets go out plain"]
 fn octets_that_go_with_the_syn_are_framed() {
     for way in ["fast-open", "fast-open-nonblocking", "fast-open-of-many", "fast-open-by-connect"] {
         for family in [None, Some("ddp"), Some("both")] {
@@ -95,7 +94,6 @@ fn octets_that_go_with_the_syn_are_framed() {
 }
 
 #[test]
-#[ignore = "completions are promised and never come"]
 fn who_asked_for_completions_is_told_that_there_is_no_room_for_them() {
     // One thread is both ends, which `both` does not bear.
     for family in [None, Some("ddp"), Some("tcp")] {
