@@ -30,7 +30,6 @@ fn rounds_are_counted_and_timed() {
 }
 
 #[test]
-#[ignore = "the connection of the RNIC is framed once more, and fails"]
 fn connections_of_an_rnic_are_not_framed_once_more() {
     let rddp = env!("CARGO_BIN_EXE_rddp");
     for family in ["--ddp", "--both"] {
