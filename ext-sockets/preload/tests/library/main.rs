@@ -9,6 +9,7 @@ mod exports;
 mod exs;
 mod hostile;
 mod modes;
+mod options;
 mod processes;
 mod raw;
 mod readiness;
