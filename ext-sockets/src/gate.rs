@@ -230,7 +230,7 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
         Care::Ours => Some(settings.kept.set(level, name, octets).map(|()| {
             framed::keep(fd, &held, &settings.kept);
         })),
-        Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
+        Care::KernelTells | Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
 }
 
@@ -245,7 +245,7 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
     }
     let settings = held.settings();
     match of_mode(&settings, level, name) {
-        Care::Kernel => None,
+        Care::Kernel | Care::KernelTells => None,
         Care::Ours => Some(settings.kept.get(level, name)),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }

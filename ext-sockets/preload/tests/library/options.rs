@@ -3,7 +3,6 @@ use tempfile::TempDir;
 use crate::support::{command, compile, succeeded};
 
 #[test]
-#[ignore = "refused with ENOPROTOOPT"]
 fn options_that_harm_no_stream_answer_as_on_a_plain_socket() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["options.c"], scratch.path(), &[]);
