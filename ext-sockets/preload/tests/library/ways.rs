@@ -119,3 +119,18 @@ fn mptcp_is_refused_under_ddp_and_plain_under_both() {
         assert!(output.stderr.is_empty(), "{family:?}");
     }
 }
+
+/// Supervisors that are told to pass variables on pass those empty that are not set.
+#[test]
+#[ignore = "an empty name is the name of a file that is not there"]
+fn a_variable_that_is_empty_is_not_set() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["ways.c"], scratch.path(), &["-pthread", "-ldl"]);
+    for (policy, family, wanted) in [("", "ddp", FRAMED), ("", "", PLAIN)] {
+        let mut command = command(&program, true, scratch.path());
+        command.env("RDDP_POLICY", policy).env("RDDP_FAMILY", family).arg("listener-by-exec");
+        let output = command.output().unwrap();
+        assert_eq!(said(&output), wanted);
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+}
