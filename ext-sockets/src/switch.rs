@@ -36,7 +36,9 @@ struct Switch {
 
 /// Reads what the environment names.
 pub fn load() {
-    let policy = match (next::secure_variable(POLICY), next::secure_variable(FAMILY)) {
+    // Who passes variables on may pass one empty that is not set.
+    let variable = |name| next::secure_variable(name).filter(|value| !value.is_empty());
+    let policy = match (variable(POLICY), variable(FAMILY)) {
         (Some(path), _) => from_file(Path::new(&path)),
         (None, Some(word)) => of_word(&word),
         (None, None) => None,

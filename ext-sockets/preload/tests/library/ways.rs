@@ -122,7 +122,6 @@ fn mptcp_is_refused_under_ddp_and_plain_under_both() {
 
 /// Supervisors that are told to pass variables on pass those empty that are not set.
 #[test]
-#[ignore = "an empty name is the name of a file that is not there"]
 fn a_variable_that_is_empty_is_not_set() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["ways.c"], scratch.path(), &["-pthread", "-ldl"]);
