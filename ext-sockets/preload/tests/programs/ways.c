@@ -474,7 +474,7 @@ static const struct {
 
 int main(int argc, char **argv) {
     self = argv[0];
-    alarm(60);
+    alarm(300);
     for (size_t i = 0; argc == 2 && i < sizeof ways / sizeof *ways; i++)
         if (strcmp(argv[1], ways[i].name) == 0)
             return ways[i].run(), 0;
