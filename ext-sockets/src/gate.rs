@@ -68,10 +68,14 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting
     let mode = held.settings().mode;
     match mode {
         // Another family's address, or none: the kernel refuses it, or dissolves the connection.
-        Mode::Asked | Mode::Starting if to.is_some() => match framed::connecting(held, fd, to) {
-            Ok(connecting) => Way::Framed(connecting),
-            Err(errno) => Way::Refused(errno),
-        },
+        Mode::Asked | Mode::Starting if to.is_some() => {
+            // With it `connect` returns before there is a connection, and waits for octets to open one.
+            next::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
+            match framed::connecting(held, fd, to) {
+                Ok(connecting) => Way::Framed(connecting),
+                Err(errno) => Way::Refused(errno),
+            }
+        }
         Mode::Failed => Way::Refused(held.settings().failure),
         _ => Way::Plain,
     }
@@ -91,15 +95,29 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
 /// `accept` has made `fd` of a connection to `listener`.
 pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
+    if switch::has_rules_for_servers()
+        && !is_in_ddpmode(listener)
+        && switch::apply_to_listener(listener).is_err()
+    {
+        // A plain connection is what the policy refuses.
+        return next::disconnect(fd);
+    }
     let Some(of_listener) = socket::hold(listener) else { return };
     let settings = of_listener.settings().of_child();
     let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
+    if settings == Settings::DEFAULT {
+        return;
+    }
     match socket::adopt(fd, settings) {
         Ok(held) if !plain && !raw => framed::accepted(fd, &held),
         // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
         Err(_) if !plain => next::disconnect(fd),
         Ok(_) | Err(_) => {}
     }
+}
+
+fn is_in_ddpmode(fd: c_int) -> bool {
+    socket::hold(fd).is_some_and(|held| held.is_in_ddpmode())
 }
 
 /// `fd` is new: whatever was known of this number is of something closed.
@@ -191,10 +209,7 @@ pub fn device_command(fd: c_int, request: u64) -> Way {
 
 /// A signal for each FPDU that arrives would be one for nothing.
 fn refused_in_ddpmode(fd: c_int) -> Way {
-    match socket::hold(fd) {
-        Some(held) if held.is_in_ddpmode() => Way::Refused(EINVAL),
-        _ => Way::Plain,
-    }
+    if is_in_ddpmode(fd) { Way::Refused(EINVAL) } else { Way::Plain }
 }
 
 /// Whether [`set_option`] and [`option`] have anything to say.
@@ -215,7 +230,7 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
         Care::Ours => Some(settings.kept.set(level, name, octets).map(|()| {
             framed::keep(fd, &held, &settings.kept);
         })),
-        Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
+        Care::KernelTells | Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
 }
 
@@ -230,7 +245,7 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
     }
     let settings = held.settings();
     match of_mode(&settings, level, name) {
-        Care::Kernel => None,
+        Care::Kernel | Care::KernelTells => None,
         Care::Ours => Some(settings.kept.get(level, name)),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
@@ -317,6 +332,11 @@ fn adopt(fd: c_int) -> Result<Held, c_int> {
     socket::adopt(fd, Settings::default())
 }
 
+/// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several connections.
+pub(crate) fn is_mptcp(fd: c_int) -> bool {
+    next::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_MPTCP)
+}
+
 /// Whether DDPMODE makes any sense here; the errno otherwise.
 pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
     let of_socket = |name| next::int_option(fd, libc::SOL_SOCKET, name);
@@ -331,9 +351,13 @@ pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
     match (on, settings.mode) {
-        (0, Mode::Off | Mode::Asked) if !settings.attached => settings.mode = Mode::Off,
+        (0, Mode::Off | Mode::Asked) if !settings.attached => {
+            settings.mode = Mode::Off;
+            settings.stays_plain = true;
+        }
         (1 | 2, Mode::Off) => {
             may_begin(fd, settings)?;
+            settings.stays_plain = false;
             settings.raw = on == 2;
             settings.kept = Kept::of(fd);
             match next::tcp_state(fd) {

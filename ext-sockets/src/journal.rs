@@ -2,7 +2,8 @@
 //!
 //! A log file is opened for each line, so that no descriptor of ours is there for the program to see or to close. Root's is in `/var/log`, others'
 //! in a folder of their own in `/tmp`, which is refused when it is a link or somebody else's. What cannot be told is not told: the
-//! program goes on, with its errno as it was.
+//! program goes on, with its errno as it was. Standard error that is a connection, as inetd's programs have it, is the peer's to read,
+//! and nothing is written there.
 
 use std::fmt::Arguments;
 use std::fs::{DirBuilder, OpenOptions};
@@ -10,6 +11,7 @@ use std::io::{Error, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::gate::is_tcp;
 use crate::next;
 use crate::policy::{Log, LogTo};
 
@@ -42,6 +44,7 @@ pub(crate) fn without_policy(what: Arguments<'_>) {
 
 fn write(destination: &LogTo, line: &str) -> Result<(), Error> {
     match destination {
+        LogTo::Stderr if is_tcp(libc::STDERR_FILENO).is_ok() => Ok(()),
         LogTo::Stderr => std::io::stderr().write_all(line.as_bytes()),
         LogTo::Syslog => {
             next::to_syslog(line.trim_end());

@@ -1,4 +1,5 @@
-//! The socket switch: the policy that this process runs under, applied when it connects or listens.
+//! The socket switch: the policy that this process runs under, applied when it connects or listens, and when it accepts from a listener
+//! that it got from elsewhere.
 //!
 //! It is read once, when the library is loaded, from where the environment says: [`POLICY`] names a file, [`FAMILY`] is one word for
 //! everything. `rddp run` sets them. A program that gains privileges by being run ignores both, as the dynamic linker ignores the
@@ -8,11 +9,12 @@ use std::ffi::{OsStr, c_int};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
 
 use crate::framed;
-use crate::gate::is_tcp;
+use crate::gate::{is_mptcp, is_tcp};
 use crate::journal::{self, Level};
 use crate::next;
 use crate::policy::{Family, Policy, Side};
@@ -23,26 +25,29 @@ pub const POLICY: &str = "RDDP_POLICY";
 /// The variable that names one family for everything.
 pub const FAMILY: &str = "RDDP_FAMILY";
 
-/// What a connection gets that the policy gives to a family that this build does not have.
-const NO_SDP: c_int = libc::EPROTONOSUPPORT;
-
 static SWITCH: OnceBox<Switch> = OnceBox::new();
 
 struct Switch {
     policy: Policy,
     program: Vec<u8>,
+    /// There are rules for servers that do not say plain TCP.
+    serves: bool,
 }
 
 /// Reads what the environment names.
 pub fn load() {
-    let policy = match (next::secure_variable(POLICY), next::secure_variable(FAMILY)) {
+    // Who passes variables on may pass one empty that is not set.
+    let variable = |name| next::secure_variable(name).filter(|value| !value.is_empty());
+    let policy = match (variable(POLICY), variable(FAMILY)) {
         (Some(path), _) => from_file(Path::new(&path)),
         (None, Some(word)) => of_word(&word),
         (None, None) => None,
     };
     if let Some(policy) = policy {
+        let program = next::program_name().as_bytes().to_vec();
+        let serves = policy.concerns(Side::Server, &program);
         // Nobody else sets it.
-        let _ = SWITCH.set(Box::new(Switch { policy, program: next::program_name().as_bytes().to_vec() }));
+        let _ = SWITCH.set(Box::new(Switch { policy, program, serves }));
     }
 }
 
@@ -80,24 +85,49 @@ pub fn is_on() -> bool {
     SWITCH.get().is_some()
 }
 
+/// Returns whether the policy has this program serve in any other way than plain TCP.
+#[inline]
+pub(crate) fn has_rules_for_servers() -> bool {
+    SWITCH.get().is_some_and(|switch| switch.serves)
+}
+
 /// Applies the policy to a socket that is about to connect to, or to listen at, `addr`. The errno if it may not.
 pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int> {
-    let Some(switch) = SWITCH.get() else { return Ok(()) };
-    if !is_fresh_tcp(fd) {
+    match SWITCH.get() {
+        Some(switch) if !is_programs_choice(fd) => switch.apply(fd, side, addr, next::TCP_CLOSE),
+        _ => Ok(()),
+    }
+}
+
+/// Applies the policy to a listener that has come by `exec` or in a message, when a connection to it is accepted.
+pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
+    let (Some(switch), Some(addr)) = (SWITCH.get(), next::local_address(fd)) else { return Ok(()) };
+    // As often as a plain connection is accepted: nothing more is asked of the kernel, and nothing is told.
+    if switch.family(Side::Server, addr) == Family::Tcp || is_programs_choice(fd) {
         return Ok(());
     }
-    let family = switch.policy.family(side, &switch.program, addr);
-    let known_plain = family == Family::Both && side == Side::Client && framed::is_known_plain(addr);
-    switch.tell(side, addr, family, known_plain);
-    match family {
-        Family::Tcp => Ok(()),
-        Family::Both if known_plain => Ok(()),
-        // Where nothing can be framed, everybody is a plain peer.
-        Family::Both => {
-            ask(fd, true).or_else(|errno| if errno == libc::ENOSYS { Ok(()) } else { Err(errno) })
-        }
-        Family::Ddp => ask(fd, false),
-        Family::Sdp => Err(NO_SDP),
+    switch.apply(fd, Side::Server, addr, next::TCP_LISTEN)
+}
+
+/// A connection has come by `exec` or in a message, and nothing is known of it. It stays plain, and that is told once where the
+/// policy says `ddp`.
+pub(crate) fn tell_unknown(fd: c_int) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let Some(switch) = SWITCH.get() else { return };
+    if is_tcp(fd).is_err() || matches!(next::tcp_state(fd), None | Some(next::TCP_CLOSE | next::TCP_LISTEN)) {
+        return;
+    }
+    // Which end it is nobody knows any more.
+    let says_ddp =
+        |side, addr: Option<SocketAddr>| addr.is_some_and(|addr| switch.family(side, addr) == Family::Ddp);
+    let (own, peer) = (next::local_address(fd), next::peer_address(fd));
+    if (says_ddp(Side::Server, own) || says_ddp(Side::Client, peer)) && !TOLD.swap(true, Ordering::Relaxed) {
+        let program = String::from_utf8_lossy(&switch.program);
+        let peer = peer.map_or(String::new(), |peer| format!(" with {peer}"));
+        let told = format_args!(
+            "{program}: the connection{peer} is plain: nothing is known of it (descriptor {fd}, by exec or in a message; told once)"
+        );
+        journal::tell(switch.policy.log(), Level::Error, told);
     }
 }
 
@@ -118,27 +148,67 @@ pub(crate) fn tell_failed(why: impl std::fmt::Display) {
     }
 }
 
+/// What the policy comes to for a socket.
+enum Verdict {
+    Plain,
+    Framed { plain_allowed: bool },
+    Refused(c_int),
+}
+
 impl Switch {
-    fn tell(&self, side: Side, addr: SocketAddr, family: Family, known_plain: bool) {
+    fn family(&self, side: Side, addr: SocketAddr) -> Family {
+        self.policy.family(side, &self.program, addr)
+    }
+
+    /// Applies the policy to a socket in that state of TCP; one in another is the kernel's to refuse.
+    fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), c_int> {
+        let is_mptcp = is_tcp(fd).is_err();
+        let is_concerned = if is_mptcp { self::is_mptcp(fd) } else { next::tcp_state(fd) == Some(state) };
+        if !is_concerned {
+            return Ok(());
+        }
+        match self.judge(side, addr, is_mptcp) {
+            Verdict::Plain => Ok(()),
+            Verdict::Refused(errno) => Err(errno),
+            Verdict::Framed { plain_allowed } => match ask(fd, plain_allowed) {
+                // Where nothing can be framed, everybody is a plain peer.
+                Err(libc::ENOSYS) if plain_allowed => Ok(()),
+                asked => asked,
+            },
+        }
+    }
+
+    /// Says what a socket is to be, to the log too.
+    fn judge(&self, side: Side, addr: SocketAddr, is_mptcp: bool) -> Verdict {
+        let family = self.family(side, addr);
+        let is_known_plain = || side == Side::Client && framed::is_known_plain(addr);
+        let (level, remark, verdict) = match family {
+            Family::Tcp => (Level::Call, "", Verdict::Plain),
+            Family::Sdp => (Level::Error, ": not in this build", Verdict::Refused(libc::EPROTONOSUPPORT)),
+            Family::Ddp if is_mptcp => (Level::Error, NO_MPTCP, Verdict::Refused(libc::EPROTONOSUPPORT)),
+            Family::Both if is_mptcp => (Level::Warning, ": an MPTCP socket, so plain", Verdict::Plain),
+            Family::Both if is_known_plain() => {
+                (Level::Warning, ": a plain peer, as was seen, so plain TCP", Verdict::Plain)
+            }
+            Family::Ddp => (Level::Call, "", Verdict::Framed { plain_allowed: false }),
+            Family::Both => (Level::Call, "", Verdict::Framed { plain_allowed: true }),
+        };
         let what = match side {
             Side::Server => "listen",
             Side::Client => "connect",
         };
-        let (level, remark) = match family {
-            Family::Sdp => (Level::Error, ": not in this build"),
-            Family::Both if known_plain => (Level::Warning, ": a plain peer, as was seen, so plain TCP"),
-            Family::Both | Family::Tcp | Family::Ddp => (Level::Call, ""),
-        };
         let program = String::from_utf8_lossy(&self.program);
         let told = format_args!("{program}: {what} {addr}: {}{remark}", family.word());
         journal::tell(self.policy.log(), level, told);
+        verdict
     }
 }
 
-/// Not one of ours by the program's own wish, and not connected or listening already: that is the kernel's to refuse.
-fn is_fresh_tcp(fd: c_int) -> bool {
-    let ours = socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode());
-    !ours && is_tcp(fd).is_ok() && next::tcp_state(fd) == Some(next::TCP_CLOSE)
+const NO_MPTCP: &str = ": refused, as an MPTCP socket cannot be framed; try: both (plain), or a TCP socket";
+
+/// Returns whether the program itself has said what the socket is to be.
+fn is_programs_choice(fd: c_int) -> bool {
+    socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode() || held.settings().stays_plain)
 }
 
 /// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.

@@ -29,7 +29,7 @@ LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic",
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
     "rnic/src/mem",
-    "rnic/src/conn/reset.rs",  # one system call
+    "rnic/src/conn/reset.rs", "rnic/src/conn/plain.rs",  # one system call each
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/src/next",  # the C library's functions, by name

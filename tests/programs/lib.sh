@@ -72,6 +72,49 @@ client() {
     return $status
 }
 
+# needs COMMAND=PACKAGE...: whether these are there; a case that goes without says so. `needs ... || return 0`.
+needs() {
+    local one missing=()
+    for one; do
+        command -v "${one%%=*}" >/dev/null || missing+=("${one#*=}")
+    done
+    [ ${#missing[@]} != 0 ] || return 0
+    note "not tried"
+    echo "NOT TRIED: apt-get install --no-install-recommends ${missing[*]}" >>"$folder/remarks"
+    return 1
+}
+
+# gone PID: waits until a process has ended that is no server of `start`'s, or not to be noted.
+gone() {
+    local tenth
+    for ((tenth = 0; tenth < 300; tenth++)); do
+        { read -r _ _ state _ <"/proc/$1/stat"; } 2>/dev/null && [ "$state" != Z ] || return 0
+        sleep 0.1
+    done
+    fault "$1 goes on after a signal"
+}
+
+# another FILE PID: waits until this file has the number of another process, and prints it.
+another() {
+    local tenth number
+    for ((tenth = 0; tenth < 300; tenth++)); do
+        number=$({ tr -dc 0-9 <"$1"; } 2>/dev/null)
+        [ -n "$number" ] && [ "$number" != "$2" ] && echo "$number" && return
+        sleep 0.1
+    done
+    fault "$1 stays $2"
+    return 1
+}
+
+# fetch NAME URL: gets all files of $DATA from there, over a connection each.
+fetch() {
+    local file
+    for file in 1 1000 100K 1M large; do
+        client "$1-$file" curl -sSf "$2/$file"
+        content "$1-$file" "$1-$file.out"
+    done
+}
+
 # content NAME FILE...: notes the length and the hash of what these hold together.
 content() {
     local name=$1

@@ -30,6 +30,22 @@ fn rounds_are_counted_and_timed() {
 }
 
 #[test]
+fn connections_of_an_rnic_are_not_framed_once_more() {
+    let rddp = env!("CARGO_BIN_EXE_rddp");
+    for family in ["--ddp", "--both"] {
+        let switched = ["run", family, "--", rddp];
+        // Where only one end were framed once more, the other would not understand it.
+        for [server, client] in [[&switched[..], &[]], [&[], &switched[..]], [&switched[..]; 2]] {
+            let server = Server::start(&[server, &SERVER, &["--json", "--count", "1"]].concat());
+            let host = server.host();
+            let ended = run(&[client, &["ping", &host, "--count", "3", "--json"]].concat()).ok();
+            assert_eq!(ended.json()["rounds"].as_u64(), Some(3));
+            assert_eq!(server.ended(), 0);
+        }
+    }
+}
+
+#[test]
 fn each_round_is_a_line_for_people() {
     let server = server(&[]);
     let port = server.addr.port().to_string();

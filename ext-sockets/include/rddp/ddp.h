@@ -22,6 +22,9 @@ extern "C" {
 
 /* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h). Get: an enum ddp_mode.
  *
+ * 0 before connect or listen: plain TCP, whatever the policy of the process says (rddp run), and so are the connections accepted on it.
+ * exec takes nothing of this along: a listener is the new program's to set, or its policy's.
+ *
  * Set before connect; on a listening socket, for those that are accepted from then on; or on a connection that is idle, on
  * which DDP_ROLE says who begins.
  *   EOPNOTSUPP  no TCP socket

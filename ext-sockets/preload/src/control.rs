@@ -54,17 +54,27 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    let way = gate::connect(fd, || next::address_of(addr, len));
-    if let Way::Refused(errno) = way {
-        return fail(errno);
-    }
+    // SAFETY: our caller's promise.
+    unsafe { connect_framed(fd, addr, len).unwrap_or_else(|| next::connect(fd, addr, len)) }
+}
+
+/// `connect` of a socket that the program or the policy has in DDPMODE; `None` for any other.
+///
+/// # Safety
+///
+/// As for `connect`.
+pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    let connecting = match gate::connect(fd, || next::address_of(addr, len)) {
+        Way::Plain => return None,
+        Way::Refused(errno) => return Some(fail(errno)),
+        Way::Framed(connecting) => connecting,
+    };
     // SAFETY: our caller's promise.
     let result = unsafe { next::connect(fd, addr, len) };
-    let Way::Framed(connecting) = way else { return result };
-    match connecting.connected(if result == 0 { Ok(()) } else { Err(next::errno()) }) {
+    Some(match connecting.connected(if result == 0 { Ok(()) } else { Err(next::errno()) }) {
         Ok(()) => 0,
         Err(errno) => fail(errno),
-    }
+    })
 }
 
 /// See `setsockopt` in the C library's manual, and rddp/ddp.h.

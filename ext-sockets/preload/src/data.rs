@@ -8,16 +8,19 @@ use rddp_switch::gate::{self, Way};
 use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
 use rddp_switch::{next, table};
 
-use crate::hook::{answer, fail};
-use crate::message;
+use crate::hook::{Failed, answer, fail};
 use crate::pieces::{MOST, Pieces, piece};
+use crate::{control, message};
 
 /// Functions on the first descriptor that a framed socket answers by an expression of `framed`.
 ///
 /// What descriptors of ours need stands apart, so that calls on all others have no frame and no return of their own: behind a system
 /// call a processor that guards against speculation predicts none, and each costs as much as thirty instructions.
 macro_rules! moving {
-    ($(fn $name:ident($fd:ident: c_int $(, $arg:ident: $type:ty)*) -> $result:ty => |$framed:ident| $call:expr;)*) => {
+    ($(
+        fn $name:ident($fd:ident: c_int $(, $arg:ident: $type:ty)*) -> $result:ty =>
+            $([if $flags:ident & $flag:ident: $instead:expr])? |$framed:ident| $call:expr;
+    )*) => {
         $(
             #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
             ///
@@ -43,6 +46,14 @@ macro_rules! moving {
                     // SAFETY: our caller's promise.
                     unsafe { next::$name($fd $(, $arg)*) }
                 }
+                $(
+                    if $flags & libc::$flag != 0
+                        // SAFETY: our caller's promise.
+                        && let Some(result) = unsafe { $instead }
+                    {
+                        return result;
+                    }
+                )?
                 if table::entry($fd).is_some() {
                     // SAFETY: our caller's promise.
                     return unsafe { on_ours($fd $(, $arg)*) };
@@ -79,9 +90,14 @@ moving! {
         |framed| send_one(&framed, buf, len, flags);
     fn sendto(
         fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t
-    ) -> ssize_t => |framed| send_one(&framed, buf, len, flags);
-    fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t => |framed| message::send(&framed, msg, flags);
+    ) -> ssize_t =>
+        [if flags & MSG_FASTOPEN: open_and(fd, addr, addr_len, || send(fd, buf, len, flags & !libc::MSG_FASTOPEN))]
+        |framed| send_one(&framed, buf, len, flags);
+    fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t =>
+        [if flags & MSG_FASTOPEN: message::open_and_send(fd, msg, flags)]
+        |framed| message::send(&framed, msg, flags);
     fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =>
+        [if flags & MSG_FASTOPEN: message::open_and_send_first(fd, msgs, count, flags)]
         |framed| message::send_many(&framed, msgs, count, flags);
     fn sendfile(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t =>
         |framed| send_file(&framed, fd, offset, count);
@@ -140,6 +156,29 @@ hooks! {
     through[within_kernel(fd, out)] fn copy_file_range(
         fd: c_int, in_offset: *mut off_t, out: c_int, out_offset: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t;
+}
+
+/// A send that is to open its connection (`MSG_FASTOPEN`), in DDPMODE: connects, and sends when that is done, as the kernel does without a
+/// cookie of the server's. `None` for any other socket.
+///
+/// # Safety
+///
+/// As for `connect`.
+#[cold]
+pub(crate) unsafe fn open_and<T: Failed>(
+    fd: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+    send: impl FnOnce() -> T,
+) -> Option<T> {
+    if addr.is_null() {
+        return None;
+    }
+    // SAFETY: our caller's promise.
+    match unsafe { control::connect_framed(fd, addr, len) }? {
+        0 => Some(send()),
+        _ => Some(T::failed()),
+    }
 }
 
 /// # Safety

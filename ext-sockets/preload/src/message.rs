@@ -6,7 +6,7 @@ use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_switch::framed::{self, Framed};
 use rddp_switch::stream::Errno;
 
-use crate::data::octets;
+use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;
 
 /// # Safety
@@ -36,6 +36,40 @@ pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> 
     let pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as the caller says.
     framed.send(unsafe { pieces.source() }, flags).map(octets)
+}
+
+/// `sendmsg(MSG_FASTOPEN)`: see [`open_and`].
+///
+/// # Safety
+///
+/// As for `sendmsg`.
+pub(crate) unsafe fn open_and_send(fd: c_int, msg: *const msghdr, flags: c_int) -> Option<ssize_t> {
+    // SAFETY: as the caller says.
+    unsafe {
+        let (name, len) = msg.as_ref().map(|msg| (msg.msg_name.cast(), msg.msg_namelen))?;
+        open_and(fd, name, len, || data::sendmsg(fd, msg, flags & !libc::MSG_FASTOPEN))
+    }
+}
+
+/// `sendmmsg(MSG_FASTOPEN)`: the first message opens the connection; the next would open it again, which is where the kernel stops.
+///
+/// # Safety
+///
+/// As for `sendmmsg`.
+pub(crate) unsafe fn open_and_send_first(
+    fd: c_int,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Option<c_int> {
+    // SAFETY: as the caller says.
+    let first = unsafe { msgs.as_mut() }.filter(|_| count > 0)?;
+    // SAFETY: as the caller says.
+    let sent = unsafe { open_and_send(fd, &raw const first.msg_hdr, flags) }?;
+    Some(c_uint::try_from(sent).map_or(-1, |sent| {
+        first.msg_len = sent;
+        1
+    }))
 }
 
 /// `recvmmsg`: one after the other, as long as there is something at once.

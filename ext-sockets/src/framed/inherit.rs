@@ -8,7 +8,7 @@ use super::store::{self, Found};
 use super::{fall_back, linger, unsettled};
 use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
 use crate::stream::{self, State};
-use crate::{next, table, wait};
+use crate::{next, switch, table, wait};
 
 /// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
 struct Locks {
@@ -108,7 +108,7 @@ fn adopt(fd: c_int) {
     }
     match store::find(cookie) {
         Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
-        Found::Nothing => {}
+        Found::Nothing => switch::tell_unknown(fd),
         Found::Stream(state) => {
             let role = match state.options().role {
                 stream::Role::Initiator => Role::Initiator,

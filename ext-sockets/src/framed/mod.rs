@@ -142,6 +142,9 @@ impl Framed {
     /// # Errors
     /// As there.
     pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::PLAIN);
+        }
         if self.is_for_threads(flags) {
             return self.recv_by_thread(pieces, flags);
         }
@@ -153,10 +156,19 @@ impl Framed {
     /// # Errors
     /// As there.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_ZEROCOPY != 0 && self.promises_completions() {
+            return Err(Errno(libc::ENOBUFS));
+        }
         if self.is_for_threads(flags) {
             return self.send_by_thread(pieces, flags);
         }
         self.call(|stream| stream.send(pieces, flags))
+    }
+
+    /// Whether `MSG_ZEROCOPY` has a meaning here: the program set `SO_ZEROCOPY` before it was refused, or on the listener. A program that
+    /// the kernel tells ENOBUFS sends without the flag; one that is told nothing waits for a completion.
+    fn promises_completions(&self) -> bool {
+        next::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).is_some_and(|on| on != 0)
     }
 
     /// `sendfile`: see [`Stream::send_file`].

@@ -56,11 +56,23 @@ pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), c_int> {
 
 /// Where a socket is bound; `None` for one of another family. Leaves errno as it was.
 pub fn local_address(fd: c_int) -> Option<SocketAddr> {
+    name_by(fd, libc::getsockname)
+}
+
+/// Whom a socket is connected to; `None` for one that is not, or of another family. Leaves errno as it was.
+pub fn peer_address(fd: c_int) -> Option<SocketAddr> {
+    name_by(fd, libc::getpeername)
+}
+
+fn name_by(
+    fd: c_int,
+    ask: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];
     let mut len = LONGEST as socklen_t;
     let before = errno();
     // SAFETY: `octets` is as long as `len` says.
-    let got = unsafe { libc::getsockname(fd, octets.as_mut_ptr().cast(), &raw mut len) };
+    let got = unsafe { ask(fd, octets.as_mut_ptr().cast(), &raw mut len) };
     set_errno(before);
     if got == 0 { parse(octets.get(..len as usize)?) } else { None }
 }

@@ -15,7 +15,7 @@ mod signals;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-pub use address::{address_of, connect_to, local_address};
+pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::CALLS;
 pub use epoll::control;
 pub use list::*;

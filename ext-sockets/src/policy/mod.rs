@@ -126,6 +126,13 @@ impl Policy {
         first.map_or(Family::Tcp, |rule| rule.family)
     }
 
+    /// Returns whether any rule of this side gives `program` something else than plain TCP.
+    pub fn concerns(&self, side: Side, program: &[u8]) -> bool {
+        self.rules.iter().any(|rule| {
+            rule.side == side && rule.family != Family::Tcp && glob::matches(&rule.program, program)
+        })
+    }
+
     /// The family of this name.
     pub fn family_of(word: &str) -> Option<Family> {
         parse::family(word).ok()

@@ -176,3 +176,18 @@ proptest! {
         prop_assert!(glob::matches(starred.as_bytes(), within.as_bytes()));
     }
 }
+
+#[test]
+fn a_policy_concerns_those_alone_that_a_rule_takes_from_plain_tcp() {
+    let policy =
+        well("use ddp server nginx 192.0.2.1:80\nuse tcp server httpd *:*\nuse both client curl *:*\n");
+    let concerned = [(Side::Server, "nginx"), (Side::Client, "curl")];
+    for program in ["nginx", "httpd", "curl"] {
+        for side in [Side::Server, Side::Client] {
+            let wanted = concerned.contains(&(side, program));
+            assert_eq!(policy.concerns(side, program.as_bytes()), wanted, "{side:?} {program}");
+        }
+    }
+    assert!(Policy::always(Family::Ddp).concerns(Side::Server, b"any"));
+    assert!(!Policy::always(Family::Tcp).concerns(Side::Server, b"any"));
+}

@@ -13,6 +13,8 @@ use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 pub enum Care {
     /// The kernel, as for any socket.
     Kernel,
+    /// The kernel, when it is asked for the value. It is not to be set.
+    KernelTells,
     /// [`super::Kept`].
     Ours,
     /// Nobody: ENOPROTOOPT.
@@ -29,15 +31,18 @@ pub fn care(level: c_int, name: c_int) -> Care {
         _ => (&[], &[]),
     };
     match name {
+        // Set, they would make every FPDU's segment smaller than the stream counts on.
+        libc::IP_OPTIONS if level == IPPROTO_IP => Care::KernelTells,
         name if kernel.contains(&name) => Care::Kernel,
         name if ours.contains(&name) => Care::Ours,
         _ => Care::Nobody,
     }
 }
 
-const SOCKET: [c_int; 22] = [
+const SOCKET: [c_int; 26] = [
     libc::SO_ACCEPTCONN,
     libc::SO_BINDTODEVICE,
+    libc::SO_BINDTOIFINDEX,
     libc::SO_BROADCAST,
     libc::SO_BUSY_POLL,
     libc::SO_COOKIE,
@@ -45,6 +50,7 @@ const SOCKET: [c_int; 22] = [
     libc::SO_DONTROUTE,
     libc::SO_ERROR,
     libc::SO_INCOMING_CPU,
+    libc::SO_INCOMING_NAPI_ID,
     libc::SO_KEEPALIVE,
     libc::SO_LINGER,
     libc::SO_MARK,
@@ -53,14 +59,17 @@ const SOCKET: [c_int; 22] = [
     libc::SO_PRIORITY,
     libc::SO_PROTOCOL,
     libc::SO_RCVBUF,
+    libc::SO_RCVBUFFORCE,
     libc::SO_REUSEADDR,
     libc::SO_REUSEPORT,
     libc::SO_SNDBUF,
+    libc::SO_SNDBUFFORCE,
     libc::SO_TYPE,
     libc::SO_SNDLOWAT,
 ];
 
-const TCP: [c_int; 14] = [
+const TCP: [c_int; 19] = [
+    libc::TCP_CC_INFO,
     libc::TCP_CONGESTION,
     libc::TCP_DEFER_ACCEPT,
     libc::TCP_INFO,
@@ -71,26 +80,38 @@ const TCP: [c_int; 14] = [
     libc::TCP_MAXSEG,
     libc::TCP_NOTSENT_LOWAT,
     libc::TCP_QUICKACK,
+    libc::TCP_SAVED_SYN,
+    libc::TCP_SAVE_SYN,
     libc::TCP_SYNCNT,
+    libc::TCP_THIN_DUPACK,
+    libc::TCP_THIN_LINEAR_TIMEOUTS,
     libc::TCP_TIMESTAMP,
     libc::TCP_USER_TIMEOUT,
     libc::TCP_WINDOW_CLAMP,
 ];
 
-const IP: [c_int; 7] = [
+const IP: [c_int; 10] = [
     libc::IP_BIND_ADDRESS_NO_PORT,
     libc::IP_FREEBIND,
+    libc::IP_MINTTL,
     libc::IP_MTU,
     libc::IP_MTU_DISCOVER,
+    // An error that it brings is told by the next call, once, and ends no stream, as over TCP.
+    libc::IP_RECVERR,
     libc::IP_TOS,
     libc::IP_TRANSPARENT,
     libc::IP_TTL,
+    libc::SO_ORIGINAL_DST,
 ];
 
-const IPV6: [c_int; 7] = [
+const IPV6: [c_int; 11] = [
+    libc::IP6T_SO_ORIGINAL_DST,
     libc::IPV6_FREEBIND,
+    libc::IPV6_MINHOPCOUNT,
     libc::IPV6_MTU,
     libc::IPV6_MTU_DISCOVER,
+    libc::IPV6_PKTINFO,
+    libc::IPV6_RECVERR,
     libc::IPV6_TCLASS,
     libc::IPV6_TRANSPARENT,
     libc::IPV6_UNICAST_HOPS,
@@ -126,5 +147,7 @@ mod tests {
         assert_eq!(care(SOL_SOCKET, libc::SO_RCVBUF), Care::Kernel);
         assert_eq!(care(IPPROTO_TCP, libc::TCP_INFO), Care::Kernel);
         assert_eq!(care(IPPROTO_IPV6, libc::IPV6_V6ONLY), Care::Kernel);
+        assert_eq!(care(IPPROTO_IP, libc::IP_OPTIONS), Care::KernelTells);
+        assert_eq!(care(SOL_SOCKET, libc::IP_OPTIONS), Care::Kernel, "SO_ERROR has its number");
     }
 }

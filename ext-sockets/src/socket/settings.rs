@@ -65,6 +65,8 @@ pub struct Settings {
     pub mode: Mode,
     /// It carries no byte stream: see [`raw_mode`](crate::raw_mode).
     pub raw: bool,
+    /// The program has said `DDPMODE` 0: plain TCP, whatever the policy says.
+    pub stays_plain: bool,
     /// In raw mode: it has been made an endpoint.
     pub attached: bool,
     /// `None`: who connects is the initiator.
@@ -108,6 +110,7 @@ impl Settings {
     pub const DEFAULT: Settings = Settings {
         mode: Mode::Off,
         raw: false,
+        stays_plain: false,
         attached: false,
         role: None,
         crc: true,
@@ -131,7 +134,8 @@ impl Settings {
     /// What a connection has that was accepted on a socket with these.
     pub fn of_child(&self) -> Settings {
         match self.mode {
-            Mode::Off => self.clone(),
+            // The policy has nothing to say of what is connected already.
+            Mode::Off => Settings { stays_plain: false, ..self.clone() },
             _ => Settings {
                 mode: Mode::Starting,
                 attached: false,

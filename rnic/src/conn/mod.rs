@@ -5,6 +5,7 @@ pub(crate) mod connect;
 pub(crate) mod half_open;
 pub(crate) mod linger;
 pub(crate) mod listen;
+mod plain;
 mod port_mapper;
 pub(crate) mod reset;
 pub(crate) mod socket;

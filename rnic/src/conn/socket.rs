@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rddp_fault_guard::sockets;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
+use super::plain::stay_plain;
 use crate::config::{ConnectOptions, Keepalive};
 
 /// A TCP connection of the device's, or a listener. Children of `fork` close what they have of it.
@@ -44,6 +45,7 @@ impl Drop for TcpSocket {
 /// A TCP socket for `addr`'s family, as `options` want it; one that listens hands all of that on.
 pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
+    stay_plain(socket.as_fd());
     if let Some(mss) = options.mss {
         socket.set_tcp_mss(u32::from(mss))?;
     }
