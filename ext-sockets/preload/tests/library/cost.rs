@@ -120,7 +120,6 @@ const CLIENT: &[(&str, usize)] = &[
 ];
 
 #[test]
-#[ignore = "FIONREAD looks at the whole queue each time"]
 fn reading_small_pieces_looks_at_the_queue_once_an_fpdu() {
     if !has_strace() {
         return;
