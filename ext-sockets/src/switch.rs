@@ -12,7 +12,7 @@ use std::path::Path;
 use once_cell::race::OnceBox;
 
 use crate::framed;
-use crate::gate::is_tcp;
+use crate::gate::tcp_state;
 use crate::journal::{self, Level};
 use crate::next;
 use crate::policy::{Family, Policy, Side};
@@ -138,11 +138,12 @@ impl Switch {
 /// Not one of ours by the program's own wish, and not connected or listening already: that is the kernel's to refuse.
 fn is_fresh_tcp(fd: c_int) -> bool {
     let ours = socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode());
-    !ours && is_tcp(fd).is_ok() && next::tcp_state(fd) == Some(next::TCP_CLOSE)
+    !ours && tcp_state(fd) == Ok(next::TCP_CLOSE)
 }
 
 /// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.
 fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
+    let _no_signals = next::NoSignals::here();
     let held = match socket::hold_checked(fd) {
         Some(held) => held,
         None => socket::adopt(fd, Settings::default())?,

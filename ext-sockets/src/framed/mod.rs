@@ -35,7 +35,7 @@ pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
-pub(crate) use unsettled::see_to_others;
+pub(crate) use unsettled::{any as any_unsettled, see_to_others};
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
@@ -99,6 +99,7 @@ impl Framed {
 
     #[cold]
     fn changed(&self, state: &State) {
+        let _no_signals = next::NoSignals::here();
         if !state.mood().is_settled() {
             unsettled::note(&self.held, self.fd);
         }
@@ -266,4 +267,4 @@ impl Framed {
 }
 
 /// What is left of an FPDU is told as it is from here on, without a look at those behind it.
-const ENOUGH: usize = 4096;
+const ENOUGH: usize = 512;
