@@ -131,3 +131,37 @@ impl<T> DerefMut for Locked<T> {
         &mut self.guard
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_blocked(signal: libc::c_int) -> bool {
+        // SAFETY: all zero is a signal set, which lives until the calls return; asks only.
+        unsafe {
+            let mut now: sigset_t = mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut now);
+            libc::sigismember(&raw const now, signal) == 1
+        }
+    }
+
+    #[test]
+    fn the_outermost_blocks_all_signals_but_those_of_own_faults() {
+        let outer = NoSignals::here();
+        drop(NoSignals::here());
+        assert!(is_blocked(libc::SIGALRM) && is_blocked(libc::SIGTERM));
+        assert!(OWN_FAULTS.into_iter().all(|signal| !is_blocked(signal)));
+        drop(outer);
+        assert!(!is_blocked(libc::SIGALRM));
+    }
+
+    #[test]
+    fn the_number_of_the_process_is_not_known_from_one_to_the_next() {
+        let no_signals = NoSignals::here();
+        assert_eq!((process_id(), PROCESS.get()), (std::process::id(), std::process::id()));
+        forget_process();
+        assert_eq!((process_id(), PROCESS.get()), (std::process::id(), std::process::id()));
+        drop(no_signals);
+        assert_eq!((process_id(), PROCESS.get()), (std::process::id(), 0));
+    }
+}

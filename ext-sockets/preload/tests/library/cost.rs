@@ -139,3 +139,13 @@ fn reading_small_pieces_looks_at_the_queue_once_an_fpdu() {
     assert!(looks <= 12, "{looks} looks");
     assert!(of_reads.len() <= 40, "{} calls", of_reads.len());
 }
+
+#[test]
+fn who_asks_twice_how_much_there_is_is_told_of_all() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["cost.c"], scratch.path(), &["-pthread"]);
+    for family in ["tcp", "ddp"] {
+        let mut command = command(&program, true, scratch.path());
+        succeeded(&command.arg("twice").env("RDDP_FAMILY", family).output().unwrap());
+    }
+}

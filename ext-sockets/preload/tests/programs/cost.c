@@ -1,4 +1,4 @@
-/* cost server N | cost client PORT N | cost reader: a server and a client that make a connection a request, as nginx and ab
+/* cost server N | cost client PORT N | cost reader | cost twice: a server and a client that make a connection a request, as nginx and ab
  * do, and a client that reads 8 KB at a time and asks FIONREAD whether there is more, as wrk does.
  */
 #define _GNU_SOURCE
@@ -116,11 +116,32 @@ static void read_bulk(void) {
     pthread_join(sender, NULL);
 }
 
+/* Told of a part, who asks again without reading in between is told of all. */
+static void ask_twice(void) {
+    int listener = listens(), count = 0, fd = socket(AF_INET, SOCK_STREAM, 0);
+    NEED(connect(fd, (void *)&here, sizeof here) == 0);
+    int other = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    put(EPOLL_CTL_ADD, other, EPOLLIN);
+    for (int part = 0; part < 3; part++) {
+        NEED(write(fd, octets, 2000) == 2000);
+    }
+    while (count < 6000) {
+        await();
+        NEED(ioctl(other, FIONREAD, &count) == 0);
+    }
+    NEED(count == 6000 && recv(other, octets, 1000, 0) == 1000);
+    NEED(ioctl(other, FIONREAD, &count) == 0 && count > 0 && count <= 5000);
+    NEED(ioctl(other, FIONREAD, &count) == 0 && count == 5000);
+    NEED(recv(other, octets, 4900, 0) > 0);
+}
+
 int main(int argc, char **argv) {
     NEED(argc > 1);
     epoll = epoll_create1(0);
     if (strcmp(argv[1], "server") == 0) {
         serve(atoi(argv[2]));
+    } else if (strcmp(argv[1], "twice") == 0) {
+        ask_twice();
     } else if (strcmp(argv[1], "reader") == 0) {
         read_bulk();
     } else {
