@@ -149,3 +149,14 @@ fn who_asks_twice_how_much_there_is_is_told_of_all() {
         succeeded(&command.arg("twice").env("RDDP_FAMILY", family).output().unwrap());
     }
 }
+
+// POSIX: `close`, `getsockopt` and `fork` may be called by a handler, whatever it interrupts.
+#[test]
+fn handlers_may_call_in_the_middle_of_our_calls() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["cost.c"], scratch.path(), &["-pthread"]);
+    for family in ["tcp", "ddp"] {
+        let mut command = command(&program, true, scratch.path());
+        succeeded(&command.args(["interrupted", "100"]).env("RDDP_FAMILY", family).output().unwrap());
+    }
+}

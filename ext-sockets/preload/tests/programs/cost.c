@@ -1,4 +1,4 @@
-/* cost server N | cost client PORT N | cost reader | cost twice: a server and a client that make a connection a request, as nginx and ab
+/* cost server N | cost client PORT N | cost reader | cost twice | cost interrupted N: a server and a client that make a connection a request, as nginx and ab
  * do, and a client that reads 8 KB at a time and asks FIONREAD whether there is more, as wrk does.
  */
 #define _GNU_SOURCE
@@ -6,12 +6,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NEED(what)                                                                                                     \
@@ -135,11 +138,70 @@ static void ask_twice(void) {
     NEED(recv(other, octets, 4900, 0) > 0);
 }
 
+/* A handler that POSIX lets call close, getsockopt and fork, wherever it comes in between. */
+static int kept;
+static volatile sig_atomic_t handled;
+
+static void in_between(int number) {
+    int before = errno, error;
+    socklen_t len = sizeof error;
+    int other = dup(kept);
+    getsockopt(kept, SOL_SOCKET, SO_ERROR, &error, &len);
+    if (other >= 0) {
+        close(other);
+    }
+    if (++handled % 64 == 0) {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    errno = before;
+}
+
+static int connected(int listener, int *other) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    NEED(connect(fd, (void *)&here, sizeof here) == 0);
+    NEED((*other = accept(listener, NULL, NULL)) >= 0);
+    return fd;
+}
+
+static void move(int from, int to) {
+    while (write(from, octets, 100) < 0) {
+        NEED(errno == EINTR);
+    }
+    for (ssize_t got = 0, count; got < 100; got += count > 0 ? count : 0) {
+        count = read(to, octets, 100);
+        NEED(count > 0 || errno == EINTR);
+    }
+}
+
+static void interrupted(int count) {
+    int listener = listens(), other;
+    struct sigaction action = {.sa_handler = in_between, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {0};
+    kept = connected(listener, &other);
+    move(kept, other);
+    NEED(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+    while (count-- > 0 || handled < 200) {
+        int to, from = connected(listener, &to);
+        move(from, to);
+        move(to, from);
+        NEED(close(from) == 0 && close(to) == 0);
+    }
+    NEED(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    move(kept, other);
+}
+
 int main(int argc, char **argv) {
     NEED(argc > 1);
     epoll = epoll_create1(0);
     if (strcmp(argv[1], "server") == 0) {
         serve(atoi(argv[2]));
+    } else if (strcmp(argv[1], "interrupted") == 0) {
+        interrupted(atoi(argv[2]));
     } else if (strcmp(argv[1], "twice") == 0) {
         ask_twice();
     } else if (strcmp(argv[1], "reader") == 0) {
