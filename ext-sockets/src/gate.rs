@@ -47,24 +47,28 @@ pub fn within_kernel(fd: c_int) -> Way {
 /// `connect` to what `to` finds out, if that has to be known.
 #[inline]
 pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Way<Connecting> {
+    if !switch::is_on() && table::entry(fd).is_none() {
+        return Way::Plain;
+    }
+    let to = to();
+    if let Some(held) = socket::hold_checked(fd).filter(|held| held.is_in_ddpmode()) {
+        return connect_held(fd, held, to);
+    }
     if switch::is_on()
-        && let Some(addr) = to()
+        && let Some(addr) = to
         && let Err(errno) = switch::apply(fd, Side::Client, addr)
     {
         return Way::Refused(errno);
     }
     match socket::hold(fd) {
-        Some(held) => connect_held(fd, held, to()),
+        Some(held) => connect_held(fd, held, to),
         None => Way::Plain,
     }
 }
 
 #[cold]
 fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting> {
-    if !held.is_under(fd) {
-        socket::forget_stale(fd, &held);
-        return Way::Plain;
-    }
+    let _no_signals = next::NoSignals::here();
     let mode = held.settings().mode;
     match mode {
         // Another family's address, or none: the kernel refuses it, or dissolves the connection.
@@ -103,6 +107,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
         return next::disconnect(fd);
     }
     let Some(of_listener) = socket::hold(listener) else { return };
+    let _no_signals = next::NoSignals::here();
     let settings = of_listener.settings().of_child();
     let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
     if settings == Settings::DEFAULT {
@@ -339,13 +344,17 @@ pub(crate) fn is_mptcp(fd: c_int) -> bool {
 
 /// Whether DDPMODE makes any sense here; the errno otherwise.
 pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
-    let of_socket = |name| next::int_option(fd, libc::SOL_SOCKET, name);
+    tcp_state(fd).map(drop)
+}
+
+/// The state of a TCP socket; the errno of what is none.
+pub(crate) fn tcp_state(fd: c_int) -> Result<u8, c_int> {
     // The kernel's own errno for no descriptor, or one that is no socket.
-    let kind = of_socket(libc::SO_TYPE).ok_or_else(|| next::why_no_socket(fd))?;
-    let protocol = of_socket(libc::SO_PROTOCOL);
-    let inet = matches!(of_socket(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6));
-    let tcp = kind == libc::SOCK_STREAM && protocol == Some(libc::IPPROTO_TCP);
-    if inet && tcp { Ok(()) } else { Err(EOPNOTSUPP) }
+    let protocol =
+        next::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok_or_else(|| next::why_no_socket(fd))?;
+    // A raw socket may have the protocol, and options of MPTCP answer like TCP's, but not both.
+    let state = (protocol == libc::IPPROTO_TCP).then(|| next::tcp_state(fd)).flatten();
+    state.ok_or(EOPNOTSUPP)
 }
 
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {

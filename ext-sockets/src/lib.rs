@@ -32,6 +32,7 @@ compile_error!(
 );
 
 pub mod as_program;
+mod deadline;
 pub mod exs;
 pub mod framed;
 pub mod gate;

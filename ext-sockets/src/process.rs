@@ -13,7 +13,7 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the table belongs to the calling process. A system call; asked only about sockets of ours.
 pub fn owns_table() -> bool {
-    let me = std::process::id();
+    let me = next::process_id();
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             next::note_memory();

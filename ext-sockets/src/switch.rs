@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use once_cell::race::OnceBox;
 
 use crate::framed;
-use crate::gate::{is_mptcp, is_tcp};
+use crate::gate::{is_mptcp, tcp_state};
 use crate::journal::{self, Level};
 use crate::next;
 use crate::policy::{Family, Policy, Side};
@@ -114,7 +114,7 @@ pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
 pub(crate) fn tell_unknown(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(switch) = SWITCH.get() else { return };
-    if is_tcp(fd).is_err() || matches!(next::tcp_state(fd), None | Some(next::TCP_CLOSE | next::TCP_LISTEN)) {
+    if matches!(tcp_state(fd), Err(_) | Ok(next::TCP_CLOSE | next::TCP_LISTEN)) {
         return;
     }
     // Which end it is nobody knows any more.
@@ -162,8 +162,9 @@ impl Switch {
 
     /// Applies the policy to a socket in that state of TCP; one in another is the kernel's to refuse.
     fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), c_int> {
-        let is_mptcp = is_tcp(fd).is_err();
-        let is_concerned = if is_mptcp { self::is_mptcp(fd) } else { next::tcp_state(fd) == Some(state) };
+        let seen = tcp_state(fd);
+        let is_mptcp = seen.is_err();
+        let is_concerned = seen.map_or_else(|_| self::is_mptcp(fd), |seen| seen == state);
         if !is_concerned {
             return Ok(());
         }
@@ -213,6 +214,7 @@ fn is_programs_choice(fd: c_int) -> bool {
 
 /// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.
 fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
+    let _no_signals = next::NoSignals::here();
     let held = match socket::hold_checked(fd) {
         Some(held) => held,
         None => socket::adopt(fd, Settings::default())?,

@@ -93,6 +93,15 @@ impl<T> Caller<'_, T> {
         }
     }
 
+    /// Sends the signal until the call has ended: one that comes before the thread sleeps interrupts nothing.
+    fn interrupt_for_good(&self, signal: i32) {
+        while !self.handle.is_finished() {
+            thread::sleep(Duration::from_millis(50));
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(self.id, signal) };
+        }
+    }
+
     fn join(self) -> T {
         self.handle.join().unwrap()
     }
@@ -139,20 +148,20 @@ fn signals_interrupt_calls_as_they_do_tcp() {
         let reader = call(scope, || b.read(10, 0));
         reader.interrupt(restarts);
         assert!(!reader.handle.is_finished());
-        reader.interrupt(interrupts);
+        reader.interrupt_for_good(interrupts);
         assert_eq!(reader.join(), Err(Errno::INTERRUPTED));
         // What has moved counts.
         a.send(b"part", 0).unwrap();
         let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
-        reader.interrupt(interrupts);
+        reader.interrupt_for_good(interrupts);
         assert_eq!(reader.join().unwrap(), b"part");
         let writer = call(scope, || a.send(&full, 0));
-        writer.interrupt(interrupts);
+        writer.interrupt_for_good(interrupts);
         let sent = writer.join().unwrap();
         assert!(sent > 0 && sent < full.len());
         fill(&a, &full);
         let writer = call(scope, || a.send(&full, 0));
-        writer.interrupt(interrupts);
+        writer.interrupt_for_good(interrupts);
         assert_eq!(writer.join(), Err(Errno::INTERRUPTED));
     });
     // A direction that is closed: EPIPE, and the signal unless it is not wanted.

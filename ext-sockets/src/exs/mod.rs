@@ -35,14 +35,14 @@ use std::convert::Infallible;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libc::{EINVAL, ENOENT, ENOTSUP};
 
 use crate::as_program::PollPlaces;
-use crate::next;
 use crate::progress::Progress;
 use crate::threads::{Direction, PerProcess};
+use crate::{deadline, next};
 
 pub use close::{closing, closing_range, is_used, replacing};
 pub use event::Kind;
@@ -219,7 +219,7 @@ pub fn dequeue(
 ) -> Result<usize, c_int> {
     let queue = engine()?.queue(handle)?;
     // A time beyond all times is for ever.
-    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let until = deadline::after(timeout);
     queue.dequeue(places, Wanted { least, until })
 }
 

@@ -47,11 +47,13 @@ impl Connecting {
     /// # Errors
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        let no_signals = next::NoSignals::here();
         if self.held.settings().raw {
+            drop(no_signals);
             return raw_mode::connected(&self.held, self.fd, result);
         }
         match result {
-            Ok(()) => self.up(),
+            Ok(()) => self.up(no_signals),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
                 self.held.settings().kept.lay_down(self.fd);
                 result
@@ -64,13 +66,14 @@ impl Connecting {
         }
     }
 
-    fn up(self) -> Result<(), c_int> {
+    fn up(self, no_signals: next::NoSignals) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
         held.settings().kept.lay_down(fd);
-        let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
+        let waits = held.settings().plain_allowed && !next::is_nonblocking(fd);
+        drop(no_signals);
         let framed = Framed { held, fd };
-        if !both || nonblocking {
+        if !waits {
             let _ = framed.call(|stream| {
                 stream.step();
                 Ok(())

@@ -4,14 +4,14 @@
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
 
 use super::Framed;
-use crate::next;
 use crate::stream::{Errno, raise_sigpipe};
 use crate::threads::{Direction, Tried, Waiting, run};
+use crate::{deadline, next};
 
 impl Framed {
     /// Whether a call with these flags is one for the threads.
@@ -66,7 +66,7 @@ impl Framed {
     }
 
     fn later<R>(&self, want: c_short) -> Tried<R> {
-        let until = self.deadline().map(|left| Instant::now() + left);
+        let until = deadline::after(self.deadline());
         Tried::Later(Waiting { fd: self.fd, events: want, until })
     }
 }

@@ -12,36 +12,44 @@ use crate::{next, raw_mode, table, wait};
 /// `fd` is about to be closed.
 #[inline]
 pub fn closing(fd: c_int) {
+    let no_signals = next::NoSignals::here();
     wait::closing(fd);
-    if let Some(held) = socket::forget_before_close(fd) {
-        let before = next::errno();
-        last_number(&held, fd);
-        next::set_errno(before);
+    let Some(held) = socket::forget_before_close(fd) else { return };
+    let before = next::errno();
+    let lingers = last_number(&held, fd);
+    drop(no_signals);
+    if lingers {
+        linger::see_to(&held, fd);
     }
+    next::set_errno(before);
 }
 
+/// Whether the socket owes something to TCP, and leaves when that is done.
 #[cold]
-fn last_number(held: &Held, fd: c_int) {
+fn last_number(held: &Held, fd: c_int) -> bool {
     if held.settings().raw {
         raw_mode::closed(held.cookie());
     }
-    let Some(state) = held.state() else { return wait::gone(held, false) };
+    let Some(state) = held.state() else {
+        wait::gone(held, false);
+        return false;
+    };
     if stream::is_confined() {
         // It may make none of the calls that follow; its parent sees to them.
-        return;
+        return false;
     }
     if !held.is_under(fd) {
         // Closed behind our back, and the number is something else's by now: nothing can be sent any more.
         leave(held, state);
-        return;
+        return false;
     }
     let stream = Stream::new(fd, state, &CALLS);
     if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
-        // It leaves when that is done.
         wait::withdraw(held, fd);
-        return linger::see_to(held, fd);
+        return true;
     }
     leave_alone(held, state, fd);
+    false
 }
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
@@ -87,7 +95,7 @@ impl Drop for Expected {
 
 /// Whether another process holds it still.
 pub(super) fn leave(held: &Held, state: &State) -> bool {
-    state.leave(std::process::id());
+    state.leave(next::process_id());
     let is_held = state.is_held(next::is_alive);
     wait::gone(held, is_held);
     if !is_held {

@@ -44,6 +44,7 @@ pub fn before_fork() {
     wait::forking();
     let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
     let (_unsettled, _watches) = (unsettled::unsettled(), wait::watches());
+    next::forget_process();
     let locks = Locks { line, left, _plain, _unsettled, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));

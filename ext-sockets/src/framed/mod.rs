@@ -35,7 +35,7 @@ pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
-pub(crate) use unsettled::see_to_others;
+pub(crate) use unsettled::{any as any_unsettled, see_to_others};
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
@@ -99,6 +99,7 @@ impl Framed {
 
     #[cold]
     fn changed(&self, state: &State) {
+        let _no_signals = next::NoSignals::here();
         if !state.mood().is_settled() {
             unsettled::note(&self.held, self.fd);
         }
@@ -192,12 +193,23 @@ impl Framed {
     /// # Errors
     /// What a read would answer.
     pub fn available(&self) -> Result<usize, Errno> {
+        if !self.held.tells_edges() {
+            return self.call(|stream| self.enough_in_front(&stream).map_or_else(|| stream.available(), Ok));
+        }
         let octets = self.call(|stream| stream.available())?;
-        if self.held.is_watched() && self.call(|stream| Ok(stream.has_more_than_a_look()))? {
+        if self.call(|stream| Ok(stream.has_more_than_a_look()))? {
             // A program that waits for edges takes what it reads beyond this number for new, and waits for the edge of it.
             wait::tell_again(&self.held, self.fd);
         }
         Ok(octets)
+    }
+
+    /// What a program is told that reads in pieces, and asks after each whether there is more: what is left of the FPDU in front.
+    /// Whoever asks twice with no read in between may wait for more than that, and so does whoever is told of little: to them
+    /// all that is there is counted, for which all of it is looked at.
+    fn enough_in_front(&self, stream: &Stream<'_>) -> Option<usize> {
+        let left = stream.left_in_front();
+        (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
     }
 
     /// What to ask the kernel for when the program wants to know of `want`.
@@ -265,3 +277,6 @@ impl Framed {
         }
     }
 }
+
+/// What is left of an FPDU is told as it is from here on, without a look at those behind it.
+const ENOUGH: usize = 512;

@@ -52,7 +52,7 @@ pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errn
     next::set_errno(before);
     let state = state?;
     state.set_cookie(cookie);
-    state.join(std::process::id());
+    state.join(next::process_id());
     Ok(state)
 }
 

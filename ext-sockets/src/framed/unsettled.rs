@@ -45,6 +45,12 @@ fn take() -> Option<c_int> {
     fd
 }
 
+/// Whether there are any.
+#[inline]
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
+}
+
 /// Takes a step for sockets of this process that have something to do before octets can flow: a thread that sleeps until its peer
 /// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
 #[inline]
@@ -57,6 +63,7 @@ pub(crate) fn see_to_others() {
 
 #[cold]
 fn see_to(count: usize) {
+    let _no_signals = next::NoSignals::here();
     for fd in std::iter::from_fn(take).take(count) {
         let Ok(Some(framed)) = super::of(fd) else { continue };
         if framed.step_if_unsettled() {

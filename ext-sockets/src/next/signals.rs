@@ -2,6 +2,10 @@
 //!
 //! A handler may call `close`, `getsockopt` or `fork` (POSIX says so) in the middle of such a call of the thread that it interrupts, which would wait for
 //! itself. So as long as a thread has one of our locks it takes no signals.
+//!
+//! Each change of the mask is a system call. A call of ours that takes several locks one after the other, and does not sleep in
+//! between, begins with a [`NoSignals`]: those of its locks then cost nothing. The mask is really changed, rather than noted
+//! for handlers to see: a handler may leave by `siglongjmp`, and what it interrupted is then never gone on with.
 
 use std::cell::Cell;
 use std::mem;
@@ -12,11 +16,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::sigset_t;
 
 thread_local! {
-    /// How many [`NoSignals`] there are, and the signals that the program had blocked before the first.
-    static HELD: Cell<(u32, Option<sigset_t>)> = const { Cell::new((0, None)) };
+    /// How many [`NoSignals`] there are.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// The signals that the program had blocked before the first.
+    static BEFORE: Cell<Option<sigset_t>> = const { Cell::new(None) };
+    /// The calling process, once it has been asked for since then; else 0.
+    static PROCESS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As long as this lives the calling thread takes no signals.
+/// As long as this lives the calling thread takes no signals but those of its own faults.
 #[derive(Debug)]
 pub struct NoSignals {
     /// It is the thread's own.
@@ -27,27 +35,44 @@ impl NoSignals {
     /// From here on.
     #[must_use]
     pub fn here() -> Self {
-        let (depth, before) = HELD.get();
+        let depth = DEPTH.get();
         if depth == 0 {
-            HELD.set((1, Some(block())));
-        } else {
-            HELD.set((depth + 1, before));
+            // No handler comes between: what it finds noted is so.
+            BEFORE.set(Some(block()));
         }
+        DEPTH.set(depth + 1);
         NoSignals { _here: std::marker::PhantomData }
     }
 }
 
 impl Drop for NoSignals {
     fn drop(&mut self) {
-        let (depth, before) = HELD.get();
-        HELD.set((depth - 1, before));
-        if depth == 1
-            && let Some(before) = before
+        let depth = DEPTH.get() - 1;
+        DEPTH.set(depth);
+        if depth == 0
+            && let Some(before) = BEFORE.take()
         {
+            PROCESS.set(0);
             // SAFETY: a set that the kernel gave.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
         }
     }
+}
+
+/// The number of the calling process: a system call, but not for the second time within a [`NoSignals`].
+pub fn process_id() -> u32 {
+    if DEPTH.get() == 0 {
+        return std::process::id();
+    }
+    if PROCESS.get() == 0 {
+        PROCESS.set(std::process::id());
+    }
+    PROCESS.get()
+}
+
+/// The calling thread is about to fork, with locks of ours.
+pub fn forget_process() {
+    PROCESS.set(0);
 }
 
 fn block() -> sigset_t {
@@ -55,18 +80,24 @@ fn block() -> sigset_t {
     unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&raw mut all);
+        for signal in OWN_FAULTS {
+            libc::sigdelset(&raw mut all, signal);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         before
     }
 }
 
-/// From here on the calling thread takes the signals of its own faults. Blocked, each of them would
-/// end the process whoever handles it.
+/// Signals of a thread's own faults. Blocked, each of them would end the process whoever handles it.
+const OWN_FAULTS: [libc::c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// From here on the calling thread takes the signals of its own faults.
 pub fn take_faults() {
     // SAFETY: all zero is a signal set; it lives until the call returns.
     unsafe {
         let mut faults: sigset_t = mem::zeroed();
-        for signal in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS] {
+        for signal in OWN_FAULTS {
             libc::sigaddset(&raw mut faults, signal);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
@@ -98,5 +129,39 @@ impl<T> Deref for Locked<T> {
 impl<T> DerefMut for Locked<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_blocked(signal: libc::c_int) -> bool {
+        // SAFETY: all zero is a signal set, which lives until the calls return; asks only.
+        unsafe {
+            let mut now: sigset_t = mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut now);
+            libc::sigismember(&raw const now, signal) == 1
+        }
+    }
+
+    #[test]
+    fn the_outermost_blocks_all_signals_but_those_of_own_faults() {
+        let outer = NoSignals::here();
+        drop(NoSignals::here());
+        assert!(is_blocked(libc::SIGALRM) && is_blocked(libc::SIGTERM));
+        assert!(OWN_FAULTS.into_iter().all(|signal| !is_blocked(signal)));
+        drop(outer);
+        assert!(!is_blocked(libc::SIGALRM));
+    }
+
+    #[test]
+    fn the_number_of_the_process_is_not_known_from_one_to_the_next() {
+        let no_signals = NoSignals::here();
+        assert_eq!((process_id(), PROCESS.get()), (std::process::id(), std::process::id()));
+        forget_process();
+        assert_eq!((process_id(), PROCESS.get()), (std::process::id(), std::process::id()));
+        drop(no_signals);
+        assert_eq!((process_id(), PROCESS.get()), (std::process::id(), 0));
     }
 }

@@ -24,7 +24,7 @@ use super::adapter::{Adapter, errno_of};
 use super::endpoint::{Ending, Endpoint};
 use super::event::{CLOSED, CONNECTED, Event, LIMIT, REQUESTED};
 use super::reserved::{CAPACITY, Reserved};
-use crate::{process, socket, table};
+use crate::{deadline, process, socket, table};
 
 /// What the table of descriptors has for a queue: no socket has this index.
 const IN_TABLE: NonZeroU32 = NonZeroU32::MAX;
@@ -110,7 +110,7 @@ pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Resu
         return Err(libc::EINVAL);
     }
     let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = deadline::after(timeout);
     loop {
         let count = queue.take(adapter, out);
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

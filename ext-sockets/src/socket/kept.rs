@@ -24,6 +24,8 @@ pub struct Kept {
     pub rcvtimeo: Timeout,
     /// `SO_SNDTIMEO`.
     pub sndtimeo: Timeout,
+    /// The kernel's socket is left to the stream: see [`lay_down`](Self::lay_down).
+    laid_down: bool,
 }
 
 /// A time-out as `struct timeval` has it.
@@ -46,6 +48,7 @@ impl Kept {
         rcvlowat: 1,
         rcvtimeo: Timeout { sec: 0, usec: 0 },
         sndtimeo: Timeout { sec: 0, usec: 0 },
+        laid_down: false,
     };
 
     /// What the program has set on the kernel's socket before it became ours.
@@ -61,6 +64,7 @@ impl Kept {
             rcvlowat: next::int_option(fd, SOL_SOCKET, SO_RCVLOWAT).unwrap_or(1),
             rcvtimeo: timeout(SO_RCVTIMEO),
             sndtimeo: timeout(SO_SNDTIMEO),
+            laid_down: false,
         }
     }
 
@@ -68,7 +72,10 @@ impl Kept {
     ///
     /// The stream never waits to send, so the kernel's `SO_SNDTIMEO` is free to say for the life of the socket, in whatever process, that
     /// there are FPDUs on it.
-    pub fn lay_down(&self, fd: c_int) {
+    pub fn lay_down(&mut self, fd: c_int) {
+        if std::mem::replace(&mut self.laid_down, true) {
+            return;
+        }
         next::set_option(fd, SOL_SOCKET, SO_SNDTIMEO, &FRAMED.value());
         if self.rcvtimeo != Timeout::default() {
             next::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &Timeout::default().value());
@@ -87,7 +94,8 @@ impl Kept {
     }
 
     /// Gives them to the kernel's socket, which has become a plain one.
-    pub fn hand_over(&self, fd: c_int) {
+    pub fn hand_over(&mut self, fd: c_int) {
+        self.laid_down = false;
         let tcp = libc::IPPROTO_TCP;
         for (level, name) in [
             (SOL_SOCKET, SO_RCVTIMEO),

@@ -54,6 +54,10 @@ pub struct Socket {
     closed: AtomicBool,
     /// It is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
+    /// A set tells the program of edges.
+    edges: AtomicBool,
+    /// What was left of the FPDU in front when the program last asked.
+    left: AtomicUsize,
     /// It is among those that are seen to: `framed/unsettled.rs`.
     listed: AtomicBool,
     /// Calls that wait are for the threads: `DDP_PROGRESS`.
@@ -71,6 +75,8 @@ impl Socket {
             mode: AtomicI32::new(Mode::Off as i32),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            edges: AtomicBool::new(false),
+            left: AtomicUsize::new(0),
             listed: AtomicBool::new(false),
             threaded: AtomicBool::new(false),
             settings: Mutex::new(Settings::DEFAULT),
@@ -137,6 +143,22 @@ impl Socket {
     /// An epoll set has it, or none any more.
     pub fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::Release);
+    }
+
+    /// Whether a set tells the program of edges.
+    #[inline]
+    pub fn tells_edges(&self) -> bool {
+        self.edges.load(Ordering::Acquire)
+    }
+
+    /// A set does, from now on.
+    pub fn set_tells_edges(&self) {
+        self.edges.store(true, Ordering::Release);
+    }
+
+    /// Notes what is left of the FPDU in front. What was left when the program last asked.
+    pub fn tell_left(&self, left: usize) -> usize {
+        self.left.swap(left, Ordering::Relaxed)
     }
 
     /// Takes back what [`expect_number`] has counted. Whether no number leads to it now.
@@ -233,6 +255,8 @@ pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
     socket.cookie.store(cookie, Ordering::Relaxed);
     socket.closed.store(false, Ordering::Relaxed);
     socket.watched.store(false, Ordering::Relaxed);
+    socket.edges.store(false, Ordering::Relaxed);
+    socket.left.store(0, Ordering::Relaxed);
     socket.threaded.store(false, Ordering::Relaxed);
     socket.listed.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);

@@ -25,6 +25,12 @@ impl Stream<'_> {
         }
     }
 
+    /// Octets of the FPDU in front that are left to read. A read gives them at once, and those behind them that are there.
+    #[must_use]
+    pub fn left_in_front(&self) -> usize {
+        self.lock_rx().map_or(0, |rx| rx.left as usize)
+    }
+
     fn count_available(&self) -> Result<usize, Errno> {
         if !self.establish()? {
             return Ok(0);

@@ -164,8 +164,15 @@ impl Stream<'_> {
 
     /// TCP tells an error once. To a call that has octets to tell of, it is the next call that tells it.
     pub(super) fn remember(&self, error: Errno) {
-        let comes_again =
-            [Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE, Errno::PLAIN, Errno::NO_DESCRIPTOR];
+        let comes_again = [
+            Errno::WOULD_BLOCK,
+            Errno::INTERRUPTED,
+            Errno::BROKEN_PIPE,
+            Errno::PLAIN,
+            Errno::NO_DESCRIPTOR,
+            // The call is a signal handler's, in the middle of one that has the lock: nothing is wrong with the stream.
+            Errno(libc::EDEADLK),
+        ];
         if !comes_again.contains(&error) && !self.state.end.is_set() {
             self.state.pending.store(error.0, Ordering::Release);
         }

@@ -144,7 +144,8 @@ impl Stream<'_> {
     /// Looks at the front of the receive queue, where an FPDU begins.
     fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         let mut scratch = Scratch::take()?;
-        let glance = if rx.bulk { GLANCE } else { scratch.len() };
+        // Into less room than a large payload takes nothing is received in place.
+        let glance = if rx.bulk && (sink.room() == 0 || sink.room() > BULK) { GLANCE } else { scratch.len() };
         let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..glance])]) {
             Ok(0) => return self.finished(rx),
             Ok(seen) => seen,

@@ -10,7 +10,7 @@ use libc::{EAGAIN, ECONNABORTED};
 use super::room::{self, Lent};
 use super::task::{Task, Waits, next_id};
 use super::{Direction, IS_WORKER, post};
-use crate::as_program;
+use crate::{as_program, deadline};
 
 /// What trying has come to.
 #[derive(Debug)]
@@ -55,8 +55,7 @@ pub fn run<R: Send>(
     timeout: Option<Duration>,
     mut attempt: impl FnMut() -> Tried<R> + Send,
 ) -> Result<R, c_int> {
-    // A time beyond all times is for ever.
-    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let until = deadline::after(timeout);
     if IS_WORKER.get() {
         return in_place(until, attempt);
     }

@@ -24,6 +24,7 @@ pub fn is_concerned() -> bool {
 /// # Errors
 /// [`Errno::PLAIN`]: the set and the descriptor are for the kernel alone. Why it is refused.
 pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
+    let _no_signals = any().then(next::NoSignals::here);
     match operation {
         EPOLL_CTL_ADD => add(epoll, fd, wanted),
         EPOLL_CTL_MOD => modify(epoll, fd, wanted),

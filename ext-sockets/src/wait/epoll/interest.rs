@@ -15,6 +15,7 @@ use crate::wait::watched::Watched;
 /// The events of a set that are `poll`'s too; above them are flags.
 const EVENTS: u32 = 0xffff;
 pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+const EDGES: u32 = libc::EPOLLET as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 /// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
@@ -80,6 +81,9 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
     };
     let has_a_time = match socket::hold(watch.fd) {
         Some(held) if held.cookie() == entry.cookie() => {
+            if entry.wanted().events & EDGES != 0 {
+                held.set_tells_edges();
+            }
             let is_unsettled = held.state().is_some_and(|state| !state.mood().is_settled());
             watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp())
         }

@@ -27,10 +27,13 @@ pub fn wait<'a>(
     let pool = pool().ok_or(Errno::PLAIN)?;
     let patience = Patience::new(false, timeout);
     let mut once_more = true;
+    let mut no_signals = no_signals();
     loop {
         framed::see_to_others();
         let nap = [patience.left(), deadline()].into_iter().flatten().min();
+        drop(no_signals);
         let events = sleep(nap)?;
+        no_signals = self::no_signals();
         let is_over = patience.is_over();
         let count = events.len();
         let told = translate(pool, epoll, events);
@@ -44,6 +47,11 @@ pub fn wait<'a>(
         // What was new may be something to tell.
         once_more = !is_over;
     }
+}
+
+/// What is to be done for sockets that are not settled takes several locks.
+fn no_signals() -> Option<next::NoSignals> {
+    (framed::any_unsettled() || any_unsettled()).then(next::NoSignals::here)
 }
 
 /// Whether any set may have an entry of ours.
