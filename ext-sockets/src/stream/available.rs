@@ -47,6 +47,8 @@ impl Stream<'_> {
             match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
                 Next::End => return Ok(Pull::End),
+                // What is in front stays there.
+                Next::Full if rx.left == 0 => break,
                 Next::More | Next::Drained | Next::Full => {}
             }
         }
@@ -69,10 +71,12 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
         left + trailer
     };
     let mut inbound = Inbound::new(rx, max_send);
+    let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
         match inbound.step(&mut octets[at..]) {
             Ok(Step::Data { payload, used }) => {
-                sink.fill(&octets[at + payload.start..at + payload.end]);
+                let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
+                sink.fill(&octets[from..at + payload.end]);
                 at += used;
             }
             Ok(Step::Silent { used, .. }) => at += used,

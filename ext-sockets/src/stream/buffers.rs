@@ -4,14 +4,25 @@
 //! A little of what is owed has a place in the state. All else lies in blocks, which are reserved when
 //! they are first needed and given back when they are empty. There may be none to be had.
 
-use super::room::{BLOCK, Purpose, block, block_mut, give_back, reserve};
-use super::state::{LITTLE, Rx, Tx};
+use super::room::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
+use super::rx::MAX_TRAILER;
+use super::state::{LITTLE, Rx, State, Tx};
 
 impl Tx {
     /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and control
     /// messages.
     pub(super) fn owed(&self) -> &[u8] {
         self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
+    }
+
+    /// Whether it makes sense: another process may have left anything here.
+    pub(super) fn is_sound(&self) -> bool {
+        let owed_len = self.owed_place().len();
+        has_all(self, &[Purpose::Owed, Purpose::Early])
+            && self.owed_from <= self.owed_to
+            && self.owed_to as usize <= owed_len
+            && self.early_from <= self.early_to
+            && self.early_to as usize <= EARLY
     }
 
     /// Whether there is something for TCP: octets or the end.
@@ -27,12 +38,13 @@ impl Tx {
         if owed + count <= self.owed_place().len() {
             return true;
         }
-        if owed + count > BLOCK || !reserve(self, Purpose::Owed) {
+        if owed + count > BLOCK || block(self, Purpose::Owed).is_some() || !reserve(self, Purpose::Owed) {
             return false;
         }
         let (little, from) = (self.little, self.owed_from as usize);
+        let little = little.get(from..from + owed).unwrap_or_default();
         if let Some(block) = block_mut(self, Purpose::Owed) {
-            block[..owed].copy_from_slice(&little[from..from + owed]);
+            block[..little.len()].copy_from_slice(little);
         }
         (self.owed_from, self.owed_to) = (0, owed as u32);
         true
@@ -68,7 +80,7 @@ impl Tx {
 
     /// Gives back what [`prepare_to_owe`](Self::prepare_to_owe) reserved, if nothing is owed.
     pub(super) fn spare_owed(&mut self) {
-        if self.owed_from >= self.owed_to {
+        if self.owed_from >= self.owed_to && !is_confined() {
             give_back(self, Purpose::Owed);
         }
     }
@@ -137,7 +149,24 @@ impl Tx {
     }
 }
 
+impl State {
+    /// Reserves the blocks that a process cannot have which gives up the system calls for it.
+    pub(crate) fn prepare_to_confine(&self) {
+        if let Ok(mut rx) = self.rx.lock() {
+            let _ = rx.kept_mut();
+        }
+        if let Ok(mut tx) = self.tx.lock() {
+            let _ = tx.prepare_to_owe(BLOCK - LITTLE);
+        }
+    }
+}
+
 impl Rx {
+    /// As [`Tx::is_sound`].
+    pub(super) fn is_sound(&self) -> bool {
+        has_all(self, &[Purpose::Kept]) && self.trailer as usize <= MAX_TRAILER
+    }
+
     /// Octets that were taken out of the kernel and are not read: a block, or nothing.
     pub(super) fn kept(&self) -> &[u8] {
         block(self, Purpose::Kept).unwrap_or_default()
@@ -148,11 +177,17 @@ impl Rx {
         if reserve(self, Purpose::Kept) { block_mut(self, Purpose::Kept) } else { None }
     }
 
-    /// Gives the block back: nothing is kept any more.
+    /// Gives the block back if nothing is kept any more.
     pub(super) fn spare_kept(&mut self) {
-        give_back(self, Purpose::Kept);
+        let is_used = self.absorbed > 0 || (self.left_is_kept && self.left > 0);
+        if !is_used && !is_confined() {
+            give_back(self, Purpose::Kept);
+        }
     }
 }
+
+/// Octets of a Send whose FPDU, and some control messages behind it, may be owed without a block.
+pub(super) const LITTLE_SEND: usize = LITTLE - 192;
 
 /// How many octets may be sent before the startup is over.
 pub(super) const EARLY: usize = 16 * 1024;

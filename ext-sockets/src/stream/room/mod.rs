@@ -4,16 +4,14 @@
 //! [`State`](super::State), [`Scratch`] a buffer for the length of one call. Safe code above them cannot misuse them.
 #![allow(unsafe_code)]
 
-mod blocks;
 mod calls;
 mod cancel;
 mod kernel;
 mod lock;
 mod pieces;
 mod scratch;
-mod shared;
+mod slots;
 
-pub(super) use blocks::{BLOCK, Lease, Purpose, block, block_mut, give_back, reserve};
 pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
@@ -23,4 +21,5 @@ pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
-pub use shared::SharedState;
+pub(super) use slots::{BLOCK, Lease, Purpose, block, block_mut, give_back, has_all, reserve};
+pub use slots::{Found, Known, Process, SharedState, Slots, forget_left, leave_all, map_all, remove_unused};
