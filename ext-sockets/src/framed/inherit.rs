@@ -38,7 +38,8 @@ pub fn before_fork() {
         let me = Process::me();
         FORKS.store(me.word(), Ordering::Relaxed);
         let mut known = Known::default();
-        for_each_state(|state| state.expect_child_of(me, &mut known));
+        stream::expect_children(me, &mut known);
+        for_each_own(|state| state.expect_child_of(me, &mut known));
     }
     wait::forking();
     let (line, _plain) = (linger::line(), fall_back::plain());
@@ -65,20 +66,24 @@ pub fn after_fork() {
     }
     stream::forget_left();
     let (parent, me) = (Process::of_word(FORKS.load(Ordering::Relaxed)), Process::me());
-    socket::for_each(|held| {
-        held.none_at_work();
-        if let (Some(state), Some(parent)) = (held.state(), parent) {
-            state.join_child_of(parent, me);
-        }
-    });
+    socket::none_at_work();
+    if let Some(parent) = parent {
+        stream::join_children(parent, me);
+        for_each_own(|state| state.join_child_of(parent, me));
+    }
     if let Ok(Some(mut locks)) = locks {
         // The parent sees to what is in it.
         locks.line.forget();
     }
 }
 
-fn for_each_state(mut look: impl FnMut(&State)) {
-    socket::for_each(|held| held.state().into_iter().for_each(&mut look));
+/// The states that lie in no file, of which there are few.
+fn for_each_own(mut look: impl FnMut(&State)) {
+    if store::has_own() {
+        socket::for_each(|held| {
+            held.state().into_iter().filter(|state| !state.is_in_file()).for_each(&mut look);
+        });
+    }
 }
 
 /// Looks through what this program has been given by `exec`. Whether there are sockets of ours.

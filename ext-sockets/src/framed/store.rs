@@ -5,7 +5,7 @@
 //! room is needed, and files that nobody uses when the next process needs one.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::next;
 use crate::stream::{self, Errno, Found, Options, Process, SharedState, Slots};
@@ -36,10 +36,18 @@ pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errn
 }
 
 fn create_own(options: &Options) -> Result<SharedState, Errno> {
+    HAS_OWN.store(true, Ordering::Relaxed);
     let state = SharedState::anonymous(options)?;
     state.join(Process::me());
     Ok(state)
 }
+
+/// Whether this process, or one that it was forked from, has had a state that lies in no file.
+pub(super) fn has_own() -> bool {
+    HAS_OWN.load(Ordering::Relaxed)
+}
+
+static HAS_OWN: AtomicBool = AtomicBool::new(false);
 
 /// The state of the socket of this cookie, if another process, or what this one was before `exec`, has left one.
 pub(super) fn find(cookie: u64) -> Found {

@@ -52,8 +52,8 @@ pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub(crate) use room::raise_sigpipe;
 pub use room::{
-    Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, forget_left, is_confined,
-    leave_all, map_all, remove_unused, sink_pieces, source_pieces,
+    Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
+    forget_left, is_confined, join_children, leave_all, map_all, remove_unused, sink_pieces, source_pieces,
 };
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;

@@ -22,4 +22,7 @@ pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
 pub(super) use slots::{BLOCK, Lease, Purpose, block, block_mut, give_back, has_all, reserve};
-pub use slots::{Found, Known, Process, SharedState, Slots, forget_left, leave_all, map_all, remove_unused};
+pub use slots::{
+    Found, Known, Process, SharedState, Slots, expect_children, forget_left, join_children, leave_all,
+    map_all, remove_unused,
+};

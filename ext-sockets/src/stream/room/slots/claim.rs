@@ -187,6 +187,11 @@ impl Slots {
         freed
     }
 
+    #[cfg(test)]
+    pub(super) fn pool(self) -> &'static Pool {
+        self.pool
+    }
+
     /// How many slots are taken.
     #[must_use]
     pub fn taken(self) -> usize {
@@ -259,7 +264,7 @@ fn has_number(known: &mut Known, pid: u32) -> bool {
     known.is_alive(Process::numbered(pid))
 }
 
-fn state<'a>(slab: Slab, index: usize) -> &'a State {
+pub(super) fn state<'a>(slab: Slab, index: usize) -> &'a State {
     let at: NonNull<State> = slab.place(slot_at(index)).cast();
     // SAFETY: a slot, which is allocated; all that is looked at is atomic.
     unsafe { at.as_ref() }

@@ -7,11 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::now;
 use super::blocks::{self, Purpose};
+use super::claim;
 use super::home::Place;
+use super::layout::OF_SLOTS;
+use super::pool;
 use super::process::{Known, Process, SameErrno};
 use crate::stream::State;
 
 impl State {
+    /// Whether it lies in a file.
+    #[must_use]
+    pub fn is_in_file(&self) -> bool {
+        self.place().slab.home().pool.is_some()
+    }
+
     fn place(&self) -> Place {
         // SAFETY: a state, and so one that a `SharedState` has.
         unsafe { Place::of(std::ptr::from_ref(self).addr()) }
@@ -98,6 +107,42 @@ impl State {
         let _errno = SameErrno::here();
         let me = Process::me();
         self.is_held(|holder| holder != me && holder.is_alive())
+    }
+}
+
+/// A process is about to `fork`: its child is expected to hold all that `parent` holds in files. Looks at what is packed beside the slots
+/// alone, as a process may have thousands.
+pub fn expect_children(parent: Process, known: &mut Known) {
+    each_with(parent, |state, _| state.expect_child_of(parent, known));
+}
+
+/// The child `process` of `parent` is there.
+pub fn join_children(parent: Process, process: Process) {
+    each_with(parent.child(), |state, near| {
+        let is_near = near.is_some_and(|holder| {
+            let (expected, new) = (parent.child().word(), process.word());
+            holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        });
+        if !is_near {
+            state.join_child_of(parent, process);
+        }
+    });
+}
+
+/// The states in files that this process holds, each with its place for it if that is beside the slot.
+fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) {
+    for (_, pool) in pool::mapped() {
+        for (_, slab) in pool.slabs(OF_SLOTS) {
+            for (index, entry) in slab.header().entries.iter().enumerate() {
+                let mut near = entry.holders.iter();
+                let found = near.find(|place| place.load(Ordering::Relaxed) == holder.word());
+                let is_full = || entry.holders.iter().all(|place| place.load(Ordering::Relaxed) != 0);
+                let has = |state: &State| state.is_held(|other| other == holder);
+                if found.is_some() || (is_full() && has(claim::state(slab, index))) {
+                    look(claim::state(slab, index), found);
+                }
+            }
+        }
     }
 }
 

@@ -265,6 +265,11 @@ impl Pool {
         file::remove_unused(&self.path, self.user, Some(Process::me()));
     }
 
+    #[cfg(test)]
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        self.path == path
+    }
+
     fn unlock(&self) {
         let lock = self.lock.swap(ptr::null_mut(), Ordering::AcqRel);
         if !lock.is_null() {
