@@ -11,8 +11,8 @@ use std::ptr::with_exposed_provenance_mut;
 
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::{self, Errno};
-use rddp_switch::{exs, next, switch, table};
+use rddp_switch::stream::Errno;
+use rddp_switch::{exs, framed, next, switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, wait};
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP && table::any() {
-        stream::confine();
+        framed::confine();
     }
     // SAFETY: our caller's promise.
     unsafe { next::prctl(option, a, b, c, d) }
@@ -191,7 +191,7 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_epoll_pwait => wait::epoll_pwait(fd, at(b), c as c_int, d as c_int, at(e)),
             libc::SYS_epoll_pwait2 => wait::epoll_pwait2(fd, at(b), c as c_int, at(d), at(e)),
             libc::SYS_seccomp if table::any() => {
-                stream::confine();
+                framed::confine();
                 return None;
             }
             _ => return None,

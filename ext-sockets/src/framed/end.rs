@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::{inherit::received, linger, store};
+use super::{inherit::received, linger};
 use crate::next::CALLS;
 use crate::socket::{self, Held};
 use crate::stream::{self, State, Stream};
@@ -93,14 +93,10 @@ impl Drop for Expected {
     }
 }
 
-/// Whether another process holds it still.
-pub(super) fn leave(held: &Held, state: &State) -> bool {
-    state.leave(next::process_id());
-    let is_held = state.is_held(next::is_alive);
+/// Whether another process holds it. This one does until the last call on it has ended.
+fn leave(held: &Held, state: &State) -> bool {
+    let is_held = state.is_held_by_others();
     wait::gone(held, is_held);
-    if !is_held {
-        store::leave(held.cookie());
-    }
     is_held
 }
 
@@ -112,5 +108,5 @@ pub fn exiting() {
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
     open.into_iter().for_each(closing);
     linger::finish();
-    store::leave_all();
+    stream::leave_all();
 }

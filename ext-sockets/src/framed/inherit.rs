@@ -2,18 +2,16 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::store::{self, Found};
-use super::{fall_back, linger, unsettled};
+use super::{fall_back, linger, store, unsettled};
 use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
-use crate::stream::{self, State};
+use crate::stream::{self, Found, Known, Process, State};
 use crate::{next, switch, table, wait};
 
 /// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
 struct Locks {
     line: next::Locked<linger::Line>,
-    left: next::Locked<store::Left>,
     _plain: next::Locked<fall_back::Plain>,
     _unsettled: next::Locked<unsettled::Unsettled>,
     _watches: next::Locked<wait::Watches>,
@@ -25,7 +23,7 @@ thread_local! {
 }
 
 /// Who forked last: in the child, its parent.
-static FORKS: AtomicU32 = AtomicU32::new(0);
+static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A thread is about to fork.
 pub fn before_fork() {
@@ -37,15 +35,17 @@ pub fn before_fork() {
         unsettled::see_to_others();
     }
     if table::any() {
-        let me = std::process::id();
-        FORKS.store(me, Ordering::Relaxed);
-        for_each_state(|state| state.expect_child_of(me));
+        let me = Process::me();
+        FORKS.store(me.word(), Ordering::Relaxed);
+        let mut known = Known::default();
+        stream::expect_children(me, &mut known);
+        for_each_own(|state| state.expect_child_of(me, &mut known));
     }
     wait::forking();
-    let (line, left, _plain) = (linger::line(), store::left(), fall_back::plain());
+    let (line, _plain) = (linger::line(), fall_back::plain());
     let (_unsettled, _watches) = (unsettled::unsettled(), wait::watches());
     next::forget_process();
-    let locks = Locks { line, left, _plain, _unsettled, _watches, _settings: socket::settings_of_all() };
+    let locks = Locks { line, _plain, _unsettled, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
     let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
 }
@@ -60,20 +60,31 @@ pub fn fork_is_over() {
 
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
-    if let Ok(Some(mut locks)) = HELD_FOR_FORK.try_with(RefCell::take) {
-        // The parent sees to what is in them.
-        locks.line.forget();
-        locks.left.clear();
+    let locks = HELD_FOR_FORK.try_with(RefCell::take);
+    Process::forget_me();
+    if !socket::were_any() {
+        return;
     }
-    socket::for_each(|held| held.none_at_work());
-    if table::any() {
-        let (parent, me) = (FORKS.load(Ordering::Relaxed), std::process::id());
-        for_each_state(|state| state.join_child_of(parent, me));
+    stream::forget_left();
+    let (parent, me) = (Process::of_word(FORKS.load(Ordering::Relaxed)), Process::me());
+    socket::none_at_work();
+    if let Some(parent) = parent {
+        stream::join_children(parent, me);
+        for_each_own(|state| state.join_child_of(parent, me));
+    }
+    if let Ok(Some(mut locks)) = locks {
+        // The parent sees to what is in it.
+        locks.line.forget();
     }
 }
 
-fn for_each_state(look: impl Fn(&State)) {
-    socket::for_each(|held| held.state().into_iter().for_each(&look));
+/// The states that lie in no file, of which there are few.
+fn for_each_own(mut look: impl FnMut(&State)) {
+    if store::has_own() {
+        socket::for_each(|held| {
+            held.state().into_iter().filter(|state| !state.is_in_file()).for_each(&mut look);
+        });
+    }
 }
 
 /// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
@@ -110,7 +121,7 @@ fn adopt(fd: c_int) {
     match store::find(cookie) {
         Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),
-        Found::Stream(state) => {
+        Found::State(state) => {
             let role = match state.options().role {
                 stream::Role::Initiator => Role::Initiator,
                 stream::Role::Responder => Role::Responder,
@@ -120,7 +131,7 @@ fn adopt(fd: c_int) {
                 held.set_state(state);
             }
         }
-        Found::Closed => refuse(fd),
+        Found::Useless => refuse(fd),
     }
 }
 

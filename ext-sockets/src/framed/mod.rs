@@ -29,13 +29,20 @@ use libc::POLLNVAL;
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
 use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
-use crate::{switch, table, wait};
+use crate::{stream, switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
 pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, before_fork, fork_is_over, received};
 pub(crate) use unsettled::{any as any_unsettled, see_to_others};
+
+/// The process is about to give up most system calls: see [`stream::confine`]. What memory its streams may need is had now.
+pub fn confine() {
+    socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
+    stream::map_all();
+    stream::confine();
+}
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ pub use calls::CALLS;
 pub use epoll::control;
 pub use list::*;
 pub use process::{
-    after_fork, around_fork, at_exit, is_alive, is_copied_memory, note_memory, program_name, secure_variable,
+    after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
     to_syslog, user_id,
 };
 pub use signals::{Locked, NoSignals, forget_process, lock, process_id, take_faults};

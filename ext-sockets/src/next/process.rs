@@ -61,16 +61,6 @@ pub fn to_syslog(line: &str) {
     unsafe { libc::syslog(libc::LOG_NOTICE, c"%s".as_ptr(), line.as_ptr()) };
 }
 
-/// Whether there is a process of this number, be it only the rest of one.
-pub fn is_alive(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    let before = super::errno();
-    // SAFETY: signal 0 is sent to nobody.
-    let alive = unsafe { libc::kill(pid, 0) } == 0 || super::errno() == libc::EPERM;
-    super::set_errno(before);
-    alive
-}
-
 /// A page that the kernel clears in the copy that `fork` makes, by whatever call; what shares this memory, as after `vfork`, sees it as it is.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 

@@ -57,9 +57,11 @@ impl Drop for AtWork<'_> {
 }
 
 impl Socket {
-    /// In the child of a `fork`: the threads that were at work are its parent's.
-    pub fn none_at_work(&self) {
-        self.at_work.store(0, Ordering::SeqCst);
+    /// In the child of a `fork`: the threads that were at work are its parent's. Where there were none the page stays as it is, the parent's too.
+    pub(super) fn none_at_work(&self) {
+        if self.at_work.load(Ordering::Relaxed) != 0 {
+            self.at_work.store(0, Ordering::SeqCst);
+        }
     }
 
     /// A number of it is out of the table: waits for the calls that may not have seen it. They do not sleep, so that it is over in

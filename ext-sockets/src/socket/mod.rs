@@ -323,6 +323,11 @@ pub fn for_each(mut look: impl FnMut(&Held)) {
     }
 }
 
+/// In the child of a `fork`: no call is at work on any.
+pub fn none_at_work() {
+    SOCKETS.iter().map_while(|chunk| chunk.get()).flatten().for_each(Socket::none_at_work);
+}
+
 /// The settings of all sockets of ours.
 pub fn settings_of_all() -> Vec<Locked<'static>> {
     let mut all = Vec::new();

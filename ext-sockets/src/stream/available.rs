@@ -53,6 +53,8 @@ impl Stream<'_> {
             match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
                 Next::End => return Ok(Pull::End),
+                // What is in front stays there.
+                Next::Full if rx.left == 0 => break,
                 Next::More | Next::Drained | Next::Full => {}
             }
         }
@@ -68,17 +70,19 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;
-        sink.fill(&rx.kept[from..from + left]);
+        sink.fill(rx.kept().get(from..from + left).unwrap_or_default());
         trailer
     } else {
         sink.fill(&octets[..left.min(octets.len())]);
         left + trailer
     };
     let mut inbound = Inbound::new(rx, max_send);
+    let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
         match inbound.step(&mut octets[at..]) {
             Ok(Step::Data { payload, used }) => {
-                sink.fill(&octets[at + payload.start..at + payload.end]);
+                let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
+                sink.fill(&octets[from..at + payload.end]);
                 at += used;
             }
             Ok(Step::Silent { used, .. }) => at += used,

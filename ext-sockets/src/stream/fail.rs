@@ -106,12 +106,12 @@ impl Stream<'_> {
     /// Who gives a lock back has nothing on the move: if something is, its last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let rx = self.state.rx.lock()?;
-        if rx.moving { Err(self.owner_died()) } else { Ok(rx) }
+        if rx.moving || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
     }
 
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
-        if tx.moving { Err(self.owner_died()) } else { Ok(tx) }
+        if tx.moving || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
     }
 
     /// Gives TCP what is owed to it, without waiting. Whether that was all.

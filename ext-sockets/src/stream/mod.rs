@@ -23,6 +23,7 @@
 //! Flow control is TCP's window: a receiver takes nothing out of the kernel that the program has not asked for.
 
 mod available;
+mod buffers;
 mod caller;
 mod ended;
 mod errno;
@@ -50,7 +51,10 @@ pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub(crate) use room::raise_sigpipe;
-pub use room::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
+pub use room::{
+    Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
+    forget_left, is_confined, join_children, leave_all, map_all, remove_unused, sink_pieces, source_pieces,
+};
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;
 

@@ -22,7 +22,7 @@ use super::{Errno, Stream};
 impl Stream<'_> {
     /// Of `need` octets of the FPDU in front only `have` are in the kernel.
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
-        if rx.narrow && need > SMALL {
+        if rx.narrow && need > SMALL && rx.kept_mut().is_some() {
             return self.absorb(rx);
         }
         match self.missing(rx, have, need)? {
@@ -32,11 +32,23 @@ impl Stream<'_> {
             Missing::NoRoom => {}
         }
         // It is readable, though it has not what was asked for: the window is as good as closed.
-        self.absorb(rx)
+        if rx.kept_mut().is_some() { self.absorb(rx) } else { self.widen_for(need) }
+    }
+
+    /// There is no memory for what has come of an FPDU: the kernel is to hold all of it, whatever buffer the program has asked for.
+    fn widen_for(&self, need: usize) -> Result<Next, Errno> {
+        let room = self.kernel.widen_by_force()?;
+        if room < 2 * need { Err(Errno::NO_BUFFERS) } else { Ok(Next::Nothing(Hold::Partial)) }
     }
 
     /// Moves what there is of the FPDU in front to memory, and checks it when it is whole.
     pub(super) fn absorb(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        let next = self.absorb_some(rx);
+        rx.spare_kept();
+        next
+    }
+
+    fn absorb_some(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         loop {
             let have = rx.absorbed as usize;
             // Four octets more than were moved can be looked at.
@@ -69,7 +81,9 @@ impl Stream<'_> {
     }
 
     fn look_ahead(&self, rx: &mut Rx, have: usize) -> Result<usize, Errno> {
-        match self.kernel.peek(&mut [IoSliceMut::new(&mut rx.kept[have..have + CRC_LEN])]) {
+        let ahead =
+            rx.kept_mut().and_then(|kept| kept.get_mut(have..have + CRC_LEN)).ok_or(Errno::NO_BUFFERS)?;
+        match self.kernel.peek(&mut [IoSliceMut::new(ahead)]) {
             Err(Errno::WOULD_BLOCK) => Ok(0),
             other => other,
         }
@@ -77,7 +91,10 @@ impl Stream<'_> {
 
     fn move_in(&self, rx: &mut Guard<'_, Rx>, have: usize, count: usize) -> Result<usize, Errno> {
         rx.moving = true;
-        let moved = self.kernel.take(&mut [IoSliceMut::new(&mut rx.kept[have..have + count])]);
+        let moved = match rx.kept_mut().and_then(|kept| kept.get_mut(have..have + count)) {
+            Some(kept) => self.kernel.take(&mut [IoSliceMut::new(kept)]),
+            None => Err(Errno::NO_BUFFERS),
+        };
         let moved = match moved {
             Err(Errno::WOULD_BLOCK) => Ok(0),
             other => other,
@@ -127,11 +144,12 @@ impl Stream<'_> {
     /// octets at least. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
         let mut inbound = Inbound::new(rx, self.state.options.max_send);
-        let (used, step) = match inbound.step(&mut rx.kept[..seen]) {
-            Ok(Step::Need { total }) => return Ok(Some(total)),
-            Ok(step) => (step.used(), step),
-            Err(trouble) => return Err(self.fault(rx, &trouble)),
-        };
+        let (used, step) =
+            match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
+                Ok(Step::Need { total }) => return Ok(Some(total)),
+                Ok(step) => (step.used(), step),
+                Err(trouble) => return Err(self.fault(rx, &trouble)),
+            };
         let behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
         inbound.mark().apply(rx);

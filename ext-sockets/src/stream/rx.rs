@@ -100,7 +100,7 @@ impl Stream<'_> {
     fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.left_is_kept {
             let at = rx.kept_at as usize;
-            let count = sink.fill(&rx.kept[at..at + rx.left as usize]);
+            let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());
             rx.kept_at += count as u32;
             rx.left -= count as u32;
             if rx.left == 0 {
@@ -109,6 +109,7 @@ impl Stream<'_> {
                     self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
                 }
                 rx.left_is_kept = false;
+                rx.spare_kept();
                 self.state.holding.store(false, Ordering::Release);
             }
             return Ok(Next::More);
@@ -154,6 +155,7 @@ impl Stream<'_> {
         };
         let all = seen < glance;
         match self.take_batch(rx, &mut scratch[..seen], sink)? {
+            Taken::Left => Ok(Next::Full),
             Taken::Whole if all => Ok(Next::Drained),
             Taken::Whole => Ok(Next::More),
             Taken::None { need } if all => self.hold_back(rx, seen, need),
@@ -178,6 +180,7 @@ impl Stream<'_> {
         }
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
         match self.take_batch(rx, &mut scratch[..seen], sink)? {
+            Taken::Left => Ok(Next::Full),
             Taken::Whole => Ok(Next::More),
             // The length of a marked FPDU is known exactly only when its first octets are there.
             Taken::None { need } if need > len => self.fetch_large(rx, scratch, need, sink),
@@ -193,9 +196,15 @@ impl Stream<'_> {
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
         let mut inbound = Inbound::new(rx, self.state.options.max_send);
-        let batch = Batch::of(&mut inbound, octets, sink);
+        let shown = std::mem::take(&mut rx.shown);
+        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize);
+        let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
+        if stays {
+            rx.shown = batch.leave_last();
+            self.state.may_send.store(true, Ordering::Release);
+        }
         if let Some(mark) = batch.mark {
-            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets));
+            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
             let used = kept_back.unwrap_or(batch.used);
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
@@ -206,6 +215,7 @@ impl Stream<'_> {
         }
         match batch.stop {
             Stop::Terminated(code) => Err(self.terminated(rx, code)),
+            _ if stays => Ok(Taken::Left),
             _ if batch.mark.is_some() => Ok(Taken::Whole),
             Stop::Trouble(trouble) => Err(self.fault(rx, &trouble)),
             Stop::Need(need) => Ok(Taken::None { need }),
@@ -214,18 +224,19 @@ impl Stream<'_> {
     }
 
     /// Notes the rest of an FPDU that the sink had no room for, and says up to where the kernel's octets are done with.
-    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> usize {
+    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
         rx.left = (left.to - left.from) as u32;
         rx.left_is_kept = rx.markers;
         if !rx.markers {
             rx.trailer = (left.end - left.to) as u32;
-            return left.from;
+            return Ok(left.from);
         }
         // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC stays for readiness.
-        rx.kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
+        let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
+        kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
         rx.kept_at = 0;
         rx.trailer = CRC_LEN as u32;
-        left.end - CRC_LEN
+        Ok(left.end - CRC_LEN)
     }
 
     /// Receives a large FPDU straight into the program's buffer, if it can be that: nobody looks there before the CRC is
@@ -284,6 +295,8 @@ impl Stream<'_> {
 enum Taken {
     /// At least one FPDU was whole, and has been taken.
     Whole,
+    /// The program has read a part of the one in front, for which there is no other place.
+    Left,
     /// None is: the one in front has `need` octets or more.
     None { need: usize },
 }
@@ -293,6 +306,10 @@ struct Batch {
     used: usize,
     /// Behind the last of them; `None` when there is none.
     mark: Option<Mark>,
+    /// The same, before the last of them.
+    before: (usize, Option<Mark>),
+    /// Octets of the first one that the program has read.
+    shown: usize,
     left: Option<Left>,
     largest: usize,
     replies: Vec<Header>,
@@ -315,9 +332,10 @@ enum Stop {
 }
 
 impl Batch {
-    fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> Self {
+    fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>, shown: usize) -> Self {
         let stop = Stop::Need(0);
-        let mut batch = Self { used: 0, mark: None, left: None, largest: 0, replies: Vec::new(), stop };
+        let (before, replies) = ((0, None), Vec::new());
+        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
         while batch.add(inbound, octets, sink) {
             batch.mark = Some(inbound.mark());
         }
@@ -331,13 +349,16 @@ impl Batch {
             return false;
         }
         let at = self.used;
+        let before = (at, self.mark);
         match inbound.step(&mut octets[at..]) {
             Ok(Step::Need { total }) => self.stop = Stop::Need(total),
             Ok(Step::Data { payload, used }) => {
-                let (from, to) = (at + payload.start, at + payload.end);
+                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
+                let (from, to) = (at + payload.start + shown, at + payload.end);
                 let taken = sink.fill(&octets[from..to]);
                 if from + taken < to {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
+                    (self.before, self.shown) = (before, shown + taken);
                 }
                 self.largest = self.largest.max(to - from);
                 self.used += used;
@@ -355,6 +376,13 @@ impl Batch {
             Err(trouble) => self.stop = Stop::Trouble(trouble),
         }
         false
+    }
+
+    /// Takes all but the last, of which a part has been read, and says how much.
+    fn leave_last(&mut self) -> u32 {
+        (self.used, self.mark) = self.before;
+        self.left = None;
+        self.shown as u32
     }
 }
 
@@ -380,4 +408,4 @@ const PIECES: usize = 32;
 /// Length field and header of a Send.
 const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
 /// Pad and CRC.
-const MAX_TRAILER: usize = 3 + CRC_LEN;
+pub(super) const MAX_TRAILER: usize = 3 + CRC_LEN;

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Options, PrivateData};
-use super::room::Guarded;
+use super::room::{Guarded, Lease};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
 pub struct State {
     magic: AtomicU64,
-    cookie: AtomicU64,
     phase: AtomicU32,
     /// An FPDU of the peer's has come and been found good, or this end is the initiator: it may send (RFC 5044 §7.1.2).
     pub(super) may_send: AtomicBool,
@@ -41,8 +40,17 @@ pub struct State {
     /// `TCP_CORK` as the program has set it.
     pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
-    /// The processes that hold the socket; 0 where there is none.
-    holders: [AtomicU32; HOLDERS],
+    /// When a process last said that it holds the socket no longer, by [`now`](super::room::now).
+    pub(super) left: AtomicU64,
+    /// Some that hold it have no place among the holders.
+    pub(super) uncounted: AtomicBool,
+    /// The block of those for whom there is no place here.
+    pub(super) holders_in: AtomicU32,
+    pub(super) more_holders: [AtomicU64; HOLDERS],
+    /// Places in the one layout, for what is to come: the kind of what travels in the FPDUs (0: a byte stream), what that kind needs, counters.
+    kind: AtomicU32,
+    of_kind: [AtomicU64; 32],
+    counters: [AtomicU64; 8],
     pub(super) options: Options,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
@@ -62,6 +70,9 @@ pub enum Phase {
 }
 
 impl State {
+    pub(super) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
+    pub(super) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
+
     pub(super) fn begin(&mut self) {
         self.magic = AtomicU64::new(MAGIC);
     }
@@ -119,17 +130,6 @@ impl State {
         &self.options
     }
 
-    /// The `SO_COOKIE` of the socket that this is the state of; 0 before [`set_cookie`](Self::set_cookie).
-    #[must_use]
-    pub fn cookie(&self) -> u64 {
-        self.cookie.load(Ordering::Relaxed)
-    }
-
-    /// Notes which socket this is the state of.
-    pub fn set_cookie(&self, cookie: u64) {
-        self.cookie.store(cookie, Ordering::Relaxed);
-    }
-
     /// `SO_RCVTIMEO`: how long a receiving call may wait. `None`, or zero, is as long as it takes.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
         self.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
@@ -159,52 +159,6 @@ impl State {
     #[must_use]
     pub fn send_timeout(&self) -> Option<Duration> {
         duration(self.send_timeout.load(Ordering::Relaxed))
-    }
-
-    /// Notes that process `pid` holds the socket.
-    pub fn join(&self, pid: u32) {
-        if self.holders.iter().all(|holder| holder.load(Ordering::Relaxed) != pid) {
-            self.enter(pid);
-        }
-    }
-
-    /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may close its own
-    /// number first. Where `fork` then fails nobody is told, and the socket is taken for held as long as `parent` lives.
-    pub fn expect_child_of(&self, parent: u32) {
-        self.enter(parent | EXPECTED);
-    }
-
-    /// Notes that the child `pid` of `parent` is there.
-    pub fn join_child_of(&self, parent: u32, pid: u32) {
-        self.join(pid);
-        let expected = |holder: &&AtomicU32| {
-            holder.compare_exchange(parent | EXPECTED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        // One of them: another thread may be about to fork, too.
-        let _ = self.holders.iter().find(expected);
-    }
-
-    fn enter(&self, holding: u32) {
-        let free = |holder: &&AtomicU32| {
-            holder.compare_exchange(0, holding, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        // Where there is no room, one more is taken for alive for ever.
-        if self.holders.iter().find(free).is_none() {
-            self.holders[0].store(NOBODY_KNOWS, Ordering::Release);
-        }
-    }
-
-    /// Notes that process `pid` does not hold the socket any more.
-    pub fn leave(&self, pid: u32) {
-        for holder in &self.holders {
-            let _ = holder.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether one of its holders `is_alive`.
-    pub fn is_held(&self, is_alive: impl Fn(u32) -> bool) -> bool {
-        let holds = |pid| pid != 0 && (pid == NOBODY_KNOWS || is_alive(pid & !EXPECTED));
-        self.holders.iter().any(|holder| holds(holder.load(Ordering::Acquire)))
     }
 
     /// As if nothing had happened: TCP could not connect, and is about to be asked again.
@@ -303,10 +257,13 @@ pub(super) struct Rx {
     /// What stands behind them in the kernel, and goes when the last of them is read.
     pub(super) trailer: u32,
     pub(super) kept_at: u32,
+    /// Octets that the program has read of the FPDU in front, which had to stay in the kernel whole.
+    pub(super) shown: u32,
     /// Octets in `kept` of an FPDU that is not whole.
     pub(super) absorbed: u32,
+    /// The block of what is held back: see [`Rx::kept`].
+    pub(super) kept_in: Lease,
     pub(super) peer_data: PrivateData,
-    pub(super) kept: [u8; KEPT],
 }
 
 /// The sending direction. A message is never left open with the lock: whoever has it next may begin one.
@@ -326,47 +283,15 @@ pub(super) struct Tx {
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
-    owed_from: u32,
-    owed_to: u32,
-    owed: [u8; OWED],
-}
-
-impl Tx {
-    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and control messages.
-    pub(super) fn owed(&self) -> &[u8] {
-        self.owed.get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
-    }
-
-    /// Whether there is something for TCP: octets or the end.
-    pub(super) fn owes(&self) -> bool {
-        self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
-    }
-
-    /// Promises more. `false`, and nothing has changed, when there is no room for all of it.
-    #[must_use]
-    pub(super) fn owe(&mut self, octets: &[u8]) -> bool {
-        let (from, to) = (self.owed_from as usize, self.owed_to as usize);
-        if OWED - (to - from) < octets.len() {
-            return false;
-        }
-        if OWED - to < octets.len() {
-            self.owed.copy_within(from..to, 0);
-            self.owed_from = 0;
-            self.owed_to = (to - from) as u32;
-        }
-        let to = self.owed_to as usize;
-        self.owed[to..to + octets.len()].copy_from_slice(octets);
-        self.owed_to = (to + octets.len()) as u32;
-        true
-    }
-
-    /// TCP has taken so many octets of what was owed.
-    pub(super) fn paid(&mut self, count: usize) {
-        self.owed_from += count as u32;
-        if self.owed_from >= self.owed_to {
-            (self.owed_from, self.owed_to) = (0, 0);
-        }
-    }
+    /// What is owed: see [`Tx::owed`].
+    pub(super) owed_from: u32,
+    pub(super) owed_to: u32,
+    pub(super) owed_in: Lease,
+    /// What waits for the end of the startup: see [`Tx::early`].
+    pub(super) early_from: u32,
+    pub(super) early_to: u32,
+    pub(super) early_in: Lease,
+    pub(super) little: [u8; LITTLE],
 }
 
 fn nanoseconds(timeout: Option<Duration>) -> u64 {
@@ -377,19 +302,20 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
 
-/// The longest FPDU: 65535 octets of ULPDU, length, pad, CRC, and its markers.
-const KEPT: usize = 66 * 1024;
-
-/// The rest of an FPDU, the one behind it that ends the message, and control messages.
-const OWED: usize = 72 * 1024;
+/// What may be owed without a block.
+pub(super) const LITTLE: usize = 1024;
 
 /// Changes with the layout of a state, so that one of another build is not taken for one of this.
-const MAGIC: u64 = 0x7264_6470_0000_0001 ^ layout();
+pub(super) const MAGIC: u64 = 0x7264_6470_0000_0002 ^ layout();
 
 /// Where each field of another crate's, or of an order that is the compiler's choice, lies.
 const fn layout() -> u64 {
     let places = [
         size_of::<State>(),
+        size_of::<Rx>(),
+        size_of::<Tx>(),
+        offset_of!(State, left),
+        offset_of!(State, counters),
         offset_of!(State, options),
         offset_of!(State, rx),
         offset_of!(State, tx),
@@ -416,63 +342,9 @@ const fn layout() -> u64 {
     sum
 }
 
-/// How many processes can be known to hold one socket.
-const HOLDERS: usize = 32;
-/// Stands for those that there was no room for.
-const NOBODY_KNOWS: u32 = u32::MAX;
-/// With a process's number: a child of it that is not there yet. Linux has no process numbers as large.
-const EXPECTED: u32 = 1 << 31;
+/// How many holders have a place in the state, besides those beside the slot.
+const HOLDERS: usize = 12;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;
 const PLAIN: u32 = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::super::room::SharedState;
-    use super::super::{Options, Role};
-
-    #[test]
-    fn what_is_owed_goes_out_in_order_and_has_a_limit() {
-        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
-        let mut tx = state.tx.lock().unwrap();
-        assert!(tx.owe(&[1; 60_000]));
-        tx.paid(50_000);
-        assert!(tx.owe(&[2; 60_000]), "room that was paid is used again");
-        assert!(!tx.owe(&[3; 10_000]));
-        assert_eq!(tx.owed().len(), 70_000);
-        assert!(tx.owed()[..10_000].iter().all(|octet| *octet == 1));
-        assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
-        tx.paid(70_000);
-        assert!(!tx.owes());
-    }
-
-    #[test]
-    fn a_child_that_is_expected_holds_the_socket_when_its_parent_has_closed_it() {
-        let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
-        let (parent, child) = (100, 101);
-        let is_held = |alive: &[u32]| state.is_held(|pid| alive.contains(&pid));
-        state.join(parent);
-        state.expect_child_of(parent);
-        state.leave(parent);
-        assert!(is_held(&[parent, child]), "the child has not said yet that it is there");
-        assert!(!is_held(&[]), "a parent that is gone has no children to come");
-        state.join_child_of(parent, child);
-        assert!(is_held(&[child]));
-        state.leave(child);
-        assert!(!is_held(&[parent, child]));
-    }
-
-    #[test]
-    fn two_threads_may_fork_at_once() {
-        let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
-        state.expect_child_of(100);
-        state.expect_child_of(100);
-        state.join_child_of(100, 101);
-        state.leave(101);
-        assert!(state.is_held(|_| true), "the other child is still expected");
-        state.join_child_of(100, 102);
-        state.leave(102);
-        assert!(!state.is_held(|_| true));
-    }
-}

@@ -11,9 +11,10 @@ use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
 use rddp_mpa::mulpdu;
 use rddp_rdmap::{Opcode, untagged_header};
 
+use super::buffers::LITTLE_SEND;
 use super::fail::owe_fpdu;
 use super::options::Gather;
-use super::room::Scratch;
+use super::room::{BLOCK, Scratch};
 use super::sink::Source;
 use super::state::Tx;
 use super::train::Train;
@@ -25,6 +26,13 @@ struct Message {
     msn: Msn,
     mo: u32,
     total: u32,
+}
+
+/// How long an FPDU's ULPDU may be, and a Send.
+#[derive(Clone, Copy)]
+struct Limits {
+    mulpdu: usize,
+    max_send: u32,
 }
 
 /// The state behind an FPDU of a train.
@@ -72,6 +80,7 @@ impl Stream<'_> {
         if let Some(message) = open {
             close(&mut tx, &mut source, message);
         }
+        tx.spare_owed();
         self.state.note_owed(&tx);
         let done = all - source.left();
         match written {
@@ -97,9 +106,11 @@ impl Stream<'_> {
         more: bool,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
+        let mulpdu = mulpdu(emss, tx.markers);
+        let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
         let mut train = Train::new(list, arena, self.state.options.gather);
         let mut records = [Record::default(); FPDUS];
-        let records = self.load(tx, mulpdu(emss, tx.markers), &mut train, *source, *open, &mut records);
+        let records = self.load(tx, limits, &mut train, *source, *open, &mut records);
         // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
         let end_of_record = !more && train.len() > emss;
         tx.moving = true;
@@ -128,17 +139,26 @@ impl Stream<'_> {
         Ok(taken == train.len())
     }
 
+    /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its message, are owed, for which a block is
+    /// reserved. Where there is none each Send is one FPDU, and so short that it is owed without.
+    fn max_send(&self, tx: &mut Tx, mulpdu: usize, left: usize) -> u32 {
+        let max_send = self.state.options.max_send.max(1);
+        let little = mulpdu.saturating_sub(UntaggedRepr::LEN).clamp(1, LITTLE_SEND);
+        let fits = left <= little || (max_send as usize) <= little;
+        if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
+    }
+
     /// Fills the train, and says what the state is behind each of its FPDUs.
     fn load<'a, 'r>(
         &self,
         tx: &Tx,
-        mulpdu: usize,
+        limits: Limits,
         train: &mut Train<'a, '_>,
         mut source: Source<'a>,
         mut open: Option<Message>,
         records: &'r mut [Record; FPDUS],
     ) -> &'r [Record] {
-        let (all, max_send) = (source.left(), self.state.options.max_send.max(1));
+        let (all, Limits { mulpdu, max_send }) = (source.left(), limits);
         let mut framer = tx.framer();
         let mut msn = Msn(tx.msn);
         let mut count = 0;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Responder, ResponderStep, Revision, Rtr, RtrSet, StartupConfig};
 use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
-use rddp_switch::stream::{Errno, Options, Phase, Plain, PrivateData, SharedState, Why};
+use rddp_switch::stream::{Errno, Found, Options, Phase, Plain, PrivateData, Slots, Why};
 
 use crate::common::{CALLS, End, Hand, fresh_pair, initiator, octets, responder, tcp_pair};
 
@@ -224,27 +224,28 @@ fn a_client_that_only_listens_gets_its_octets() {
 
 #[test]
 fn a_state_in_a_file_is_found_again() {
-    use std::os::fd::AsFd;
-    let (a, b) = crate::common::pair(&initiator(), &responder());
-    let file = tempfile::tempfile().unwrap();
+    let (folder, user) = (tempfile::tempdir().unwrap(), nix::unistd::geteuid().as_raw());
+    let find = |cookie| Slots::find(folder.path(), user, cookie);
     let (tcp, other) = tcp_pair();
-    let c = End { tcp, state: SharedState::in_file(file.as_fd(), &initiator()).unwrap() };
     let d = End::new(other, &responder());
-    c.state.set_cookie(c.stream().cookie().unwrap());
-    assert_ne!(c.state.cookie(), a.stream().cookie().unwrap());
+    assert!(matches!(find(d.stream().cookie().unwrap()), Found::Nothing), "there is no file");
+    let c = {
+        let cookie = End::new(tcp.try_clone().unwrap(), &initiator()).stream().cookie().unwrap();
+        let slots = Slots::open(folder.path(), user).unwrap();
+        End { tcp, state: slots.create(cookie, &initiator()).unwrap() }
+    };
+    assert_eq!(c.state.cookie(), c.stream().cookie().unwrap());
     std::thread::scope(|scope| {
         scope.spawn(|| d.send_all(b"before"));
         assert_eq!(c.read(3).unwrap(), b"bef");
     });
     // As another program would after `exec`.
-    let found = SharedState::open(file.as_fd()).unwrap();
-    assert_eq!(found.cookie(), c.stream().cookie().unwrap());
+    let Found::State(found) = find(c.state.cookie()) else { panic!("it is there") };
     let again = rddp_switch::stream::Stream::new(std::os::fd::AsRawFd::as_raw_fd(&c.tcp), &found, &CALLS);
     let mut octets = [0; 10];
     assert_eq!(again.recv(&mut [std::io::IoSliceMut::new(&mut octets)], 0), Ok(3));
     assert_eq!(&octets[..3], b"ore");
-    assert!(SharedState::open(tempfile::tempfile().unwrap().as_fd()).is_err());
-    drop(b);
+    assert!(matches!(find(d.stream().cookie().unwrap()), Found::Nothing));
 }
 
 // Whoever ends the startup, or takes the first FPDU, is not the only one who waited for it.

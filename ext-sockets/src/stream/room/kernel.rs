@@ -190,6 +190,13 @@ impl Kernel<'_> {
         Ok(room.and_then(|room| usize::try_from(room).ok()).unwrap_or(0))
     }
 
+    /// Makes the receive buffer as large as the system allows, up to a few of the longest FPDUs. How large it is.
+    pub(in crate::stream) fn widen_by_force(&self) -> Result<usize, Errno> {
+        self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 512 * 1024)?;
+        let room = self.option(libc::SOL_SOCKET, libc::SO_RCVBUF);
+        Ok(room.and_then(|room| usize::try_from(room).ok()).unwrap_or(0))
+    }
+
     /// Small segments go out at once.
     pub(in crate::stream) fn no_delay(&self) -> Result<(), Errno> {
         self.set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)

@@ -10,7 +10,7 @@ mod kernel;
 mod lock;
 mod pieces;
 mod scratch;
-mod shared;
+mod slots;
 
 pub use calls::{Calls, Table};
 use cancel::Cancellable;
@@ -21,4 +21,8 @@ pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
-pub use shared::SharedState;
+pub(super) use slots::{BLOCK, Lease, Purpose, block, block_mut, give_back, has_all, reserve};
+pub use slots::{
+    Found, Known, Process, SharedState, Slots, expect_children, forget_left, join_children, leave_all,
+    map_all, remove_unused,
+};

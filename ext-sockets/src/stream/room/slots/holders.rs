@@ -1,0 +1,250 @@
+//! The processes that hold a socket.
+//!
+//! The first few stand beside the slot, some more in the state, and as many as there may be in a block. One is
+//! gone when its process is, though nobody has said so.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::now;
+use super::blocks::{self, Purpose};
+use super::claim;
+use super::home::Place;
+use super::layout::OF_SLOTS;
+use super::pool;
+use super::process::{Known, Process, SameErrno};
+use crate::stream::State;
+
+impl State {
+    /// Whether it lies in a file.
+    #[must_use]
+    pub fn is_in_file(&self) -> bool {
+        self.place().slab.home().pool.is_some()
+    }
+
+    fn place(&self) -> Place {
+        // SAFETY: a state, and so one that a `SharedState` has.
+        unsafe { Place::of(std::ptr::from_ref(self).addr()) }
+    }
+
+    /// The `SO_COOKIE` of the socket that this is the state of; 0: it is not known to others.
+    #[must_use]
+    pub fn cookie(&self) -> u64 {
+        self.place().entry().cookie.load(Ordering::Relaxed)
+    }
+
+    fn holders(&self) -> impl Iterator<Item = &AtomicU64> {
+        let many = blocks::holders(self.place(), &self.holders_in).unwrap_or_default();
+        self.place().entry().holders.iter().chain(&self.more_holders).chain(many)
+    }
+
+    /// Notes that this process holds the socket.
+    pub fn join(&self, process: Process) {
+        if self.holders().all(|holder| holder.load(Ordering::Relaxed) != process.word()) {
+            self.enter(process, &mut Known::default());
+        }
+    }
+
+    /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may
+    /// close its own number first. Where `fork` then fails nobody is told, and the socket is taken for held as long as
+    /// `parent` lives. The places of holders that are gone, of whom `known` knows, are used again.
+    pub fn expect_child_of(&self, parent: Process, known: &mut Known) {
+        self.enter(parent.child(), known);
+    }
+
+    /// Notes that the child `process` of `parent` is there. It takes the place of one that was expected: another thread may
+    /// be about to fork, too.
+    pub fn join_child_of(&self, parent: Process, process: Process) {
+        let expected = |holder: &AtomicU64| {
+            let (expected, new) = (parent.child().word(), process.word());
+            holder.load(Ordering::Relaxed) == expected
+                && holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
+        if !self.holders().any(expected) {
+            self.join(process);
+        }
+    }
+
+    fn enter(&self, process: Process, known: &mut Known) {
+        let near = self.place().entry().holders.iter();
+        if take_place(near.clone(), process) {
+            return;
+        }
+        let _errno = SameErrno::here();
+        near.for_each(|holder| forget_dead(holder, known));
+        if take_place(self.holders(), process) {
+            return;
+        }
+        self.holders().for_each(|holder| forget_dead(holder, known));
+        if take_place(self.holders(), process) {
+            return;
+        }
+        blocks::reserve_for_holders(self.place(), &self.holders_in);
+        if !take_place(self.holders(), process) {
+            // Without a block one more is taken for alive as long as anybody has the file mapped.
+            self.uncounted.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that this process does not hold the socket any more.
+    pub fn leave(&self, process: Process) {
+        self.left.store(now(), Ordering::SeqCst);
+        for holder in self.holders() {
+            if holder.load(Ordering::Relaxed) == process.word() {
+                let _ = holder.compare_exchange(process.word(), 0, Ordering::SeqCst, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether one of its holders `is_alive`.
+    pub fn is_held(&self, mut is_alive: impl FnMut(Process) -> bool) -> bool {
+        let mut holders = self.holders().filter_map(|holder| Process::of_word(holder.load(Ordering::SeqCst)));
+        self.uncounted.load(Ordering::SeqCst) || holders.any(&mut is_alive)
+    }
+
+    /// Whether another process than the calling one holds it.
+    #[must_use]
+    pub fn is_held_by_others(&self) -> bool {
+        let _errno = SameErrno::here();
+        let me = Process::me();
+        self.is_held(|holder| holder != me && holder.is_alive())
+    }
+}
+
+/// A process is about to `fork`: its child is expected to hold all that `parent` holds in files. Looks at what is packed beside the slots
+/// alone, as a process may have thousands.
+pub fn expect_children(parent: Process, known: &mut Known) {
+    each_with(parent, |state, _| state.expect_child_of(parent, known));
+}
+
+/// The child `process` of `parent` is there.
+pub fn join_children(parent: Process, process: Process) {
+    each_with(parent.child(), |state, near| {
+        let is_near = near.is_some_and(|holder| {
+            let (expected, new) = (parent.child().word(), process.word());
+            holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        });
+        if !is_near {
+            state.join_child_of(parent, process);
+        }
+    });
+}
+
+/// The states in files that this process holds, each with its place for it if that is beside the slot.
+fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) {
+    for (_, pool) in pool::mapped() {
+        for (_, slab) in pool.slabs(OF_SLOTS) {
+            for (index, entry) in slab.header().entries.iter().enumerate() {
+                let mut near = entry.holders.iter();
+                let found = near.find(|place| place.load(Ordering::Relaxed) == holder.word());
+                let is_full = || entry.holders.iter().all(|place| place.load(Ordering::Relaxed) != 0);
+                let has = |state: &State| state.is_held(|other| other == holder);
+                if found.is_some() || (is_full() && has(claim::state(slab, index))) {
+                    look(claim::state(slab, index), found);
+                }
+            }
+        }
+    }
+}
+
+fn take_place<'a>(mut holders: impl Iterator<Item = &'a AtomicU64>, process: Process) -> bool {
+    holders.any(|holder| {
+        holder.load(Ordering::Relaxed) == 0
+            && holder.compare_exchange(0, process.word(), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Empties the place of a process that is gone and has not said so.
+fn forget_dead(holder: &AtomicU64, known: &mut Known) {
+    let word = holder.load(Ordering::Relaxed);
+    if Process::of_word(word).is_some_and(|process| !known.is_alive(process)) {
+        let _ = holder.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+impl Purpose {
+    /// How many holders fit a block.
+    pub(super) const HOLDERS_LEN: usize = super::layout::BLOCK / size_of::<AtomicU64>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::SharedState;
+    use super::*;
+    use crate::stream::{Options, Role};
+
+    fn state() -> SharedState {
+        SharedState::anonymous(&Options::new(Role::Responder)).unwrap()
+    }
+
+    fn process(number: u64) -> Process {
+        Process::of_word(number).unwrap()
+    }
+
+    #[test]
+    fn a_child_that_is_expected_holds_the_socket_when_its_parent_has_closed_it() {
+        let state = state();
+        let (parent, child) = (process(100), process(101));
+        let is_held = |alive: &[Process]| {
+            state.is_held(|holder| alive.iter().any(|one| [*one, one.child()].contains(&holder)))
+        };
+        state.leave(Process::me());
+        state.join(parent);
+        state.expect_child_of(parent, &mut Known::default());
+        state.leave(parent);
+        assert!(is_held(&[parent, child]), "the child has not said yet that it is there");
+        assert!(!is_held(&[]), "a parent that is gone has no children to come");
+        state.join_child_of(parent, child);
+        assert!(is_held(&[child]) && !is_held(&[parent]));
+        state.leave(child);
+        assert!(!is_held(&[parent, child]));
+    }
+
+    #[test]
+    fn two_threads_may_fork_at_once() {
+        let state = state();
+        state.leave(Process::me());
+        state.expect_child_of(process(100), &mut Known::default());
+        state.expect_child_of(process(100), &mut Known::default());
+        state.join_child_of(process(100), process(101));
+        state.leave(process(101));
+        assert!(state.is_held(|_| true), "the other child is still expected");
+        state.join_child_of(process(100), process(102));
+        state.leave(process(102));
+        assert!(!state.is_held(|_| true));
+    }
+
+    #[test]
+    fn as_many_as_there_are_hold_it_and_leave_it() {
+        let state = state();
+        let mut known = Known::default();
+        for number in 1..=300 {
+            state.expect_child_of(alive(number, &mut known), &mut known);
+        }
+        for number in 1..=300 {
+            let child = process(number).child();
+            assert!(state.is_held(|holder| holder == child));
+            state.leave(child);
+            assert!(!state.is_held(|holder| holder == child));
+        }
+        assert!(!state.is_held(|_| true));
+    }
+
+    #[test]
+    fn the_places_of_the_dead_are_used_again() {
+        let state = state();
+        let mut known = Known::default();
+        let stays = alive(1, &mut known).child();
+        state.enter(stays, &mut known);
+        for number in 2..=300 {
+            known.note(process(number).child(), false);
+            state.enter(process(number).child(), &mut known);
+        }
+        assert!(state.is_held(|holder| holder == stays));
+        assert_eq!(state.holders_in.load(Ordering::Relaxed), 0, "no block was needed");
+    }
+
+    fn alive(number: u64, known: &mut Known) -> Process {
+        known.note(process(number).child(), true);
+        process(number)
+    }
+}
