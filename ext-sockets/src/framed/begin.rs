@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::{Framed, fall_back, store, unsettled};
 use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
-use crate::stream::{Errno, Stream};
+use crate::stream::{Errno, State, Stream};
 use crate::{next, raw_mode, wait};
 
 /// A socket in DDPMODE whose `connect` is under way.
@@ -68,6 +68,7 @@ impl Connecting {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
         held.settings().kept.lay_down(fd);
+        held.state().into_iter().for_each(State::note_connected);
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
         let framed = Framed { held, fd };
         if !both || nonblocking {
@@ -89,7 +90,10 @@ impl Connecting {
 pub fn accepted(fd: c_int, held: &Held) {
     let mut settings = held.settings();
     match start(fd, held, &mut settings, Role::Responder) {
-        Ok(()) => settings.kept.lay_down(fd),
+        Ok(()) => {
+            settings.kept.lay_down(fd);
+            held.state().into_iter().for_each(State::note_connected);
+        }
         Err(errno) => settings.fail(errno),
     }
 }

@@ -53,7 +53,11 @@ impl Stream<'_> {
         let pull = match self.establish() {
             Ok(true) if peeks => self.glimpse(sink),
             Ok(true) => self.pull(sink),
-            Ok(false) => Ok(Pull::Nothing(Hold::Partial)),
+            Ok(false) => match self.unconnected(|kernel| kernel.glance()) {
+                Some(Ok(0)) => Ok(Pull::End),
+                Some(answer) => answer.and(Err(Errno::RESET)),
+                None => Ok(Pull::Nothing(Hold::Partial)),
+            },
             Err(error) => Err(error),
         };
         match pull? {
@@ -127,7 +131,14 @@ impl Stream<'_> {
             // TCP says once what happened, and then that nothing can be sent.
             return Err(if self.state.end.first_told() { self.ended_errno() } else { Errno::BROKEN_PIPE });
         }
-        if !self.establish()? || !self.has_leave_to_send()? {
+        if !self.establish()? {
+            // A write of nothing moves no octet, should TCP be connected by now.
+            return match self.unconnected(|kernel| kernel.send(&[IoSlice::new(&[])], 0)) {
+                Some(Err(error)) => Err(error),
+                Some(Ok(_)) | None => Err(Errno::WOULD_BLOCK),
+            };
+        }
+        if !self.has_leave_to_send()? {
             return Err(Errno::WOULD_BLOCK);
         }
         if source.left() == 0 { Ok(0) } else { self.push(*source, more) }
@@ -172,13 +183,7 @@ impl Stream<'_> {
     }
 
     fn tell_pending(&self) -> Result<(), Errno> {
-        match self.state.pending.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => match self.state.pending.swap(0, Ordering::AcqRel) {
-                0 => Ok(()),
-                error => Err(Errno(error)),
-            },
-        }
+        self.state.take_pending().map_or(Ok(()), |error| Err(Errno(error)))
     }
 
     /// `TCP_CORK`: a segment that is not full waits for more octets. When that ends, what waits goes out.
@@ -201,6 +206,13 @@ impl Stream<'_> {
         }
         if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
             return Err(Errno::INVALID);
+        }
+        if self.state.phase() == Phase::Starting && !self.is_connected() {
+            return self.kernel.shut(match how {
+                libc::SHUT_RD => Direction::Receive,
+                libc::SHUT_WR => Direction::Send,
+                _ => Direction::Both,
+            });
         }
         if how != libc::SHUT_WR {
             self.state.shut_receive.store(true, Ordering::Release);

@@ -26,6 +26,8 @@ impl Stream<'_> {
         let other = want & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
         match self.state.phase() {
             Phase::Plain | Phase::Ended => want,
+            // TCP is being connected, or cannot be: the program's own events, and the one for us that it is.
+            Phase::Starting if !self.is_connected() => want | POLLOUT,
             Phase::Starting => other | self.startup_interest() | owing,
             Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
             // What is waited for is the peer's first FPDU.
@@ -47,17 +49,18 @@ impl Stream<'_> {
         self.state.wants_room.load(Ordering::Acquire) || begun && self.owes()
     }
 
-    fn awaits_connection(&self) -> bool {
-        self.state.options.role == Role::Initiator && self.state.began.load(Ordering::Relaxed) == 0
-    }
-
     /// What of `want` holds for the program, the kernel having answered `ready`. Does what is to be done for that, and
     /// never waits. `POLLERR`, `POLLHUP` and `POLLNVAL` are told whether they are wanted or not.
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let always = ready & (POLLERR | POLLHUP | POLLNVAL);
         // An error of the connection is the program's to fetch.
-        if self.state.phase() == Phase::Plain || always & (POLLERR | POLLNVAL) != 0 {
+        let is_tcps = match self.state.phase() {
+            Phase::Plain => true,
+            Phase::Starting => !self.is_connected(),
+            Phase::Framed | Phase::Ended => false,
+        };
+        if is_tcps || always & (POLLERR | POLLNVAL) != 0 {
             return ready & (want | always);
         }
         match self.establish() {
@@ -101,8 +104,8 @@ impl Stream<'_> {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state.phase() {
-            // TCP is not connected yet, and has a time of its own for that.
-            Phase::Starting if self.awaits_connection() => None,
+            // TCP has a time of its own for connecting.
+            Phase::Starting if !self.is_connected() => None,
             Phase::Starting => {
                 self.note_beginning();
                 self.startup_left().map(|left| left.min(self.recheck()))

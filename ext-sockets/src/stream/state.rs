@@ -32,6 +32,8 @@ pub struct State {
     pub(super) holding: AtomicBool,
     pub(super) shut_receive: AtomicBool,
     pub(super) shut_send: AtomicBool,
+    /// TCP is, or was, connected: the startup may touch the socket.
+    pub(super) connected: AtomicBool,
     /// When the startup began, by [`now`](super::room::now). 0: it has not.
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
@@ -207,8 +209,21 @@ impl State {
         self.holders.iter().any(|holder| holds(holder.load(Ordering::Acquire)))
     }
 
+    /// Notes that TCP is connected, so that nobody has to ask it.
+    pub fn note_connected(&self) {
+        self.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// What a call of ours took out of the kernel and a call of the program is to be told, once.
+    pub fn take_pending(&self) -> Option<i32> {
+        (self.pending.load(Ordering::Relaxed) != 0)
+            .then(|| self.pending.swap(0, Ordering::AcqRel))
+            .filter(|errno| *errno != 0)
+    }
+
     /// As if nothing had happened: TCP could not connect, and is about to be asked again.
     pub fn begin_again(&self) {
+        self.connected.store(false, Ordering::Relaxed);
         self.began.store(0, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.end.clear();

@@ -22,6 +22,24 @@ fn connecting_waits_for_nobody() {
 }
 
 #[test]
+fn what_tcp_says_of_a_connect_that_fails_is_the_programs_to_fetch() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    assert_eq!(socket.connect(&closed.into()).unwrap_err().raw_os_error(), Some(libc::EINPROGRESS));
+    let end = End::new(socket.into(), &initiator());
+    for _ in 0..3 {
+        let (told, _) = end.poll(libc::POLLOUT, Duration::from_secs(5));
+        assert_eq!(told & (libc::POLLERR | libc::POLLHUP), libc::POLLERR | libc::POLLHUP);
+        end.stream().step();
+        assert_eq!(end.stream().deadline(), None);
+    }
+    assert_eq!(end.tcp.take_error().unwrap().unwrap().raw_os_error(), Some(libc::ECONNREFUSED));
+    assert_eq!((end.read(1).unwrap(), end.send(b"x")), (vec![], Err(Errno::BROKEN_PIPE)));
+    assert_eq!((end.state.phase(), end.state.ended()), (Phase::Starting, None));
+}
+
+#[test]
 fn private_data_is_told_to_the_other_end() {
     let data = |text: &[u8]| PrivateData::new(text, Revision::Two).unwrap();
     let active = Options { private_data: data(b"hello"), ..initiator() };
