@@ -62,7 +62,7 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;
-        sink.fill(&rx.kept[from..from + left]);
+        sink.fill(rx.kept().get(from..from + left).unwrap_or_default());
         trailer
     } else {
         sink.fill(&octets[..left.min(octets.len())]);

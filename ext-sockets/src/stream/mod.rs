@@ -23,6 +23,7 @@
 //! Flow control is TCP's window: a receiver takes nothing out of the kernel that the program has not asked for.
 
 mod available;
+mod buffers;
 mod caller;
 mod ended;
 mod errno;

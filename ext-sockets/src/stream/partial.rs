@@ -69,7 +69,8 @@ impl Stream<'_> {
     }
 
     fn look_ahead(&self, rx: &mut Rx, have: usize) -> Result<usize, Errno> {
-        match self.kernel.peek(&mut [IoSliceMut::new(&mut rx.kept[have..have + CRC_LEN])]) {
+        let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
+        match self.kernel.peek(&mut [IoSliceMut::new(&mut kept[have..have + CRC_LEN])]) {
             Err(Errno::WOULD_BLOCK) => Ok(0),
             other => other,
         }
@@ -77,7 +78,10 @@ impl Stream<'_> {
 
     fn move_in(&self, rx: &mut Guard<'_, Rx>, have: usize, count: usize) -> Result<usize, Errno> {
         rx.moving = true;
-        let moved = self.kernel.take(&mut [IoSliceMut::new(&mut rx.kept[have..have + count])]);
+        let moved = match rx.kept_mut() {
+            Some(kept) => self.kernel.take(&mut [IoSliceMut::new(&mut kept[have..have + count])]),
+            None => Err(Errno::NO_BUFFERS),
+        };
         let moved = match moved {
             Err(Errno::WOULD_BLOCK) => Ok(0),
             other => other,
@@ -127,11 +131,12 @@ impl Stream<'_> {
     /// octets at least. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
         let mut inbound = Inbound::new(rx, self.state.options.max_send);
-        let (used, step) = match inbound.step(&mut rx.kept[..seen]) {
-            Ok(Step::Need { total }) => return Ok(Some(total)),
-            Ok(step) => (step.used(), step),
-            Err(trouble) => return Err(self.fault(rx, &trouble)),
-        };
+        let (used, step) =
+            match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
+                Ok(Step::Need { total }) => return Ok(Some(total)),
+                Ok(step) => (step.used(), step),
+                Err(trouble) => return Err(self.fault(rx, &trouble)),
+            };
         let behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
         inbound.mark().apply(rx);
@@ -143,6 +148,7 @@ impl Stream<'_> {
             self.state.holding.store(behind == 0, Ordering::Release);
             return Ok(None);
         }
+        rx.spare_kept();
         if behind > 0 {
             self.moving(rx, behind, |kernel| kernel.discard(behind))?;
         }

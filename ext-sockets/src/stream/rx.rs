@@ -100,7 +100,7 @@ impl Stream<'_> {
     fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.left_is_kept {
             let at = rx.kept_at as usize;
-            let count = sink.fill(&rx.kept[at..at + rx.left as usize]);
+            let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());
             rx.kept_at += count as u32;
             rx.left -= count as u32;
             if rx.left == 0 {
@@ -109,6 +109,7 @@ impl Stream<'_> {
                     self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
                 }
                 rx.left_is_kept = false;
+                rx.spare_kept();
                 self.state.holding.store(false, Ordering::Release);
             }
             return Ok(Next::More);
@@ -194,7 +195,7 @@ impl Stream<'_> {
         let mut inbound = Inbound::new(rx, self.state.options.max_send);
         let batch = Batch::of(&mut inbound, octets, sink);
         if let Some(mark) = batch.mark {
-            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets));
+            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
             let used = kept_back.unwrap_or(batch.used);
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
@@ -213,18 +214,19 @@ impl Stream<'_> {
     }
 
     /// Notes the rest of an FPDU that the sink had no room for, and says up to where the kernel's octets are done with.
-    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> usize {
+    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
         rx.left = (left.to - left.from) as u32;
         rx.left_is_kept = rx.markers;
         if !rx.markers {
             rx.trailer = (left.end - left.to) as u32;
-            return left.from;
+            return Ok(left.from);
         }
         // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC stays for readiness.
-        rx.kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
+        let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
+        kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
         rx.kept_at = 0;
         rx.trailer = CRC_LEN as u32;
-        left.end - CRC_LEN
+        Ok(left.end - CRC_LEN)
     }
 
     /// Receives a large FPDU straight into the program's buffer, if it can be that: nobody looks there before the CRC is

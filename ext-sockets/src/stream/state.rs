@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Options, PrivateData};
-use super::room::Guarded;
+use super::room::{Guarded, Lease};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -64,6 +64,9 @@ pub enum Phase {
 }
 
 impl State {
+    pub(super) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
+    pub(super) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
+
     pub(super) fn begin(&mut self) {
         self.magic = AtomicU64::new(MAGIC);
     }
@@ -320,8 +323,9 @@ pub(super) struct Rx {
     pub(super) kept_at: u32,
     /// Octets in `kept` of an FPDU that is not whole.
     pub(super) absorbed: u32,
+    /// The block of what is held back: see [`Rx::kept`].
+    pub(super) kept_in: Lease,
     pub(super) peer_data: PrivateData,
-    pub(super) kept: [u8; KEPT],
 }
 
 /// The sending direction. A message is never left open with the lock: whoever has it next may begin one.
@@ -341,47 +345,15 @@ pub(super) struct Tx {
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
-    owed_from: u32,
-    owed_to: u32,
-    owed: [u8; OWED],
-}
-
-impl Tx {
-    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and control messages.
-    pub(super) fn owed(&self) -> &[u8] {
-        self.owed.get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
-    }
-
-    /// Whether there is something for TCP: octets or the end.
-    pub(super) fn owes(&self) -> bool {
-        self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
-    }
-
-    /// Promises more. `false`, and nothing has changed, when there is no room for all of it.
-    #[must_use]
-    pub(super) fn owe(&mut self, octets: &[u8]) -> bool {
-        let (from, to) = (self.owed_from as usize, self.owed_to as usize);
-        if OWED - (to - from) < octets.len() {
-            return false;
-        }
-        if OWED - to < octets.len() {
-            self.owed.copy_within(from..to, 0);
-            self.owed_from = 0;
-            self.owed_to = (to - from) as u32;
-        }
-        let to = self.owed_to as usize;
-        self.owed[to..to + octets.len()].copy_from_slice(octets);
-        self.owed_to = (to + octets.len()) as u32;
-        true
-    }
-
-    /// TCP has taken so many octets of what was owed.
-    pub(super) fn paid(&mut self, count: usize) {
-        self.owed_from += count as u32;
-        if self.owed_from >= self.owed_to {
-            (self.owed_from, self.owed_to) = (0, 0);
-        }
-    }
+    /// What is owed: see [`Tx::owed`].
+    pub(super) owed_from: u32,
+    pub(super) owed_to: u32,
+    pub(super) owed_in: Lease,
+    /// What waits for the end of the startup: see [`Tx::early`].
+    pub(super) early_from: u32,
+    pub(super) early_to: u32,
+    pub(super) early_in: Lease,
+    pub(super) little: [u8; LITTLE],
 }
 
 fn nanoseconds(timeout: Option<Duration>) -> u64 {
@@ -392,11 +364,8 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
 
-/// The longest FPDU: 65535 octets of ULPDU, length, pad, CRC, and its markers.
-const KEPT: usize = 66 * 1024;
-
-/// The rest of an FPDU, the one behind it that ends the message, and control messages.
-const OWED: usize = 72 * 1024;
+/// What may be owed without a block.
+pub(super) const LITTLE: usize = 1024;
 
 /// Changes with the layout of a state, so that one of another build is not taken for one of this.
 const MAGIC: u64 = 0x7264_6470_0000_0001 ^ layout();
@@ -446,21 +415,6 @@ const PLAIN: u32 = 2;
 mod tests {
     use super::super::room::SharedState;
     use super::super::{Options, Role};
-
-    #[test]
-    fn what_is_owed_goes_out_in_order_and_has_a_limit() {
-        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
-        let mut tx = state.tx.lock().unwrap();
-        assert!(tx.owe(&[1; 60_000]));
-        tx.paid(50_000);
-        assert!(tx.owe(&[2; 60_000]), "room that was paid is used again");
-        assert!(!tx.owe(&[3; 10_000]));
-        assert_eq!(tx.owed().len(), 70_000);
-        assert!(tx.owed()[..10_000].iter().all(|octet| *octet == 1));
-        assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
-        tx.paid(70_000);
-        assert!(!tx.owes());
-    }
 
     #[test]
     fn a_child_that_is_expected_holds_the_socket_when_its_parent_has_closed_it() {

@@ -35,6 +35,9 @@ unsafe impl<T: Plain> Sync for Guarded<T> {}
 unsafe impl<T: Plain> Send for Guarded<T> {}
 
 impl<T: Plain> Guarded<T> {
+    /// Where the value lies.
+    pub(in crate::stream) const VALUE: usize = std::mem::offset_of!(Self, value);
+
     /// Makes the mutex of one that is still private.
     pub(super) fn init(&mut self) -> Result<(), Errno> {
         let mut attributes = MaybeUninit::uninit();

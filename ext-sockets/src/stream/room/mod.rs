@@ -4,6 +4,7 @@
 //! [`State`](super::State), [`Scratch`] a buffer for the length of one call. Safe code above them cannot misuse them.
 #![allow(unsafe_code)]
 
+mod blocks;
 mod calls;
 mod cancel;
 mod kernel;
@@ -12,6 +13,7 @@ mod pieces;
 mod scratch;
 mod shared;
 
+pub(super) use blocks::{BLOCK, Lease, Purpose, block, block_mut, give_back, reserve};
 pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;

@@ -1,10 +1,10 @@
 //! The mapping of a [`State`] that every process which holds the socket has.
 
-use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 
+use super::blocks::WITH_BLOCKS;
 use crate::stream::{Errno, Options, State};
 
 /// A [`State`] in memory that children of `fork` share, and, if it lies in a file, whoever opens that.
@@ -32,7 +32,7 @@ impl SharedState {
     /// # Errors
     /// There is no room for a file of that length, or it cannot be mapped.
     pub fn in_file(file: BorrowedFd<'_>, options: &Options) -> Result<Self, Errno> {
-        let len = size_of::<State>() as libc::off_t;
+        let len = WITH_BLOCKS as libc::off_t;
         // The kernel would end the process.
         if longest_file() < len as libc::rlim_t {
             return Err(Errno(libc::EFBIG));
@@ -52,7 +52,7 @@ impl SharedState {
     /// # Errors
     /// `EINVAL`: it holds no state of this build. Or it cannot be mapped.
     pub fn open(file: BorrowedFd<'_>) -> Result<Self, Errno> {
-        if length(file.as_raw_fd())? != size_of::<State>() as libc::off_t {
+        if length(file.as_raw_fd())? != WITH_BLOCKS as libc::off_t {
             return Err(Errno(libc::EINVAL));
         }
         let state = Self { at: map(libc::MAP_SHARED, file.as_raw_fd())? };
@@ -87,16 +87,19 @@ impl Deref for SharedState {
 impl Drop for SharedState {
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made; borrows of it end before `self`.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), size_of::<State>()) };
+        unsafe { libc::munmap(self.at.as_ptr().cast(), WITH_BLOCKS) };
     }
 }
 
 fn map(flags: libc::c_int, fd: RawFd) -> Result<NonNull<State>, Errno> {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { libc::mmap(ptr::null_mut(), size_of::<State>(), rights, flags, fd, 0) };
+    let at = unsafe { libc::mmap(ptr::null_mut(), WITH_BLOCKS, rights, flags, fd, 0) };
     match NonNull::new(at.cast::<State>()) {
-        Some(at) if at.as_ptr().cast::<libc::c_void>() != libc::MAP_FAILED => Ok(at),
+        Some(at) if at.as_ptr().cast::<libc::c_void>() != libc::MAP_FAILED => {
+            at.as_ptr().expose_provenance();
+            Ok(at)
+        }
         _ => Err(Errno::last()),
     }
 }

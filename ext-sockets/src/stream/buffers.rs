@@ -1,0 +1,220 @@
+//! Octets that a stream holds outside the kernel: owed to TCP, kept back from the program, sent before
+//! the startup was over.
+//!
+//! A little of what is owed has a place in the state. All else lies in blocks, which are reserved when
+//! they are first needed and given back when they are empty. There may be none to be had.
+
+use super::room::{BLOCK, Purpose, block, block_mut, give_back, reserve};
+use super::state::{LITTLE, Rx, Tx};
+
+impl Tx {
+    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and control
+    /// messages.
+    pub(super) fn owed(&self) -> &[u8] {
+        self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
+    }
+
+    /// Whether there is something for TCP: octets or the end.
+    pub(super) fn owes(&self) -> bool {
+        self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
+    }
+
+    /// Makes room for `count` octets more of what is owed, reserving a block if they need one. `false`:
+    /// there is none, or that is more than a block holds.
+    #[must_use]
+    pub(super) fn prepare_to_owe(&mut self, count: usize) -> bool {
+        let owed = self.owed().len();
+        if owed + count <= self.owed_place().len() {
+            return true;
+        }
+        if owed + count > BLOCK || !reserve(self, Purpose::Owed) {
+            return false;
+        }
+        let (little, from) = (self.little, self.owed_from as usize);
+        if let Some(block) = block_mut(self, Purpose::Owed) {
+            block[..owed].copy_from_slice(&little[from..from + owed]);
+        }
+        (self.owed_from, self.owed_to) = (0, owed as u32);
+        true
+    }
+
+    /// Promises more. `false`, and nothing has changed, when there is no room for all of it.
+    #[must_use]
+    pub(super) fn owe(&mut self, octets: &[u8]) -> bool {
+        if !self.prepare_to_owe(octets.len()) {
+            return false;
+        }
+        let (from, to) = (self.owed_from as usize, self.owed_to as usize);
+        let place = self.owed_place_mut();
+        let at = if place.len() - to < octets.len() {
+            place.copy_within(from..to, 0);
+            to - from
+        } else {
+            to
+        };
+        place[at..at + octets.len()].copy_from_slice(octets);
+        (self.owed_from, self.owed_to) = ((at + from - to) as u32, (at + octets.len()) as u32);
+        true
+    }
+
+    /// TCP has taken so many octets of what was owed.
+    pub(super) fn paid(&mut self, count: usize) {
+        self.owed_from = self.owed_from.saturating_add(count as u32);
+        if self.owed_from >= self.owed_to {
+            (self.owed_from, self.owed_to) = (0, 0);
+            self.spare_owed();
+        }
+    }
+
+    /// Gives back what [`prepare_to_owe`](Self::prepare_to_owe) reserved, if nothing is owed.
+    pub(super) fn spare_owed(&mut self) {
+        if self.owed_from >= self.owed_to {
+            give_back(self, Purpose::Owed);
+        }
+    }
+
+    fn owed_place(&self) -> &[u8] {
+        block(self, Purpose::Owed).unwrap_or(&self.little)
+    }
+
+    fn owed_place_mut(&mut self) -> &mut [u8] {
+        if block(self, Purpose::Owed).is_some() {
+            return block_mut(self, Purpose::Owed).unwrap_or_default();
+        }
+        &mut self.little
+    }
+}
+
+#[allow(dead_code, reason = "the startup is about to use it")]
+impl Tx {
+    /// Octets of the program's that came before the startup was over, and are not framed yet.
+    pub(super) fn early(&self) -> &[u8] {
+        let octets = block(self, Purpose::Early).unwrap_or_default();
+        octets.get(self.early_from as usize..self.early_to as usize).unwrap_or_default()
+    }
+
+    /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and noted by
+    /// [`early_added`](Self::early_added). `None`: there is no block to be had.
+    pub(super) fn early_room(&mut self) -> Option<&mut [u8]> {
+        let (from, to) = (self.early_from as usize, self.early_to as usize);
+        if !reserve(self, Purpose::Early) {
+            return None;
+        }
+        let octets = block_mut(self, Purpose::Early)?.get_mut(..EARLY)?;
+        octets.copy_within(from..to.max(from), 0);
+        (self.early_from, self.early_to) = (0, to.saturating_sub(from) as u32);
+        let to = self.early_to as usize;
+        block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
+    }
+
+    /// The first `count` octets of the room have been filled.
+    pub(super) fn early_added(&mut self, count: usize) {
+        self.early_to = (self.early_to as usize).saturating_add(count).min(EARLY) as u32;
+        self.spare_early();
+    }
+
+    /// Keeps the first of these octets, as many as there is room for, and says how many. `None`: there is
+    /// no block to be had.
+    pub(super) fn keep_early(&mut self, octets: &[u8]) -> Option<usize> {
+        let room = self.early_room()?;
+        let count = octets.len().min(room.len());
+        room[..count].copy_from_slice(&octets[..count]);
+        self.early_added(count);
+        Some(count)
+    }
+
+    /// The first `count` of them are framed, and are TCP's or owed to it.
+    pub(super) fn early_framed(&mut self, count: usize) {
+        self.early_from = (self.early_from as usize).saturating_add(count).min(EARLY) as u32;
+        self.spare_early();
+    }
+
+    fn spare_early(&mut self) {
+        if self.early_from >= self.early_to {
+            (self.early_from, self.early_to) = (0, 0);
+            give_back(self, Purpose::Early);
+        }
+    }
+}
+
+impl Rx {
+    /// Octets that were taken out of the kernel and are not read: a block, or nothing.
+    pub(super) fn kept(&self) -> &[u8] {
+        block(self, Purpose::Kept).unwrap_or_default()
+    }
+
+    /// The block for them, reserved if it is not yet. `None`: there is none to be had.
+    pub(super) fn kept_mut(&mut self) -> Option<&mut [u8]> {
+        if reserve(self, Purpose::Kept) { block_mut(self, Purpose::Kept) } else { None }
+    }
+
+    /// Gives the block back: nothing is kept any more.
+    pub(super) fn spare_kept(&mut self) {
+        give_back(self, Purpose::Kept);
+    }
+}
+
+/// How many octets may be sent before the startup is over.
+pub(super) const EARLY: usize = 16 * 1024;
+
+// The longest FPDU (65535 octets of ULPDU, length, pad, CRC and its markers), and the one behind it
+// that ends the message; control messages.
+const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::SharedState;
+    use super::super::{Options, Role};
+    use super::EARLY;
+
+    fn state() -> SharedState {
+        SharedState::anonymous(&Options::new(Role::Initiator)).unwrap()
+    }
+
+    #[test]
+    fn what_is_owed_goes_out_in_order_and_has_a_limit() {
+        let state = state();
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(&[1; 60_000]));
+        tx.paid(50_000);
+        assert!(tx.owe(&[2; 60_000]), "room that was paid is used again");
+        assert!(!tx.owe(&[3; 10_000]));
+        assert_eq!(tx.owed().len(), 70_000);
+        assert!(tx.owed()[..10_000].iter().all(|octet| *octet == 1));
+        assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
+        tx.paid(70_000);
+        assert!(!tx.owes());
+    }
+
+    #[test]
+    fn what_is_owed_moves_to_a_block_when_it_grows() {
+        let state = state();
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(&[1; 900]));
+        tx.paid(100);
+        assert!(tx.owe(&[2; 2000]));
+        assert_eq!(tx.owed(), [[1; 800].as_slice(), &[2; 2000]].concat());
+        tx.paid(2799);
+        assert_eq!(tx.owed(), [2]);
+        tx.paid(1);
+        assert!(tx.owe(&[3; 10]));
+        assert_eq!(tx.owed(), [3; 10]);
+    }
+
+    #[test]
+    fn early_octets_are_kept_up_to_a_limit_and_leave_from_the_front() {
+        let state = state();
+        let mut tx = state.tx.lock().unwrap();
+        assert_eq!(tx.early(), []);
+        assert_eq!(tx.keep_early(&[1; 10_000]), Some(10_000));
+        assert_eq!(tx.keep_early(&[2; 10_000]), Some(EARLY - 10_000));
+        assert_eq!(tx.keep_early(&[3; 1]), Some(0));
+        tx.early_framed(9_999);
+        assert_eq!(tx.keep_early(&[3; 1]), Some(1));
+        assert_eq!(tx.early().len(), EARLY - 9_998);
+        assert_eq!(tx.early()[..2], [1, 2]);
+        assert_eq!(tx.early().last(), Some(&3));
+        tx.early_framed(EARLY);
+        assert_eq!(tx.early(), []);
+    }
+}
