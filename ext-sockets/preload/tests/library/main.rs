@@ -9,6 +9,7 @@ mod edges;
 mod exports;
 mod exs;
 mod hostile;
+mod leaving;
 mod modes;
 mod processes;
 mod raw;
