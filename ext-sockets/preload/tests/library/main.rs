@@ -5,6 +5,7 @@
 mod both;
 mod connects;
 mod differential;
+mod early;
 mod edges;
 mod exports;
 mod exs;
