@@ -241,6 +241,9 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
 fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
     let state = held.state()?;
     let Some(end) = state.ended() else { return state.take_pending() };
+    if let Some(errno) = state.take_startup_error() {
+        return Some(errno);
+    }
     let kernels = next::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
     let told = std::mem::replace(&mut held.settings().error_told, true);
     Some(if told { kernels } else { end.errno.0 })

@@ -35,13 +35,28 @@ fn last_number(held: &Held, fd: c_int) {
         leave(held, state);
         return;
     }
-    let stream = Stream::new(fd, state, &CALLS);
-    if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
+    if !finishes(state, fd) {
         // It leaves when that is done.
         wait::withdraw(held, fd);
         return linger::see_to(held, fd);
     }
     leave_alone(held, state, fd);
+}
+
+/// Brings what is unfinished as far as `close` may. Whether that is all there is to do.
+fn finishes(state: &State, fd: c_int) -> bool {
+    let stream = Stream::new(fd, state, &CALLS);
+    let me = std::process::id();
+    let concerns_us = || stream.owes() || !state.is_held(|pid| pid != me && next::is_alive(pid));
+    if !stream.is_unfinished() || !concerns_us() {
+        return true;
+    }
+    match next::linger(fd) {
+        // The kernel resets the connection.
+        Some(Duration::ZERO) => true,
+        Some(time) if !linger::is_exit() => stream.finish(time) == Ok(true),
+        Some(_) | None => stream.finishes(),
+    }
 }
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
@@ -101,6 +116,7 @@ pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
         return;
     }
+    linger::exit_begins();
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
     open.into_iter().for_each(closing);
     linger::finish();

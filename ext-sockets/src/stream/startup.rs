@@ -104,7 +104,9 @@ impl Stream<'_> {
 
     fn become_plain(&self) -> Result<bool, Errno> {
         self.kernel.wake_at(1)?;
-        self.state.set_plain();
+        if !self.send_early_plain()? {
+            return Ok(false);
+        }
         Err(Errno::PLAIN)
     }
 

@@ -16,7 +16,6 @@ const WAYS: [&str; 8] = [
 ];
 
 #[test]
-#[ignore = "a fresh connection takes no octet"]
 fn a_fresh_connection_takes_octets_as_tcp_does() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["early.c"], scratch.path(), &[]);

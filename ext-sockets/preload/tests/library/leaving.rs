@@ -15,7 +15,6 @@ const WAYS: [&str; 7] = [
 ];
 
 #[test]
-#[ignore = "the client of a server that closes at once is told ECONNRESET"]
 fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
