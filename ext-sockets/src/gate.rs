@@ -236,6 +236,14 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
     }
 }
 
+/// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.
+pub fn unsent(fd: c_int) -> usize {
+    match data(fd) {
+        Way::Framed(framed) => framed.unsent(),
+        Way::Plain | Way::Refused(_) => 0,
+    }
+}
+
 /// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a consequence. Of one that
 /// goes on: what a call of ours came upon, if any did.
 fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {

@@ -70,6 +70,7 @@ impl Connecting {
         held.settings().kept.lay_down(fd);
         held.state().into_iter().for_each(State::note_connected);
         let (both, nonblocking) = (held.settings().plain_allowed, next::is_nonblocking(fd));
+        let until_plain = held.state().map_or(UNTIL_PLAIN, |state| state.options().startup_timeout);
         let framed = Framed { held, fd };
         if !both || nonblocking {
             let _ = framed.call(|stream| {
@@ -78,7 +79,7 @@ impl Connecting {
             });
             return Ok(());
         }
-        match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
+        match framed.call(|stream| stream.start(Some(until_plain))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::connect_again(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{inherit::received, linger, store};
 use crate::next::CALLS;
-use crate::socket::{self, Held};
-use crate::stream::{self, State, Stream};
-use crate::{next, raw_mode, table, wait};
+use crate::socket::{self, Held, UNTIL_PLAIN};
+use crate::stream::{self, Phase, Role, State, Stream};
+use crate::{next, raw_mode, switch, table, wait};
 
 /// `fd` is about to be closed.
 #[inline]
@@ -35,12 +35,28 @@ fn last_number(held: &Held, fd: c_int) {
         leave(held, state);
         return;
     }
+    tell_silent(held, state);
     if !finishes(state, fd) {
         // It leaves when that is done.
         wait::withdraw(held, fd);
         return linger::see_to(held, fd);
     }
     leave_alone(held, state, fd);
+}
+
+/// A client gives up on a server that has said nothing for so long that a plain one is likely.
+fn tell_silent(held: &Held, state: &State) {
+    if state.phase() == Phase::Starting
+        && state.options().role == Role::Initiator
+        && state.startup_age().is_some_and(|age| age >= UNTIL_PLAIN)
+    {
+        let mut settings = held.settings();
+        if let Some(peer) = settings.to.filter(|_| !settings.plain_allowed)
+            && !std::mem::replace(&mut settings.end_told, true)
+        {
+            switch::tell_silent(peer);
+        }
+    }
 }
 
 /// Brings what is unfinished as far as `close` may. Whether that is all there is to do.

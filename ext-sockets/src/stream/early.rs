@@ -50,7 +50,16 @@ impl Stream<'_> {
 
     /// Whether a send would take at least one octet before there is leave to send.
     pub(super) fn takes_early(&self) -> bool {
-        !self.may_not_keep() && !self.state.early_full.load(Ordering::Acquire) && self.is_connected()
+        !self.may_not_keep()
+            && !self.state.early_full.load(Ordering::Acquire)
+            && self.is_connected()
+            && self.may_say_more()
+    }
+
+    /// `TCP_NOTSENT_LOWAT` counts what was kept as not sent.
+    fn may_say_more(&self) -> bool {
+        let unsent = self.unsent();
+        unsent == 0 || unsent < self.kernel.most_not_sent()
     }
 
     /// Frames what was kept, and gives TCP what it takes. Whether that was all.

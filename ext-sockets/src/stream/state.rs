@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Options, PrivateData};
-use super::room::{Guarded, Lease};
+use super::room::{Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -219,6 +219,13 @@ impl State {
     /// Notes that TCP is connected, so that nobody has to ask it.
     pub fn note_connected(&self) {
         self.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// How long the startup has gone on; `None` before it has begun.
+    #[must_use]
+    pub fn startup_age(&self) -> Option<Duration> {
+        let began = self.began.load(Ordering::Relaxed);
+        (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
     }
 
     /// Whether something waits to go out.

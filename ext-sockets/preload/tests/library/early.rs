@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, succeeded};
 
-const WAYS: [&str; 8] = [
+const WAYS: [&str; 9] = [
     "banner_and_close",
     "both_ends",
     "by_exit",
@@ -13,6 +13,7 @@ const WAYS: [&str; 8] = [
     "of_two_processes",
     "of_a_file",
     "lingering",
+    "counted",
 ];
 
 #[test]

@@ -1,6 +1,7 @@
 /* Programs that write as soon as they are connected: early WAY. TCP takes the first octets at once, and so does DDPMODE. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -160,6 +161,30 @@ static void of_two_processes(void) {
     close(fd);
 }
 
+/* Who asks how much is not sent is told of what was kept, and waits for less if that is its wish. */
+static void counted(void) {
+    int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), count = 0, most = 2000;
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    if (!getenv("RDDP_FAMILY"))
+        return;
+    IS(write(peer, said, 3000), 3000);
+    IS(ioctl(peer, SIOCOUTQ, &count), 0);
+    IS(count, 3000);
+    IS(ioctl(peer, SIOCOUTQNSD, &count), 0);
+    IS(count, 3000);
+    IS(getsockopt(peer, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    IS(info.tcpi_notsent_bytes, 3000);
+    struct pollfd entry = {peer, POLLOUT, 0};
+    IS(poll(&entry, 1, 0), 1);
+    IS(setsockopt(peer, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most), 0);
+    IS(poll(&entry, 1, 0), 0);
+    waits(fd, POLLOUT);
+    hears(fd, 0, 3000, 0);
+    waits(peer, POLLOUT);
+    close(fd), close(peer);
+}
+
 static void of_a_file(void) {
     int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK);
     int file = memfd_create("said", 0);
@@ -198,7 +223,7 @@ static const struct {
 } WAYS[] = {
     {"banner_and_close", banner_and_close}, {"both_ends", both_ends},       {"by_exit", by_exit},
     {"half_close", half_close},             {"edge_of_room", edge_of_room}, {"of_two_processes", of_two_processes},
-    {"of_a_file", of_a_file},               {"lingering", lingering},
+    {"of_a_file", of_a_file},               {"lingering", lingering},   {"counted", counted},
 };
 
 int main(int count, char **words) {

@@ -226,6 +226,13 @@ impl Kernel<'_> {
         self.option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).and_then(|mss| usize::try_from(mss).ok())
     }
 
+    /// `TCP_NOTSENT_LOWAT`: with so many octets that are not sent a socket is not writable.
+    pub(in crate::stream) fn most_not_sent(&self) -> usize {
+        let most = self.option(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+        // 0 is the system's default, which is as good as none.
+        most.filter(|most| *most != 0).map_or(usize::MAX, |most| most.cast_unsigned() as usize)
+    }
+
     /// Octets in the receive queue.
     pub(in crate::stream) fn unread(&self) -> Result<usize, Errno> {
         let mut count: c_int = 0;

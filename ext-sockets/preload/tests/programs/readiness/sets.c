@@ -245,7 +245,7 @@ static void processes(void) {
     int ends[2], later[2], set = epoll_create1(0), tube[2];
     IS(pipe(tube), 0);
     ready(ends);
-    quiet(later);
+    quiet_and_full(later);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN, 1), 0);
     send_fpdu(ends[1], 10, 'x');
     pid_t child = fork();
