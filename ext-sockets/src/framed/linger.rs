@@ -19,7 +19,7 @@ use crate::stream::{Phase, State, Stream};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a Request that is not there yet is waited for, to be answered before the end.
 const UNTIL_REQUEST: Duration = Duration::from_secs(2);
-/// How long the exit of the process waits for a peer that reads nothing.
+/// How long the exit of the process waits for a peer that reads nothing, or does not answer the startup.
 const AT_EXIT: Duration = Duration::from_secs(5);
 /// How long the thread sleeps at most.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -197,9 +197,10 @@ impl Line {
     fn longest_at_exit(&self) -> Duration {
         let now = Instant::now();
         let of_one = |one: &Lingering| {
-            let starts = one.held.state().is_some_and(|state| state.phase() == Phase::Starting);
-            let left = one.until.saturating_duration_since(now);
-            if starts { left } else { left.min(AT_EXIT) }
+            // A peer that has said nothing to the startup for long is not about to.
+            let silent = one.held.state().filter(|state| state.phase() == Phase::Starting);
+            let silence = silent.and_then(State::startup_age).unwrap_or_default();
+            one.until.saturating_duration_since(now).min(AT_EXIT.saturating_sub(silence))
         };
         self.waiting.values().map(of_one).max().unwrap_or_default()
     }

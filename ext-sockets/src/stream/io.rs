@@ -54,7 +54,7 @@ impl Stream<'_> {
         let pull = match self.establish() {
             Ok(true) if peeks => self.glimpse(sink),
             Ok(true) => self.pull(sink),
-            Ok(false) => match self.unconnected(|kernel| kernel.glance()) {
+            Ok(false) => match self.glance_unconnected() {
                 Some(Ok(0)) => Ok(Pull::End),
                 Some(answer) => answer.and(Err(Errno::RESET)),
                 None => Ok(Pull::Nothing(Hold::Partial)),
@@ -150,6 +150,14 @@ impl Stream<'_> {
             return self.send_early(source, more);
         }
         if source.left() == 0 { Ok(0) } else { self.push(*source, more) }
+    }
+
+    #[allow(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is not general enough over lifetimes"
+    )]
+    fn glance_unconnected(&self) -> Option<Result<usize, Errno>> {
+        self.unconnected(|kernel| kernel.glance())
     }
 
     /// A startup that failed is told once, as TCP tells of a connection that could not be made.

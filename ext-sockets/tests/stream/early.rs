@@ -34,7 +34,8 @@ fn read_all(from: &End, other: &End, count: usize) -> Vec<u8> {
 #[test]
 fn a_fresh_connection_takes_octets_and_one_thread_may_have_both_ends() {
     let (a, b) = fresh_pair(&initiator(), &responder());
-    (a.nonblocking(), b.nonblocking());
+    a.nonblocking();
+    b.nonblocking();
     let (of_a, of_b) = (octets(1, LIMIT + 5), octets(2, LIMIT + 5));
     for (end, all) in [(&a, &of_a), (&b, &of_b)] {
         assert_eq!(end.poll(libc::POLLOUT, LONG).0, libc::POLLOUT);
