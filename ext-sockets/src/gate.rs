@@ -256,9 +256,22 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
     }
 }
 
-/// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a consequence.
+/// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.
+pub fn unsent(fd: c_int) -> usize {
+    match data(fd) {
+        Way::Framed(framed) => framed.unsent(),
+        Way::Plain | Way::Refused(_) => 0,
+    }
+}
+
+/// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a consequence. Of one that
+/// goes on: what a call of ours came upon, if any did.
 fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
-    let end = held.state()?.ended()?;
+    let state = held.state()?;
+    let Some(end) = state.ended() else { return state.take_pending() };
+    if let Some(errno) = state.take_startup_error() {
+        return Some(errno);
+    }
     let kernels = next::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
     let told = std::mem::replace(&mut held.settings().error_told, true);
     Some(if told { kernels } else { end.errno.0 })

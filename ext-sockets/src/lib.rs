@@ -44,6 +44,7 @@ pub mod process;
 pub mod progress;
 pub mod raw_mode;
 pub mod socket;
+pub mod startup;
 
 pub mod stream;
 pub mod switch;

@@ -148,6 +148,17 @@ pub(crate) fn tell_failed(why: impl std::fmt::Display) {
     }
 }
 
+/// A server says nothing to a startup, and there is no plain TCP to fall back to: it may wait for its client's first words.
+pub(crate) fn tell_silent(peer: SocketAddr) {
+    if let Some(switch) = SWITCH.get() {
+        let program = String::from_utf8_lossy(&switch.program);
+        let told = format_args!(
+            "{program}: connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --both"
+        );
+        journal::tell(switch.policy.log(), Level::Error, told);
+    }
+}
+
 /// What the policy comes to for a socket.
 enum Verdict {
     Plain,

@@ -69,6 +69,10 @@ extern "C" {
  * makes progress in blocking calls. May be set at any time. */
 #define DDP_PROGRESS 16
 
+/* int, milliseconds, 0 to 2^31-1 (as RDDP_STARTUP_TIMEOUT in the environment says; else 30000, and 2000 for a client under a
+ * policy's "both"; 0 is that): how long the startup of MPA may take, at either end. Then calls answer ETIMEDOUT. */
+#define DDP_STARTUP_TIMEOUT 17
+
 enum ddp_progress {
     DDP_PROGRESS_CALLER = 0, /* the calling thread itself */
     DDP_PROGRESS_THREADS = 1 /* two threads of the process, one for each direction, by a descriptor through a UNIX socket */

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{EFAULT, sockaddr, socklen_t};
 use rddp_switch::exs;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::next;
+use rddp_switch::{next, table};
 
 use crate::hook::{answer, fail};
 
@@ -134,8 +134,31 @@ pub unsafe extern "C" fn getsockopt(
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::getsockopt(fd, level, name, value, len) }
+    let result = unsafe { next::getsockopt(fd, level, name, value, len) };
+    if result == 0 && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && table::entry(fd).is_some() {
+        // SAFETY: the kernel has just written as many octets as `len` says.
+        unsafe { count_unsent(fd, value.cast(), *len) };
+    }
+    result
 }
+
+/// Adds octets that TCP does not know of yet to those of a `tcp_info` that are not sent.
+///
+/// # Safety
+///
+/// `len` octets are at `info`.
+unsafe fn count_unsent(fd: c_int, info: *mut u8, len: socklen_t) {
+    if len as usize >= NOTSENT + size_of::<u32>() {
+        // SAFETY: as the caller says.
+        unsafe {
+            let place = info.add(NOTSENT).cast::<u32>();
+            place.write_unaligned(place.read_unaligned().saturating_add(gate::unsent(fd) as u32));
+        }
+    }
+}
+
+/// Where `tcpi_notsent_bytes` is (linux/tcp.h).
+const NOTSENT: usize = 144;
 
 /// What the program has set; `None` for no place at all.
 ///

@@ -27,7 +27,7 @@ mod stdio;
 mod variadic;
 mod wait;
 
-use rddp_switch::{as_program, framed, next, process, progress, raw_mode, switch};
+use rddp_switch::{as_program, framed, next, process, progress, raw_mode, startup, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -40,6 +40,7 @@ extern "C" fn on_load() {
     next::at_exit(on_exit);
     switch::load();
     progress::load();
+    startup::load();
     // SAFETY: they keep the contract of the C library's, which they stand before.
     unsafe { as_program::install(exs::OWN) };
     if framed::adopt_open() {

@@ -81,7 +81,13 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::ioctl(fd, request, argument) }
+    let result = unsafe { next::ioctl(fd, request, argument) };
+    if result == 0 && matches!(request, libc::TIOCOUTQ | SIOCOUTQNSD) && table::entry(fd).is_some() {
+        let place: *mut c_int = with_exposed_provenance_mut(argument);
+        // SAFETY: the kernel has just written an int there.
+        unsafe { *place = (*place).saturating_add(gate::unsent(fd) as c_int) };
+    }
+    result
 }
 
 /// See `prctl` in the C library's manual.
@@ -216,3 +222,4 @@ fn at<T>(address: usize) -> *mut T {
 
 // linux/sockios.h; not in `libc`.
 const SIOCATMARK: c_ulong = 0x8905;
+const SIOCOUTQNSD: c_ulong = 0x894b;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::{Framed, fall_back, store, unsettled};
 use crate::next::CALLS;
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
-use crate::stream::{Errno, Stream};
+use crate::stream::{Errno, State, Stream};
 use crate::{next, raw_mode, wait};
 
 /// A socket in DDPMODE whose `connect` is under way.
@@ -70,7 +70,9 @@ impl Connecting {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
         held.settings().kept.lay_down(fd);
+        held.state().into_iter().for_each(State::note_connected);
         let waits = held.settings().plain_allowed && !next::is_nonblocking(fd);
+        let until_plain = held.state().map_or(UNTIL_PLAIN, |state| state.options().startup_timeout);
         drop(no_signals);
         let framed = Framed { held, fd };
         if !waits {
@@ -80,7 +82,7 @@ impl Connecting {
             });
             return Ok(());
         }
-        match framed.call(|stream| stream.start(Some(UNTIL_PLAIN))) {
+        match framed.call(|stream| stream.start(Some(until_plain))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::connect_again(&framed).map_err(|error| error.0),
             Err(error) => Err(error.0),
@@ -92,7 +94,10 @@ impl Connecting {
 pub fn accepted(fd: c_int, held: &Held) {
     let mut settings = held.settings();
     match start(fd, held, &mut settings, Role::Responder) {
-        Ok(()) => settings.kept.lay_down(fd),
+        Ok(()) => {
+            settings.kept.lay_down(fd);
+            held.state().into_iter().for_each(State::note_connected);
+        }
         Err(errno) => settings.fail(errno),
     }
 }

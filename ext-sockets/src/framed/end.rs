@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{inherit::received, linger};
 use crate::next::CALLS;
-use crate::socket::{self, Held};
-use crate::stream::{self, State, Stream};
-use crate::{next, raw_mode, table, wait};
+use crate::socket::{self, Held, UNTIL_PLAIN};
+use crate::stream::{self, Phase, Role, State, Stream};
+use crate::{next, raw_mode, switch, table, wait};
 
 /// `fd` is about to be closed.
 #[inline]
@@ -43,13 +43,43 @@ fn last_number(held: &Held, fd: c_int) -> bool {
         leave(held, state);
         return false;
     }
-    let stream = Stream::new(fd, state, &CALLS);
-    if stream.owes() && stream.finish(Duration::ZERO) == Ok(false) {
+    tell_silent(held, state);
+    if !finishes(state, fd) {
         wait::withdraw(held, fd);
         return true;
     }
     leave_alone(held, state, fd);
     false
+}
+
+/// A client gives up on a server that has said nothing for so long that a plain one is likely.
+fn tell_silent(held: &Held, state: &State) {
+    if state.phase() == Phase::Starting
+        && state.options().role == Role::Initiator
+        && state.startup_age().is_some_and(|age| age >= UNTIL_PLAIN)
+    {
+        let mut settings = held.settings();
+        if let Some(peer) = settings.to.filter(|_| !settings.plain_allowed)
+            && !std::mem::replace(&mut settings.end_told, true)
+        {
+            switch::tell_silent(peer);
+        }
+    }
+}
+
+/// Brings what is unfinished as far as `close` may. Whether that is all there is to do.
+fn finishes(state: &State, fd: c_int) -> bool {
+    let stream = Stream::new(fd, state, &CALLS);
+    let concerns_us = || stream.owes() || !state.is_held_by_others();
+    if !stream.is_unfinished() || !concerns_us() {
+        return true;
+    }
+    match next::linger(fd) {
+        // The kernel resets the connection.
+        Some(Duration::ZERO) => true,
+        Some(time) if !linger::is_exit() => stream.finish(time) == Ok(true),
+        Some(_) | None => stream.finishes(),
+    }
 }
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
@@ -105,6 +135,7 @@ pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
         return;
     }
+    linger::exit_begins();
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
     open.into_iter().for_each(closing);
     linger::finish();

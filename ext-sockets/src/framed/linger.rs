@@ -1,63 +1,73 @@
-//! What a closed socket still owes: the rest of an FPDU that TCP had no room for.
+//! Closed sockets that are not finished: octets that wait for room or for the startup, a Request that is to be answered.
 //!
-//! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel does for what is in its buffers. It is started
-//! when there is the first such socket and ends with the last. When the process exits it is waited for. A process that
-//! is killed, or leaves by `_exit`, loses what is not with TCP.
+//! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel does for what is in its buffers.
+//! It is started when there is the first such socket and ends with the last. Where numbers are short the oldest is reset. When the
+//! process exits it is waited for. A process that is killed, or leaves by `_exit`, loses what is not with TCP.
 
-use std::ffi::{c_int, c_short};
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::hidden;
 use crate::next::{self, CALLS};
 use crate::socket::Held;
-use crate::stream::Stream;
+use crate::stream::{Phase, State, Stream};
 
 /// How long a peer may read nothing before what it is owed is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the exit of the process waits.
+/// How long a Request that is not there yet is waited for, to be answered before the end.
+const UNTIL_REQUEST: Duration = Duration::from_secs(2);
+/// How long the exit of the process waits for a peer that reads nothing, or does not answer the startup.
 const AT_EXIT: Duration = Duration::from_secs(5);
-/// How many closed sockets are kept; for more, `close` waits a moment itself.
-const MANY: usize = 64;
+/// How long the thread sleeps at most.
+const A_WHILE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Lingering {
     held: Held,
     fd: c_int,
+    /// What the set has been asked for.
+    asked: u32,
     until: Instant,
 }
 
 pub(super) struct Line {
-    waiting: Vec<Lingering>,
+    /// By the order in which they were closed, which is also what the set knows them by.
+    waiting: BTreeMap<u64, Lingering>,
+    closed: u64,
+    /// The set that the thread sleeps on.
+    set: Option<c_int>,
     /// The process whose thread sees to them; 0: there is none.
     thread_of: u32,
 }
 
 /// The closed sockets.
-static LINE: Mutex<Line> = Mutex::new(Line { waiting: Vec::new(), thread_of: 0 });
+static LINE: Mutex<Line> = Mutex::new(Line { waiting: BTreeMap::new(), closed: 0, set: None, thread_of: 0 });
 static EMPTY: Condvar = Condvar::new();
+static EXITS: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn line() -> next::Locked<Line> {
     next::lock(&LINE)
 }
 
-/// `fd` is about to be closed and owes something to TCP: it goes out when there is room for it.
-pub(super) fn see_to(held: &Held, fd: c_int) {
-    if !hand_over(held, fd)
-        && let Some(state) = held.state()
-    {
-        let _ = Stream::new(fd, state, &CALLS).finish(Duration::from_secs(1));
-    }
+/// The process is about to close everything, and to wait for what is not finished.
+pub(super) fn exit_begins() {
+    EXITS.store(true, Ordering::Relaxed);
 }
 
-fn hand_over(held: &Held, fd: c_int) -> bool {
+pub(super) fn is_exit() -> bool {
+    EXITS.load(Ordering::Relaxed)
+}
+
+/// `fd` is about to be closed and is not finished: the thread sees to it.
+pub(super) fn see_to(held: &Held, fd: c_int) {
     let mut line = line();
-    if line.waiting.len() >= MANY {
-        return false;
+    if !line.take(held, fd) {
+        drop(line);
+        return held.state().into_iter().for_each(|state| super::end::leave_alone(held, state, fd));
     }
-    let Some(fd) = next::duplicate_high(fd) else { return false };
-    hidden::hide(fd);
-    line.waiting.push(Lingering { held: held.clone(), fd, until: Instant::now() + PATIENCE });
     let me = std::process::id();
     if line.thread_of != me {
         line.thread_of = me;
@@ -65,72 +75,161 @@ fn hand_over(held: &Held, fd: c_int) -> bool {
         // The thread takes none of the program's.
         let _no_signals = next::NoSignals::here();
         if std::thread::Builder::new().name("rddp-linger".into()).spawn(run).is_err() {
-            return give_up();
+            self::line().forget();
         }
     }
-    true
 }
 
-/// There is no thread to be had.
-fn give_up() -> bool {
-    line().forget();
-    false
-}
-
-/// How long the thread sleeps at least, and at most.
-const MOMENT: Duration = Duration::from_millis(1);
-const A_WHILE: Duration = Duration::from_millis(100);
-
-/// The thread: takes each in turn, and sleeps until one can go on.
+/// The thread: sleeps until one can go on.
 fn run() {
+    let mut ready = [0; 64];
     loop {
+        let Some(set) = line().set else { return };
+        let count = next::wait_for_set(set, &mut ready, A_WHILE);
         let mut line = line();
-        line.waiting.retain(|one| !one.is_done());
+        ready[..count].iter().for_each(|number| line.step(*number));
+        line.end_late();
         if line.waiting.is_empty() {
-            line.thread_of = 0;
-            EMPTY.notify_all();
+            line.end_thread();
             return;
         }
-        let wanted: Vec<_> = line.waiting.iter().map(|one| (one.fd, one.interest())).collect();
-        drop(line);
-        std::thread::sleep(MOMENT);
-        next::wait_for_any(wanted, A_WHILE);
-    }
-}
-
-impl Lingering {
-    fn interest(&self) -> c_short {
-        self.held.state().map_or(0, |state| Stream::new(self.fd, state, &CALLS).interest_to_pay())
-    }
-
-    /// Gives TCP what it takes. Whether it is over.
-    fn is_done(&self) -> bool {
-        let Some(state) = self.held.state() else { return true };
-        let stream = Stream::new(self.fd, state, &CALLS);
-        let over = stream.finish(Duration::ZERO) != Ok(false) || Instant::now() >= self.until;
-        if over {
-            super::end::leave_alone(&self.held, state, self.fd);
-            hidden::close(self.fd);
-        }
-        over
-    }
-}
-
-/// The process exits: what is owed is waited for, for a while.
-pub(super) fn finish() {
-    let _no_signals = next::NoSignals::here();
-    let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
-    if line.thread_of != 0 && line.thread_of == std::process::id() {
-        let _ = EMPTY.wait_timeout_while(line, AT_EXIT, |line| !line.waiting.is_empty());
     }
 }
 
 impl Line {
+    /// Takes a number of its own for the socket, at the cost of the oldest if there is none to spare.
+    fn take(&mut self, held: &Held, fd: c_int) -> bool {
+        let Some(state) = held.state() else { return false };
+        while self.waiting.len() >= next::descriptor_limit() / 2 && self.reset_oldest() {}
+        let set = loop {
+            if let Some(set) = self.set.or_else(next::new_set) {
+                break set;
+            }
+            if !self.reset_oldest() {
+                return false;
+            }
+        };
+        if self.set.replace(set).is_none() {
+            hidden::hide(set);
+        }
+        let fd = loop {
+            if let Some(fd) = next::duplicate_high(fd) {
+                break fd;
+            }
+            if !self.reset_oldest() {
+                return false;
+            }
+        };
+        hidden::hide(fd);
+        let asked = interest(state, fd);
+        self.closed += 1;
+        let one = Lingering { held: held.clone(), fd, asked, until: Instant::now() + patience(state, fd) };
+        let _ = next::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
+        self.waiting.insert(self.closed, one);
+        true
+    }
+
+    /// Brings one as far as it goes.
+    fn step(&mut self, number: u64) {
+        let (Some(one), Some(set)) = (self.waiting.get_mut(&number), self.set) else { return };
+        // A program that closes every number there is may have put something else there.
+        let Some(state) = one.held.state().filter(|_| one.held.is_under(one.fd)) else {
+            self.waiting.remove(&number);
+            return;
+        };
+        if Stream::new(one.fd, state, &CALLS).finishes() {
+            return self.end(number, false);
+        }
+        let asked = interest(state, one.fd);
+        if std::mem::replace(&mut one.asked, asked) != asked {
+            let _ = next::control(set, libc::EPOLL_CTL_MOD, one.fd, wanted(asked, number));
+        }
+    }
+
+    /// Ends those whose time is over.
+    fn end_late(&mut self) {
+        let now = Instant::now();
+        let late = |(number, one): (&u64, &Lingering)| (one.until <= now).then_some(*number);
+        let late: Vec<u64> = self.waiting.iter().filter_map(late).collect();
+        for number in late {
+            self.step(number);
+            let owes = self.waiting.get(&number).and_then(|one| one.held.state()).is_some_and(State::waits);
+            self.end(number, owes);
+        }
+    }
+
+    /// Whether there was one.
+    fn reset_oldest(&mut self) -> bool {
+        let oldest = self.waiting.keys().next().copied();
+        oldest.inspect(|number| self.end(*number, true)).is_some()
+    }
+
+    fn end(&mut self, number: u64, by_reset: bool) {
+        let Some(one) = self.waiting.remove(&number) else { return };
+        if let Some(set) = self.set {
+            let _ = next::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
+        }
+        if let Some(state) = one.held.state() {
+            if by_reset && one.held.is_under(one.fd) {
+                Stream::new(one.fd, state, &CALLS).abandon();
+            }
+            super::end::leave_alone(&one.held, state, one.fd);
+        }
+        hidden::close(one.fd);
+    }
+
+    fn end_thread(&mut self) {
+        self.thread_of = 0;
+        self.set.take().into_iter().for_each(hidden::close);
+        EMPTY.notify_all();
+    }
+
     /// Another process sees to them.
     pub(super) fn forget(&mut self) {
         self.thread_of = 0;
-        for lingering in self.waiting.drain(..) {
+        self.set.take().into_iter().for_each(hidden::close);
+        for lingering in std::mem::take(&mut self.waiting).into_values() {
             hidden::close(lingering.fd);
         }
+    }
+
+    /// How long the exit waits for those that are there.
+    fn longest_at_exit(&self) -> Duration {
+        let now = Instant::now();
+        let of_one = |one: &Lingering| {
+            // A peer that has said nothing to the startup for long is not about to.
+            let silent = one.held.state().filter(|state| state.phase() == Phase::Starting);
+            let silence = silent.and_then(State::startup_age).unwrap_or_default();
+            one.until.saturating_duration_since(now).min(AT_EXIT.saturating_sub(silence))
+        };
+        self.waiting.values().map(of_one).max().unwrap_or_default()
+    }
+}
+
+fn wanted(events: u32, number: u64) -> crate::wait::Wanted {
+    crate::wait::Wanted { events, data: number }
+}
+
+fn interest(state: &State, fd: c_int) -> u32 {
+    u32::from(Stream::new(fd, state, &CALLS).interest_to_pay() as u16)
+}
+
+/// What the program was told is sent has the time of TCP, or of the startup.
+fn patience(state: &State, fd: c_int) -> Duration {
+    let stream = Stream::new(fd, state, &CALLS);
+    match (stream.owes(), stream.startup_time()) {
+        (false, _) => UNTIL_REQUEST,
+        (true, Some(left)) => left + A_WHILE,
+        (true, None) => PATIENCE,
+    }
+}
+
+/// The process exits: what is not finished is waited for, for a while.
+pub(super) fn finish() {
+    let _no_signals = next::NoSignals::here();
+    let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if line.thread_of != 0 && line.thread_of == std::process::id() {
+        let longest = line.longest_at_exit();
+        let _ = EMPTY.wait_timeout_while(line, longest, |line| !line.waiting.is_empty());
     }
 }

@@ -28,7 +28,7 @@ use libc::POLLNVAL;
 
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Phase, State, Stream, Uncancelled};
+use crate::stream::{Errno, Phase, State, Stream, Uncancelled, Why};
 use crate::{stream, switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
@@ -139,6 +139,7 @@ impl Framed {
         let mut settings = self.held.settings();
         if !std::mem::replace(&mut settings.end_told, true) {
             match settings.to {
+                Some(peer) if end.why == Why::NoAnswer => switch::tell_silent(peer),
                 Some(peer) => switch::tell_failed(format_args!("{peer}: {end}")),
                 None => switch::tell_failed(end),
             }
@@ -219,6 +220,12 @@ impl Framed {
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
     }
 
+    /// Octets that wait for leave to send: see [`Stream::unsent`].
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.state().map_or(0, |state| Stream::new(self.fd, state, &CALLS).unsent())
+    }
+
     /// What to ask the kernel for when the program wants to know of `want`.
     #[must_use]
     pub fn interest(&self, want: c_short) -> c_short {
@@ -236,6 +243,8 @@ impl Framed {
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
             revents = fall_back::revents(self, want);
+        } else if state.phase() == Phase::Ended {
+            self.tell_end();
         }
         if state.phase() == Phase::Plain {
             self.become_plain();

@@ -1,6 +1,7 @@
 //! `epoll_ctl`, as the library itself calls it.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use libc::epoll_event;
 
@@ -18,4 +19,28 @@ pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Res
     let errno = super::errno();
     super::set_errno(before);
     if done == 0 { Ok(()) } else { Err(errno) }
+}
+
+/// A set of our own, closed by `exec`. Leaves errno as it was.
+pub fn new_set() -> Option<c_int> {
+    let before = super::errno();
+    // SAFETY: an integer.
+    let set = unsafe { super::epoll_create1(libc::EPOLL_CLOEXEC) };
+    super::set_errno(before);
+    (set >= 0).then_some(set)
+}
+
+/// Sleeps until a set of our own has something to tell, or for so long. Whose events there are: how many of `ready` were filled.
+pub fn wait_for_set<const ROOM: usize>(set: c_int, ready: &mut [u64; ROOM], timeout: Duration) -> usize {
+    let mut events = [epoll_event { events: 0, u64: 0 }; ROOM];
+    let timeout = timeout.as_millis() as c_int; // a part of a second
+    // SAFETY: there is room for as many events as are said.
+    let count = unsafe { super::epoll_wait(set, events.as_mut_ptr(), ROOM as c_int, timeout) };
+    if count < 0 && super::errno() != libc::EINTR {
+        // A program that closes every number there is has closed this one.
+        std::thread::sleep(Duration::from_millis(timeout as u64));
+    }
+    let count = usize::try_from(count).unwrap_or(0);
+    ready.iter_mut().zip(&events[..count]).for_each(|(ready, event)| *ready = event.u64);
+    count
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::CALLS;
-pub use epoll::control;
+pub use epoll::{control, new_set, wait_for_set};
 pub use list::*;
 pub use process::{
     after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
@@ -214,9 +214,30 @@ pub fn duplicate_high(fd: c_int) -> Option<c_int> {
     let before = errno();
     // SAFETY: F_DUPFD_CLOEXEC takes an int.
     let duplicate = |from: &usize| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
-    let number = [libc::FD_SETSIZE, 900, 200].iter().map(duplicate).find(|number| *number >= 0);
+    let few = descriptor_limit() / 2;
+    let number = [libc::FD_SETSIZE, 900, 200, few].iter().map(duplicate).find(|number| *number >= 0);
     set_errno(before);
     number
+}
+
+/// How many descriptors this process may have. Leaves errno as it was.
+pub fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is there to be filled; this cannot fail.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// `SO_LINGER`, if it is on. Leaves errno as it was.
+pub fn linger(fd: c_int) -> Option<std::time::Duration> {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    let before = errno();
+    let at = (&raw mut linger).cast();
+    // SAFETY: `linger` is as long as `len` says.
+    unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, &raw mut len) };
+    set_errno(before);
+    (linger.l_onoff != 0).then(|| std::time::Duration::from_secs(u64::from(linger.l_linger.unsigned_abs())))
 }
 
 /// Closes a number that nobody else knows of.
@@ -239,14 +260,6 @@ pub fn has_threads() -> bool {
     let single = SINGLE.address(c"__libc_single_threaded").cast::<u8>();
     // SAFETY: a byte of the C library's, which it changes before a thread is there that could see it change.
     single.is_null() || unsafe { single.read_volatile() } == 0
-}
-
-/// Sleeps until one of these has what is asked for it, or for so long.
-pub fn wait_for_any(wanted: impl IntoIterator<Item = (c_int, libc::c_short)>, timeout: std::time::Duration) {
-    let mut entries: Vec<libc::pollfd> =
-        wanted.into_iter().map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }).collect();
-    // SAFETY: as many entries as are said.
-    unsafe { poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout.as_millis() as c_int) };
 }
 
 /// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.

@@ -1,6 +1,7 @@
 //! The options of level `SOL_DDP`, as `include/rddp/ddp.h` names them: their octets to [`Settings`] and back.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use libc::{EINVAL, ENOPROTOOPT};
 
@@ -37,6 +38,8 @@ pub const DDP_MODE_INFO: c_int = 11;
 pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
 /// int: a [`Progress`]; may be set at any time.
 pub const DDP_PROGRESS: c_int = 16;
+/// int: milliseconds that the startup may take; 0: as the process has it.
+pub const DDP_STARTUP_TIMEOUT: c_int = 17;
 
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder that it may send.
 const RTR_ALL: c_int = 0b111;
@@ -101,7 +104,8 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
         DDP_RTR if value & !RTR_ALL == 0 => settings.rtr = value as u8,
         DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
         DDP_GATHER => settings.gather = gather(value)?,
-        DDP_RTR | DDP_LARGEST_SEND => return Err(EINVAL),
+        DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
+        DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(EINVAL),
         _ => return Err(ENOPROTOOPT),
     }
     Ok(())
@@ -121,6 +125,9 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
         DDP_LARGEST_SEND => Value::int(settings.largest_send as c_int),
         DDP_GATHER => Value::int(settings.gather as c_int),
         DDP_MODE_INFO => mode_info(settings),
+        DDP_STARTUP_TIMEOUT => {
+            Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
+        }
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
         _ => return Err(ENOPROTOOPT),
     })
@@ -140,6 +147,11 @@ fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), c_int>
     }
     settings.private_data = (!octets.is_empty()).then(|| octets.into());
     Ok(())
+}
+
+/// None is as it is by default.
+fn milliseconds(value: c_int) -> Option<Duration> {
+    (value > 0).then(|| Duration::from_millis(u64::from(value.unsigned_abs())))
 }
 
 fn int(octets: &[u8]) -> Result<c_int, c_int> {
@@ -193,6 +205,7 @@ mod tests {
             (DDP_LARGEST_SEND, 4096),
             (DDP_GATHER, 2),
             (DDP_PROGRESS, 1),
+            (DDP_STARTUP_TIMEOUT, 500),
         ];
         for (name, value) in options {
             assert_ne!(
@@ -224,6 +237,7 @@ mod tests {
             (DDP_LARGEST_SEND, 0),
             (DDP_GATHER, 3),
             (DDP_PROGRESS, 2),
+            (DDP_STARTUP_TIMEOUT, -1),
         ] {
             assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(EINVAL), "option {name}");
         }

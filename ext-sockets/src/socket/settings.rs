@@ -8,6 +8,7 @@ use rddp_mpa::{Revision, RtrSet};
 
 use super::kept::Kept;
 use crate::progress::Progress;
+use crate::startup;
 use crate::stream::{self, Options, Plain, PrivateData};
 
 /// How far a socket has come.
@@ -89,6 +90,8 @@ pub struct Settings {
     pub progress: Option<Progress>,
     /// A peer that does not speak MPA gets plain TCP: the policy's `both`.
     pub plain_allowed: bool,
+    /// How long the startup may take; `None`: as the process has it.
+    pub startup: Option<Duration>,
     /// What goes with our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
     /// Options of TCP sockets that mean something else to a framed stream.
@@ -122,6 +125,7 @@ impl Settings {
         gather: Gather::Writev,
         progress: None,
         plain_allowed: false,
+        startup: None,
         private_data: None,
         kept: Kept::DEFAULT,
         to: None,
@@ -149,6 +153,12 @@ impl Settings {
     /// Whether calls that wait are for the threads.
     pub fn is_threaded(&self) -> bool {
         self.progress.unwrap_or_else(Progress::of_process) == Progress::Threads
+    }
+
+    /// How long the startup may take.
+    pub fn startup_time(&self) -> Duration {
+        let default = if self.plain_allowed { UNTIL_PLAIN } else { STARTUP };
+        self.startup.or_else(startup::of_process).unwrap_or(default)
     }
 
     /// DDPMODE has ended before it began.
@@ -181,7 +191,7 @@ impl Settings {
             },
             // Longer ones were refused when they were set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
-            startup_timeout: if self.plain_allowed { UNTIL_PLAIN } else { STARTUP },
+            startup_timeout: self.startup_time(),
             ..Options::new(role)
         }
     }

@@ -97,7 +97,6 @@ impl Tx {
     }
 }
 
-#[allow(dead_code, reason = "the startup is about to use it")]
 impl Tx {
     /// Octets of the program's that came before the startup was over, and are not framed yet.
     pub(super) fn early(&self) -> &[u8] {
@@ -125,20 +124,20 @@ impl Tx {
         self.spare_early();
     }
 
-    /// Keeps the first of these octets, as many as there is room for, and says how many. `None`: there is
-    /// no block to be had.
-    pub(super) fn keep_early(&mut self, octets: &[u8]) -> Option<usize> {
-        let room = self.early_room()?;
-        let count = octets.len().min(room.len());
-        room[..count].copy_from_slice(&octets[..count]);
-        self.early_added(count);
-        Some(count)
-    }
-
     /// The first `count` of them are framed, and are TCP's or owed to it.
     pub(super) fn early_framed(&mut self, count: usize) {
         self.early_from = (self.early_from as usize).saturating_add(count).min(EARLY) as u32;
         self.spare_early();
+    }
+
+    /// Whether there is no room for one more.
+    pub(super) fn early_is_full(&self) -> bool {
+        self.early().len() >= EARLY
+    }
+
+    /// They will never go out.
+    pub(super) fn drop_early(&mut self) {
+        self.early_framed(EARLY);
     }
 
     fn spare_early(&mut self) {
@@ -200,7 +199,7 @@ const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
 mod tests {
     use super::super::room::SharedState;
     use super::super::{Options, Role};
-    use super::EARLY;
+    use super::{EARLY, Tx};
 
     fn state() -> SharedState {
         SharedState::anonymous(&Options::new(Role::Initiator)).unwrap()
@@ -240,12 +239,19 @@ mod tests {
     fn early_octets_are_kept_up_to_a_limit_and_leave_from_the_front() {
         let state = state();
         let mut tx = state.tx.lock().unwrap();
+        let keep = |tx: &mut Tx, octets: &[u8]| {
+            let room = tx.early_room().unwrap();
+            let count = octets.len().min(room.len());
+            room[..count].copy_from_slice(&octets[..count]);
+            tx.early_added(count);
+            count
+        };
         assert_eq!(tx.early(), []);
-        assert_eq!(tx.keep_early(&[1; 10_000]), Some(10_000));
-        assert_eq!(tx.keep_early(&[2; 10_000]), Some(EARLY - 10_000));
-        assert_eq!(tx.keep_early(&[3; 1]), Some(0));
+        assert_eq!(keep(&mut tx, &[1; 10_000]), 10_000);
+        assert_eq!(keep(&mut tx, &[2; 10_000]), EARLY - 10_000);
+        assert_eq!((keep(&mut tx, &[3; 1]), tx.early_is_full()), (0, true));
         tx.early_framed(9_999);
-        assert_eq!(tx.keep_early(&[3; 1]), Some(1));
+        assert_eq!(keep(&mut tx, &[3; 1]), 1);
         assert_eq!(tx.early().len(), EARLY - 9_998);
         assert_eq!(tx.early()[..2], [1, 2]);
         assert_eq!(tx.early().last(), Some(&3));

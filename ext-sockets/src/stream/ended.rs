@@ -30,6 +30,11 @@ pub enum Why {
 }
 
 impl Why {
+    /// Whether it came before FPDUs flowed.
+    pub(super) fn is_of_startup(self) -> bool {
+        matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected)
+    }
+
     const ALL: [Self; 8] = [
         Self::NoAnswer,
         Self::NotMpa,

@@ -111,14 +111,35 @@ impl Stream<'_> {
 
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
-        if tx.moving || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
+        if tx.moving || tx.framing || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
+    }
+
+    /// There is leave to send: what has waited for it goes out.
+    pub(super) fn may_send_now(&self) {
+        if self.state.may_send.load(Ordering::Acquire) {
+            return;
+        }
+        self.state.may_send.store(true, Ordering::Release);
+        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
+        let paid = self.lock_tx().and_then(|mut tx| self.pay(&mut tx));
+        if let Err(error) = paid {
+            self.remember(error);
+        }
     }
 
     /// Gives TCP what is owed to it, without waiting. Whether that was all.
     pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
-        let paid = self.pay_octets(tx);
+        let mut paid = self.pay_octets(tx);
+        match self.state.phase() {
+            Phase::Framed if paid == Ok(true) && self.state.may_send.load(Ordering::Acquire) => {
+                paid = self.frame_early(tx);
+            }
+            Phase::Ended => tx.drop_early(),
+            _ => {}
+        }
+        let all = paid == Ok(true) && tx.early().is_empty();
         // A FIN before the initiator's first FPDU would leave the responder without leave to send.
-        if paid == Ok(true) && tx.fin_due && !tx.fin_sent && self.state.phase() != Phase::Starting {
+        if all && tx.fin_due && !tx.fin_sent && self.state.phase() != Phase::Starting {
             tx.fin_sent = true;
             // It fails only when there is no connection any more.
             let _ = self.kernel.shut(Direction::Send);

@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::options::Role;
 use super::room::{Direction, raise_sigpipe};
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
@@ -53,7 +54,12 @@ impl Stream<'_> {
         let pull = match self.establish() {
             Ok(true) if peeks => self.glimpse(sink),
             Ok(true) => self.pull(sink),
-            Ok(false) => Ok(Pull::Nothing(Hold::Partial)),
+            Ok(false) => match self.glance_unconnected() {
+                Some(Ok(0)) => Ok(Pull::End),
+                Some(answer) => answer.and(Err(Errno::RESET)),
+                None => Ok(Pull::Nothing(Hold::Partial)),
+            },
+            Err(_) if self.was_told_of_startup() => Ok(Pull::End),
             Err(error) => Err(error),
         };
         match pull? {
@@ -87,6 +93,10 @@ impl Stream<'_> {
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.send_timeout());
         let all = source.left();
         self.tell_pending()?;
+        if flags & libc::MSG_ZEROCOPY != 0 && !self.state.may_send.load(Ordering::Acquire) {
+            // What waits for the startup is a copy.
+            return Err(Errno::NO_BUFFERS);
+        }
         loop {
             let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
             let error = match self.send_once(&source, more) {
@@ -108,12 +118,13 @@ impl Stream<'_> {
         }
     }
 
-    /// A call that may wait leaves nothing owed: its program may be gone in a moment. An error is the next call's.
+    /// A call that may wait leaves nothing owed: its program may be gone in a moment. For the startup it waits a moment only,
+    /// since TCP would not: the peer may be one that this thread is yet to accept. An error is the next call's.
     fn pay_in_time(&self, patience: &Patience) {
-        while self.owes() && !self.state.end.is_set() {
-            let paid =
-                self.pay_if_owing().and_then(|all| if all { Ok(()) } else { self.wait_to_send(patience) });
-            if let Err(error) = paid {
+        let moment = patience.at_most(A_MOMENT);
+        while self.owes() && !self.finishes() {
+            let patience = if self.state.may_send.load(Ordering::Acquire) { patience } else { &moment };
+            if let Err(error) = self.wait_for_owed(patience) {
                 return self.remember(error);
             }
         }
@@ -127,10 +138,31 @@ impl Stream<'_> {
             // TCP says once what happened, and then that nothing can be sent.
             return Err(if self.state.end.first_told() { self.ended_errno() } else { Errno::BROKEN_PIPE });
         }
-        if !self.establish()? || !self.has_leave_to_send()? {
-            return Err(Errno::WOULD_BLOCK);
+        if !self.establish()? {
+            // A write of nothing moves no octet, should TCP be connected by now.
+            return match self.unconnected(|kernel| kernel.send(&[IoSlice::new(&[])], 0)) {
+                Some(Err(error)) => Err(error),
+                None if self.is_connected() => self.send_early(source, more),
+                Some(Ok(_)) | None => Err(Errno::WOULD_BLOCK),
+            };
+        }
+        if !self.has_leave_to_send()? {
+            return self.send_early(source, more);
         }
         if source.left() == 0 { Ok(0) } else { self.push(*source, more) }
+    }
+
+    #[allow(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is not general enough over lifetimes"
+    )]
+    fn glance_unconnected(&self) -> Option<Result<usize, Errno>> {
+        self.unconnected(|kernel| kernel.glance())
+    }
+
+    /// A startup that failed is told once, as TCP tells of a connection that could not be made.
+    fn was_told_of_startup(&self) -> bool {
+        self.state.ended().is_some_and(|end| end.why.is_of_startup()) && !self.state.end.first_told()
     }
 
     /// RFC 5044 §7.1.2 r4: a responder sends no FPDU before a good one has come.
@@ -179,13 +211,7 @@ impl Stream<'_> {
     }
 
     fn tell_pending(&self) -> Result<(), Errno> {
-        match self.state.pending.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => match self.state.pending.swap(0, Ordering::AcqRel) {
-                0 => Ok(()),
-                error => Err(Errno(error)),
-            },
-        }
+        self.state.take_pending().map_or(Ok(()), |error| Err(Errno(error)))
     }
 
     /// `TCP_CORK`: a segment that is not full waits for more octets. When that ends, what waits goes out.
@@ -209,6 +235,13 @@ impl Stream<'_> {
         if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
             return Err(Errno::INVALID);
         }
+        if self.state.phase() == Phase::Starting && !self.is_connected() {
+            return self.kernel.shut(match how {
+                libc::SHUT_RD => Direction::Receive,
+                libc::SHUT_WR => Direction::Send,
+                _ => Direction::Both,
+            });
+        }
         if how != libc::SHUT_WR {
             self.state.shut_receive.store(true, Ordering::Release);
             self.kernel.shut(Direction::Receive)?;
@@ -229,23 +262,67 @@ impl Stream<'_> {
         self.state.owing.load(Ordering::Acquire)
     }
 
-    /// Gives TCP what is owed to it, waiting up to `timeout` for room, and for the end of the startup, behind which it may go. Whether that was all. The last holder of the socket
-    /// calls it before `close`.
+    /// Whether closing the socket now would lose what a later moment may bring about: octets that TCP is owed, an end, or this
+    /// end's answer to a Request.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.owes()
+            || match self.state.phase() {
+                Phase::Starting => self.state.options.role == Role::Responder && self.is_connected(),
+                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Plain | Phase::Ended => false,
+            }
+    }
+
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), without waiting. `true`: that was all, or no more can
+    /// be done.
+    #[must_use]
+    pub fn finishes(&self) -> bool {
+        let paid = self.establish().and_then(|up| {
+            if up {
+                self.has_leave_to_send()?;
+            }
+            self.pay_if_owing()
+        });
+        match paid {
+            // The Terminate of a stream that has ended may be owed still.
+            Err(_) if self.state.phase() == Phase::Ended => self.pay_if_owing() != Ok(false),
+            Err(error) => {
+                self.remember(error);
+                true
+            }
+            Ok(_) => !self.is_unfinished(),
+        }
+    }
+
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout`. Whether that was all.
     ///
     /// # Errors
-    /// TCP takes nothing any more.
+    /// A call was interrupted, or the number was closed.
     pub fn finish(&self, timeout: Duration) -> Result<bool, Errno> {
         let patience = Patience::new(false, Some(timeout));
-        loop {
-            let may_go = self.state.phase() != Phase::Starting || self.establish()?;
-            if self.pay_if_owing()? && may_go {
-                return Ok(!self.owes());
-            }
+        while !self.finishes() {
             match self.wait_to_pay(&patience) {
                 Ok(()) | Err(Errno::INTERRUPTED) => {}
                 Err(Errno::WOULD_BLOCK) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
+        Ok(true)
+    }
+
+    /// How long the startup may still take, if it goes on.
+    #[must_use]
+    pub fn startup_time(&self) -> Option<Duration> {
+        self.note_beginning();
+        self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
+    }
+
+    /// Resets the connection: nobody waits for what it owes any more.
+    pub fn abandon(&self) {
+        self.kernel.reset();
     }
 }
+
+/// How long a call that may wait does so for a startup.
+const A_MOMENT: Duration = Duration::from_millis(200);

@@ -25,6 +25,7 @@
 mod available;
 mod buffers;
 mod caller;
+mod early;
 mod ended;
 mod errno;
 mod fail;

@@ -154,7 +154,7 @@ impl Stream<'_> {
         rx.absorbed = 0;
         inbound.mark().apply(rx);
         self.wake_at(rx, 1)?;
-        self.state.may_send.store(true, Ordering::Release);
+        self.may_send_now();
         if let Step::Data { payload, .. } = step {
             (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
             (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);

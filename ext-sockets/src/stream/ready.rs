@@ -26,10 +26,16 @@ impl Stream<'_> {
         let other = want & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
         match self.state.phase() {
             Phase::Plain | Phase::Ended => want,
+            // TCP is being connected, or cannot be: the program's own events, and the one for us that it is.
+            Phase::Starting if !self.is_connected() => want | POLLOUT,
+            Phase::Starting if writable != 0 && self.takes_early() => {
+                other | writable | self.startup_interest() | owing
+            }
             Phase::Starting => other | self.startup_interest() | owing,
             Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
             // What is waited for is the peer's first FPDU.
-            Phase::Framed if writable != 0 => other | readable | POLLIN | owing,
+            Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
+            Phase::Framed if writable != 0 || self.owes() => other | readable | POLLIN | owing,
             Phase::Framed => other | readable | owing,
         }
     }
@@ -37,18 +43,14 @@ impl Stream<'_> {
     /// Before the Request is out an initiator waits for room (and for TCP to be connected), then for the peer's frame.
     fn startup_interest(&self) -> c_short {
         let began = self.state.began.load(Ordering::Relaxed) > 0;
-        let greets = self.state.options.role == Role::Initiator && (!began || self.wants_room());
-        if greets { POLLOUT } else { POLLIN }
+        let greets = self.state.options.role == Role::Initiator && !began;
+        if greets || self.wants_room() { POLLOUT } else { POLLIN }
     }
 
     /// Whether what is owed can go when TCP has room.
     fn wants_room(&self) -> bool {
-        let begun = self.state.phase() != Phase::Starting;
-        self.state.wants_room.load(Ordering::Acquire) || begun && self.owes()
-    }
-
-    fn awaits_connection(&self) -> bool {
-        self.state.options.role == Role::Initiator && self.state.began.load(Ordering::Relaxed) == 0
+        let may_go = self.state.phase() == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
+        self.state.wants_room.load(Ordering::Acquire) || may_go && self.owes()
     }
 
     /// What of `want` holds for the program, the kernel having answered `ready`. Does what is to be done for that, and
@@ -57,11 +59,16 @@ impl Stream<'_> {
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let always = ready & (POLLERR | POLLHUP | POLLNVAL);
         // An error of the connection is the program's to fetch.
-        if self.state.phase() == Phase::Plain || always & (POLLERR | POLLNVAL) != 0 {
+        let is_tcps = match self.state.phase() {
+            Phase::Plain => true,
+            Phase::Starting => !self.is_connected(),
+            Phase::Framed | Phase::Ended => false,
+        };
+        if is_tcps || always & (POLLERR | POLLNVAL) != 0 {
             return ready & (want | always);
         }
         match self.establish() {
-            Ok(false) => return always,
+            Ok(false) => return always | self.early_room(ready, want),
             Err(Errno::PLAIN) => return self.fresh(want),
             Err(error) => return self.fails_with(error, want),
             Ok(true) => {}
@@ -81,10 +88,21 @@ impl Stream<'_> {
                 Err(error) => return self.fails_with(error, want),
             }
         }
-        if writable != 0 && self.is_writable() {
-            out |= writable;
+        if self.state.may_send.load(Ordering::Acquire) {
+            if writable != 0 && self.is_writable() {
+                out |= writable;
+            }
+        } else {
+            out |= self.early_room(ready, want);
         }
         out
+    }
+
+    /// Whether there is room for octets before there is leave to send, as a wait tells it.
+    fn early_room(&self, ready: c_short, want: c_short) -> c_short {
+        let writable = want & (POLLOUT | POLLWRNORM);
+        let has_room = writable != 0 && self.takes_early() && (ready | self.fresh(POLLOUT)) & POLLOUT != 0;
+        if has_room { writable } else { 0 }
     }
 
     /// A call would answer this error, and one will: the kernel says it only once.
@@ -101,8 +119,8 @@ impl Stream<'_> {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state.phase() {
-            // TCP is not connected yet, and has a time of its own for that.
-            Phase::Starting if self.awaits_connection() => None,
+            // TCP has a time of its own for connecting.
+            Phase::Starting if !self.is_connected() => None,
             Phase::Starting => {
                 self.note_beginning();
                 self.startup_left().map(|left| left.min(self.recheck()))
@@ -143,13 +161,18 @@ impl Stream<'_> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
-        self.kernel.poll(self.interest_to_pay(), patience.left()).map(drop)
+        let left = [patience.left(), self.deadline()].into_iter().flatten().min();
+        self.kernel.poll(self.interest_to_pay(), left).map(drop)
     }
 
     /// What whoever [finishes](Stream::finish) it waits for.
     #[must_use]
     pub fn interest_to_pay(&self) -> c_short {
-        self.interest(POLLOUT)
+        match self.state.phase() {
+            Phase::Ended => POLLOUT,
+            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => POLLIN | self.interest(0),
+            _ => self.interest(0),
+        }
     }
 }
 

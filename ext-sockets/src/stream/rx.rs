@@ -210,7 +210,7 @@ impl Stream<'_> {
             mark.apply(rx);
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;
-            self.state.may_send.store(true, Ordering::Release);
+            self.may_send_now();
             self.reply(&batch.replies)?;
         }
         match batch.stop {
@@ -277,7 +277,7 @@ impl Stream<'_> {
         sink.filled(payload_len);
         inbound.mark().apply(rx);
         self.wake_at(rx, 1)?;
-        self.state.may_send.store(true, Ordering::Release);
+        self.may_send_now();
         Ok(true)
     }
 

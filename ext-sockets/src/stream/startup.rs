@@ -18,7 +18,7 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, tagged_header, untagged_header};
 use super::ended::{Ended, Why};
 use super::fail::owe_fpdu;
 use super::options::{Plain, PrivateData, Role};
-use super::room::{Guard, now};
+use super::room::{Guard, Kernel, Tcp, now};
 use super::state::{Phase, Rx, Tx};
 use super::{Errno, Stream};
 
@@ -29,6 +29,7 @@ impl Stream<'_> {
             Phase::Framed => return Ok(true),
             Phase::Plain => return Err(Errno::PLAIN),
             Phase::Ended => return Err(self.ended_errno()),
+            Phase::Starting if !self.is_connected() => return Ok(false),
             Phase::Starting => {}
         }
         let mut rx = self.lock_rx()?;
@@ -46,6 +47,24 @@ impl Stream<'_> {
             Role::Responder => self.respond(&mut rx),
         }?;
         if done { Ok(true) } else { self.check_time() }
+    }
+
+    /// Whether TCP is connected, or was. Until then no call of ours touches the socket: its error is the program's to fetch.
+    pub(super) fn is_connected(&self) -> bool {
+        let connected = &self.state.connected;
+        if !connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Connected {
+            connected.store(true, Ordering::Relaxed);
+        }
+        connected.load(Ordering::Relaxed)
+    }
+
+    /// What TCP answers to a `call` of the program that moves nothing. `None`: there is a connection, or will be, and it waits.
+    pub(super) fn unconnected(
+        &self,
+        call: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
+    ) -> Option<Result<usize, Errno>> {
+        let closed = !self.state.connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Closed;
+        closed.then(|| call(&self.kernel)).filter(|answer| *answer != Err(Errno::WOULD_BLOCK))
     }
 
     pub(super) fn ended_errno(&self) -> Errno {
@@ -85,7 +104,9 @@ impl Stream<'_> {
 
     fn become_plain(&self) -> Result<bool, Errno> {
         self.kernel.wake_at(1)?;
-        self.state.set_plain();
+        if !self.send_early_plain()? {
+            return Ok(false);
+        }
         Err(Errno::PLAIN)
     }
 

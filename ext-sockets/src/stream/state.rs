@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Options, PrivateData};
-use super::room::{Guarded, Lease};
+use super::room::{Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -31,6 +31,10 @@ pub struct State {
     pub(super) holding: AtomicBool,
     pub(super) shut_receive: AtomicBool,
     pub(super) shut_send: AtomicBool,
+    /// Nothing more of the program's is taken before there is leave to send.
+    pub(super) early_full: AtomicBool,
+    /// TCP is, or was, connected: the startup may touch the socket.
+    pub(super) connected: AtomicBool,
     /// When the startup began, by [`now`](super::room::now). 0: it has not.
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
@@ -105,8 +109,10 @@ impl State {
 
     /// What is owed has changed.
     pub(super) fn note_owed(&self, tx: &Tx) {
-        self.wants_room.store(!tx.owed().is_empty(), Ordering::Release);
-        self.owing.store(tx.owes(), Ordering::Release);
+        let early = !tx.early().is_empty();
+        let room = !tx.owed().is_empty() || early && self.may_send.load(Ordering::Acquire);
+        self.wants_room.store(room, Ordering::Release);
+        self.owing.store(tx.owes() || early, Ordering::Release);
     }
 
     fn owe_nothing(&self) {
@@ -161,13 +167,46 @@ impl State {
         duration(self.send_timeout.load(Ordering::Relaxed))
     }
 
+    /// Notes that TCP is connected, so that nobody has to ask it.
+    pub fn note_connected(&self) {
+        self.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// How long the startup has gone on; `None` before it has begun.
+    #[must_use]
+    pub fn startup_age(&self) -> Option<Duration> {
+        let began = self.began.load(Ordering::Relaxed);
+        (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
+    }
+
+    /// Whether something waits to go out.
+    pub fn waits(&self) -> bool {
+        self.owing.load(Ordering::Acquire)
+    }
+
+    /// The errno of a startup that failed, unless a call has been told it.
+    pub fn take_startup_error(&self) -> Option<i32> {
+        let end = self.end.load().filter(|end| end.why.is_of_startup())?;
+        Some(if self.end.first_told() { end.errno.0 } else { 0 })
+    }
+
+    /// What a call of ours took out of the kernel and a call of the program is to be told, once.
+    pub fn take_pending(&self) -> Option<i32> {
+        (self.pending.load(Ordering::Relaxed) != 0)
+            .then(|| self.pending.swap(0, Ordering::AcqRel))
+            .filter(|errno| *errno != 0)
+    }
+
     /// As if nothing had happened: TCP could not connect, and is about to be asked again.
     pub fn begin_again(&self) {
+        self.connected.store(false, Ordering::Relaxed);
+        self.early_full.store(false, Ordering::Relaxed);
         self.began.store(0, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.end.clear();
         if let Ok(mut tx) = self.tx.lock() {
             (tx.greeted, tx.moving) = (false, false);
+            tx.drop_early();
             let owed = tx.owed().len();
             tx.paid(owed);
         }
@@ -184,6 +223,7 @@ impl State {
             may_send: self.may_send.load(Ordering::Acquire),
             owing: self.owing.load(Ordering::Acquire),
             wants_room: self.wants_room.load(Ordering::Acquire),
+            early_full: self.early_full.load(Ordering::Acquire),
             began: self.began.load(Ordering::Relaxed) > 0,
         }
     }
@@ -204,6 +244,7 @@ pub struct Mood {
     may_send: bool,
     owing: bool,
     wants_room: bool,
+    early_full: bool,
     began: bool,
 }
 
@@ -278,6 +319,8 @@ pub(super) struct Tx {
     /// The FIN goes out behind what is owed.
     pub(super) fin_due: bool,
     pub(super) fin_sent: bool,
+    /// What waits for the end of the startup is being framed: until this is false again nobody knows what of it was.
+    pub(super) framing: bool,
     /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
     pub(super) msn: u32,

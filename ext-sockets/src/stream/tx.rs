@@ -65,21 +65,7 @@ impl Stream<'_> {
             return Err(Errno::BROKEN_PIPE);
         }
         let all = source.left();
-        let mut open = None;
-        let mut written = Ok(true);
-        while written == Ok(true) && source.left() > 0 {
-            let mut scratch = Scratch::take()?;
-            written = if source.pieces() <= FEW_PIECES {
-                let mut list = [IoSlice::new(&[]); FEW];
-                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
-            } else {
-                let mut list = vec![IoSlice::new(&[]); MANY];
-                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
-            };
-        }
-        if let Some(message) = open {
-            close(&mut tx, &mut source, message);
-        }
+        let written = self.push_source(&mut tx, &mut source, more);
         tx.spare_owed();
         self.state.note_owed(&tx);
         let done = all - source.left();
@@ -92,6 +78,31 @@ impl Stream<'_> {
             Ok(false) if done == 0 => Err(Errno::WOULD_BLOCK),
             Ok(_) => Ok(done),
         }
+    }
+
+    /// Gives TCP what it takes of `source`, which moves on. Whether that was all.
+    pub(super) fn push_source(
+        &self,
+        tx: &mut Tx,
+        source: &mut Source<'_>,
+        more: bool,
+    ) -> Result<bool, Errno> {
+        let mut open = None;
+        let mut written = Ok(true);
+        while written == Ok(true) && source.left() > 0 {
+            let mut scratch = Scratch::take()?;
+            written = if source.pieces() <= FEW_PIECES {
+                let mut list = [IoSlice::new(&[]); FEW];
+                self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
+            } else {
+                let mut list = vec![IoSlice::new(&[]); MANY];
+                self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
+            };
+        }
+        if let Some(message) = open {
+            close(tx, source, message);
+        }
+        written
     }
 
     /// Sends one train; whether TCP took all of it. `source` and `open` move on behind the last FPDU that TCP has begun to

@@ -24,6 +24,13 @@ impl Patience {
         Self { none, until }
     }
 
+    /// The same, but no longer than `span` from now.
+    pub(super) fn at_most(&self, span: Duration) -> Self {
+        let longest = Self::new(self.none, Some(span));
+        let until = [self.until, longest.until].into_iter().flatten().min();
+        Self { none: self.none, until }
+    }
+
     pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
     }
@@ -46,6 +53,11 @@ impl Stream<'_> {
     /// Waits until there may be room for octets.
     pub(super) fn wait_to_send(&self, patience: &Patience) -> Result<(), Errno> {
         self.wait(libc::POLLOUT, patience)
+    }
+
+    /// Waits until something may go to TCP of what it is owed.
+    pub(super) fn wait_for_owed(&self, patience: &Patience) -> Result<(), Errno> {
+        self.wait(0, patience)
     }
 
     fn wait(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {

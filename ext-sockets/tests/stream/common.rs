@@ -171,16 +171,21 @@ impl Hand {
         options: &Options,
     ) -> (Self, End) {
         let end = End::new(other, options);
-        let mut initiator = Initiator::new(config, b"").unwrap();
+        let initiator = Initiator::new(config, b"").unwrap();
         tcp.write_all(initiator.request()).unwrap();
         assert_eq!(end.stream().greet(), Ok(true));
+        (Self::after_request(tcp, initiator), end)
+    }
+
+    /// The initiator whose Request our end has read and answered.
+    pub(crate) fn after_request(mut tcp: TcpStream, mut initiator: Initiator) -> Self {
         let mut stream = Vec::new();
         loop {
             match initiator.handle(&stream).unwrap() {
                 InitiatorStep::Need { .. } => read_some(&mut tcp, &mut stream),
                 InitiatorStep::Accepted { negotiated, used, .. } => {
                     stream.drain(..used);
-                    return (Self::new(tcp, negotiated, stream), end);
+                    return Self::new(tcp, negotiated, stream);
                 }
                 other => panic!("{other:?}"),
             }
@@ -200,12 +205,18 @@ impl Hand {
     }
 
     pub(crate) fn responder_on(
-        (active, mut tcp): (TcpStream, TcpStream),
+        (active, tcp): (TcpStream, TcpStream),
         config: &StartupConfig,
         options: &Options,
     ) -> (Self, End) {
         let end = End::new(active, options);
         assert_eq!(end.stream().greet(), Ok(false));
+        let hand = Self::answering(tcp, config, &end);
+        (hand, end)
+    }
+
+    /// The responder to a stream of ours that has sent its Request, or is about to.
+    pub(crate) fn answering(mut tcp: TcpStream, config: &StartupConfig, end: &End) -> Self {
         let mut stream = Vec::new();
         loop {
             match Responder::new().handle(&stream).unwrap() {
@@ -215,7 +226,7 @@ impl Hand {
                     let (reply, negotiated) = request.accept(config, b"").unwrap();
                     tcp.write_all(&reply).unwrap();
                     end.stream().start(None).unwrap();
-                    return (Self::new(tcp, negotiated, stream), end);
+                    return Self::new(tcp, negotiated, stream);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod common;
+mod early;
 mod faults;
 mod gather;
 mod readiness;

@@ -85,17 +85,20 @@ fn set_receive_buffer(tcp: &std::net::TcpStream, room: i32) {
     unsafe { libc::setsockopt(tcp.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, at, 4) };
 }
 
-// RFC 5044 §7.1.2 r4: a responder is not writable before the first FPDU has come.
+// RFC 5044 §7.1.2 r4: a responder that has said as much as is kept is not writable before the first FPDU has come.
 #[test]
 fn a_responder_is_writable_when_the_first_fpdu_has_come() {
     let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &responder());
     end.nonblocking();
+    let early = octets(3, 16 * 1024);
+    end.send_all(&early);
     let (told, swallowed) = end.poll(libc::POLLOUT, SOON);
     assert_eq!((told, end.send(b"too early")), (0, Err(Errno::WOULD_BLOCK)));
     assert!(swallowed <= 1, "{swallowed} wake-ups");
     hand.send(b"first");
     assert_eq!(end.poll(libc::POLLOUT, LONG).0, libc::POLLOUT);
     end.send_all(b"answer");
+    assert!(hand.segment().unwrap().1 == early);
     assert_eq!(hand.segment().unwrap().1, b"answer");
     assert_eq!(end.read(10).unwrap(), b"first");
 }

@@ -22,6 +22,24 @@ fn connecting_waits_for_nobody() {
 }
 
 #[test]
+fn what_tcp_says_of_a_connect_that_fails_is_the_programs_to_fetch() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    assert_eq!(socket.connect(&closed.into()).unwrap_err().raw_os_error(), Some(libc::EINPROGRESS));
+    let end = End::new(socket.into(), &initiator());
+    for _ in 0..3 {
+        let (told, _) = end.poll(libc::POLLOUT, Duration::from_secs(5));
+        assert_eq!(told & (libc::POLLERR | libc::POLLHUP), libc::POLLERR | libc::POLLHUP);
+        end.stream().step();
+        assert_eq!(end.stream().deadline(), None);
+    }
+    assert_eq!(end.tcp.take_error().unwrap().unwrap().raw_os_error(), Some(libc::ECONNREFUSED));
+    assert_eq!((end.read(1).unwrap(), end.send(b"x")), (vec![], Err(Errno::BROKEN_PIPE)));
+    assert_eq!((end.state.phase(), end.state.ended()), (Phase::Starting, None));
+}
+
+#[test]
 fn private_data_is_told_to_the_other_end() {
     let data = |text: &[u8]| PrivateData::new(text, Revision::Two).unwrap();
     let active = Options { private_data: data(b"hello"), ..initiator() };
@@ -59,7 +77,7 @@ fn a_plain_client_is_reset_and_its_octets_reach_no_program() {
     assert_eq!(end.read(100), Err(Errno::PROTOCOL));
     assert_eq!(end.state.ended().unwrap().why, Why::NotMpa);
     assert_eq!(plain.read(&mut [0; 10]).unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
-    assert_eq!(end.read(100), Err(Errno::PROTOCOL), "and so it stays");
+    assert_eq!((end.read(100).unwrap(), end.send(b"x")), (vec![], Err(Errno::BROKEN_PIPE)), "told once");
 }
 
 #[test]
@@ -80,10 +98,13 @@ fn a_plain_client_is_served_plainly_where_that_is_allowed() {
 
 #[test]
 fn a_plain_client_that_waits_to_be_spoken_to_is_spoken_to() {
-    let (_plain, other) = tcp_pair();
+    let (mut plain, other) = tcp_pair();
     let options = Options { plain: Plain::Allowed, plain_after: Duration::from_millis(30), ..responder() };
     let end = End::new(other, &options);
-    assert_eq!(end.send(b"220 ready"), Err(Errno::PLAIN));
+    assert_eq!(end.send(b"220 ready"), Ok(9), "it goes out by itself");
+    let mut octets = [0; 9];
+    plain.read_exact(&mut octets).unwrap();
+    assert_eq!((&octets, end.send(b"more")), (b"220 ready", Err(Errno::PLAIN)));
     assert_eq!(end.poll(libc::POLLOUT, Duration::from_secs(5)).0, libc::POLLOUT);
 }
 
@@ -124,7 +145,7 @@ fn a_peer_that_does_not_answer_is_not_waited_for_for_ever() {
     let quickly = Duration::from_millis(50);
     let (active, _silent) = tcp_pair();
     let end = End::new(active, &Options { startup_timeout: quickly, ..initiator() });
-    assert_eq!(end.send(b"anyone?"), Err(Errno::TIMED_OUT));
+    assert_eq!(end.read(1), Err(Errno::TIMED_OUT));
     assert_eq!(end.state.ended().unwrap().why, Why::NoAnswer);
     let (_silent, passive) = tcp_pair();
     let end = End::new(passive, &Options { startup_timeout: quickly, ..responder() });

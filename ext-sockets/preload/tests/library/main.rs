@@ -3,12 +3,15 @@
 //! They need `cc` and `nm`, which whoever links Rust programs has; what needs `strace` says so and does nothing without it.
 
 mod both;
+mod connects;
 mod cost;
 mod differential;
+mod early;
 mod edges;
 mod exports;
 mod exs;
 mod hostile;
+mod leaving;
 mod modes;
 mod options;
 mod processes;

@@ -9,13 +9,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Calls, Cancellable};
+use crate::next::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT};
 use crate::stream::{Caller, Errno};
 
-/// One direction of the connection, as `shutdown` names it.
+/// A direction of the connection, or both, as `shutdown` names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stream) enum Direction {
     Receive,
     Send,
+    Both,
+}
+
+/// Where TCP is with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stream) enum Tcp {
+    /// It is being made.
+    Connecting,
+    /// Octets can flow, or could until an end closed.
+    Connected,
+    /// It could not be made, or is gone.
+    Closed,
 }
 
 /// A descriptor and the functions to use on it.
@@ -41,6 +54,11 @@ impl Kernel<'_> {
             return Err(Errno::UNSUPPORTED);
         }
         self.receive(pieces, libc::MSG_DONTWAIT | libc::MSG_PEEK)
+    }
+
+    /// Looks whether an octet is there: 0 at the end.
+    pub(in crate::stream) fn glance(&self) -> Result<usize, Errno> {
+        self.peek(&mut [IoSliceMut::new(&mut [0])])
     }
 
     /// Drops `count` octets that are known to be there. How many there were.
@@ -215,6 +233,13 @@ impl Kernel<'_> {
         self.option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).and_then(|mss| usize::try_from(mss).ok())
     }
 
+    /// `TCP_NOTSENT_LOWAT`: with so many octets that are not sent a socket is not writable.
+    pub(in crate::stream) fn most_not_sent(&self) -> usize {
+        let most = self.option(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+        // 0 is the system's default, which is as good as none.
+        most.filter(|most| *most != 0).map_or(usize::MAX, |most| most.cast_unsigned() as usize)
+    }
+
     /// Octets in the receive queue.
     pub(in crate::stream) fn unread(&self) -> Result<usize, Errno> {
         let mut count: c_int = 0;
@@ -242,11 +267,32 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(cookie) }
     }
 
-    /// Ends a direction.
+    /// Where TCP is with the connection. Takes no error that is the program's to fetch.
+    pub(in crate::stream) fn tcp(&self) -> Tcp {
+        if is_confined() {
+            return Tcp::Connected;
+        }
+        let mut state = 0u8;
+        let mut len = 1;
+        let at = (&raw mut state).cast::<c_void>();
+        // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
+        let done = unsafe {
+            (self.calls.0.getsockopt)(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len)
+        };
+        match (done, state) {
+            (0, TCP_SYN_SENT | TCP_SYN_RECV) => Tcp::Connecting,
+            (0, TCP_CLOSE) => Tcp::Closed,
+            // The next call says what is wrong with the descriptor.
+            _ => Tcp::Connected,
+        }
+    }
+
+    /// Ends a direction, or both.
     pub(in crate::stream) fn shut(&self, direction: Direction) -> Result<(), Errno> {
         let how = match direction {
             Direction::Receive => libc::SHUT_RD,
             Direction::Send => libc::SHUT_WR,
+            Direction::Both => libc::SHUT_RDWR,
         };
         // SAFETY: two integers.
         let done = unsafe { (self.calls.0.shutdown)(self.fd, how) };

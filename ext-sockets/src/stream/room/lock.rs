@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn an_owner_that_died_with_octets_on_the_move_ends_the_stream() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let calls = Calls::libc();
         for receiving in [false, true] {
+            let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
             die_in(|| {
                 if receiving {

@@ -16,7 +16,7 @@ pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
 pub(crate) use kernel::raise_sigpipe;
-pub(super) use kernel::{Direction, Kernel, handlers_restart, now, read_at, seek};
+pub(super) use kernel::{Direction, Kernel, Tcp, handlers_restart, now, read_at, seek};
 pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};

@@ -82,11 +82,21 @@ static void full(enum kind kind) {
     done(&one);
 }
 
+/* As much as is kept of what a program says before there is leave to send. */
+static char early_octets[16 * 1024];
+
+static void says_all_it_may(struct waiter *one, int fd) {
+    IS(await(one, LONG, NULL), POLLOUT);
+    IS(write(fd, early_octets, sizeof early_octets), sizeof early_octets);
+    FAILS(write(fd, "x", 1), EAGAIN);
+}
+
 /* RD3: a responder may send when the initiator's first FPDU has come (RFC 5044 section 7.1.2). */
 static void leave(enum kind kind) {
     int ends[2];
     quiet(ends);
     struct waiter one = waiter(kind, ends[0], POLLIN | POLLOUT);
+    says_all_it_may(&one, ends[0]);
     long before = sleeps();
     IS(await(&one, SOON, NULL), 0);
     request(ends[1]);
@@ -116,6 +126,7 @@ static void initiator(enum kind kind) {
     IS(setsockopt(fd, SOL_DDP, DDP_CRC, &off, sizeof off), 0);
     struct waiter one = waiter(kind, fd, POLLOUT);
     FAILS(connect(fd, (void *)&addr, sizeof addr), EINPROGRESS);
+    says_all_it_may(&one, fd);
     IS(await(&one, SOON, NULL), 0);
     int peer = accept(listener, NULL, NULL);
     IS(await(&one, SOON, NULL), 0);

@@ -19,6 +19,13 @@ static int event_of(int epoll, int milliseconds, uint64_t data) {
     return events[0].events;
 }
 
+/* Ends of which one has said all that is kept before it may send. */
+static void quiet_and_full(int ends[2]) {
+    static char early[16 * 1024];
+    quiet(ends);
+    IS(write(ends[0], early, sizeof early), sizeof early);
+}
+
 static void once(void) {
     int ends[2], set = epoll_create1(0);
     ready(ends);
@@ -37,7 +44,7 @@ static void once(void) {
     close(set);
     /* The startup is swallowed too, and its end must not arm what has fired. */
     set = epoll_create1(0);
-    quiet(ends);
+    quiet_and_full(ends);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLOUT | EPOLLONESHOT, 3), 0);
     IS(event_of(set, SOON, 0), 0);
     request(ends[1]);
@@ -52,7 +59,7 @@ static void once(void) {
 
 static void edge(void) {
     int ends[2], set = epoll_create1(0);
-    quiet(ends);
+    quiet_and_full(ends);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1), 0);
     IS(event_of(set, SOON, 0), 0);
     request(ends[1]);
@@ -83,7 +90,7 @@ static void edge(void) {
 
 static void exclusive(void) {
     int ends[2], set = epoll_create1(0);
-    quiet(ends);
+    quiet_and_full(ends);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLOUT | EPOLLEXCLUSIVE, 5), 0);
     FAILS(ctl(set, EPOLL_CTL_MOD, ends[0], EPOLLIN, 5), EINVAL);
     IS(event_of(set, SOON, 0), 0);
@@ -238,7 +245,7 @@ static void processes(void) {
     int ends[2], later[2], set = epoll_create1(0), tube[2];
     IS(pipe(tube), 0);
     ready(ends);
-    quiet(later);
+    quiet_and_full(later);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN, 1), 0);
     send_fpdu(ends[1], 10, 'x');
     pid_t child = fork();
@@ -281,7 +288,7 @@ static void *wait_for_two(void *of) {
 static void threads(void) {
     int ends[2], set = epoll_create1(0);
     pthread_t thread;
-    quiet(ends);
+    quiet_and_full(ends);
     request(ends[1]);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLOUT | EPOLLET, 2), 0);
     pthread_create(&thread, NULL, wait_for_two, &set);

@@ -1,0 +1,238 @@
+/* Programs that write as soon as they are connected: early WAY. TCP takes the first octets at once, and so does DDPMODE. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+#define LIMIT (16 * 1024)
+
+static struct sockaddr_in here;
+static int listener;
+static char said[4 * LIMIT], heard[4 * LIMIT];
+
+static int connects(int kind) {
+    int fd = socket(AF_INET, SOCK_STREAM | kind, 0);
+    int result = connect(fd, (void *)&here, sizeof here);
+    IS(fd >= 0 && (result == 0 || errno == EINPROGRESS), 1);
+    return fd;
+}
+
+static int accepts(int kind) {
+    int fd = accept4(listener, NULL, NULL, kind);
+    IS(fd >= 0, 1);
+    return fd;
+}
+
+static void waits(int fd, int events) {
+    struct pollfd entry = {fd, events, 0};
+    IS(poll(&entry, 1, 20000), 1);
+    IS(entry.revents & (POLLERR | POLLNVAL), 0);
+}
+
+/* Reads so many octets, which are those that were said from `from` on, and then the end if there is to be one. */
+static void hears(int fd, size_t from, size_t count, int end) {
+    size_t all = 0;
+    while (all < count) {
+        waits(fd, POLLIN);
+        ssize_t now = read(fd, heard, count - all);
+        IS(now > 0 || errno == EAGAIN, 1);
+        if (now > 0) {
+            IS(memcmp(heard, said + from + all, now), 0);
+            all += now;
+        }
+    }
+    if (end) {
+        waits(fd, POLLIN);
+        IS(read(fd, heard, 1), 0);
+    }
+}
+
+/* A server that has too many clients says so and closes. */
+static void banner_and_close(void) {
+    for (int at = 0; at < 40; at++) {
+        int fd = connects(at % 2 ? SOCK_NONBLOCK : 0), peer = accepts(at % 4 < 2 ? SOCK_NONBLOCK : 0);
+        IS(write(peer, said, 50), 50);
+        close(peer);
+        waits(fd, POLLOUT);
+        hears(fd, 0, 50, 1);
+        close(fd);
+    }
+}
+
+/* One thread has both ends, and neither waits for the other; nor do blocking ones that write before they accept. */
+static void both_ends(void) {
+    for (int kind = 0; kind < 2; kind++) {
+        int fd = connects(kind * SOCK_NONBLOCK);
+        waits(fd, POLLOUT);
+        IS(write(fd, said, 1000), 1000);
+        int peer = accepts(kind * SOCK_NONBLOCK);
+        IS(write(peer, said, 1000), 1000);
+        IS(write(fd, said + 1000, 1000), 1000);
+        hears(peer, 0, 2000, 0);
+        hears(fd, 0, 1000, 0);
+        close(fd), close(peer);
+    }
+}
+
+/* A program that has said something and exits. */
+static void by_exit(void) {
+    for (int connecting = 0; connecting < 2; connecting++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = connecting ? connects(0) : accepts(SOCK_NONBLOCK);
+            if (connecting)
+                IS(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+            IS(write(fd, said, 3000), 3000);
+            exit(0);
+        }
+        int fd = connecting ? accepts(0) : connects(0);
+        hears(fd, 0, 3000, 1);
+        IS(waitpid(child, NULL, 0), child);
+        close(fd);
+    }
+}
+
+static void half_close(void) {
+    int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK);
+    waits(fd, POLLOUT);
+    IS(write(fd, said, 100), 100);
+    IS(shutdown(fd, SHUT_WR), 0);
+    FAILS(send(fd, said, 1, MSG_NOSIGNAL), EPIPE);
+    IS(write(peer, said, 200), 200);
+    IS(shutdown(peer, SHUT_WR), 0);
+    hears(peer, 0, 100, 1);
+    hears(fd, 0, 200, 1);
+    close(fd), close(peer);
+}
+
+/* There is a limit, and an edge when there is room again. */
+static void edge_of_room(void) {
+    for (int way = 0; way < 2; way++) {
+        int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), epoll = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
+        ssize_t count;
+        size_t all = 0;
+        int from = way ? fd : peer, to = way ? peer : fd;
+        IS(epoll_ctl(epoll, EPOLL_CTL_ADD, from, &event), 0);
+        /* Nobody waits, so that the startup goes no further. */
+        while (all < sizeof said && (count = write(from, said + all, sizeof said - all)) > 0)
+            all += count;
+        if (getenv("RDDP_FAMILY")) {
+            IS(all, LIMIT);
+            FAILS(write(from, said, 1), EAGAIN);
+            FAILS(read(from, heard, 1), EAGAIN);
+        }
+        size_t got = 0;
+        while (got < sizeof said) {
+            /* Each in turn, as one loop has it. */
+            struct pollfd entry = {to, POLLIN, 0};
+            if (all < sizeof said && epoll_wait(epoll, &event, 1, 5) == 1 && event.events & EPOLLOUT)
+                while (all < sizeof said && (count = write(from, said + all, sizeof said - all)) > 0)
+                    all += count;
+            if (poll(&entry, 1, 5) == 1 && (count = read(to, heard, sizeof heard)) > 0) {
+                IS(memcmp(heard, said + got, count), 0);
+                got += count;
+            }
+        }
+        close(fd), close(peer), close(epoll);
+    }
+}
+
+/* Parent and child have one connection, and both say something. */
+static void of_two_processes(void) {
+    int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), status = 1;
+    IS(write(peer, said, 10), 10);
+    pid_t child = fork();
+    if (child == 0)
+        exit(write(peer, said + 10, 20) == 20 ? 0 : 1);
+    IS(waitpid(child, &status, 0), child);
+    IS(status, 0);
+    IS(write(peer, said + 30, 30), 30);
+    close(peer);
+    waits(fd, POLLOUT);
+    hears(fd, 0, 60, 1);
+    close(fd);
+}
+
+/* Who asks how much is not sent is told of what was kept, and waits for less if that is its wish. */
+static void counted(void) {
+    int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), count = 0, most = 2000;
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    if (!getenv("RDDP_FAMILY"))
+        return;
+    IS(write(peer, said, 3000), 3000);
+    IS(ioctl(peer, SIOCOUTQ, &count), 0);
+    IS(count, 3000);
+    IS(ioctl(peer, SIOCOUTQNSD, &count), 0);
+    IS(count, 3000);
+    IS(getsockopt(peer, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    IS(info.tcpi_notsent_bytes, 3000);
+    struct pollfd entry = {peer, POLLOUT, 0};
+    IS(setsockopt(peer, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most), 0);
+    IS(poll(&entry, 1, 0), 0);
+    waits(fd, POLLOUT);
+    hears(fd, 0, 3000, 0);
+    waits(peer, POLLOUT);
+    close(fd), close(peer);
+}
+
+static void of_a_file(void) {
+    int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK);
+    int file = memfd_create("said", 0);
+    off_t at = 0;
+    IS(write(file, said, 5000), 5000);
+    IS(sendfile(peer, file, &at, 5000), 5000);
+    /* They were copied: what the file says later is nothing to them. */
+    if (getenv("RDDP_FAMILY"))
+        IS(pwrite(file, heard, 5000, 0), 5000);
+    close(peer);
+    waits(fd, POLLOUT);
+    hears(fd, 0, 5000, 1);
+    close(fd), close(file);
+}
+
+static void lingering(void) {
+    struct linger some = {1, 20};
+    pid_t child = fork();
+    if (child == 0) {
+        int peer = accepts(SOCK_NONBLOCK);
+        IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &some, sizeof some), 0);
+        IS(write(peer, said, 100), 100);
+        close(peer);
+        /* It is out, so that nothing is lost. */
+        _exit(0);
+    }
+    int fd = connects(0);
+    hears(fd, 0, 100, 1);
+    IS(waitpid(child, NULL, 0), child);
+    close(fd);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} WAYS[] = {
+    {"banner_and_close", banner_and_close}, {"both_ends", both_ends},       {"by_exit", by_exit},
+    {"half_close", half_close},             {"edge_of_room", edge_of_room}, {"of_two_processes", of_two_processes},
+    {"of_a_file", of_a_file},               {"lingering", lingering},   {"counted", counted},
+};
+
+int main(int count, char **words) {
+    alarm(60);
+    for (size_t at = 0; at < sizeof said; at++)
+        said[at] = at * 2654435761u >> 24;
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    listen_somewhere(listener, &here);
+    for (size_t at = 0; at < sizeof WAYS / sizeof *WAYS; at++)
+        if (strcmp(words[1], WAYS[at].name) == 0)
+            WAYS[at].run(), puts("as it should be");
+    return 0;
+}

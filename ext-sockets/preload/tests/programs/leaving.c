@@ -1,0 +1,194 @@
+/* Servers that accept and close: leaving WAY. Over plain TCP and framed their clients are told the same. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static struct sockaddr_in here;
+static int listener;
+
+static int connects(int kind) {
+    int fd = socket(AF_INET, SOCK_STREAM | kind, 0);
+    int result = connect(fd, (void *)&here, sizeof here);
+    IS(fd >= 0 && (result == 0 || errno == EINPROGRESS), 1);
+    return fd;
+}
+
+static int accepts(void) {
+    int fd = accept(listener, NULL, NULL);
+    IS(fd >= 0, 1);
+    return fd;
+}
+
+/* Waits, as a program does that has connected without waiting. */
+static void waits(int fd, int events) {
+    struct pollfd entry = {fd, events, 0};
+    IS(poll(&entry, 1, 20000), 1);
+    IS(entry.revents & (POLLERR | POLLNVAL), 0);
+}
+
+static void sees_end(int fd) {
+    char octet;
+    waits(fd, POLLIN);
+    IS(read(fd, &octet, 1), 0);
+    IS(read(fd, &octet, 1), 0);
+    int error = -1;
+    socklen_t len = sizeof error;
+    IS(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len), 0);
+    IS(error, 0);
+}
+
+/* The client has begun before it is accepted. */
+static void at_once(void) {
+    for (int at = 0; at < 50; at++) {
+        int fd = connects(at % 2 ? SOCK_NONBLOCK : 0);
+        waits(fd, POLLOUT);
+        close(accepts());
+        sees_end(fd);
+        close(fd);
+    }
+}
+
+/* The client, which does not wait, has not yet: it begins when the server is long done. */
+static void before_the_client(void) {
+    enum { MANY = 100 };
+    int fds[MANY];
+    for (int at = 0; at < MANY; at++) {
+        fds[at] = connects(SOCK_NONBLOCK);
+        close(accepts());
+    }
+    for (int at = 0; at < MANY; at++) {
+        waits(fds[at], POLLOUT);
+        sees_end(fds[at]);
+        close(fds[at]);
+    }
+}
+
+/* The client finishes first; it has nothing to say. */
+static void both_finish(void) {
+    for (int at = 0; at < 50; at++) {
+        int fd = connects(0);
+        IS(shutdown(fd, SHUT_WR), 0);
+        int peer = accepts();
+        sees_end(peer);
+        close(peer);
+        sees_end(fd);
+        close(fd);
+    }
+}
+
+/* The server ends with connections that it has accepted and not looked at. */
+static void by_exit(void) {
+    int ready[2];
+    IS(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        accepts(), close(accepts());
+        exit(0);
+    }
+    int one = connects(0), other = connects(0);
+    sees_end(one), sees_end(other);
+    IS(waitpid(child, NULL, 0), child);
+}
+
+/* A child that has the connection goes on with it, however soon the parent closes it: one that forks, one that runs a program. */
+static void to_a_child(void) {
+    char text[3] = "";
+    int fd = connects(SOCK_NONBLOCK), peer = accepts();
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(20000);
+        exit(write(peer, "ab", 2) == 2 ? 0 : 1);
+    }
+    close(peer);
+    waits(fd, POLLIN);
+    IS(read(fd, text, 2), 2);
+    sees_end(fd);
+    IS(waitpid(child, NULL, 0), child);
+    fd = connects(SOCK_NONBLOCK), peer = accepts();
+    child = vfork();
+    if (child == 0) {
+        dup2(peer, 1);
+        execl("/bin/sh", "sh", "-c", "sleep 0.1; printf cd", NULL);
+        _exit(1);
+    }
+    close(peer);
+    waits(fd, POLLIN);
+    IS(read(fd, text, 2), 2);
+    IS(strcmp(text, "cd"), 0);
+    sees_end(fd);
+    IS(waitpid(child, NULL, 0), child);
+}
+
+/* Whoever asks for a reset gets one. */
+static void by_reset(void) {
+    struct linger now = {1, 0};
+    char octet;
+    for (int at = 0; at < 10; at++) {
+        int fd = connects(at % 2 ? SOCK_NONBLOCK : 0), peer = accepts();
+        IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+        close(peer);
+        struct pollfd entry = {fd, POLLIN, 0};
+        IS(poll(&entry, 1, 20000), 1);
+        IS(!!(entry.revents & (POLLERR | POLLHUP)), 1);
+        FAILS(recv(fd, &octet, 1, 0), ECONNRESET);
+        close(fd);
+    }
+}
+
+/* With few descriptors to spare the oldest of the closed connections is given up, and none of the program's calls fails. */
+static void with_few_descriptors(void) {
+    enum { MANY = 200 };
+    struct rlimit few = {64, 64}, was;
+    pid_t child;
+    int fds[MANY];
+    char octet;
+    IS(getrlimit(RLIMIT_NOFILE, &was), 0);
+    if ((child = fork()) == 0) {
+        alarm(60);
+        IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+        for (int at = 0; at < MANY; at++)
+            close(accepts());
+        /* It has as many left as it needs. */
+        for (int at = 0; at < 20; at++)
+            IS(open("/dev/null", O_RDONLY) >= 0, 1);
+        pause();
+    }
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    waits(fds[MANY - 1], POLLOUT);
+    sees_end(fds[MANY - 1]);
+    for (int at = 0; at < MANY - 1; at++) {
+        struct pollfd entry = {fds[at], POLLIN, 0};
+        IS(poll(&entry, 1, 20000), 1);
+        IS(recv(fds[at], &octet, 1, 0) <= 0, 1);
+    }
+    kill(child, SIGKILL);
+    IS(waitpid(child, NULL, 0), child);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} WAYS[] = {
+    {"at_once", at_once},     {"before_the_client", before_the_client},
+    {"both_finish", both_finish}, {"by_exit", by_exit},
+    {"to_a_child", to_a_child},   {"by_reset", by_reset},
+    {"with_few_descriptors", with_few_descriptors},
+};
+
+int main(int count, char **words) {
+    alarm(60);
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    listen_somewhere(listener, &here);
+    IS(listen(listener, 300), 0);
+    for (size_t at = 0; at < sizeof WAYS / sizeof *WAYS; at++)
+        if (strcmp(words[1], WAYS[at].name) == 0)
+            WAYS[at].run(), puts("as it should be");
+    return 0;
+}
