@@ -7,6 +7,7 @@ mod differential;
 mod edges;
 mod exports;
 mod exs;
+mod faults;
 mod hostile;
 mod modes;
 mod processes;
