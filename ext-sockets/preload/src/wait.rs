@@ -10,6 +10,7 @@ use rddp_switch::wait::Wanted;
 use rddp_switch::{gate, next, table, wait};
 
 use crate::hook::answer;
+use crate::signals::asleep;
 
 /// See `poll` in the C library's manual.
 ///
@@ -47,12 +48,16 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let ours = table::any().then(|| {
+    let sleep = |mask| {
+        let ours = table::any().then(|| {
+            // SAFETY: our caller's promise.
+            unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
+        });
         // SAFETY: our caller's promise.
-        unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
-    });
+        ours.and_then(answer).unwrap_or_else(|| unsafe { next::ppoll(fds, count, timeout, mask) })
+    };
     // SAFETY: our caller's promise.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { next::ppoll(fds, count, timeout, mask) })
+    unsafe { asleep(mask, sleep) }
 }
 
 /// `poll` of programs that are built with `_FORTIFY_SOURCE`. More than there is room for is the C library's to say.
@@ -163,15 +168,19 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let ours = table::any().then(|| {
+    let sleep = |mask| {
+        let ours = table::any().then(|| {
+            // SAFETY: our caller's promise.
+            let span = unsafe { nanoseconds(timeout) }?;
+            // SAFETY: our caller's promise.
+            unsafe { select_ours(count, [read, write, except], span, mask) }.0
+        });
         // SAFETY: our caller's promise.
-        let span = unsafe { nanoseconds(timeout) }?;
-        // SAFETY: our caller's promise.
-        unsafe { select_ours(count, [read, write, except], span, mask) }.0
-    });
+        ours.and_then(answer)
+            .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
+    };
     // SAFETY: our caller's promise.
-    ours.and_then(answer)
-        .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
+    unsafe { asleep(mask, sleep) }
 }
 
 /// The result, and how much of the time is left.
@@ -327,6 +336,20 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: our caller's promise.
+    unsafe { asleep(mask, |mask| epoll_pwait_asleep(epoll, events, room, timeout, mask)) }
+}
+
+/// # Safety
+///
+/// As of [`epoll_pwait`].
+unsafe fn epoll_pwait_asleep(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
             // SAFETY: our caller's promise.
@@ -350,6 +373,20 @@ pub unsafe extern "C" fn epoll_pwait(
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: our caller's promise.
+    unsafe { asleep(mask, |mask| epoll_pwait2_asleep(epoll, events, room, timeout, mask)) }
+}
+
+/// # Safety
+///
+/// As of [`epoll_pwait2`].
+unsafe fn epoll_pwait2_asleep(
     epoll: c_int,
     events: *mut epoll_event,
     room: c_int,

@@ -1,15 +1,18 @@
 //! Locks that a signal handler may meet.
 //!
 //! A handler may call `close`, `getsockopt` or `fork` (POSIX says so) in the middle of such a call of the thread that it interrupts, which would wait for
-//! itself. So as long as a thread has one of our locks it takes no signals.
+//! itself. So as long as a thread has one of our locks it takes no signals but those of its own
+//! faults; such a one that somebody sends is held back by the fault guard.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::sigset_t;
+use rddp_fault_guard::mask;
 
 thread_local! {
     /// How many [`NoSignals`] there are, and the signals that the program had blocked before the first.
@@ -29,6 +32,7 @@ impl NoSignals {
     pub fn here() -> Self {
         let (depth, before) = HELD.get();
         if depth == 0 {
+            mask::lock();
             HELD.set((1, Some(block())));
         } else {
             HELD.set((depth + 1, before));
@@ -45,7 +49,8 @@ impl Drop for NoSignals {
             && let Some(before) = before
         {
             // SAFETY: a set that the kernel gave.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+            unsafe { super::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+            mask::unlock();
         }
     }
 }
@@ -55,9 +60,34 @@ fn block() -> sigset_t {
     unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        for signal in FAULTS {
+            libc::sigdelset(&raw mut all, signal);
+        }
+        super::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
         before
     }
+}
+
+/// The signals that a thread brings upon itself. Blocked, each of them would end the process whoever handles it.
+const FAULTS: [c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Has the fault guard use the C library's own functions: those of these names are ours.
+pub fn guard_by_these() {
+    unsafe extern "C" fn sigaction(
+        signal: c_int,
+        new: *const libc::sigaction,
+        old: *mut libc::sigaction,
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { super::sigaction(signal, new, old) }
+    }
+    unsafe extern "C" fn sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { super::pthread_sigmask(how, set, old) }
+    }
+    // SAFETY: they are the C library's, of these names.
+    unsafe { rddp_fault_guard::use_system(sigaction, sigmask) };
 }
 
 /// From here on the calling thread takes the signals of its own faults. Blocked, each of them would
@@ -66,10 +96,10 @@ pub fn take_faults() {
     // SAFETY: all zero is a signal set; it lives until the call returns.
     unsafe {
         let mut faults: sigset_t = mem::zeroed();
-        for signal in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS] {
+        for signal in FAULTS {
             libc::sigaddset(&raw mut faults, signal);
         }
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
+        super::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
     }
 }
 

@@ -27,10 +27,12 @@ pub enum Why {
     Truncated,
     /// A process that held the socket died while it moved octets.
     OwnerDied,
+    /// Memory that the program gave to be sent or filled vanished in the middle of an FPDU.
+    MemoryGone,
 }
 
 impl Why {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::NoAnswer,
         Self::NotMpa,
         Self::Startup,
@@ -39,6 +41,7 @@ impl Why {
         Self::Terminated,
         Self::Truncated,
         Self::OwnerDied,
+        Self::MemoryGone,
     ];
 }
 
@@ -69,6 +72,7 @@ impl fmt::Display for Ended {
             Why::Fault => write!(f, "the peer broke the protocol: {}", self.code),
             Why::Terminated => write!(f, "the peer ended the stream: {}", self.code),
             Why::Truncated => f.write_str("the peer closed inside an FPDU or a message"),
+            Why::MemoryGone => f.write_str("the program's memory vanished in the middle of an FPDU"),
             Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
         }
     }

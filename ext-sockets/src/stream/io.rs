@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::room::lent::guard;
 use super::room::{Direction, raise_sigpipe};
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
@@ -27,6 +28,7 @@ impl Stream<'_> {
         if flags & libc::MSG_OOB != 0 {
             return Err(Errno::INVALID);
         }
+        guard();
         let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         self.tell_pending()?;
@@ -39,7 +41,7 @@ impl Stream<'_> {
                 break;
             }
         }
-        Ok(sink.done())
+        if sink.is_bad() && sink.done() == 0 { Err(Errno::FAULT) } else { Ok(sink.done()) }
     }
 
     /// Takes what is there, or waits. `Err(None)` is the end.
@@ -76,6 +78,7 @@ impl Stream<'_> {
         if flags & libc::MSG_OOB != 0 {
             return Err(Errno::UNSUPPORTED);
         }
+        guard();
         let sent = self.send_all(Source::new(pieces), flags);
         if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
             raise_sigpipe();
@@ -164,8 +167,14 @@ impl Stream<'_> {
 
     /// TCP tells an error once. To a call that has octets to tell of, it is the next call that tells it.
     pub(super) fn remember(&self, error: Errno) {
-        let comes_again =
-            [Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE, Errno::PLAIN, Errno::NO_DESCRIPTOR];
+        let comes_again = [
+            Errno::WOULD_BLOCK,
+            Errno::INTERRUPTED,
+            Errno::BROKEN_PIPE,
+            Errno::PLAIN,
+            Errno::FAULT,
+            Errno::NO_DESCRIPTOR,
+        ];
         if !comes_again.contains(&error) && !self.state.end.is_set() {
             self.state.pending.store(error.0, Ordering::Release);
         }

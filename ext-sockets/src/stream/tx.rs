@@ -13,7 +13,7 @@ use rddp_rdmap::{Opcode, untagged_header};
 
 use super::fail::owe_fpdu;
 use super::options::Gather;
-use super::room::Scratch;
+use super::room::{Scratch, lent};
 use super::sink::Source;
 use super::state::Tx;
 use super::train::Train;
@@ -59,18 +59,31 @@ impl Stream<'_> {
         let all = source.left();
         let mut open = None;
         let mut written = Ok(true);
+        let mut good = None;
         while written == Ok(true) && source.left() > 0 {
             let mut scratch = Scratch::take()?;
+            let reach = good.unwrap_or(usize::MAX);
             written = if source.pieces() <= FEW_PIECES {
                 let mut list = [IoSlice::new(&[]); FEW];
-                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
+                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, reach, &mut open, more)
             } else {
                 let mut list = vec![IoSlice::new(&[]); MANY];
-                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
+                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, reach, &mut open, more)
             };
+            good = match written {
+                // Once more, up to the page that is not there.
+                Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
+                _ => None,
+            };
+            if good.is_some() {
+                written = Ok(true);
+            }
         }
         if let Some(message) = open {
             close(&mut tx, &mut source, message);
+            if written == Err(Errno::FAULT) {
+                self.pay(&mut tx)?;
+            }
         }
         self.state.note_owed(&tx);
         let done = all - source.left();
@@ -85,7 +98,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Sends one train; whether TCP took all of it. `source` and `open` move on behind the last FPDU that TCP has begun to
+    /// Sends one train of at most `reach` octets; whether TCP took all of it. `EFAULT`, and nothing has happened: there are
+    /// octets in it that cannot be read. `source` and `open` move on behind the last FPDU that TCP has begun to
     /// take, whose rest is owed.
     fn push_train<'a, 's: 'a>(
         &self,
@@ -93,13 +107,15 @@ impl Stream<'_> {
         arena: &'a mut [u8],
         list: &mut [IoSlice<'a>],
         source: &mut Source<'s>,
+        reach: usize,
         open: &mut Option<Message>,
         more: bool,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
         let mut train = Train::new(list, arena, self.state.options.gather);
         let mut records = [Record::default(); FPDUS];
-        let records = self.load(tx, mulpdu(emss, tx.markers), &mut train, *source, *open, &mut records);
+        let records =
+            self.load(tx, mulpdu(emss, tx.markers), &mut train, source.up_to(reach), *open, &mut records)?;
         // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
         let end_of_record = !more && train.len() > emss;
         tx.moving = true;
@@ -115,8 +131,13 @@ impl Stream<'_> {
         let begun = whole.checked_sub(1).map_or(0, |last| records[last].end);
         let last = if taken > begun { Some(whole) } else { whole.checked_sub(1) };
         if let Some(record) = last.map(|last| records[last]) {
-            for piece in train.range(taken, record.end) {
-                let room = tx.owe(piece);
+            let mut rest = [0; CLOSING];
+            for octets in train.range(taken, record.end).flat_map(|piece| piece.chunks(CLOSING)) {
+                // It was there when it was summed, and TCP has begun the FPDU.
+                if lent::read(octets, &mut rest) < octets.len() {
+                    return Err(self.memory_gone());
+                }
+                let room = tx.owe(&rest[..octets.len()]);
                 debug_assert!(room, "there is room for the rest of an FPDU");
             }
             source.skip(record.payload);
@@ -128,7 +149,7 @@ impl Stream<'_> {
         Ok(taken == train.len())
     }
 
-    /// Fills the train, and says what the state is behind each of its FPDUs.
+    /// Fills the train, and says what the state is behind each of its FPDUs. `EFAULT`: some of its octets are not there.
     fn load<'a, 'r>(
         &self,
         tx: &Tx,
@@ -137,7 +158,7 @@ impl Stream<'_> {
         mut source: Source<'a>,
         mut open: Option<Message>,
         records: &'r mut [Record; FPDUS],
-    ) -> &'r [Record] {
+    ) -> Result<&'r [Record], Errno> {
         let (all, max_send) = (source.left(), self.state.options.max_send.max(1));
         let mut framer = tx.framer();
         let mut msn = Msn(tx.msn);
@@ -148,8 +169,11 @@ impl Stream<'_> {
                 mo: 0,
                 total: send_len(source.left(), max_send, mulpdu),
             });
+            message.total =
+                message.total.min(message.mo.saturating_add(source.left().try_into().unwrap_or(u32::MAX)));
             let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
-            if !train.push(&mut framer, &message.header(cut.last), &mut source, cut.len) {
+            let pushed = train.push(&mut framer, &message.header(cut.last), &mut source, cut.len);
+            if !pushed.map_err(|_| Errno::FAULT)? {
                 break;
             }
             message.mo += cut.len as u32;
@@ -161,7 +185,7 @@ impl Stream<'_> {
             records[count] = Record { end, payload, position, msn, message: open };
             count += 1;
         }
-        &records[..count]
+        Ok(&records[..count])
     }
 
     /// How many octets of the train TCP took.
@@ -215,11 +239,12 @@ fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
     if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
 }
 
-/// Ends a message with some more of its octets. There are some: a segment that is not the last leaves some.
+/// Ends a message with some more of its octets. A segment that is not the last leaves some; if they cannot be read, it ends
+/// with none (RFC 5041 §4.3: the last segment may be one without payload).
 fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
     let count = ((message.total - message.mo) as usize).min(CLOSING);
     let mut octets = [0; CLOSING];
-    source.copy_to(&mut octets[..count]);
+    let count = source.copy_some(&mut octets[..count]);
     let room = owe_fpdu(tx, &message.header(true), &octets[..count]);
     debug_assert!(room, "there is room for the rest of an FPDU and this one");
     tx.msn = message.msn.next().0;
