@@ -5,7 +5,7 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use rddp_switch::stream::Errno;
+use rddp_switch::stream::{Errno, lent};
 use rddp_switch::wait::Wanted;
 use rddp_switch::{gate, next, table, wait};
 
@@ -113,6 +113,8 @@ unsafe fn poll_ours(
     if fds.is_null() {
         return Err(Errno::PLAIN);
     }
+    // SAFETY: our caller's promise. The kernel says what is wrong with memory that is not there.
+    unsafe { lent::check_room(fds, count) }.map_err(|_| Errno::PLAIN)?;
     // SAFETY: our caller's promise.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
     let ready = wait::poll(fds, timeout, |fds, nap| {
@@ -198,6 +200,11 @@ unsafe fn select_ours(
         return (Err(Errno::PLAIN), timeout);
     };
     let words = bits.div_ceil(c_ulong::BITS as usize);
+    // SAFETY: our caller's promise.
+    let is_there = |set: &&mut *mut fd_set| unsafe { lent::check_room(set.cast::<c_ulong>(), words) }.is_ok();
+    if !sets.clone().iter_mut().filter(|set| !set.is_null()).all(|set| is_there(&set)) {
+        return (Err(Errno::PLAIN), timeout);
+    }
     let slice = |set: *mut fd_set| {
         // SAFETY: our caller's promise: null, or as many bits as are counted.
         (!set.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) })
@@ -233,6 +240,16 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
+/// What a pointer leads to, if it is not null; what is not there is for the C library to refuse.
+///
+/// # Safety
+///
+/// `at` is null or points to a `T`.
+unsafe fn there<T: Copy>(at: *const T) -> Result<Option<T>, Errno> {
+    // SAFETY: as the caller says.
+    if at.is_null() { Ok(None) } else { unsafe { lent::get(at) }.map(Some).map_err(|_| Errno::PLAIN) }
+}
+
 /// What makes no sense is for the C library to refuse.
 ///
 /// # Safety
@@ -240,7 +257,7 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
 /// `timeout` is null or points to a time.
 unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errno> {
     // SAFETY: as the caller says.
-    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let Some(timeout) = (unsafe { there(timeout) })? else { return Ok(None) };
     match (u64::try_from(timeout.tv_sec), u32::try_from(timeout.tv_nsec)) {
         (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Some(Duration::new(seconds, rest))),
         _ => Err(Errno::PLAIN),
@@ -252,7 +269,7 @@ unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errn
 /// As for [`nanoseconds`].
 unsafe fn microseconds(timeout: *const timeval) -> Result<Option<Duration>, Errno> {
     // SAFETY: as the caller says.
-    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let Some(timeout) = (unsafe { there(timeout) })? else { return Ok(None) };
     match (u64::try_from(timeout.tv_sec), u64::try_from(timeout.tv_usec)) {
         (Ok(seconds), Ok(rest)) => {
             Ok(Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(rest))))
@@ -283,7 +300,7 @@ pub unsafe extern "C" fn epoll_ctl(
             true => return Err(Errno::PLAIN),
             false => {
                 // SAFETY: our caller's promise, and not null.
-                let event = unsafe { event.read_unaligned() };
+                let event = unsafe { lent::get(event) }.map_err(|_| Errno::PLAIN)?;
                 Wanted { events: event.events, data: event.u64 }
             }
         };
@@ -481,6 +498,8 @@ fn wait_of_set(
     mut sleep: impl FnMut(Option<Duration>) -> c_int,
 ) -> Result<c_int, Errno> {
     takes_events(events, room)?;
+    // SAFETY: there is room for one.
+    unsafe { lent::check_room(events, 1) }.map_err(|_| Errno::PLAIN)?;
     // SAFETY: the kernel has given as many as it says.
     let told = wait::wait(epoll, timeout, |nap| unsafe { filled(events, sleep(nap)) })?;
     Ok(told as c_int)

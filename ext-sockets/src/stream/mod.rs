@@ -49,6 +49,7 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use room::lent;
 pub(crate) use room::raise_sigpipe;
 pub use room::{Calls, SharedState, Table, Uncancelled, confine, is_confined, sink_pieces, source_pieces};
 pub use state::{Mood, Phase, State};

@@ -33,13 +33,11 @@ fn receives_lose_nothing_that_a_bad_page_has_no_room_for() {
 }
 
 #[test]
-#[ignore = "lists and arguments are touched unguarded"]
 fn bad_lists_of_pieces_are_efault() {
     as_over_tcp("lists");
 }
 
 #[test]
-#[ignore = "lists and arguments are touched unguarded"]
 fn bad_arguments_besides_octets_are_efault() {
     as_over_tcp("arguments");
 }

@@ -5,16 +5,19 @@
 
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use rddp_fault_guard::{Faulted, call, copy_in, copy_out, install, mask, unblock_in_handlers};
+use rddp_fault_guard::{Faulted, Work, call, copy_in, copy_out, install, mask, unblock_in_handlers};
 use rddp_mpa::{crc32c, crc32c_append};
 
 use super::is_confined;
+use crate::stream::Errno;
 
 /// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that is so.
 #[inline]
-pub(in crate::stream) fn guard() {
+pub(crate) fn guard() {
     if !mask::is_adopted() {
         begin();
     }
@@ -36,6 +39,66 @@ fn begin() {
         READY.store(true, Ordering::Release);
     }
     mask::adopt_thread();
+}
+
+/// Returns what a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: nothing is there.
+///
+/// # Safety
+/// All octets are a value of `T`, which is all that can be there.
+pub unsafe fn get<T: Copy>(from: *const T) -> Result<T, Errno> {
+    guard();
+    let mut value = MaybeUninit::<T>::uninit();
+    let octets = ptr::slice_from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>());
+    // SAFETY: room for the value, which is one when it was copied.
+    unsafe {
+        copy_out(from.cast(), &mut *octets).map_err(|_| Errno::FAULT)?;
+        Ok(value.assume_init())
+    }
+}
+
+/// Stores a value where a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: nothing is there.
+///
+/// # Safety
+/// What is there is the program's to be written, and `T` has no padding.
+pub unsafe fn put<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
+    guard();
+    let octets = ptr::slice_from_raw_parts((&raw const value).cast(), size_of::<T>());
+    // SAFETY: the caller's promise.
+    unsafe { copy_in(to.cast(), &*octets).map_err(|_| Errno::FAULT) }
+}
+
+/// Looks whether `count` values are where a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: not all of them.
+pub fn check<T>(at: *const T, count: usize) -> Result<(), Errno> {
+    check_by(at, count, touch_pages)
+}
+
+/// Looks whether `count` values may be written where a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: not all of them.
+///
+/// # Safety
+/// What is there is the program's to be written.
+pub unsafe fn check_room<T>(at: *mut T, count: usize) -> Result<(), Errno> {
+    check_by(at, count, write_pages)
+}
+
+fn check_by<T>(at: *const T, count: usize, work: Work) -> Result<(), Errno> {
+    guard();
+    let len = count.checked_mul(size_of::<T>()).ok_or(Errno::FAULT)?;
+    let range = at.addr()..at.addr().checked_add(len).ok_or(Errno::FAULT)?;
+    // SAFETY: the octets are looked at, and at most replaced by themselves in one step; whatever is there bears that, and the
+    // work may be left at any of them.
+    unsafe { call(range, work, ptr::null_mut(), at.cast(), len) }.map_err(|_| Errno::FAULT)
 }
 
 /// Copies `from` to the beginning of `to`, up to a page that is not there. How many octets that were.
@@ -97,6 +160,18 @@ unsafe extern "C" fn touch_pages(to: *mut c_void, from: *const c_void, len: usiz
     while at < len {
         // SAFETY: the caller's word.
         unsafe { AtomicU8::from_ptr(from.cast_mut().cast::<u8>().add(at)).load(Ordering::Relaxed) };
+        at += next_page(from.addr() + at);
+    }
+    to
+}
+
+/// # Safety
+/// As of [`touch_pages`], for writing.
+unsafe extern "C" fn write_pages(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    let mut at = 0;
+    while at < len {
+        // SAFETY: the caller's word. A read-modify-write, which the compiler leaves as it is.
+        unsafe { AtomicU8::from_ptr(from.cast_mut().cast::<u8>().add(at)).fetch_add(0, Ordering::AcqRel) };
         at += next_page(from.addr() + at);
     }
     to

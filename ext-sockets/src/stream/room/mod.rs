@@ -7,7 +7,7 @@
 mod calls;
 mod cancel;
 mod kernel;
-pub(super) mod lent;
+pub mod lent;
 mod lock;
 mod pieces;
 mod scratch;
