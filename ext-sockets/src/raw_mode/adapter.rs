@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use crate::stream::lent;
 use once_cell::race::OnceBox;
 use parking_lot::{Mutex, RwLock};
 use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
@@ -14,6 +13,7 @@ use super::endpoint::Endpoint;
 use super::memory::Registered;
 use super::queue::Queue;
 use super::shared::Shared;
+use crate::stream::lent;
 
 /// See the module.
 pub(super) struct Adapter {

@@ -14,12 +14,20 @@ use rddp_mpa::{crc32c, crc32c_append};
 
 use super::is_confined;
 use crate::stream::Errno;
+use crate::table;
 
 /// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that is so.
 #[inline]
 pub(crate) fn guard() {
     if !mask::is_adopted() {
         begin();
+    }
+}
+
+/// [`guard`], in a process that has sockets of ours. Any other has no handler of ours.
+fn guard_if_any() {
+    if table::any() {
+        guard();
     }
 }
 
@@ -49,7 +57,7 @@ fn begin() {
 /// # Safety
 /// All octets are a value of `T`, which is all that can be there.
 pub unsafe fn get<T: Copy>(from: *const T) -> Result<T, Errno> {
-    guard();
+    guard_if_any();
     let mut value = MaybeUninit::<T>::uninit();
     let octets = ptr::slice_from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>());
     // SAFETY: room for the value, which is one when it was copied.
@@ -67,7 +75,7 @@ pub unsafe fn get<T: Copy>(from: *const T) -> Result<T, Errno> {
 /// # Safety
 /// What is there is the program's to be written, and `T` has no padding.
 pub unsafe fn put<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
-    guard();
+    guard_if_any();
     let octets = ptr::slice_from_raw_parts((&raw const value).cast(), size_of::<T>());
     // SAFETY: the caller's promise.
     unsafe { copy_in(to.cast(), &*octets).map_err(|_| Errno::FAULT) }
@@ -93,7 +101,7 @@ pub unsafe fn check_room<T>(at: *mut T, count: usize) -> Result<(), Errno> {
 }
 
 fn check_by<T>(at: *const T, count: usize, work: Work) -> Result<(), Errno> {
-    guard();
+    guard_if_any();
     let len = count.checked_mul(size_of::<T>()).ok_or(Errno::FAULT)?;
     let range = at.addr()..at.addr().checked_add(len).ok_or(Errno::FAULT)?;
     // SAFETY: the octets are looked at, and at most replaced by themselves in one step; whatever is there bears that, and the

@@ -445,8 +445,10 @@ static int pair[2];
 
 static void calls_us(int signal) {
     (void)signal;
+    int before = errno;
     calls++;
     FAILS(send(pair[0], within.at, PAGE, MSG_DONTWAIT), EFAULT);
+    errno = before;
 }
 
 /* A handler that sends from a bad page, in the middle of sends that meet one too. */
