@@ -124,12 +124,14 @@ pub(super) struct Source<'a> {
     pieces: &'a [IoSlice<'a>],
     offset: usize,
     left: usize,
+    /// How many of the next octets are known to be there, if it is known that not all are.
+    pub(super) reach: usize,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(pieces: &'a [IoSlice<'a>]) -> Self {
         let left = pieces.iter().map(|piece| piece.len()).sum();
-        Self { pieces, offset: 0, left }
+        Self { pieces, offset: 0, left, reach: usize::MAX }
     }
 
     /// Octets that are left.
@@ -158,9 +160,9 @@ impl<'a> Source<'a> {
         &[]
     }
 
-    /// The same octets, `count` at most.
-    pub(super) fn up_to(mut self, count: usize) -> Self {
-        self.left = self.left.min(count);
+    /// The octets that are within reach.
+    pub(super) fn within_reach(mut self) -> Self {
+        self.left = self.left.min(self.reach);
         self
     }
 

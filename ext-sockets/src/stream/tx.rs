@@ -62,13 +62,13 @@ impl Stream<'_> {
         let mut good = None;
         while written == Ok(true) && source.left() > 0 {
             let mut scratch = Scratch::take()?;
-            let reach = good.unwrap_or(usize::MAX);
+            source.reach = good.unwrap_or(usize::MAX);
             written = if source.pieces() <= FEW_PIECES {
                 let mut list = [IoSlice::new(&[]); FEW];
-                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, reach, &mut open, more)
+                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
             } else {
                 let mut list = vec![IoSlice::new(&[]); MANY];
-                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, reach, &mut open, more)
+                self.push_train(&mut tx, &mut scratch, &mut list, &mut source, &mut open, more)
             };
             good = match written {
                 // Once more, up to the page that is not there.
@@ -98,7 +98,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Sends one train of at most `reach` octets; whether TCP took all of it. `EFAULT`, and nothing has happened: there are
+    /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing has happened: there are
     /// octets in it that cannot be read. `source` and `open` move on behind the last FPDU that TCP has begun to
     /// take, whose rest is owed.
     fn push_train<'a, 's: 'a>(
@@ -107,7 +107,6 @@ impl Stream<'_> {
         arena: &'a mut [u8],
         list: &mut [IoSlice<'a>],
         source: &mut Source<'s>,
-        reach: usize,
         open: &mut Option<Message>,
         more: bool,
     ) -> Result<bool, Errno> {
@@ -115,7 +114,7 @@ impl Stream<'_> {
         let mut train = Train::new(list, arena, self.state.options.gather);
         let mut records = [Record::default(); FPDUS];
         let records =
-            self.load(tx, mulpdu(emss, tx.markers), &mut train, source.up_to(reach), *open, &mut records)?;
+            self.load(tx, mulpdu(emss, tx.markers), &mut train, source.within_reach(), *open, &mut records)?;
         // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
         let end_of_record = !more && train.len() > emss;
         tx.moving = true;
