@@ -1,45 +1,44 @@
 //! The signal handler for faults in guarded work, and its installation: [`install`].
 
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{io, mem, ptr};
 
 use crate::chain::{self, SIGNALS};
-use crate::routine;
+use crate::{held, masks, routine, system};
 
 /// Installs the handler of SIGBUS and SIGSEGV, once for the process. What the program had installed
 /// is called for every signal that is not a guarded copy's.
 ///
 /// A program that installs its own later, and calls from it what it found, keeps the guard; one
-/// that does not call it has none. Nor has a thread that blocks these signals: there the kernel
-/// ends the process. The handler runs on the thread's alternate stack, if it has one, whatever the
-/// program's asked for.
+/// that does not call it has none, unless its calls are led to [`sigaction`]. Nor has a thread that
+/// blocks these signals and was not [adopted](crate::mask::adopt_thread): there the kernel ends the
+/// process.
 pub fn install() -> io::Result<()> {
-    static DONE: AtomicBool = AtomicBool::new(!routine::GUARDED);
     if DONE.load(Ordering::Acquire) {
         return Ok(());
     }
     // Two threads may both do this. Neither waits for the other, which `fork` may take away.
-    SIGNALS.into_iter().try_for_each(install_for)?;
+    SIGNALS.into_iter().try_for_each(install_for).map_err(io::Error::from_raw_os_error)?;
     DONE.store(true, Ordering::Release);
     Ok(())
 }
 
-fn install_for(signal: c_int) -> io::Result<()> {
-    let before = action(signal, None)?;
+static DONE: AtomicBool = AtomicBool::new(!routine::GUARDED);
+
+/// Returns whether [`install`] has done its work.
+pub fn is_installed() -> bool {
+    routine::GUARDED && DONE.load(Ordering::Acquire)
+}
+
+fn install_for(signal: c_int) -> Result<(), c_int> {
+    let before = system::action(signal, None)?;
     if before.sa_sigaction == ours() {
         return Ok(());
     }
     // Known before the first signal can come.
     chain::note(signal, before);
-    // SAFETY: `sigaction` is integers, a set of signals and a nullable pointer: all zeros is a
-    // value of it, and means the default action with no signal blocked.
-    let mut new: libc::sigaction = unsafe { mem::zeroed() };
-    new.sa_sigaction = ours();
-    // A call that a stray signal interrupts is restarted as it was before.
-    let restart = if chain::calls(&before) { before.sa_flags & libc::SA_RESTART } else { libc::SA_RESTART };
-    new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | restart;
-    let replaced = action(signal, Some(&new))?;
+    let replaced = system::action(signal, Some(&in_front_of(&before)))?;
     // Another thread of the program may have come in between; or another of ours.
     if replaced.sa_sigaction != ours() && replaced.sa_sigaction != before.sa_sigaction {
         chain::note(signal, replaced);
@@ -47,16 +46,57 @@ fn install_for(signal: c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the action that is installed for a signal, and installs `new`, if there is one.
-fn action(signal: c_int, new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
-    let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: as in `install_for`, all zeros is a value of `sigaction`; the kernel overwrites it.
-    let mut before: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: both are actions, or null; the handler is fit for any signal at any time.
-    match unsafe { libc::sigaction(signal, new, &raw mut before) } {
-        0 => Ok(before),
-        _ => Err(io::Error::last_os_error()),
+/// Our action where the program's is this one: on the stack that it asks for, and as to calls that
+/// are interrupted.
+fn in_front_of(program: &libc::sigaction) -> libc::sigaction {
+    let asked = if chain::calls(program) { program.sa_flags } else { !0 };
+    let mut action = system::no_action();
+    action.sa_sigaction = ours();
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | asked & (libc::SA_ONSTACK | libc::SA_RESTART);
+    action
+}
+
+/// `sigaction` as the program sees it, whose own action of SIGBUS and SIGSEGV stands behind ours.
+///
+/// # Errors
+/// That of `sigaction`.
+pub fn sigaction(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::sigaction, c_int> {
+    if !is_installed() {
+        return system::action(signal, new);
     }
+    if !SIGNALS.contains(&signal) {
+        return masks::sigaction(signal, new);
+    }
+    let Some(new) = new else { return Ok(chain::program(signal)) };
+    let before = chain::note(signal, *new);
+    if new.sa_sigaction == libc::SIG_IGN {
+        held::forget(signal);
+    }
+    system::action(signal, Some(&in_front_of(new)))?;
+    Ok(before)
+}
+
+/// Has no handler of the program's, of whatever signal, run with SIGBUS and SIGSEGV blocked: those
+/// that are installed, and from here on [`sigaction`]'s.
+pub fn unblock_in_handlers() {
+    masks::take_over();
+}
+
+/// Runs `work` with what the program ignores really ignored: for what starts another program. No
+/// guarded fault is survived meanwhile.
+pub fn as_ignored<T>(work: impl FnOnce() -> T) -> T {
+    let ignored = |signal: &c_int| chain::program(*signal).sa_sigaction == libc::SIG_IGN;
+    if !is_installed() || !SIGNALS.iter().any(ignored) {
+        return work();
+    }
+    for signal in SIGNALS.into_iter().filter(ignored) {
+        let _ = system::action(signal, Some(&chain::program(signal)));
+    }
+    let result = work();
+    for signal in SIGNALS.into_iter().filter(ignored) {
+        let _ = system::action(signal, Some(&in_front_of(&chain::program(signal))));
+    }
+    result
 }
 
 fn ours() -> libc::sighandler_t {

@@ -9,10 +9,14 @@
 //! Faults are guarded on x86-64 and aarch64 ([`GUARDED`]). Elsewhere the functions do their work
 //! unguarded, and such a fault ends the process.
 
+mod actions;
 mod chain;
 mod copy;
 pub mod fork;
 mod handler;
+mod held;
+pub mod mask;
+mod masks;
 #[cfg(all(
     any(target_arch = "aarch64", target_arch = "x86_64"),
     target_os = "linux",
@@ -29,7 +33,10 @@ mod routine;
 #[path = "routine/none.rs"]
 mod routine;
 pub mod sockets;
+mod system;
 
 pub use copy::{Faulted, Work, call, copy_in, copy_out};
-pub use handler::install;
+pub use handler::{as_ignored, install, is_installed, sigaction, unblock_in_handlers};
+pub use held::after_fork;
 pub use routine::GUARDED;
+pub use system::{Sigaction, Sigmask, use_system};

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{EFAULT, sockaddr, socklen_t};
 use rddp_switch::exs;
 use rddp_switch::gate::{self, Way};
+use rddp_switch::stream::lent;
 use rddp_switch::{next, table};
 
 use crate::hook::{answer, fail};
@@ -169,6 +170,7 @@ unsafe fn octets<'a>(value: *const u8, len: usize) -> Option<&'a [u8]> {
     match (value.is_null(), len) {
         (_, 0) => Some(&[]),
         (true, _) => None,
+        _ if lent::check(value, len).is_err() => None,
         // SAFETY: as the caller says.
         _ => Some(unsafe { std::slice::from_raw_parts(value, len) }),
     }
@@ -183,8 +185,8 @@ unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
     if len.is_null() {
         return fail(EFAULT);
     }
-    // SAFETY: not null, and the caller's.
-    let room = unsafe { *len };
+    // SAFETY: the caller's.
+    let Ok(room) = (unsafe { lent::get(len) }) else { return fail(EFAULT) };
     if (room as c_int) < 0 {
         return fail(libc::EINVAL);
     }
@@ -193,9 +195,11 @@ unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
         return fail(EFAULT);
     }
     // SAFETY: there is room for `count`; both are the caller's.
-    unsafe {
-        value.copy_from_nonoverlapping(octets.as_ptr(), count);
-        *len = count as socklen_t;
-    }
-    0
+    let given = unsafe {
+        lent::check_room(value, count).and_then(|()| {
+            value.copy_from_nonoverlapping(octets.as_ptr(), count);
+            lent::put(len, count as socklen_t)
+        })
+    };
+    given.map_or_else(|errno| fail(errno.0), |()| 0)
 }

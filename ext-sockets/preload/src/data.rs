@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
+use rddp_switch::stream::{Errno, lent, sink_pieces, source_pieces};
 use rddp_switch::{next, table};
 
 use crate::hook::{Failed, answer, fail};
@@ -205,7 +205,7 @@ unsafe fn receive_from(
     let count = unsafe { receive(framed, buf, len, flags) }?;
     if !addr.is_null() {
         // SAFETY: as the caller says. TCP names nobody.
-        *unsafe { addr_len.as_mut() }.ok_or(Errno(libc::EFAULT))? = 0;
+        unsafe { lent::put(addr_len, 0) }?;
     }
     Ok(count)
 }
@@ -258,9 +258,16 @@ unsafe fn send_file(
     offset: *mut off_t,
     count: size_t,
 ) -> Result<ssize_t, Errno> {
+    if offset.is_null() {
+        return framed.send_file(from, None, count.min(MOST)).map(octets);
+    }
     // SAFETY: as the caller says.
-    let offset = unsafe { offset.as_mut() };
-    framed.send_file(from, offset, count.min(MOST)).map(octets)
+    unsafe {
+        let mut at = lent::get(offset)?;
+        let sent = framed.send_file(from, Some(&mut at), count.min(MOST))?;
+        lent::put(offset, at)?;
+        Ok(octets(sent))
+    }
 }
 
 /// `preadv2` and its like act on a socket as `readv` when the offset is -1. The flags, as those of `recvmsg`.

@@ -23,6 +23,8 @@ mod message;
 mod pieces;
 mod print;
 mod raw;
+mod signals;
+mod start;
 mod stdio;
 mod variadic;
 mod wait;
@@ -36,6 +38,7 @@ static ON_LOAD: extern "C" fn() = on_load;
 
 extern "C" fn on_load() {
     next::resolve();
+    next::guard_by_these();
     next::around_fork(before_fork, framed_fork_is_over, in_child);
     next::at_exit(on_exit);
     switch::load();
@@ -58,6 +61,7 @@ extern "C" fn framed_fork_is_over() {
 
 extern "C" fn in_child() {
     process::after_fork();
+    rddp_fault_guard::after_fork();
     framed::after_fork();
     raw_mode::after_fork();
 }

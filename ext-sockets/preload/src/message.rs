@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_switch::framed::{self, Framed};
-use rddp_switch::stream::Errno;
+use rddp_switch::stream::{Errno, lent};
 
 use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;
@@ -14,15 +14,18 @@ use crate::pieces::Pieces;
 /// As for `recvmsg`.
 pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
+    let given = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
-    let mut pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    let mut pieces = unsafe { Pieces::of(given.msg_iov, given.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as the caller says.
     let done = framed.recv(unsafe { pieces.sink() }, flags)?;
     // TCP names nobody, and says nothing beside.
-    msg.msg_namelen = 0;
-    msg.msg_controllen = 0;
-    msg.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: as the caller says: places of a message.
+    unsafe {
+        lent::put(&raw mut (*msg).msg_namelen, 0)?;
+        lent::put(&raw mut (*msg).msg_controllen, 0)?;
+        lent::put(&raw mut (*msg).msg_flags, flags & libc::MSG_CMSG_CLOEXEC)?;
+    }
     Ok(octets(done))
 }
 
@@ -31,7 +34,7 @@ pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) ->
 /// As for `sendmsg`.
 pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
+    let msg = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
     let pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as the caller says.
@@ -85,7 +88,7 @@ pub(crate) unsafe fn receive_many(
     timeout: *const timespec,
 ) -> Result<c_int, Errno> {
     // SAFETY: as the caller says. TCP's messages wait for nobody's time: it is looked at between them, when they are there.
-    let timeout = unsafe { timeout.as_ref() };
+    let timeout = if timeout.is_null() { None } else { Some(unsafe { lent::get(timeout) }?) };
     if timeout.is_some_and(|time| time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec)) {
         return Err(Errno::INVALID);
     }
@@ -124,11 +127,16 @@ unsafe fn many(
     }
     for done in 0..count {
         // SAFETY: as the caller says.
-        let entry = unsafe { &mut *msgs.add(done as usize) };
-        let wanted = entry.msg_hdr.msg_iovlen;
-        match one(&raw mut entry.msg_hdr, done == 0) {
-            Ok(octets) => {
-                entry.msg_len = octets as c_uint;
+        let moved = unsafe {
+            let entry = msgs.add(done as usize);
+            lent::get(entry).and_then(|given| {
+                let octets = one(&raw mut (*entry).msg_hdr, done == 0)?;
+                lent::put(&raw mut (*entry).msg_len, octets as c_uint)?;
+                Ok((octets, given.msg_hdr.msg_iovlen))
+            })
+        };
+        match moved {
+            Ok((octets, wanted)) => {
                 // The end of the stream, or no room: the next would say so, and only to a call of its own.
                 if octets == 0 && wanted > 0 {
                     return Ok(done as c_int + 1);

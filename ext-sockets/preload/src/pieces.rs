@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
 use libc::{iovec, size_t};
-use rddp_switch::stream::{Errno, sink_pieces, source_pieces};
+use rddp_switch::stream::{Errno, lent, sink_pieces, source_pieces};
 
 /// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).
 pub(crate) const MOST: usize = 0x7fff_f000;
@@ -41,6 +41,7 @@ impl Pieces {
         if list.is_null() && count > 0 {
             return Err(Errno(libc::EFAULT));
         }
+        lent::check(list, count)?;
         // SAFETY: as the caller says.
         let all = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
         let mut pieces = Pieces { list, count, own: Vec::new() };

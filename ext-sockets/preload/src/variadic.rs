@@ -11,7 +11,7 @@ use std::ptr::with_exposed_provenance_mut;
 
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::Errno;
+use rddp_switch::stream::{Errno, lent};
 use rddp_switch::{exs, framed, next, switch, table};
 
 use crate::hook::{answer, fail};
@@ -71,9 +71,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         let count = if request == SIOCATMARK { Ok(0) } else { framed.available() };
         let given = count.and_then(|count| {
             let place: *mut c_int = with_exposed_provenance_mut(argument);
-            // SAFETY: our caller's promise: an int, or null.
-            let place = unsafe { place.as_mut() }.ok_or(Errno(libc::EFAULT))?;
-            *place = c_int::try_from(count).unwrap_or(c_int::MAX);
+            // SAFETY: our caller's promise: an int.
+            unsafe { lent::put(place, c_int::try_from(count).unwrap_or(c_int::MAX)) }?;
             Ok(0)
         });
         if let Some(result) = answer(given) {

@@ -5,11 +5,12 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use rddp_switch::stream::Errno;
+use rddp_switch::stream::{Errno, lent};
 use rddp_switch::wait::Wanted;
 use rddp_switch::{gate, next, table, wait};
 
 use crate::hook::answer;
+use crate::signals::asleep;
 
 /// See `poll` in the C library's manual.
 ///
@@ -47,12 +48,16 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let ours = table::any().then(|| {
+    let sleep = |mask| {
+        let ours = table::any().then(|| {
+            // SAFETY: our caller's promise.
+            unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
+        });
         // SAFETY: our caller's promise.
-        unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
-    });
+        ours.and_then(answer).unwrap_or_else(|| unsafe { next::ppoll(fds, count, timeout, mask) })
+    };
     // SAFETY: our caller's promise.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { next::ppoll(fds, count, timeout, mask) })
+    unsafe { asleep(mask, sleep) }
 }
 
 /// `poll` of programs that are built with `_FORTIFY_SOURCE`. More than there is room for is the C library's to say.
@@ -108,6 +113,8 @@ unsafe fn poll_ours(
     if fds.is_null() {
         return Err(Errno::PLAIN);
     }
+    // SAFETY: our caller's promise. The kernel says what is wrong with memory that is not there.
+    unsafe { lent::check_room(fds, count) }.map_err(|_| Errno::PLAIN)?;
     // SAFETY: our caller's promise.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
     let ready = wait::poll(fds, timeout, |fds, nap| {
@@ -163,15 +170,19 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let ours = table::any().then(|| {
+    let sleep = |mask| {
+        let ours = table::any().then(|| {
+            // SAFETY: our caller's promise.
+            let span = unsafe { nanoseconds(timeout) }?;
+            // SAFETY: our caller's promise.
+            unsafe { select_ours(count, [read, write, except], span, mask) }.0
+        });
         // SAFETY: our caller's promise.
-        let span = unsafe { nanoseconds(timeout) }?;
-        // SAFETY: our caller's promise.
-        unsafe { select_ours(count, [read, write, except], span, mask) }.0
-    });
+        ours.and_then(answer)
+            .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
+    };
     // SAFETY: our caller's promise.
-    ours.and_then(answer)
-        .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
+    unsafe { asleep(mask, sleep) }
 }
 
 /// The result, and how much of the time is left.
@@ -189,6 +200,11 @@ unsafe fn select_ours(
         return (Err(Errno::PLAIN), timeout);
     };
     let words = bits.div_ceil(c_ulong::BITS as usize);
+    // SAFETY: our caller's promise.
+    let is_there = |set: &&mut *mut fd_set| unsafe { lent::check_room(set.cast::<c_ulong>(), words) }.is_ok();
+    if !sets.clone().iter_mut().filter(|set| !set.is_null()).all(|set| is_there(&set)) {
+        return (Err(Errno::PLAIN), timeout);
+    }
     let slice = |set: *mut fd_set| {
         // SAFETY: our caller's promise: null, or as many bits as are counted.
         (!set.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) })
@@ -224,6 +240,16 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
+/// What a pointer leads to, if it is not null; what is not there is for the C library to refuse.
+///
+/// # Safety
+///
+/// `at` is null or points to a `T`.
+unsafe fn there<T: Copy>(at: *const T) -> Result<Option<T>, Errno> {
+    // SAFETY: as the caller says.
+    if at.is_null() { Ok(None) } else { unsafe { lent::get(at) }.map(Some).map_err(|_| Errno::PLAIN) }
+}
+
 /// What makes no sense is for the C library to refuse.
 ///
 /// # Safety
@@ -231,7 +257,7 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
 /// `timeout` is null or points to a time.
 unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errno> {
     // SAFETY: as the caller says.
-    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let Some(timeout) = (unsafe { there(timeout) })? else { return Ok(None) };
     match (u64::try_from(timeout.tv_sec), u32::try_from(timeout.tv_nsec)) {
         (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Some(Duration::new(seconds, rest))),
         _ => Err(Errno::PLAIN),
@@ -243,7 +269,7 @@ unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errn
 /// As for [`nanoseconds`].
 unsafe fn microseconds(timeout: *const timeval) -> Result<Option<Duration>, Errno> {
     // SAFETY: as the caller says.
-    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let Some(timeout) = (unsafe { there(timeout) })? else { return Ok(None) };
     match (u64::try_from(timeout.tv_sec), u64::try_from(timeout.tv_usec)) {
         (Ok(seconds), Ok(rest)) => {
             Ok(Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(rest))))
@@ -274,7 +300,7 @@ pub unsafe extern "C" fn epoll_ctl(
             true => return Err(Errno::PLAIN),
             false => {
                 // SAFETY: our caller's promise, and not null.
-                let event = unsafe { event.read_unaligned() };
+                let event = unsafe { lent::get(event) }.map_err(|_| Errno::PLAIN)?;
                 Wanted { events: event.events, data: event.u64 }
             }
         };
@@ -327,6 +353,20 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: our caller's promise.
+    unsafe { asleep(mask, |mask| epoll_pwait_asleep(epoll, events, room, timeout, mask)) }
+}
+
+/// # Safety
+///
+/// As of [`epoll_pwait`].
+unsafe fn epoll_pwait_asleep(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
             // SAFETY: our caller's promise.
@@ -350,6 +390,20 @@ pub unsafe extern "C" fn epoll_pwait(
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: our caller's promise.
+    unsafe { asleep(mask, |mask| epoll_pwait2_asleep(epoll, events, room, timeout, mask)) }
+}
+
+/// # Safety
+///
+/// As of [`epoll_pwait2`].
+unsafe fn epoll_pwait2_asleep(
     epoll: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -444,6 +498,8 @@ fn wait_of_set(
     mut sleep: impl FnMut(Option<Duration>) -> c_int,
 ) -> Result<c_int, Errno> {
     takes_events(events, room)?;
+    // SAFETY: there is room for one.
+    unsafe { lent::check_room(events, 1) }.map_err(|_| Errno::PLAIN)?;
     // SAFETY: the kernel has given as many as it says.
     let told = wait::wait(epoll, timeout, |nap| unsafe { filled(events, sleep(nap)) })?;
     Ok(told as c_int)

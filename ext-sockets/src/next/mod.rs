@@ -23,7 +23,7 @@ pub use process::{
     after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
     to_syslog, user_id,
 };
-pub use signals::{Locked, NoSignals, forget_process, lock, process_id, take_faults};
+pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
@@ -72,6 +72,13 @@ impl Absent for isize {
     fn absent() -> Self {
         set_errno(libc::ENOSYS);
         -1
+    }
+}
+
+impl Absent for usize {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        libc::SIG_ERR
     }
 }
 

@@ -1,19 +1,22 @@
 //! Locks that a signal handler may meet.
 //!
 //! A handler may call `close`, `getsockopt` or `fork` (POSIX says so) in the middle of such a call of the thread that it interrupts, which would wait for
-//! itself. So as long as a thread has one of our locks it takes no signals.
+//! itself. So as long as a thread has one of our locks it takes no signals but those of its own
+//! faults; such a one that somebody sends is held back by the fault guard.
 //!
 //! Each change of the mask is a system call. A call of ours that takes several locks one after the other, and does not sleep in
 //! between, begins with a [`NoSignals`]: those of its locks then cost nothing. The mask is really changed, rather than noted
 //! for handlers to see: a handler may leave by `siglongjmp`, and what it interrupted is then never gone on with.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::sigset_t;
+use rddp_fault_guard::mask;
 
 thread_local! {
     /// How many [`NoSignals`] there are.
@@ -38,6 +41,7 @@ impl NoSignals {
         let depth = DEPTH.get();
         if depth == 0 {
             // No handler comes between: what it finds noted is so.
+            mask::lock();
             BEFORE.set(Some(block()));
         }
         DEPTH.set(depth + 1);
@@ -54,7 +58,8 @@ impl Drop for NoSignals {
         {
             PROCESS.set(0);
             // SAFETY: a set that the kernel gave.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+            unsafe { super::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+            mask::unlock();
         }
     }
 }
@@ -80,27 +85,46 @@ fn block() -> sigset_t {
     unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&raw mut all);
-        for signal in OWN_FAULTS {
+        for signal in FAULTS {
             libc::sigdelset(&raw mut all, signal);
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        super::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
         before
     }
 }
 
-/// Signals of a thread's own faults. Blocked, each of them would end the process whoever handles it.
-const OWN_FAULTS: [libc::c_int; 6] =
+/// The signals that a thread brings upon itself. Blocked, each of them would end the process whoever handles it.
+const FAULTS: [c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// From here on the calling thread takes the signals of its own faults.
+/// Has the fault guard use the C library's own functions: those of these names are ours.
+pub fn guard_by_these() {
+    unsafe extern "C" fn sigaction(
+        signal: c_int,
+        new: *const libc::sigaction,
+        old: *mut libc::sigaction,
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { super::sigaction(signal, new, old) }
+    }
+    unsafe extern "C" fn sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { super::pthread_sigmask(how, set, old) }
+    }
+    // SAFETY: they are the C library's, of these names.
+    unsafe { rddp_fault_guard::use_system(sigaction, sigmask) };
+}
+
+/// From here on the calling thread takes the signals of its own faults. Blocked, each of them would
+/// end the process whoever handles it.
 pub fn take_faults() {
     // SAFETY: all zero is a signal set; it lives until the call returns.
     unsafe {
         let mut faults: sigset_t = mem::zeroed();
-        for signal in OWN_FAULTS {
+        for signal in FAULTS {
             libc::sigaddset(&raw mut faults, signal);
         }
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
+        super::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
     }
 }
 
@@ -150,7 +174,7 @@ mod tests {
         let outer = NoSignals::here();
         drop(NoSignals::here());
         assert!(is_blocked(libc::SIGALRM) && is_blocked(libc::SIGTERM));
-        assert!(OWN_FAULTS.into_iter().all(|signal| !is_blocked(signal)));
+        assert!(FAULTS.into_iter().all(|signal| !is_blocked(signal)));
         drop(outer);
         assert!(!is_blocked(libc::SIGALRM));
     }

@@ -13,6 +13,7 @@ use super::endpoint::Endpoint;
 use super::memory::Registered;
 use super::queue::Queue;
 use super::shared::Shared;
+use crate::stream::lent;
 
 /// See the module.
 pub(super) struct Adapter {
@@ -52,11 +53,14 @@ pub fn after_fork() {
 impl Adapter {
     /// This process's, if it has made one.
     pub(super) fn existing() -> Option<&'static Adapter> {
+        // The calling thread moves octets of registered memory.
+        lent::guard();
         ADAPTERS.get(GENERATION.load(Ordering::Relaxed))?.get()
     }
 
     /// This process's.
     pub(super) fn get() -> Result<&'static Adapter, c_int> {
+        lent::guard();
         let place = ADAPTERS.get(GENERATION.load(Ordering::Relaxed)).ok_or(libc::EAGAIN)?;
         place.get_or_try_init(|| Self::new().map(Box::new)).map_err(|error| errno_of(&error))
     }

@@ -10,6 +10,7 @@ use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDoma
 
 use super::info::MAX_PRIVATE_DATA;
 use super::work::{Sge, Work};
+use crate::stream::lent;
 use crate::{gate, next};
 
 /// Memory that the program registers.
@@ -57,6 +58,7 @@ impl<'a> Works<'a> {
         match usize::try_from(count) {
             Err(_) | Ok(0) => Err(libc::EINVAL),
             _ if works.is_null() => Err(libc::EFAULT),
+            Ok(count) if lent::check(works, count).is_err() => Err(libc::EFAULT),
             // SAFETY: as the caller promises.
             Ok(count) => Ok(Works(unsafe { slice::from_raw_parts(works, count) })),
         }
@@ -82,6 +84,7 @@ impl<'a> Reply<'a> {
             0 if octets.is_null() => Ok(Reply(None)),
             _ if octets.is_null() => Err(libc::EFAULT),
             len if len > MAX_PRIVATE_DATA => Err(libc::EMSGSIZE),
+            len if lent::check(octets, len).is_err() => Err(libc::EFAULT),
             // SAFETY: as the caller promises.
             len => Ok(Reply(Some(unsafe { slice::from_raw_parts(octets, len) }))),
         }
@@ -108,6 +111,7 @@ impl<'a> One<'a> {
             0 => Ok(&[]),
             count if count > MAX_SGE => Err(libc::EINVAL),
             _ if self.0.list.is_null() => Err(libc::EFAULT),
+            count if lent::check(self.0.list, count).is_err() => Err(libc::EFAULT),
             // SAFETY: promised of every work in a `Works`.
             count => Ok(unsafe { slice::from_raw_parts(self.0.list, count) }),
         }
@@ -123,7 +127,7 @@ impl<'a> One<'a> {
         let mut octets = Vec::with_capacity(total as usize);
         for piece in list.iter().filter(|piece| piece.len > 0) {
             let from = std::ptr::with_exposed_provenance::<u8>(piece.to as usize);
-            if from.is_null() {
+            if lent::check(from, piece.len as usize).is_err() {
                 return Err(libc::EFAULT);
             }
             // SAFETY: promised of every inline work in a `Works`.

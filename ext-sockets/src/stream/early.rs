@@ -8,6 +8,7 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use super::options::{Plain, Role};
+use super::room::Scratch;
 use super::sink::Source;
 use super::state::{Phase, Tx};
 use super::{Errno, Stream};
@@ -29,17 +30,21 @@ impl Stream<'_> {
         if source.left() == 0 {
             return Ok(0);
         }
-        let count = tx.early_room().map_or(0, |room| {
-            let count = room.len().min(source.left());
+        let (mut wanted, mut count) = (0, 0);
+        if let Some(room) = tx.early_room() {
+            wanted = room.len().min(source.left());
             let mut source = *source;
-            source.copy_to(&mut room[..count]);
-            count
-        });
+            count = source.copy_some(&mut room[..wanted]);
+        }
         tx.early_added(count);
         // What was not taken, for want of a block too, waits until there is leave to send.
-        self.state.early_full.store(count < source.left() || tx.early_is_full(), Ordering::Release);
+        self.state.early_full.store(wanted < source.left() || tx.early_is_full(), Ordering::Release);
         self.state.note_owed(&tx);
-        if count > 0 { Ok(count) } else { Err(Errno::WOULD_BLOCK) }
+        match count {
+            0 if wanted > 0 => Err(Errno::FAULT),
+            0 => Err(Errno::WOULD_BLOCK),
+            _ => Ok(count),
+        }
     }
 
     /// An initiator's connection to a plain peer is made anew, and would lose them.
@@ -67,13 +72,15 @@ impl Stream<'_> {
         if tx.early().is_empty() {
             return Ok(true);
         }
-        let octets = tx.early().to_vec();
-        let pieces = [IoSlice::new(&octets)];
+        let mut octets = Scratch::take()?;
+        let count = tx.early().len();
+        octets[..count].copy_from_slice(tx.early());
+        let pieces = [IoSlice::new(&octets[..count])];
         let mut source = Source::new(&pieces);
         // A process that dies here leaves nobody who knows which of them were framed.
         tx.framing = true;
         let framed = self.push_source(tx, &mut source, false);
-        tx.early_framed(octets.len() - source.left());
+        tx.early_framed(count - source.left());
         if framed.is_err() {
             // TCP takes no more from anyone.
             tx.drop_early();

@@ -27,6 +27,8 @@ pub enum Why {
     Truncated,
     /// A process that held the socket died while it moved octets.
     OwnerDied,
+    /// Memory that the program gave to be sent or filled vanished in the middle of an FPDU.
+    MemoryGone,
 }
 
 impl Why {
@@ -35,7 +37,7 @@ impl Why {
         matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected)
     }
 
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::NoAnswer,
         Self::NotMpa,
         Self::Startup,
@@ -44,6 +46,7 @@ impl Why {
         Self::Terminated,
         Self::Truncated,
         Self::OwnerDied,
+        Self::MemoryGone,
     ];
 }
 
@@ -74,6 +77,7 @@ impl fmt::Display for Ended {
             Why::Fault => write!(f, "the peer broke the protocol: {}", self.code),
             Why::Terminated => write!(f, "the peer ended the stream: {}", self.code),
             Why::Truncated => f.write_str("the peer closed inside an FPDU or a message"),
+            Why::MemoryGone => f.write_str("the program's memory vanished in the middle of an FPDU"),
             Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
         }
     }

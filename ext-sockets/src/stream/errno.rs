@@ -30,6 +30,8 @@ impl Errno {
     pub const UNSUPPORTED: Self = Self(libc::EOPNOTSUPP);
     /// An argument makes no sense.
     pub const INVALID: Self = Self(libc::EINVAL);
+    /// Memory of the program's is not there.
+    pub const FAULT: Self = Self(libc::EFAULT);
     /// The descriptor is not the socket any more.
     pub const NO_DESCRIPTOR: Self = Self(libc::EBADF);
     pub(super) const NO_BUFFERS: Self = Self(libc::ENOBUFS);

@@ -86,6 +86,13 @@ impl Stream<'_> {
         Errno::ABORTED
     }
 
+    /// Memory of the program's that has been looked at is gone, in the middle of an FPDU: nobody can tell its octets.
+    pub(super) fn memory_gone(&self) -> Errno {
+        self.state.end.set(Ended::new(Why::MemoryGone, Errno::ABORTED));
+        self.kernel.reset();
+        Errno::ABORTED
+    }
+
     /// Takes `count` octets out of the kernel, which has them, by `take`. Until that is noted the state is not true.
     pub(super) fn moving(
         &self,
@@ -93,13 +100,26 @@ impl Stream<'_> {
         count: usize,
         take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
     ) -> Result<(), Errno> {
+        match self.moving_some(rx, take) {
+            Ok(took) if took == count => Ok(()),
+            // Somebody reads the socket behind our back.
+            _ => Err(self.owner_died()),
+        }
+    }
+
+    /// The same into memory of the program's, where the kernel stops if it is not there: how many octets it took.
+    pub(super) fn moving_some(
+        &self,
+        rx: &mut Rx,
+        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
         rx.moving = true;
         let took = take(&self.kernel);
         rx.moving = false;
         match took {
-            Ok(took) if took == count => Ok(()),
-            // Somebody reads the socket behind our back.
-            _ => Err(self.owner_died()),
+            Err(Errno::FAULT) => Ok(0),
+            Err(_) => Err(self.owner_died()),
+            took => took,
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::options::Role;
+use super::room::lent::guard;
 use super::room::{Direction, raise_sigpipe};
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
@@ -28,6 +29,7 @@ impl Stream<'_> {
         if flags & libc::MSG_OOB != 0 {
             return Err(Errno::INVALID);
         }
+        guard();
         let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         self.tell_pending()?;
@@ -40,7 +42,7 @@ impl Stream<'_> {
                 break;
             }
         }
-        Ok(sink.done())
+        if sink.is_bad() && sink.done() == 0 { Err(Errno::FAULT) } else { Ok(sink.done()) }
     }
 
     /// Takes what is there, or waits. `Err(None)` is the end.
@@ -82,6 +84,7 @@ impl Stream<'_> {
         if flags & libc::MSG_OOB != 0 {
             return Err(Errno::UNSUPPORTED);
         }
+        guard();
         let sent = self.send_all(Source::new(pieces), flags);
         if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
             raise_sigpipe();
@@ -201,6 +204,7 @@ impl Stream<'_> {
             Errno::INTERRUPTED,
             Errno::BROKEN_PIPE,
             Errno::PLAIN,
+            Errno::FAULT,
             Errno::NO_DESCRIPTOR,
             // The call is a signal handler's, in the middle of one that has the lock: nothing is wrong with the stream.
             Errno(libc::EDEADLK),

@@ -51,6 +51,7 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use room::lent;
 pub(crate) use room::raise_sigpipe;
 pub use room::{
     Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,

@@ -15,7 +15,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_rdmap::{TerminateCode, parse_header};
 
 use super::inbound::{Inbound, Mark, Step, Trouble};
-use super::room::{Guard, Scratch, is_confined};
+use super::room::{Guard, Scratch, is_confined, lent};
 use super::sink::Sink;
 use super::state::Rx;
 use super::{Errno, Stream};
@@ -137,8 +137,45 @@ impl Stream<'_> {
             list[used] = IoSliceMut::new(&mut behind[..trailer]);
             used += 1;
         }
-        self.moving(rx, count + trailer, |kernel| kernel.take(&mut list[..used]))?;
-        sink.filled(count);
+        let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used]))?;
+        if took == count + trailer {
+            sink.filled(count);
+            return Ok(count);
+        }
+        let took = took.min(count);
+        sink.filled(took);
+        // The trailer goes with the last of them.
+        if took == count {
+            Err(self.owner_died())
+        } else {
+            Ok(took + self.unload_by_copy(rx, sink, took, count)?)
+        }
+    }
+
+    /// Of the FPDU in front the octets from `at` on, up to `to` or to a page that is not there. How many they are.
+    #[cold]
+    fn unload_by_copy(
+        &self,
+        rx: &mut Rx,
+        sink: &mut Sink<'_, '_>,
+        at: usize,
+        to: usize,
+    ) -> Result<usize, Errno> {
+        if is_confined() {
+            sink.ends_here();
+            return Ok(0);
+        }
+        let mut scratch = Scratch::take()?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..to - at])])?;
+        if seen < to - at {
+            return Err(self.owner_died());
+        }
+        let count = sink.fill(&scratch[..seen]);
+        if count == 0 {
+            return Ok(0);
+        }
+        let trailer = if at + count == rx.left as usize { rx.trailer as usize } else { 0 };
+        self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
         Ok(count)
     }
 
@@ -265,9 +302,14 @@ impl Stream<'_> {
         list[0] = IoSliceMut::new(&mut head);
         list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
         let whole = fpdu_len(ulpdu_len);
-        self.moving(rx, whole, |kernel| kernel.take(&mut list[..used + 2]))?;
+        let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
+        if took < whole {
+            // A page is not there. What was taken is the beginning of an FPDU in memory.
+            return if took == 0 { Ok(false) } else { self.put_back(rx, &list, took).map(|()| true) };
+        }
         let crc =
-            if rx.crc { list[..=used].iter().fold(0, |crc, piece| crc32c_append(crc, piece)) } else { 0 };
+            if rx.crc { list[..=used].iter().try_fold(0, |crc, piece| lent::sum(crc, piece)) } else { Ok(0) };
+        let crc = crc.map_err(|_| self.memory_gone())?;
         let (pad, field) = behind[..trailer].split_at(trailer - CRC_LEN);
         let crc = crc32c_append(crc, pad);
         let field = field.try_into().unwrap_or_default();

@@ -2,6 +2,10 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
+use rddp_fault_guard::Faulted;
+
+use super::room::lent;
+
 /// Where received octets go, front to back.
 pub(super) struct Sink<'a, 'b> {
     pieces: &'a mut [IoSliceMut<'b>],
@@ -11,17 +15,19 @@ pub(super) struct Sink<'a, 'b> {
     room: usize,
     /// `MSG_TRUNC`: octets are counted and dropped.
     pub(super) drops: bool,
+    /// A page of the program's was not there: from it on there is no room.
+    is_bad: bool,
 }
 
 impl<'a, 'b> Sink<'a, 'b> {
     pub(super) fn new(pieces: &'a mut [IoSliceMut<'b>], drops: bool) -> Self {
         let room = pieces.iter().map(|piece| piece.len()).sum();
-        Self { pieces, piece: 0, offset: 0, done: 0, room, drops }
+        Self { pieces, piece: 0, offset: 0, done: 0, room, drops, is_bad: false }
     }
 
     /// Room without end, for octets that are only counted.
     pub(super) fn counter() -> Self {
-        Self { pieces: &mut [], piece: 0, offset: 0, done: 0, room: usize::MAX, drops: true }
+        Self { pieces: &mut [], piece: 0, offset: 0, done: 0, room: usize::MAX, drops: true, is_bad: false }
     }
 
     /// Octets so far.
@@ -34,19 +40,35 @@ impl<'a, 'b> Sink<'a, 'b> {
         self.room
     }
 
+    /// Whether room ended at a page that is not there.
+    pub(super) fn is_bad(&self) -> bool {
+        self.is_bad
+    }
+
     /// Copies as much of `octets` as there is room for.
     pub(super) fn fill(&mut self, octets: &[u8]) -> usize {
-        let count = octets.len().min(self.room);
+        let mut count = octets.len().min(self.room);
         let mut rest = &octets[..count];
         while !rest.is_empty() && !self.drops {
             let (now, later) = rest.split_at(rest.len().min(self.pieces[self.piece].len() - self.offset));
-            self.pieces[self.piece][self.offset..self.offset + now.len()].copy_from_slice(now);
-            self.step(now.len());
+            let filled = lent::fill(&mut self.pieces[self.piece][self.offset..], now);
+            self.step(filled);
+            if filled < now.len() {
+                count -= rest.len() - filled;
+                self.done += count;
+                self.ends_here();
+                return count;
+            }
             rest = later;
         }
         self.done += count;
         self.room -= count;
         count
+    }
+
+    /// From here on the program's memory is not there.
+    pub(super) fn ends_here(&mut self) {
+        (self.room, self.is_bad) = (0, true);
     }
 
     /// Counts octets that were dropped elsewhere.
@@ -102,12 +124,14 @@ pub(super) struct Source<'a> {
     pieces: &'a [IoSlice<'a>],
     offset: usize,
     left: usize,
+    /// How many of the next octets are known to be there, if it is known that not all are.
+    pub(super) reach: usize,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(pieces: &'a [IoSlice<'a>]) -> Self {
         let left = pieces.iter().map(|piece| piece.len()).sum();
-        Self { pieces, offset: 0, left }
+        Self { pieces, offset: 0, left, reach: usize::MAX }
     }
 
     /// Octets that are left.
@@ -128,12 +152,18 @@ impl<'a> Source<'a> {
                 (self.pieces, self.offset) = (behind, 0);
                 continue;
             }
-            let now = &piece[..piece.len().min(count)];
+            let now = &piece[..piece.len().min(count).min(self.left)];
             self.offset += now.len();
             self.left -= now.len();
             return now;
         }
         &[]
+    }
+
+    /// The octets that are within reach.
+    pub(super) fn within_reach(mut self) -> Self {
+        self.left = self.left.min(self.reach);
+        self
     }
 
     /// Leaves out `count` octets.
@@ -145,13 +175,40 @@ impl<'a> Source<'a> {
     }
 
     /// Copies the next octets to `out`, which they fill.
-    pub(super) fn copy_to(&mut self, out: &mut [u8]) {
+    pub(super) fn copy_to(&mut self, out: &mut [u8]) -> Result<(), Faulted> {
+        let count = out.len().min(self.left);
+        if self.copy_some(out) < count { Err(Faulted) } else { Ok(()) }
+    }
+
+    /// Copies the next octets to `out`, up to a page that is not there. How many they were.
+    pub(super) fn copy_some(&mut self, out: &mut [u8]) -> usize {
         let mut at = 0;
         while at < out.len() && self.left > 0 {
+            let before = *self;
             let now = self.next(out.len() - at);
-            out[at..at + now.len()].copy_from_slice(now);
-            at += now.len();
+            let read = lent::read(now, &mut out[at..]);
+            at += read;
+            if read < now.len() {
+                *self = before;
+                self.skip(read);
+                break;
+            }
         }
+        at
+    }
+
+    /// How many of the next `count` octets can be read, up to a page that is not there.
+    pub(super) fn readable(mut self, count: usize) -> usize {
+        let mut good = 0;
+        while good < count && self.left > 0 {
+            let now = self.next(count - good);
+            let read = lent::readable(now);
+            good += read;
+            if read < now.len() {
+                break;
+            }
+        }
+        good
     }
 }
 
@@ -183,7 +240,7 @@ mod tests {
         assert_eq!((source.next(2), source.next(9), source.left()), (&b"ab"[..], &b"c"[..], 4));
         source.skip(1);
         let mut out = [0; 3];
-        source.copy_to(&mut out);
+        source.copy_to(&mut out).unwrap();
         assert_eq!((&out, source.left(), source.next(1)), (b"efg", 0, &b""[..]));
     }
 }

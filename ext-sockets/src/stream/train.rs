@@ -3,9 +3,11 @@
 use std::io::IoSlice;
 
 use rddp_ddp::Header;
-use rddp_mpa::{Framer, LENGTH_LEN, crc32c, crc32c_append, fpdu_len};
+use rddp_fault_guard::Faulted;
+use rddp_mpa::{Framer, LENGTH_LEN, crc32c, fpdu_len};
 
 use super::options::Gather;
+use super::room::lent;
 use super::sink::Source;
 
 pub(super) struct Train<'a, 'l> {
@@ -42,13 +44,16 @@ impl<'a, 'l> Train<'a, 'l> {
     }
 
     /// Adds an FPDU with the next `count` octets of `payload`. `false`, and nothing has changed: the train is full.
+    ///
+    /// # Errors
+    /// Some of the octets are not there: the train is not to be sent.
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
         header: &Header,
         payload: &mut Source<'a>,
         count: usize,
-    ) -> bool {
+    ) -> Result<bool, Faulted> {
         let pieces = pieces_of(payload, count);
         let copies = match self.gather {
             Gather::Copy => true,
@@ -63,7 +68,7 @@ impl<'a, 'l> Train<'a, 'l> {
         } else {
             self.push_pieces(framer, header, payload, count)
         };
-        if !pushed {
+        if pushed != Ok(true) {
             *payload = before;
         }
         pushed
@@ -81,17 +86,20 @@ impl<'a, 'l> Train<'a, 'l> {
         header: &Header,
         payload: &mut Source<'a>,
         count: usize,
-    ) -> bool {
+    ) -> Result<bool, Faulted> {
         let wire_len = framer.fpdu_len(header.len() + count);
         if self.is_full(1) || self.arena.len() < wire_len {
-            return false;
+            return Ok(false);
         }
         let mut fpdu = Vec::with_capacity(wire_len);
-        framer.emit(header.octets().as_ref(), count, |_, dst| payload.copy_to(dst), &mut fpdu);
+        let mut copied = Ok(());
+        let fill = |_, dst: &mut [u8]| copied = copied.and_then(|()| payload.copy_to(dst));
+        framer.emit(header.octets().as_ref(), count, fill, &mut fpdu);
+        copied?;
         let room = self.room(wire_len);
         room.copy_from_slice(&fpdu);
         self.add(room);
-        true
+        Ok(true)
     }
 
     fn push_copied(
@@ -100,20 +108,21 @@ impl<'a, 'l> Train<'a, 'l> {
         header: &Header,
         payload: &mut Source<'a>,
         count: usize,
-    ) -> bool {
+    ) -> Result<bool, Faulted> {
         let ulpdu_len = header.len() + count;
         let wire_len = fpdu_len(ulpdu_len);
         if self.is_full(1) || self.arena.len() < wire_len {
-            return false;
+            return Ok(false);
         }
+        // Its octets of the arena are lost to this train, should the payload not be there: it is sent now, or built anew.
         let room = self.room(wire_len);
         let (covered, trailer) = room.split_at_mut(LENGTH_LEN + ulpdu_len);
         put_header(covered, header, ulpdu_len);
-        payload.copy_to(&mut covered[LENGTH_LEN + header.len()..]);
+        payload.copy_to(&mut covered[LENGTH_LEN + header.len()..])?;
         let crc = if framer.framing().crc { crc32c(covered) } else { 0 };
         trailer.copy_from_slice(framer.trailer(ulpdu_len, crc).as_ref());
         self.add(room);
-        true
+        Ok(true)
     }
 
     fn push_pieces(
@@ -122,12 +131,12 @@ impl<'a, 'l> Train<'a, 'l> {
         header: &Header,
         payload: &mut Source<'a>,
         count: usize,
-    ) -> bool {
+    ) -> Result<bool, Faulted> {
         let ulpdu_len = header.len() + count;
         let own = fpdu_len(ulpdu_len) - count;
         let used = self.used;
         if self.is_full(3) || self.arena.len() < own {
-            return false;
+            return Ok(false);
         }
         let (head, behind) = self.room(own).split_at_mut(LENGTH_LEN + header.len());
         put_header(head, header, ulpdu_len);
@@ -140,12 +149,15 @@ impl<'a, 'l> Train<'a, 'l> {
             if self.is_full(2) {
                 // Its octets of the arena are lost to this train, which is sent now anyway.
                 self.used = used;
-                return false;
+                return Ok(false);
             }
             let piece = payload.next(rest);
-            if with_crc {
-                crc = crc32c_append(crc, piece);
+            // TCP is given no FPDU that cannot be ended.
+            let summed = if with_crc { lent::sum(crc, piece) } else { lent::touch(piece).map(|()| crc) };
+            if summed.is_err() {
+                self.used = used;
             }
+            crc = summed?;
             rest -= piece.len();
             added += piece.len();
             self.put(piece);
@@ -154,7 +166,7 @@ impl<'a, 'l> Train<'a, 'l> {
         added += behind.len();
         self.put(behind);
         self.len += added;
-        true
+        Ok(true)
     }
 
     fn is_full(&self, pieces: usize) -> bool {

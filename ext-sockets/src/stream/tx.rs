@@ -14,7 +14,7 @@ use rddp_rdmap::{Opcode, untagged_header};
 use super::buffers::LITTLE_SEND;
 use super::fail::owe_fpdu;
 use super::options::Gather;
-use super::room::{BLOCK, Scratch};
+use super::room::{BLOCK, Scratch, lent};
 use super::sink::Source;
 use super::state::Tx;
 use super::train::Train;
@@ -89,8 +89,10 @@ impl Stream<'_> {
     ) -> Result<bool, Errno> {
         let mut open = None;
         let mut written = Ok(true);
+        let mut good = None;
         while written == Ok(true) && source.left() > 0 {
             let mut scratch = Scratch::take()?;
+            source.reach = good.unwrap_or(usize::MAX);
             written = if source.pieces() <= FEW_PIECES {
                 let mut list = [IoSlice::new(&[]); FEW];
                 self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
@@ -98,14 +100,26 @@ impl Stream<'_> {
                 let mut list = vec![IoSlice::new(&[]); MANY];
                 self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
             };
+            good = match written {
+                // Once more, up to the page that is not there.
+                Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
+                _ => None,
+            };
+            if good.is_some() {
+                written = Ok(true);
+            }
         }
         if let Some(message) = open {
             close(tx, source, message);
+            if written == Err(Errno::FAULT) {
+                self.pay(tx)?;
+            }
         }
         written
     }
 
-    /// Sends one train; whether TCP took all of it. `source` and `open` move on behind the last FPDU that TCP has begun to
+    /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing has happened: there are
+    /// octets in it that cannot be read. `source` and `open` move on behind the last FPDU that TCP has begun to
     /// take, whose rest is owed.
     fn push_train<'a, 's: 'a>(
         &self,
@@ -121,7 +135,7 @@ impl Stream<'_> {
         let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
         let mut train = Train::new(list, arena, self.state.options.gather);
         let mut records = [Record::default(); FPDUS];
-        let records = self.load(tx, limits, &mut train, *source, *open, &mut records);
+        let records = self.load(tx, limits, &mut train, source.within_reach(), *open, &mut records)?;
         // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
         let end_of_record = !more && train.len() > emss;
         tx.moving = true;
@@ -137,8 +151,13 @@ impl Stream<'_> {
         let begun = whole.checked_sub(1).map_or(0, |last| records[last].end);
         let last = if taken > begun { Some(whole) } else { whole.checked_sub(1) };
         if let Some(record) = last.map(|last| records[last]) {
-            for piece in train.range(taken, record.end) {
-                let room = tx.owe(piece);
+            let mut rest = [0; CLOSING];
+            for octets in train.range(taken, record.end).flat_map(|piece| piece.chunks(CLOSING)) {
+                // It was there when it was summed, and TCP has begun the FPDU.
+                if lent::read(octets, &mut rest) < octets.len() {
+                    return Err(self.memory_gone());
+                }
+                let room = tx.owe(&rest[..octets.len()]);
                 debug_assert!(room, "there is room for the rest of an FPDU");
             }
             source.skip(record.payload);
@@ -159,7 +178,7 @@ impl Stream<'_> {
         if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
     }
 
-    /// Fills the train, and says what the state is behind each of its FPDUs.
+    /// Fills the train, and says what the state is behind each of its FPDUs. `EFAULT`: some of its octets are not there.
     fn load<'a, 'r>(
         &self,
         tx: &Tx,
@@ -168,7 +187,7 @@ impl Stream<'_> {
         mut source: Source<'a>,
         mut open: Option<Message>,
         records: &'r mut [Record; FPDUS],
-    ) -> &'r [Record] {
+    ) -> Result<&'r [Record], Errno> {
         let (all, Limits { mulpdu, max_send }) = (source.left(), limits);
         let mut framer = tx.framer();
         let mut msn = Msn(tx.msn);
@@ -179,8 +198,11 @@ impl Stream<'_> {
                 mo: 0,
                 total: send_len(source.left(), max_send, mulpdu),
             });
+            message.total =
+                message.total.min(message.mo.saturating_add(source.left().try_into().unwrap_or(u32::MAX)));
             let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
-            if !train.push(&mut framer, &message.header(cut.last), &mut source, cut.len) {
+            let pushed = train.push(&mut framer, &message.header(cut.last), &mut source, cut.len);
+            if !pushed.map_err(|_| Errno::FAULT)? {
                 break;
             }
             message.mo += cut.len as u32;
@@ -192,7 +214,7 @@ impl Stream<'_> {
             records[count] = Record { end, payload, position, msn, message: open };
             count += 1;
         }
-        &records[..count]
+        Ok(&records[..count])
     }
 
     /// How many octets of the train TCP took.
@@ -246,11 +268,12 @@ fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
     if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
 }
 
-/// Ends a message with some more of its octets. There are some: a segment that is not the last leaves some.
+/// Ends a message with some more of its octets. A segment that is not the last leaves some; if they cannot be read, it ends
+/// with none (RFC 5041 §4.3: the last segment may be one without payload).
 fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
     let count = ((message.total - message.mo) as usize).min(CLOSING);
     let mut octets = [0; CLOSING];
-    source.copy_to(&mut octets[..count]);
+    let count = source.copy_some(&mut octets[..count]);
     let room = owe_fpdu(tx, &message.header(true), &octets[..count]);
     debug_assert!(room, "there is room for the rest of an FPDU and this one");
     tx.msn = message.msn.next().0;

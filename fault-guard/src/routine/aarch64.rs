@@ -1,6 +1,7 @@
 //! aarch64, AAPCS64.
 
 use std::arch::global_asm;
+use std::ptr;
 
 global_asm!(
     ".pushsection .text.rddp_fault_guard,\"ax\",@progbits",
@@ -45,6 +46,8 @@ global_asm!(
     "str x4, [x9, #8]",
     "str x5, [x9, #16]",
     "mov x10, sp",
+    "mvn x11, x10",
+    "str x11, [sp, #184]",
     "str x10, [x9]",
     "mov x9, x0",
     "mov x0, x1",
@@ -57,6 +60,7 @@ global_asm!(
     "ldp x10, x11, [sp, #160]",
     "ldr x12, [sp, #176]",
     "str xzr, [x9]",
+    "str xzr, [sp, #184]",
     "str x11, [x9, #8]",
     "str x12, [x9, #16]",
     "str x10, [x9]",
@@ -104,6 +108,17 @@ global_asm!(
     ".size rddp_fault_guard_note, . - rddp_fault_guard_note",
     ".popsection",
 );
+
+/// Returns whether the work that was called with this stack pointer has not been left by a jump:
+/// the mark that the routine has put into its frame is still there.
+///
+/// # Safety
+/// `frame` is in the stack of a thread.
+pub(super) unsafe fn is_live(frame: usize) -> bool {
+    let place = ptr::with_exposed_provenance::<usize>(frame + 184);
+    // SAFETY: the caller's word.
+    unsafe { place.read_volatile() == !frame }
+}
 
 /// Returns the stack pointer of the interrupted thread.
 pub(super) fn stack_pointer(machine: &libc::mcontext_t) -> usize {

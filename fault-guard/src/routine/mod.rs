@@ -13,6 +13,7 @@ use std::arch::global_asm;
 use std::ffi::c_void;
 
 use crate::Work;
+use crate::mask::Signals;
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -34,13 +35,13 @@ unsafe extern "C" {
     ) -> u32;
 
     #[link_name = "rddp_fault_guard_note"]
-    fn note() -> *const Note;
+    fn note() -> *const Thread;
 
     #[link_name = "rddp_fault_guard_landing"]
     static LANDING: u8;
 }
 
-// The note of each thread: a [`Note`], all zeros at first. Not local to its object file, because
+// What is noted for each thread: a [`Thread`], all zeros at first. Not local to its object file, because
 // the compiler may put the routine into another.
 global_asm!(
     ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
@@ -48,10 +49,11 @@ global_asm!(
     ".globl rddp_fault_guard_noted",
     ".hidden rddp_fault_guard_noted",
     ".type rddp_fault_guard_noted,@tls_object",
-    ".size rddp_fault_guard_noted,24",
+    ".size rddp_fault_guard_noted,{size}",
     "rddp_fault_guard_noted:",
-    ".zero 24",
+    ".zero {size}",
     ".popsection",
+    size = const size_of::<Thread>(),
 );
 
 /// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
@@ -64,13 +66,38 @@ pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
     // returns the address of this thread's own note, which no other thread writes.
     let (machine, note) = unsafe {
         let context = context.cast::<libc::ucontext_t>();
-        (&mut (*context).uc_mcontext, note().read_volatile())
+        (&mut (*context).uc_mcontext, (&raw const (*note()).note).read_volatile())
     };
-    if !note.covers(address, arch::stack_pointer(machine)) {
+    // SAFETY: a frame that is that little above the stack pointer is in the same stack.
+    if !note.covers(address, arch::stack_pointer(machine)) || !unsafe { arch::is_live(note.frame) } {
         return false;
     }
     arch::resume_at(machine, (&raw const LANDING).addr(), note.frame);
     true
+}
+
+/// Returns the stack pointer of the interrupted thread.
+///
+/// # Safety
+/// As of [`recover`].
+pub(crate) unsafe fn stack_pointer(context: *const libc::ucontext_t) -> usize {
+    // SAFETY: the caller's word.
+    arch::stack_pointer(unsafe { &(*context).uc_mcontext })
+}
+
+/// Returns what is noted of the calling thread's signals.
+#[inline]
+pub(crate) fn signals() -> &'static Signals {
+    // SAFETY: the thread's own, for as long as it runs; it is reached through `Cell`s, by the
+    // thread alone, since they are not for sharing.
+    unsafe { &(*note()).signals }
+}
+
+/// What is noted for a thread.
+#[repr(C)]
+struct Thread {
+    note: Note,
+    signals: Signals,
 }
 
 /// The frame and the range that a thread has noted. The routines know its layout.

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use crate::Work;
+use crate::mask::Signals;
 
 /// Faults are not guarded on this system.
 pub const GUARDED: bool = false;
@@ -30,4 +31,22 @@ pub(crate) unsafe fn call(
 /// Nothing is required here; the routines of other systems read the context.
 pub(crate) unsafe fn recover(_address: usize, _context: *mut c_void) -> bool {
     false
+}
+
+/// Returns 0: no handler of ours asks.
+///
+/// # Safety
+/// Nothing is required here, as of [`recover`].
+pub(crate) unsafe fn stack_pointer(_context: *const libc::ucontext_t) -> usize {
+    0
+}
+
+/// Returns what is noted of the calling thread's signals: nothing, as none is guarded.
+pub(crate) fn signals() -> &'static Signals {
+    thread_local! {
+        // SAFETY: it is integers.
+        static SIGNALS: Signals = const { unsafe { std::mem::zeroed() } };
+    }
+    // SAFETY: the thread's own, for as long as it runs: it has nothing to drop.
+    SIGNALS.with(|signals| unsafe { &*std::ptr::from_ref(signals) })
 }

@@ -1,6 +1,7 @@
 //! x86-64, System V ABI.
 
 use std::arch::global_asm;
+use std::ptr;
 
 global_asm!(
     ".pushsection .text.rddp_fault_guard,\"ax\",@progbits",
@@ -46,6 +47,9 @@ global_asm!(
     "mov rsi, rdx",
     "mov rdx, rcx",
     "call rax",
+    ".globl rddp_fault_guard_return",
+    ".hidden rddp_fault_guard_return",
+    "rddp_fault_guard_return:",
     "xor eax, eax",
     "2:",
     "mov qword ptr fs:[rbx], 0",
@@ -90,6 +94,23 @@ global_asm!(
     ".size rddp_fault_guard_note, . - rddp_fault_guard_note",
     ".popsection",
 );
+
+unsafe extern "C" {
+    /// Where the work returns to.
+    #[link_name = "rddp_fault_guard_return"]
+    static RETURN: u8;
+}
+
+/// Returns whether the work that was called with this stack pointer has not been left by a jump:
+/// where it will return to is still there.
+///
+/// # Safety
+/// The stack is mapped below `frame`.
+pub(super) unsafe fn is_live(frame: usize) -> bool {
+    let place = ptr::with_exposed_provenance::<usize>(frame - size_of::<usize>());
+    // SAFETY: the caller's word.
+    unsafe { place.read_volatile() == (&raw const RETURN).addr() }
+}
 
 /// The direction flag, clear between functions.
 const DIRECTION: libc::greg_t = 1 << 10;

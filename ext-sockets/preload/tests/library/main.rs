@@ -10,6 +10,7 @@ mod early;
 mod edges;
 mod exports;
 mod exs;
+mod faults;
 mod hostile;
 mod leaving;
 mod modes;

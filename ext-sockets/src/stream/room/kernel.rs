@@ -360,6 +360,8 @@ impl Drop for Sleep<'_> {
 /// Octets that have come and are not read are then held in memory, where the kernel does not see them: before it sleeps,
 /// such a process asks [`Stream::holds_octets`](crate::stream::Stream::holds_octets).
 pub fn confine() {
+    // The signals' system calls are among those that it gives up.
+    super::lent::guard();
     CONFINED.store(true, Ordering::Relaxed);
 }
 

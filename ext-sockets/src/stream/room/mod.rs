@@ -7,6 +7,7 @@
 mod calls;
 mod cancel;
 mod kernel;
+pub mod lent;
 mod lock;
 mod pieces;
 mod scratch;

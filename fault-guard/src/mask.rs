@@ -1,0 +1,318 @@
+//! Which of [`SIGNALS`] each thread blocks, as far as its program knows.
+//!
+//! A thread in which the kernel blocks them dies of a guarded fault, whoever handles it. So once a
+//! thread has been [adopted](adopt_thread) they are never blocked there; what the program has set
+//! is noted beside the guard's own note, and kept by [`crate::held`] and the handler. A thread that
+//! was not adopted has the kernel's mask, and nothing noted: what starts threads and programs asks
+//! for that mask by [`as_set`].
+
+use std::cell::Cell;
+use std::ffi::c_int;
+
+use crate::chain::SIGNALS;
+use crate::{held, routine, system};
+
+/// What is noted for a thread. All zeros at first.
+#[repr(C)]
+pub(crate) struct Signals {
+    /// Of [`SIGNALS`] those that are blocked, [`LOCKED`] and [`ADOPTED`].
+    state: Cell<u32>,
+    depth: Cell<u32>,
+    running: [Cell<Running>; DEPTH],
+}
+
+/// A handler of the program's that has been called.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Running {
+    /// An address on its stack, above its own frames.
+    at: usize,
+    /// The alternate stack, if it runs there.
+    low: usize,
+    high: usize,
+    /// What was blocked before.
+    before: usize,
+}
+
+const DEPTH: usize = 4;
+const BLOCKED: u32 = 3;
+/// The thread has a lock, with which no handler of the program's is called for a signal that was
+/// sent.
+const LOCKED: u32 = 1 << 2;
+const ADOPTED: u32 = 1 << 3;
+
+impl Signals {
+    fn set(&self, mask: u32, to: u32) {
+        self.state.set(self.state.get() & !mask | to);
+    }
+
+    /// Forgets handlers that were left by a jump: those whose frames are not above `sp`.
+    fn forget_left(&self, sp: usize, alternate: (usize, usize)) {
+        while let Some(last) = self.depth.get().checked_sub(1) {
+            let running = self.running[last as usize % DEPTH].get();
+            if running.is_above(sp, alternate) {
+                return;
+            }
+            self.depth.set(last);
+            self.set(BLOCKED, running.before as u32);
+        }
+    }
+}
+
+impl Running {
+    /// Returns whether what runs at `sp` was called by it; `alternate` is the alternate stack.
+    fn is_above(self, sp: usize, (low, high): (usize, usize)) -> bool {
+        if self.low != self.high {
+            return (self.low..self.high).contains(&sp) && sp < self.at;
+        }
+        sp < self.at || (low..high).contains(&sp)
+    }
+}
+
+fn bit(signal: c_int) -> u32 {
+    SIGNALS.iter().position(|ours| *ours == signal).map_or(0, |at| 1 << at)
+}
+
+fn bits_of(set: &libc::sigset_t) -> u32 {
+    SIGNALS.into_iter().filter(|signal| held::has(set, *signal)).map(bit).sum()
+}
+
+fn add(set: &mut libc::sigset_t, bits: u32) {
+    for signal in SIGNALS.into_iter().filter(|signal| bits & bit(*signal) != 0) {
+        // SAFETY: a set that lives.
+        unsafe { libc::sigaddset(set, signal) };
+    }
+}
+
+/// Takes [`SIGNALS`] out of a set, and returns which of them were in it.
+pub(crate) fn scrub(set: &mut libc::sigset_t) -> u32 {
+    let bits = bits_of(set);
+    for signal in SIGNALS {
+        // SAFETY: a set that lives.
+        unsafe { libc::sigdelset(set, signal) };
+    }
+    bits
+}
+
+/// Puts back what [`scrub`] took out.
+pub(crate) fn restore(set: &mut libc::sigset_t, bits: u32) {
+    add(set, bits);
+}
+
+fn set_of(bits: u32) -> libc::sigset_t {
+    let mut set = system::no_signals();
+    add(&mut set, bits);
+    set
+}
+
+/// Returns whether [`adopt_thread`] has been called in this thread.
+#[inline]
+#[must_use]
+pub fn is_adopted() -> bool {
+    routine::signals().state.get() & ADOPTED != 0
+}
+
+/// Has the kernel deliver SIGBUS and SIGSEGV to the calling thread, whatever its program has
+/// blocked or blocks from here on. Costs one load if that has been done.
+#[inline]
+pub fn adopt_thread() {
+    if routine::GUARDED && !is_adopted() {
+        adopt();
+    }
+}
+
+#[cold]
+fn adopt() {
+    let (signals, ours) = (routine::signals(), set_of(BLOCKED));
+    // What waits to be delivered comes between the two, and is held.
+    let Ok(before) = system::mask(libc::SIG_BLOCK, Some(&ours)) else { return };
+    signals.set(BLOCKED | ADOPTED, bits_of(&before) | ADOPTED);
+    let _ = system::mask(libc::SIG_UNBLOCK, Some(&ours));
+}
+
+/// `pthread_sigmask` as the program of an adopted thread sees it.
+///
+/// # Errors
+/// `EINVAL` for another `how`.
+pub fn sigmask(how: c_int, set: Option<&libc::sigset_t>) -> Result<libc::sigset_t, c_int> {
+    let signals = routine::signals();
+    if signals.state.get() & ADOPTED == 0 {
+        return system::mask(how, set);
+    }
+    forget_left();
+    let mut scrubbed = set.copied();
+    let asked = scrubbed.as_mut().map(scrub);
+    let mut before = system::mask(how, scrubbed.as_ref())?;
+    let blocked = signals.state.get() & BLOCKED;
+    add(&mut before, blocked);
+    if let Some(asked) = asked {
+        block(match how {
+            libc::SIG_BLOCK => blocked | asked,
+            libc::SIG_UNBLOCK => blocked & !asked,
+            _ => asked,
+        });
+    }
+    Ok(before)
+}
+
+/// Notes what is blocked, and delivers what was held and is blocked no more. Returns whether there
+/// was such a signal.
+fn block(bits: u32) -> bool {
+    let signals = routine::signals();
+    signals.set(BLOCKED, bits);
+    let free = BLOCKED & !bits;
+    signals.state.get() & LOCKED == 0 && free != 0 && held::deliver(&set_of(free))
+}
+
+fn forget_left() {
+    let signals = routine::signals();
+    if signals.depth.get() > 0 {
+        signals.forget_left(here(), alternate());
+    }
+}
+
+/// An address on the calling function's stack, or a little below.
+#[inline(never)]
+fn here() -> usize {
+    let here = 0_u8;
+    std::hint::black_box(&raw const here).addr()
+}
+
+/// The alternate stack, if the calling thread runs there.
+fn alternate() -> (usize, usize) {
+    // SAFETY: all zeros is a value of `stack_t`.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: asks only.
+    unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) };
+    bounds(&stack)
+}
+
+fn bounds(stack: &libc::stack_t) -> (usize, usize) {
+    let low = stack.ss_sp.addr();
+    if stack.ss_flags & libc::SS_DISABLE != 0 { (0, 0) } else { (low, low + stack.ss_size) }
+}
+
+/// Runs `work` with the kernel's mask as the program has set it: for what passes it on to a thread
+/// or a program. Nothing is guarded meanwhile.
+pub fn as_set<T>(work: impl FnOnce() -> T) -> T {
+    let state = routine::signals().state.get();
+    if state & ADOPTED == 0 || state & BLOCKED == 0 {
+        return work();
+    }
+    let blocked = set_of(state & BLOCKED);
+    let _ = system::mask(libc::SIG_BLOCK, Some(&blocked));
+    let result = work();
+    let _ = system::mask(libc::SIG_UNBLOCK, Some(&blocked));
+    result
+}
+
+/// Runs `wait`, which is to sleep with `mask`, with a mask that blocks neither of the signals.
+/// `None`: a signal was held that `mask` lets through, and has been delivered.
+pub fn during<T>(mask: &libc::sigset_t, wait: impl FnOnce(&libc::sigset_t) -> T) -> Option<T> {
+    if !is_adopted() {
+        return Some(wait(mask));
+    }
+    forget_left();
+    let mut scrubbed = *mask;
+    let asked = scrub(&mut scrubbed);
+    let before = routine::signals().state.get() & BLOCKED;
+    let result = if block(asked) { None } else { Some(wait(&scrubbed)) };
+    block(before);
+    result
+}
+
+/// Takes a signal of `wanted` that was held, or runs `wait`, which is to take one from the kernel.
+///
+/// # Errors
+/// What `wait` returned.
+pub fn take<T>(wanted: &libc::sigset_t, wait: impl FnOnce() -> T) -> Result<(c_int, libc::siginfo_t), T> {
+    let ours = set_of(bits_of(wanted));
+    if bits_of(wanted) == 0 || !crate::handler::is_installed() {
+        return Err(wait());
+    }
+    // From here on the kernel keeps what comes.
+    let _ = system::mask(libc::SIG_BLOCK, Some(&ours));
+    held::wait(&ours, true);
+    let result = held::take(wanted).ok_or_else(wait);
+    held::wait(&ours, false);
+    if is_adopted() {
+        let _ = system::mask(libc::SIG_UNBLOCK, Some(&ours));
+    }
+    result
+}
+
+/// Adds to a set what is held for the calling thread, as `sigpending` does.
+pub fn add_pending(set: &mut libc::sigset_t) {
+    let pending = SIGNALS.into_iter().filter(|signal| held::is_pending(*signal)).map(bit).sum();
+    add(set, pending);
+}
+
+/// Has no handler of the program's called for a SIGBUS or SIGSEGV that somebody sends to the
+/// calling thread, until [`unlock`].
+pub fn lock() {
+    routine::signals().set(LOCKED, LOCKED);
+}
+
+/// Ends [`lock`], and delivers what came meanwhile.
+pub fn unlock() {
+    let signals = routine::signals();
+    signals.set(LOCKED, 0);
+    if signals.state.get() & ADOPTED != 0 {
+        block(signals.state.get() & BLOCKED);
+    }
+}
+
+/// Returns whether a signal is blocked, or would be held for a lock if it was `sent`.
+pub(crate) fn is_blocked(signal: c_int, sent: bool) -> bool {
+    let state = routine::signals().state.get();
+    state & bit(signal) != 0 || (sent && state & LOCKED != 0)
+}
+
+/// Begins the program's handler of `signal`, which runs with `blocked` blocked besides.
+///
+/// # Safety
+/// `context` is what the kernel gave the calling handler, whose frame `at` is in.
+pub(crate) unsafe fn begin_handler(at: usize, blocked: &libc::sigset_t, context: *mut libc::ucontext_t) {
+    let signals = routine::signals();
+    // SAFETY: the caller's word.
+    let (stack, mask) = unsafe { (&(*context).uc_stack, &mut (*context).uc_sigmask) };
+    let (low, high) = bounds(stack);
+    let before = signals.state.get() & BLOCKED;
+    add(mask, before);
+    let (low, high) = if (low..high).contains(&at) { (low, high) } else { (0, 0) };
+    let depth = signals.depth.get();
+    if (depth as usize) < DEPTH {
+        signals.running[depth as usize].set(Running { at, low, high, before: before as usize });
+        signals.depth.set(depth + 1);
+    }
+    signals.set(BLOCKED, before | bits_of(blocked));
+}
+
+/// Ends it: what it leaves in the context is blocked from here on.
+///
+/// # Safety
+/// As of [`begin_handler`].
+pub(crate) unsafe fn end_handler(at: usize, context: *mut libc::ucontext_t) {
+    let signals = routine::signals();
+    // Those above it in the list were left by jumps.
+    let depth = signals.depth.get() as usize;
+    if let Some(own) = signals.running[..depth.min(DEPTH)].iter().position(|running| running.get().at == at) {
+        signals.depth.set(own as u32);
+    }
+    // SAFETY: the caller's word.
+    let blocked = unsafe { scrub(&mut (*context).uc_sigmask) };
+    block(blocked);
+}
+
+/// Forgets handlers that were left by a jump, at a signal.
+///
+/// # Safety
+/// `context` is what the kernel gave the calling handler.
+pub(crate) unsafe fn at_signal(context: *mut libc::ucontext_t) {
+    let signals = routine::signals();
+    if signals.depth.get() > 0 {
+        // SAFETY: the caller's word.
+        let (stack, sp) = unsafe { (bounds(&(*context).uc_stack), routine::stack_pointer(context)) };
+        signals.forget_left(sp, stack);
+    }
+}
