@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""Runs Python tests and writes each case's result to a file at once, so that a hang or a crash costs one case.
+"""Runs Python tests and writes each result to a file at once: a hang or a crash costs one case.
 
     cases.py unittest|trial RESULTS MODULE...
 
-RESULTS gets a line "> CASE" when a case begins and "CASE: RESULT" when it ends. Cases that are in it already are left out: whoever
-finds that nothing is added any more ends the process, notes the case that was begun and starts this again.
+RESULTS gets a line "> CASE" when a case begins and "CASE: RESULT" when it ends. Cases that are in
+it already are left out: whoever finds that nothing is added any more ends the process, notes the
+case that was begun and starts this again.
 """
 
 import os
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
 
-# What CPython's tests may use (`-u` of its regrtest): nothing that needs the Internet, a sound card or gigabytes.
-RESOURCES = ["cpu", "subprocess", "walltime"]
+# What CPython's tests may use (`-u` of its regrtest): no sound card, no gigabytes, no URLs.
+RESOURCES = ["network", "cpu", "subprocess", "walltime"]
 # Cases whose names match this are not run.
 LEAVE_OUT = os.environ.get("LEAVE_OUT")
 # The worse ones win, where a case has several: a failure in a subtest and in the clean-up.
@@ -93,7 +95,7 @@ def flat(suite):
 
 
 def rest(suite, done):
-    """The cases that are not in `done`. A name may stand for several (a class that two modules load)."""
+    """The cases that are not in `done`, where a name may stand for several of them."""
     for test in flat(suite):
         name = name_of(test)
         if LEAVE_OUT and re.search(LEAVE_OUT, name):
@@ -151,7 +153,10 @@ def run_trial(modules, done, lines):
 
     suite = runner.TestLoader().loadByNames(modules, recurse=True)
     chosen = trial.TestSuite(rest(suite, done))
-    runner.TrialRunner(lambda *_, **__: TrialResult(), workingDirectory=os.path.abspath("_trial")).run(chosen)
+    # A folder that an earlier start left looks as if it were in use: process numbers are the same
+    # in each PID namespace.
+    folder = os.path.join(tempfile.mkdtemp(dir="."), "trial")
+    runner.TrialRunner(lambda *_, **__: TrialResult(), workingDirectory=folder).run(chosen)
 
 
 def main():

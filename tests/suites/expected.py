@@ -1,5 +1,6 @@
-"""Lists of expected differences: paragraphs of `# the reason` and, below it, `PART CASE: BARE -> FRAMED` for each case.
+"""Lists of expected differences.
 
+A paragraph is `# the reason` and, below it, `PART CASE: BARE -> FRAMED` for each case.
 A case that differs in some runs only ends with `, sometimes`.
 """
 
@@ -30,7 +31,7 @@ class Expected:
         """Returns the differences that are not listed, or not as they came out."""
         return {case: pair for case, pair in differ.items() if self.cases.get((part, case), (None,))[0] != pair}
 
-    def stale(self, part, differ):
-        """Returns what is listed for this part and did not differ."""
-        return [f"{part} {case}" for (of, case), (_, sometimes) in sorted(self.cases.items())
-                if of == part and not sometimes and case not in differ]
+    def stale(self, part, bare, differ):
+        """Returns what is listed for this part and did not differ, though bare it was as listed."""
+        return [f"{part} {case}" for (of, case), ((result, _), sometimes) in sorted(self.cases.items())
+                if of == part and not sometimes and case not in differ and bare.get(case, "absent") == result]
