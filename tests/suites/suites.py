@@ -166,7 +166,7 @@ def tornado(built):
 
 
 TWISTED = """twisted.internet.test twisted.protocols.test twisted.test.test_tcp twisted.test.test_internet twisted.test.test_ssl
-    twisted.test.test_ftp twisted.test.test_sslverify twisted.test.test_protocols twisted.test.test_policies twisted.test.test_amp
+    twisted.test.test_ftp twisted.test.test_protocols twisted.test.test_policies twisted.test.test_amp
     twisted.test.test_loopback twisted.test.test_process twisted.test.test_stdio twisted.web.test.test_webclient
     twisted.web.test.test_http twisted.web.test.test_xmlrpc twisted.web.test.test_wsgi twisted.spread.test.test_pb
     twisted.mail.test.test_smtp twisted.mail.test.test_imap twisted.names.test.test_server""".split()
