@@ -207,7 +207,7 @@ def redis(built):
         if not (folder / "src" / name).is_symlink():
             (folder / "src" / name).symlink_to(f"/usr/bin/{name}")
     return [RedisPart("redis", unit, ["/usr/bin/tclsh", "tests/test_helper.tcl", "--single", unit, "--durable", "--timeout", "240"],
-                      limit=480, files=[folder / "tests", folder / "src"])
+                      limit=1200, files=[folder / "tests", folder / "src"])
             for unit in REDIS]
 
 
