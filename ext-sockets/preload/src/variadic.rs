@@ -11,7 +11,7 @@ use std::ptr::with_exposed_provenance_mut;
 
 use libc::mode_t;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::{Errno, lent};
+use rddp_switch::stream::lent;
 use rddp_switch::{exs, framed, next, switch, table};
 
 use crate::hook::{answer, fail};
