@@ -96,10 +96,6 @@ impl Stream<'_> {
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.send_timeout());
         let all = source.left();
         self.tell_pending()?;
-        if flags & libc::MSG_ZEROCOPY != 0 && !self.state.may_send.load(Ordering::Acquire) {
-            // What waits for the startup is a copy.
-            return Err(Errno::NO_BUFFERS);
-        }
         loop {
             let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
             let error = match self.send_once(&source, more) {

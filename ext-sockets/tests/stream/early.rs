@@ -131,13 +131,6 @@ fn a_startup_that_fails_is_told_once() {
     }
 }
 
-#[test]
-fn octets_of_a_page_are_not_lent_before_the_startup() {
-    let (a, _b) = fresh_pair(&initiator(), &responder());
-    let pieces = [std::io::IoSlice::new(b"x")];
-    assert_eq!(a.stream().send(&pieces, libc::MSG_ZEROCOPY), Err(Errno(libc::ENOBUFS)));
-}
-
 // A peer that takes the connection and says nothing, or goes: what was taken is not waited for without end.
 #[test]
 fn early_octets_end_with_the_startups_time() {
