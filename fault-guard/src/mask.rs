@@ -2,7 +2,7 @@
 //!
 //! A thread in which the kernel blocks them dies of a guarded fault, whoever handles it. So once a
 //! thread has been [adopted](adopt_thread) they are never blocked there; what the program has set
-//! is noted beside the guard's own note, and kept by [`crate::held`] and the handler. A thread that
+//! is noted beside the guard's own note, and kept by `held` and the handler. A thread that
 //! was not adopted has the kernel's mask, and nothing noted: what starts threads and programs asks
 //! for that mask by [`as_set`].
 
