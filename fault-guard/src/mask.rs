@@ -1,4 +1,4 @@
-//! Which of [`SIGNALS`] each thread blocks, as far as its program knows.
+//! The guarded signals that each thread blocks, as far as its program knows.
 //!
 //! A thread in which the kernel blocks them dies of a guarded fault, whoever handles it. So once a
 //! thread has been [adopted](adopt_thread) they are never blocked there; what the program has set

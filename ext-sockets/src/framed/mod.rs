@@ -1,4 +1,4 @@
-//! A socket of the program whose octets travel in FPDUs: its calls, led to its [stream](crate::stream).
+//! A socket of the program whose octets travel in FPDUs: its calls, led to its [stream].
 //!
 //! | file | what |
 //! |---|---|
