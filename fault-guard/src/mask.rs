@@ -253,13 +253,15 @@ pub fn lock() {
     routine::signals().set(LOCKED, LOCKED);
 }
 
-/// Ends [`lock`], and delivers what came meanwhile.
+/// Ends [`lock`]. To be followed by [`deliver`].
 pub fn unlock() {
-    let signals = routine::signals();
-    signals.set(LOCKED, 0);
-    if signals.state.get() & ADOPTED != 0 {
-        block(signals.state.get() & BLOCKED);
-    }
+    routine::signals().set(LOCKED, 0);
+}
+
+/// Delivers what came to the calling thread while it had a lock.
+pub fn deliver() {
+    // In a thread that was not adopted the kernel knows what is blocked, and keeps that.
+    block(routine::signals().state.get() & BLOCKED);
 }
 
 /// Returns whether a signal is blocked, or would be held for a lock if it was `sent`.

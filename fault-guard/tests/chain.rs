@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 
 use common::{PAGE, Pages, in_child, touch};
 use libc::{SIGBUS, SIGSEGV, SIGUSR1};
-use rddp_fault_guard::{Faulted, call, copy_out, install};
+use rddp_fault_guard::{Faulted, call, copy_out, install, mask};
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static ADDRESS: AtomicUsize = AtomicUsize::new(0);
@@ -198,6 +198,27 @@ fn a_signal_that_somebody_sends_is_no_fault() {
         CALLS.load(SeqCst) as u8
     });
     assert_eq!(end, 1);
+}
+
+#[test]
+fn a_signal_that_comes_under_a_lock_comes_behind_it() {
+    for adopted in [false, true] {
+        let end = in_child(|| {
+            with_informed(0);
+            install().unwrap();
+            if adopted {
+                mask::adopt_thread();
+            }
+            mask::lock();
+            // SAFETY: a signal to itself.
+            unsafe { libc::raise(SIGBUS) };
+            assert_eq!(CALLS.load(SeqCst), 0);
+            mask::unlock();
+            mask::deliver();
+            CALLS.load(SeqCst) as u8
+        });
+        assert_eq!(end, 1, "adopted: {adopted}");
+    }
 }
 
 #[test]

@@ -40,9 +40,10 @@ impl NoSignals {
     pub fn here() -> Self {
         let depth = DEPTH.get();
         if depth == 0 {
-            // No handler comes between: what it finds noted is so.
+            // A handler that comes before the lock nests whole; behind it none comes.
+            let before = block();
             mask::lock();
-            BEFORE.set(Some(block()));
+            BEFORE.set(Some(before));
         }
         DEPTH.set(depth + 1);
         NoSignals { _here: std::marker::PhantomData }
@@ -57,9 +58,11 @@ impl Drop for NoSignals {
             && let Some(before) = BEFORE.take()
         {
             PROCESS.set(0);
+            // A handler that runs from here on may leave by a jump.
+            mask::unlock();
             // SAFETY: a set that the kernel gave.
             unsafe { super::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-            mask::unlock();
+            mask::deliver();
         }
     }
 }
