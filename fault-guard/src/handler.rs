@@ -24,6 +24,9 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
+/// A fault of which the processor tells no address.
+const SI_KERNEL: c_int = 128;
+
 static DONE: AtomicBool = AtomicBool::new(!routine::GUARDED);
 
 /// Returns whether [`install`] has done its work.
@@ -108,8 +111,10 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     // SAFETY: with `SA_SIGINFO` the kernel gives both; of these signals of its own it tells the
     // address.
     let recovered = unsafe {
-        let by_kernel = (*info).si_code > 0;
-        by_kernel && routine::recover((*info).si_addr().addr(), context)
+        let code = (*info).si_code;
+        // x86-64 does not tell an address that cannot be one.
+        let address = (code != SI_KERNEL).then(|| (*info).si_addr().addr());
+        code > 0 && routine::recover(address, context)
     };
     if !recovered {
         // SAFETY: this is a signal handler, and all three are what the kernel called it with.

@@ -30,6 +30,21 @@ fn copies_of_good_memory_copy() {
 }
 
 #[test]
+fn copies_of_what_no_address_can_be_say_so() {
+    ready();
+    for at in [0xdead_beef_dead_beef_usize, 1 << 63, 1 << 47, (1 << 47) - 4096, usize::MAX - 7, usize::MAX] {
+        for len in [1, 8, 64, 4096, 100_000] {
+            let (mut octets, at) = (vec![0; len], std::ptr::without_provenance_mut::<u8>(at));
+            // SAFETY: nothing is there, and nothing can be.
+            unsafe {
+                assert_eq!(copy_out(at, &mut octets), Err(Faulted), "{len} at {at:?}");
+                assert_eq!(copy_in(at, &octets), Err(Faulted), "{len} at {at:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn copies_that_reach_memory_gone_bad_say_so() {
     ready();
     for pages in [Pages::new(7).cut(), Pages::new(7).forbid()] {

@@ -57,11 +57,11 @@ global_asm!(
 );
 
 /// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
-/// work's.
+/// work's. `None`: an address that no memory of a program can have, which the kernel does not tell.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.
-pub(crate) unsafe fn recover(address: usize, context: *mut c_void) -> bool {
+pub(crate) unsafe fn recover(address: Option<usize>, context: *mut c_void) -> bool {
     // SAFETY: the caller promises a live `ucontext_t`, which only this handler refers to; `note`
     // returns the address of this thread's own note, which no other thread writes.
     let (machine, note) = unsafe {
@@ -110,6 +110,12 @@ struct Note {
     end: usize,
 }
 
+/// Behind the addresses that a program's memory can have: 47 bits of them, or 56 where pages have a
+/// fifth level, which programs ask for by name.
+const USER_END: usize = 1 << 47;
+/// Octet of an address that aarch64 may leave out when it tells of a fault.
+const TAG: usize = 0xff << 56;
+
 /// Stack that guarded work may use. What is further below the frame is not the work: a signal
 /// handler on a stack of its own, say.
 const MAX_DEPTH: usize = 64 * 1024;
@@ -117,10 +123,21 @@ const MAX_DEPTH: usize = 64 * 1024;
 impl Note {
     /// Returns whether a fault at `address`, with the stack pointer at `stack`,
     /// is the guarded work's.
-    fn covers(&self, address: usize, stack: usize) -> bool {
+    fn covers(&self, address: Option<usize>, stack: usize) -> bool {
         // Without a note `frame` is 0, which is above nothing.
         let below = self.frame.wrapping_sub(stack);
-        stack <= self.frame && below < MAX_DEPTH && (self.start..self.end).contains(&address)
+        let has = |address| self.has(address) || self.has(address | self.start & TAG);
+        stack <= self.frame && below < MAX_DEPTH && address.map_or_else(|| self.reaches_beyond(), has)
+    }
+
+    /// Returns whether an address is in the range, which may go on at 0 behind the last of all.
+    fn has(&self, address: usize) -> bool {
+        address.wrapping_sub(self.start) < self.end.wrapping_sub(self.start)
+    }
+
+    /// Returns whether there is an address in the range that no memory of a program can have.
+    fn reaches_beyond(&self) -> bool {
+        self.start > self.end || self.end > USER_END
     }
 }
 
@@ -132,14 +149,29 @@ mod tests {
     fn a_fault_is_the_works_at_a_guarded_address_and_not_far_below_the_frame() {
         let note = Note { frame: 1 << 20, start: 100, end: 200 };
         let frame = note.frame;
-        assert!(note.covers(100, frame) && note.covers(199, frame - MAX_DEPTH + 1));
-        assert!(!note.covers(99, frame) && !note.covers(200, frame));
-        assert!(!note.covers(150, frame + 1) && !note.covers(150, frame - MAX_DEPTH));
+        assert!(note.covers(Some(100), frame) && note.covers(Some(199), frame - MAX_DEPTH + 1));
+        assert!(!note.covers(Some(99), frame) && !note.covers(Some(200), frame));
+        assert!(!note.covers(Some(150), frame + 1) && !note.covers(Some(150), frame - MAX_DEPTH));
+    }
+
+    #[test]
+    fn a_range_may_lie_where_no_memory_can_be_and_go_round() {
+        let frame = 1 << 20;
+        let note = |start: usize, len| Note { frame, start, end: start.wrapping_add(len) };
+        assert!(!note(1 << 46, 4096).covers(None, frame), "all of it can be there");
+        assert!(
+            note(0xdead_beef << 32, 8).covers(None, frame) && note((1 << 47) - 8, 16).covers(None, frame)
+        );
+        let round = note(4096_usize.wrapping_neg(), 8192);
+        assert!([None, Some(0), Some(4095), Some(usize::MAX)].into_iter().all(|at| round.covers(at, frame)));
+        assert!(!round.covers(Some(4096), frame));
+        assert!(note(0xde << 56 | 4096, 8).covers(Some(4096), frame), "without its tag");
     }
 
     #[test]
     fn nothing_is_covered_without_a_note() {
         let none = Note { frame: 0, start: 0, end: usize::MAX };
-        assert!([1, 4096, usize::MAX].into_iter().all(|stack| !none.covers(150, stack)));
+        assert!([1, 4096, usize::MAX].into_iter().all(|stack| !none.covers(Some(150), stack)));
+        assert!(!none.covers(None, 4096));
     }
 }

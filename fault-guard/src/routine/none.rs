@@ -29,7 +29,7 @@ pub(crate) unsafe fn call(
 ///
 /// # Safety
 /// Nothing is required here; the routines of other systems read the context.
-pub(crate) unsafe fn recover(_address: usize, _context: *mut c_void) -> bool {
+pub(crate) unsafe fn recover(_address: Option<usize>, _context: *mut c_void) -> bool {
     false
 }
 
