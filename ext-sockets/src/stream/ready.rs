@@ -25,7 +25,9 @@ impl Stream<'_> {
         let (readable, writable) = (want & (POLLIN | POLLRDNORM), want & (POLLOUT | POLLWRNORM));
         let other = want & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
         match self.state.phase() {
-            Phase::Plain | Phase::Ended => want,
+            Phase::Plain => want,
+            // The Terminate may be owed.
+            Phase::Ended => want | owing,
             // TCP is being connected, or cannot be: the program's own events, and the one for us that it is.
             Phase::Starting if !self.is_connected() => want | POLLOUT,
             Phase::Starting if writable != 0 && self.takes_early() => {

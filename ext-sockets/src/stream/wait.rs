@@ -85,7 +85,12 @@ impl Stream<'_> {
         }
         self.kernel.see_to_others();
         let left = [patience.left(), self.deadline()].into_iter().flatten().min();
-        match self.kernel.poll(self.interest(want), left) {
+        let events = self.interest(want);
+        if events == 0 && left.is_none() {
+            // What was owed has been paid meanwhile: nothing would end this sleep.
+            return Ok(());
+        }
+        match self.kernel.poll(events, left) {
             // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).
             Err(Errno::INTERRUPTED) if patience.until.is_none() && handlers_restart() => Ok(()),
             Err(error) => Err(error),
@@ -113,5 +118,40 @@ impl Stream<'_> {
         }
         let mut tx = self.lock_tx()?;
         self.pay(&mut tx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::sync::OnceLock;
+
+    use super::*;
+    use crate::stream::room::{Calls, SharedState};
+    use crate::stream::{Options, Role};
+
+    static OWING: OnceLock<(TcpStream, SharedState)> = OnceLock::new();
+
+    fn pay() {
+        let (tcp, state) = OWING.get().unwrap();
+        assert_eq!(Stream::new(tcp.as_raw_fd(), state, &Calls::libc()).pay_if_owing(), Ok(true));
+    }
+
+    #[test]
+    fn who_waits_for_what_others_have_paid_goes_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+        state.set_framed();
+        state.may_send.store(true, Ordering::Release);
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(b"the rest of an FPDU"));
+        state.note_owed(&tx);
+        drop(tx);
+        let (tcp, state) = OWING.get_or_init(|| (tcp, state));
+        let calls = Calls::libc().with_others(pay);
+        let stream = Stream::new(tcp.as_raw_fd(), state, &calls);
+        assert_eq!(stream.wait_for_owed(&Patience::new(false, None)), Ok(()));
     }
 }

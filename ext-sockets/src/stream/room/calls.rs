@@ -56,6 +56,12 @@ impl Calls {
         })
     }
 
+    /// The same, with this called before sleeps.
+    #[cfg(test)]
+    pub(in crate::stream) fn with_others(self, others: fn()) -> Self {
+        Self(Table { others, ..self.0 })
+    }
+
     /// Functions found otherwise, as by `dlsym`.
     ///
     /// # Safety
