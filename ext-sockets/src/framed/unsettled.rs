@@ -2,17 +2,40 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::Framed;
 use crate::next::{self, CALLS};
-use crate::socket::Held;
+use crate::socket::{self, Held};
 use crate::stream::Stream;
-use crate::wait;
+use crate::{table, wait};
 
-/// Numbers of sockets that were seen to be unsettled.
-pub(super) type Unsettled = VecDeque<c_int>;
+/// Sockets that were seen to be unsettled.
+pub(super) type Unsettled = VecDeque<Place>;
+
+/// A socket, and the number of it that was used last.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    fd: c_int,
+    index: NonZeroU32,
+}
+
+impl Place {
+    /// The socket, by a number of it that is open: this one may have been closed.
+    fn framed(self) -> Option<Framed> {
+        let held = socket::hold_index(self.index)?;
+        let is_its = |fd: &c_int| table::entry(*fd) == Some(self.index);
+        let fd = Some(self.fd).filter(is_its).or_else(|| table::within(0, c_int::MAX).find(is_its));
+        if fd.is_none() {
+            held.set_listed(false);
+        }
+        let fd = fd.filter(|_| held.state().is_some())?;
+        Some(Framed { held, fd })
+    }
+}
 
 static UNSETTLED: Mutex<Unsettled> = Mutex::new(VecDeque::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -28,21 +51,21 @@ pub(super) fn unsettled() -> next::Locked<Unsettled> {
 #[cold]
 pub(super) fn note(held: &Held, fd: c_int) {
     if !held.set_listed(true) {
-        put(fd);
+        put(Place { fd, index: held.index() });
     }
 }
 
-fn put(fd: c_int) {
+fn put(place: Place) {
     let mut unsettled = unsettled();
-    unsettled.push_back(fd);
+    unsettled.push_back(place);
     COUNT.store(unsettled.len(), Ordering::Release);
 }
 
-fn take() -> Option<c_int> {
+fn take() -> Option<Place> {
     let mut unsettled = unsettled();
-    let fd = unsettled.pop_front();
+    let place = unsettled.pop_front();
     COUNT.store(unsettled.len(), Ordering::Release);
-    fd
+    place
 }
 
 /// Whether there are any.
@@ -52,26 +75,30 @@ pub(crate) fn any() -> bool {
 }
 
 /// Takes a step for sockets of this process that have something to do before octets can flow: a thread that sleeps until its peer
-/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for.
+/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for. Returns when to do that again at the latest,
+/// if octets of the program's wait for it: TCP would send them, whatever the program sleeps for.
 #[inline]
-pub(crate) fn see_to_others() {
-    let count = COUNT.load(Ordering::Acquire);
-    if count > 0 {
-        see_to(count.min(BUDGET));
+pub(crate) fn see_to_others() -> Option<Duration> {
+    match COUNT.load(Ordering::Acquire) {
+        0 => None,
+        count => see_to(count.min(BUDGET)),
     }
 }
 
 #[cold]
-fn see_to(count: usize) {
+fn see_to(count: usize) -> Option<Duration> {
     let _no_signals = next::NoSignals::here();
-    for fd in std::iter::from_fn(take).take(count) {
-        let Ok(Some(framed)) = super::of(fd) else { continue };
+    let mut nap: Option<Duration> = None;
+    for place in std::iter::from_fn(take).take(count) {
+        let Some(framed) = place.framed() else { continue };
         if framed.step_if_unsettled() {
-            put(fd);
+            nap = [nap, framed.nap()].into_iter().flatten().min();
+            put(Place { fd: framed.fd, ..place });
         } else {
             framed.held.set_listed(false);
         }
     }
+    nap
 }
 
 impl Framed {
@@ -87,5 +114,11 @@ impl Framed {
             wait::changed(&self.held, self.fd);
         }
         true
+    }
+
+    /// When to take another step, if octets wait for it.
+    fn nap(&self) -> Option<Duration> {
+        let stream = Stream::new(self.fd, self.held.state()?, &CALLS);
+        stream.owes().then(|| stream.recheck())
     }
 }

@@ -77,7 +77,7 @@ impl Held {
     }
 
     /// What leads to it in the table of descriptors.
-    pub(super) fn index(&self) -> NonZeroU32 {
+    pub(crate) fn index(&self) -> NonZeroU32 {
         self.index
     }
 

@@ -236,6 +236,12 @@ fn hold_entry(fd: c_int, index: NonZeroU32) -> Option<Held> {
     (table::entry(fd) == Some(index)).then_some(held)
 }
 
+/// The socket that [`Held::index`] led to, or another that has taken its place.
+pub(crate) fn hold_index(index: NonZeroU32) -> Option<Held> {
+    let socket = at(index)?;
+    socket.uses.another().then(|| Held::of_use(socket, index))
+}
+
 /// Whether this process, or those that it was forked from, ever had sockets of ours.
 pub fn were_any() -> bool {
     SOCKETS[0].get().is_some()

@@ -133,7 +133,7 @@ impl Stream<'_> {
     }
 
     /// Often at first; peers that say nothing for long cost no more than a look now and then.
-    fn recheck(&self) -> Duration {
+    pub(crate) fn recheck(&self) -> Duration {
         let began = self.state.began.load(Ordering::Relaxed);
         let waited = Duration::from_nanos(now().saturating_sub(began));
         if began == 0 || waited < PATIENCE { RECHECK } else { 20 * RECHECK }

@@ -44,7 +44,8 @@ impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
-        if simple && self.state.mood().is_settled() && self.state.phase() == Phase::Framed {
+        let settled = simple && self.state.mood().is_settled() && self.state.phase() == Phase::Framed;
+        if settled && self.kernel.see_to_others().is_none() {
             return self.kernel.await_octet();
         }
         self.wait(libc::POLLIN, patience)
@@ -83,8 +84,8 @@ impl Stream<'_> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
-        self.kernel.see_to_others();
-        let left = [patience.left(), self.deadline()].into_iter().flatten().min();
+        let others = self.kernel.see_to_others();
+        let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
         if events == 0 && left.is_none() {
             // What was owed has been paid meanwhile: nothing would end this sleep.
@@ -133,9 +134,10 @@ mod tests {
 
     static OWING: OnceLock<(TcpStream, SharedState)> = OnceLock::new();
 
-    fn pay() {
+    fn pay() -> Option<Duration> {
         let (tcp, state) = OWING.get().unwrap();
         assert_eq!(Stream::new(tcp.as_raw_fd(), state, &Calls::libc()).pay_if_owing(), Ok(true));
+        None
     }
 
     #[test]

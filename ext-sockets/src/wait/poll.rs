@@ -24,14 +24,14 @@ pub fn poll(
     mut sleep: impl FnMut(&mut [pollfd], Option<Duration>) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let mut ours = find(fds);
-    if ours.is_empty() {
+    if ours.is_empty() && framed::see_to_others().is_none() {
         return Err(Errno::PLAIN);
     }
     let patience = Patience::new(false, timeout);
     let mut asked: SmallVec<[pollfd; 64]> = SmallVec::from_slice(fds);
     loop {
-        framed::see_to_others();
-        let nap = prepare(&mut asked, fds, &ours, &patience);
+        let others = framed::see_to_others();
+        let nap = [prepare(&mut asked, fds, &ours, &patience), others].into_iter().flatten().min();
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {
             ours.iter().for_each(|(place, _)| asked[*place].revents = 0);

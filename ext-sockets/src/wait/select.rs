@@ -34,14 +34,14 @@ pub fn select(
     mut sleep: impl FnMut(&mut [Bits; 3], Option<Duration>) -> Result<(), Errno>,
 ) -> (Result<usize, Errno>, Option<Duration>) {
     let mut ours = find(count, sets);
-    if ours.is_empty() {
+    if ours.is_empty() && framed::see_to_others().is_none() {
         return (Err(Errno::PLAIN), timeout);
     }
     let patience = Patience::new(false, timeout);
     loop {
-        framed::see_to_others();
+        let others = framed::see_to_others();
         let mut asked = sets.each_ref().map(|set| copy(set.as_deref(), count));
-        let mut nap = patience.left();
+        let mut nap = [patience.left(), others].into_iter().flatten().min();
         for one in &ours {
             put(&mut asked, one.fd, one.watched.interest(one.want));
             nap = [nap, one.watched.deadline(one.want)].into_iter().flatten().min();

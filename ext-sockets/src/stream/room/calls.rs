@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::time::Duration;
 
 use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
@@ -25,7 +26,8 @@ pub struct Table {
     pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
     /// Called before a sleep that depends on more than octets: the other end may be one that this very thread has to see to.
-    pub others: fn(),
+    /// Returns when to call it again at the latest.
+    pub others: fn() -> Option<Duration>,
 }
 
 /// A [`Table`] whose functions are known to be what they are called.
@@ -52,13 +54,13 @@ impl Calls {
             fcntl,
             shutdown: libc::shutdown,
             connect: libc::connect,
-            others: || {},
+            others: || None,
         })
     }
 
     /// The same, with this called before sleeps.
     #[cfg(test)]
-    pub(in crate::stream) fn with_others(self, others: fn()) -> Self {
+    pub(in crate::stream) fn with_others(self, others: fn() -> Option<Duration>) -> Self {
         Self(Table { others, ..self.0 })
     }
 

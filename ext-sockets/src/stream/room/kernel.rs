@@ -189,9 +189,9 @@ impl Kernel<'_> {
         if sleep.ends() { result } else { Err(Errno::NO_DESCRIPTOR) }
     }
 
-    /// Lets other connections of this process take a step of their startup.
-    pub(in crate::stream) fn see_to_others(&self) {
-        (self.calls.0.others)();
+    /// Lets other connections of this process take a step of their startup. When to do so again at the latest.
+    pub(in crate::stream) fn see_to_others(&self) -> Option<Duration> {
+        (self.calls.0.others)()
     }
 
     /// `SO_RCVLOWAT`: fewer octets than that wake nobody.

@@ -29,8 +29,7 @@ pub fn wait<'a>(
     let mut once_more = true;
     let mut no_signals = no_signals();
     loop {
-        framed::see_to_others();
-        let nap = [patience.left(), deadline()].into_iter().flatten().min();
+        let nap = [framed::see_to_others(), patience.left(), deadline()].into_iter().flatten().min();
         drop(no_signals);
         let events = sleep(nap)?;
         no_signals = self::no_signals();
