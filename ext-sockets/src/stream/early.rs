@@ -81,9 +81,11 @@ impl Stream<'_> {
         tx.framing = true;
         let framed = self.push_source(tx, &mut source, false);
         tx.early_framed(count - source.left());
-        if framed.is_err() {
+        match framed {
+            // For want of memory: they wait for a better time.
+            Ok(_) | Err(Errno::NO_BUFFERS) => {}
             // TCP takes no more from anyone.
-            tx.drop_early();
+            Err(_) => tx.drop_early(),
         }
         tx.framing = false;
         self.state.early_full.store(tx.early_is_full(), Ordering::Release);

@@ -90,8 +90,9 @@ impl Stream<'_> {
         let mut open = None;
         let mut written = Ok(true);
         let mut good = None;
+        // Once for all trains: where there is none nothing has happened yet.
+        let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
-            let mut scratch = Scratch::take()?;
             source.reach = good.unwrap_or(usize::MAX);
             written = if source.pieces() <= FEW_PIECES {
                 let mut list = [IoSlice::new(&[]); FEW];
