@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
 use super::{Calls, SharedState, Table};
-use crate::stream::sink::Source;
+use crate::stream::rx::Pull;
+use crate::stream::sink::{Sink, Source};
 use crate::stream::state::Tx;
 use crate::stream::{Errno, Options, Role, Stream};
 
@@ -15,6 +16,10 @@ thread_local! {
     static SCRATCHES: Cell<usize> = const { Cell::new(usize::MAX) };
     /// What the kernel was given.
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What the kernel has received.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Octets behind which a page of the program's is not there.
+    static PAGE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 /// Fails when this thread has had all scratches that it may have.
@@ -25,7 +30,28 @@ pub(super) fn spend_a_scratch() -> Result<(), Errno> {
 }
 
 fn calls() -> Calls {
-    Calls(Table { send, sendmsg, ..Calls::libc().0 })
+    Calls(Table { recv, send, sendmsg, ..Calls::libc().0 })
+}
+
+unsafe extern "C-unwind" fn recv(_: c_int, at: *mut c_void, len: usize, flags: c_int) -> libc::ssize_t {
+    let peeks = flags & libc::MSG_PEEK != 0;
+    let count = RECEIVED.with_borrow_mut(|received| {
+        let count = len.min(received.len()).min(if peeks { usize::MAX } else { PAGE.get() });
+        if flags & libc::MSG_TRUNC == 0 {
+            // SAFETY: the caller's room.
+            let room = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), len) };
+            room[..count].copy_from_slice(&received[..count]);
+        }
+        received.drain(..if peeks { 0 } else { count });
+        count
+    });
+    if count > 0 { count.cast_signed() } else { fails_with(Errno::WOULD_BLOCK) }
+}
+
+fn fails_with(error: Errno) -> libc::ssize_t {
+    // SAFETY: this thread's errno.
+    unsafe { *libc::__errno_location() = error.0 };
+    -1
 }
 
 unsafe extern "C" fn send(_: c_int, at: *const c_void, len: usize, _: c_int) -> libc::ssize_t {
@@ -80,4 +106,29 @@ fn a_message_that_is_begun_needs_no_more_memory() {
     SCRATCHES.set(1);
     let pushed = Stream::new(-1, &state, &calls).push(Source::new(&[IoSlice::new(&octets)]), false);
     assert_eq!(pushed, Ok(octets.len()));
+}
+
+#[test]
+fn what_came_before_a_missing_page_is_counted_though_memory_is_scarce() {
+    let (state, calls) = (framed(), calls());
+    let stream = Stream::new(-1, &state, &calls);
+    let mut rx = state.rx.lock().unwrap();
+    (rx.left, rx.trailer) = (10, 4);
+    drop(rx);
+    RECEIVED.set(b"0123456789crc.".to_vec());
+    PAGE.set(4);
+    SCRATCHES.set(0);
+    let pull = |room: usize| {
+        let mut octets = vec![0; room];
+        let mut pieces = [IoSliceMut::new(&mut octets)];
+        let mut sink = Sink::new(&mut pieces, false);
+        let pulled = stream.pull(&mut sink);
+        (pulled, sink.done(), octets)
+    };
+    assert_eq!(pull(8), (Ok(Pull::Some), 4, b"0123\0\0\0\0".to_vec()));
+    assert_eq!(state.rx.lock().unwrap().left, 6);
+    PAGE.set(usize::MAX);
+    SCRATCHES.set(usize::MAX);
+    assert_eq!(pull(5), (Ok(Pull::Some), 5, b"45678".to_vec()));
+    assert_eq!(state.rx.lock().unwrap().left, 1);
 }
