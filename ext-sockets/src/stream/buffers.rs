@@ -4,6 +4,8 @@
 //! A little of what is owed has a place in the state. All else lies in blocks, which are reserved when
 //! they are first needed and given back when they are empty. There may be none to be had.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use super::room::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
 use super::rx::MAX_TRAILER;
 use super::state::{LITTLE, Rx, State, Tx};
@@ -38,7 +40,13 @@ impl Tx {
         if owed + count <= self.owed_place().len() {
             return true;
         }
-        if owed + count > BLOCK || block(self, Purpose::Owed).is_some() || !reserve(self, Purpose::Owed) {
+        let full = owed + count > BLOCK || block(self, Purpose::Owed).is_some();
+        !full && self.change(|tx| tx.owe_in_block(owed))
+    }
+
+    /// Moves the `owed` octets that are owed to a block. `false`: there is none to be had.
+    fn owe_in_block(&mut self, owed: usize) -> bool {
+        if !reserve(self, Purpose::Owed) {
             return false;
         }
         let (little, from) = (self.little, self.owed_from as usize);
@@ -56,6 +64,24 @@ impl Tx {
         if !self.prepare_to_owe(octets.len()) {
             return false;
         }
+        self.change(|tx| tx.append(octets));
+        true
+    }
+
+    /// Does what takes several stores: a process that dies in between is found out by who has the lock next.
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.changing.load(Ordering::Relaxed);
+        self.changing.store(true, Ordering::Relaxed);
+        // A process dies between two instructions, and their order is the compiler's.
+        compiler_fence(Ordering::SeqCst);
+        let done = change(self);
+        compiler_fence(Ordering::SeqCst);
+        self.changing.store(outer, Ordering::Relaxed);
+        done
+    }
+
+    /// Puts octets behind what is owed, where there is room for them.
+    fn append(&mut self, octets: &[u8]) {
         let (from, to) = (self.owed_from as usize, self.owed_to as usize);
         let place = self.owed_place_mut();
         let at = if place.len() - to < octets.len() {
@@ -66,7 +92,6 @@ impl Tx {
         };
         place[at..at + octets.len()].copy_from_slice(octets);
         (self.owed_from, self.owed_to) = ((at + from - to) as u32, (at + octets.len()) as u32);
-        true
     }
 
     /// TCP has taken so many octets of what was owed.
@@ -107,15 +132,23 @@ impl Tx {
     /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and noted by
     /// [`early_added`](Self::early_added). `None`: there is no block to be had.
     pub(super) fn early_room(&mut self) -> Option<&mut [u8]> {
-        let (from, to) = (self.early_from as usize, self.early_to as usize);
         if !reserve(self, Purpose::Early) {
             return None;
         }
+        if self.early_from > 0 {
+            self.change(Self::move_early)?;
+        }
+        let to = self.early_to as usize;
+        block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
+    }
+
+    /// Moves them to the front of their block, if there is one.
+    fn move_early(&mut self) -> Option<()> {
+        let (from, to) = (self.early_from as usize, self.early_to as usize);
         let octets = block_mut(self, Purpose::Early)?.get_mut(..EARLY)?;
         octets.copy_within(from..to.max(from), 0);
         (self.early_from, self.early_to) = (0, to.saturating_sub(from) as u32);
-        let to = self.early_to as usize;
-        block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
+        Some(())
     }
 
     /// The first `count` octets of the room have been filled.

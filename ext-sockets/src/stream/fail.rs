@@ -131,7 +131,8 @@ impl Stream<'_> {
 
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
-        if tx.moving || tx.framing || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
+        let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);
+        if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
     }
 
     /// There is leave to send: what has waited for it goes out.
@@ -204,11 +205,13 @@ pub(super) fn owe_fpdu(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -
     let mut out = Vec::new();
     let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
     framer.emit(header.octets().as_ref(), payload.len(), fill, &mut out);
-    let owed = tx.owe(&out);
-    if owed {
-        tx.position = framer.position();
-    }
-    owed
+    tx.change(|tx| {
+        let owed = tx.owe(&out);
+        if owed {
+            tx.position = framer.position();
+        }
+        owed
+    })
 }
 
 impl Tx {

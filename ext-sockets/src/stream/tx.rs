@@ -112,6 +112,7 @@ impl Stream<'_> {
         }
         if let Some(message) = open {
             close(tx, source, message);
+            tx.moving = false;
             if written == Err(Errno::FAULT) {
                 self.pay(tx)?;
             }
@@ -143,7 +144,7 @@ impl Stream<'_> {
         let taken = match self.write(&train, more, end_of_record) {
             Err(Errno::WOULD_BLOCK) => 0,
             Err(error) => {
-                tx.moving = false;
+                tx.moving = open.is_some();
                 return Err(error);
             }
             Ok(taken) => taken,
@@ -166,7 +167,8 @@ impl Stream<'_> {
             tx.position = record.position;
             tx.msn = record.msn.0;
         }
-        tx.moving = false;
+        // What is open is known to this call alone.
+        tx.moving = open.is_some();
         Ok(taken == train.len())
     }
 
