@@ -174,16 +174,18 @@ impl Stream<'_> {
             tx.moving = true;
             let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], 0);
             let all = tx.owed().len();
+            // `writev`, which is all that a confined process has, may have waited for room.
+            let later = matches!(took, Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED));
             match took {
                 Ok(count) => tx.paid(count),
-                Err(Errno::WOULD_BLOCK) => {}
+                Err(_) if later => {}
                 // TCP takes no more from anyone.
                 Err(_) => tx.paid(all),
             }
             tx.moving = false;
             match took {
                 Ok(_) => {}
-                Err(Errno::WOULD_BLOCK) => return Ok(false),
+                Err(_) if later => return Ok(false),
                 Err(error) => return Err(error),
             }
         }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag};
 use rddp_rdmap::{Opcode, untagged_header};
@@ -24,6 +25,8 @@ thread_local! {
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// Octets that the kernel has room for.
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Calls that a signal interrupts.
+    static SIGNALS: Cell<usize> = const { Cell::new(0) };
     /// Octets behind which a page of the program's is not there.
     static PAGE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
@@ -36,7 +39,7 @@ pub(super) fn spend_a_scratch() -> Result<(), Errno> {
 }
 
 fn calls() -> Calls {
-    Calls(Table { recv, send, sendmsg, ..Calls::libc().0 })
+    Calls(Table { ppoll, recv, send, sendmsg, ..Calls::libc().0 })
 }
 
 unsafe extern "C-unwind" fn recv(_: c_int, at: *mut c_void, len: usize, flags: c_int) -> libc::ssize_t {
@@ -60,9 +63,33 @@ fn fails_with(error: Errno) -> libc::ssize_t {
     -1
 }
 
+/// Whether a signal comes first.
+fn is_interrupted() -> bool {
+    let left = SIGNALS.get();
+    SIGNALS.set(left.saturating_sub(1));
+    left > 0
+}
+
+unsafe extern "C-unwind" fn ppoll(
+    entries: *mut libc::pollfd,
+    _: libc::nfds_t,
+    _: *const libc::timespec,
+    _: *const libc::sigset_t,
+) -> c_int {
+    if is_interrupted() {
+        return fails_with(Errno::INTERRUPTED) as c_int;
+    }
+    // SAFETY: the caller's entry.
+    unsafe { (*entries).revents = (*entries).events };
+    1
+}
+
 unsafe extern "C" fn send(_: c_int, at: *const c_void, len: usize, _: c_int) -> libc::ssize_t {
     // SAFETY: the caller's octets.
     let octets = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
+    if is_interrupted() {
+        return fails_with(Errno::INTERRUPTED);
+    }
     let count = len.min(ROOM.get());
     ROOM.set(ROOM.get() - count);
     SENT.with_borrow_mut(|sent| sent.extend(&octets[..count]));
@@ -74,7 +101,8 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_i
     unsafe {
         let pieces = std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen as _);
         let taken = pieces.iter().map(|piece| send(fd, piece.iov_base, piece.iov_len, flags).max(0)).sum();
-        if taken > 0 { taken } else { fails_with(Errno::WOULD_BLOCK) }
+        // What failed has said why.
+        if taken > 0 { taken } else { -1 }
     }
 }
 
@@ -140,6 +168,31 @@ fn what_came_before_a_missing_page_is_counted_though_memory_is_scarce() {
     SCRATCHES.set(usize::MAX);
     assert_eq!(pull(5), (Ok(Pull::Some), 5, b"45678".to_vec()));
     assert_eq!(state.rx.lock().unwrap().left, 1);
+}
+
+#[test]
+fn a_signal_pays_nothing_of_what_is_owed() {
+    let (state, calls) = (framed(), calls());
+    let stream = Stream::new(-1, &state, &calls);
+    let mut tx = stream.lock_tx().unwrap();
+    assert!(tx.owe(b"owed"));
+    keep_early(&mut tx, b"early");
+    SIGNALS.set(1);
+    assert_eq!((stream.pay(&mut tx), tx.owed()), (Ok(false), &b"owed"[..]));
+    tx.paid(4);
+    // Each piece of an FPDU.
+    SIGNALS.set(100);
+    assert_eq!((stream.pay(&mut tx), tx.early()), (Ok(false), &b"early"[..]));
+    SIGNALS.set(0);
+    assert_eq!((stream.pay(&mut tx), tx.early()), (Ok(true), &b""[..]));
+}
+
+#[test]
+fn a_look_at_readiness_is_not_interrupted() {
+    let (state, calls) = (framed(), calls());
+    SIGNALS.set(1);
+    let ready = Stream::new(-1, &state, &calls).kernel.poll(libc::POLLOUT, Some(Duration::ZERO));
+    assert_eq!(ready, Ok(libc::POLLOUT));
 }
 
 /// What another process would take for true of a direction.
