@@ -433,7 +433,7 @@ fn large_send(rx: &Rx, front: &[u8]) -> Option<(Header, usize)> {
 }
 
 /// Looks at the receive queue in one call, each at up to 72 KiB.
-const STEPS: u32 = 64;
+pub(super) const STEPS: u32 = 64;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
 /// A payload that is worth receiving in place.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag};
+use rddp_mpa::{Framer, Framing};
 use rddp_rdmap::{Opcode, untagged_header};
 
 use super::{Calls, SharedState, Table};
@@ -23,6 +24,8 @@ thread_local! {
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// What the kernel has received.
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Sends without octets that come, each when all before it is taken.
+    static EMPTY_SENDS: Cell<u32> = const { Cell::new(0) };
     /// Octets that the kernel has room for.
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Calls that a signal interrupts.
@@ -45,6 +48,17 @@ fn calls() -> Calls {
 unsafe extern "C-unwind" fn recv(_: c_int, at: *mut c_void, len: usize, flags: c_int) -> libc::ssize_t {
     let peeks = flags & libc::MSG_PEEK != 0;
     let count = RECEIVED.with_borrow_mut(|received| {
+        let left = EMPTY_SENDS.get();
+        if received.is_empty() && left > 0 {
+            EMPTY_SENDS.set(left - 1);
+            let framing = Framing { crc: false, markers: false };
+            Framer::new(framing).emit(
+                send_header(SENDS + 1 - left).octets().as_ref(),
+                0,
+                |_, _| {},
+                received,
+            );
+        }
         let count = len.min(received.len()).min(if peeks { usize::MAX } else { PAGE.get() });
         if flags & libc::MSG_TRUNC == 0 {
             // SAFETY: the caller's room.
@@ -195,6 +209,16 @@ fn a_look_at_readiness_is_not_interrupted() {
     assert_eq!(ready, Ok(libc::POLLOUT));
 }
 
+#[test]
+fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
+    let (state, calls) = (framed(), calls());
+    let stream = Stream::new(-1, &state, &calls);
+    EMPTY_SENDS.set(SENDS);
+    assert_eq!(stream.available(), Ok(0));
+    let looked = SENDS - EMPTY_SENDS.get();
+    assert!((2..SENDS).contains(&looked), "{looked}");
+}
+
 /// What another process would take for true of a direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
@@ -294,3 +318,5 @@ fn a_process_killed_at_any_instruction_of_a_send_is_found_out() {
 fn send_header(msn: u32) -> rddp_ddp::Header {
     untagged_header(Opcode::Send, Stag(0), Msn(msn), 0, true)
 }
+
+const SENDS: u32 = 1000;
