@@ -206,6 +206,8 @@ impl Rx {
 
     /// The block for them, reserved if it is not yet. `None`: there is none to be had.
     pub(super) fn kept_mut(&mut self) -> Option<&mut [u8]> {
+        #[cfg(test)]
+        super::room::tests::spend_a_block()?;
         if reserve(self, Purpose::Kept) { block_mut(self, Purpose::Kept) } else { None }
     }
 

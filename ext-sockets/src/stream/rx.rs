@@ -231,7 +231,8 @@ impl Stream<'_> {
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
             rx.shown = batch.leave_last();
-            self.state.may_send.store(true, Ordering::Release);
+            // It is good, and gives leave to send, though it stays.
+            self.may_send_now();
         }
         if let Some(mark) = batch.mark {
             let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;

@@ -13,7 +13,7 @@ mod pieces;
 mod scratch;
 mod slots;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use calls::{Calls, Table};
 use cancel::Cancellable;

@@ -20,6 +20,8 @@ use crate::stream::{Errno, Options, Role, Stream};
 thread_local! {
     /// Scratches that this thread may have.
     static SCRATCHES: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// How often this thread may have a block for what it receives.
+    static BLOCKS: Cell<usize> = const { Cell::new(usize::MAX) };
     /// What the kernel was given.
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// What the kernel has received.
@@ -39,6 +41,12 @@ pub(super) fn spend_a_scratch() -> Result<(), Errno> {
     let left = SCRATCHES.get().checked_sub(1).ok_or(Errno::NO_BUFFERS)?;
     SCRATCHES.set(left);
     Ok(())
+}
+
+/// `None` when this thread has had all blocks that it may have.
+pub(in crate::stream) fn spend_a_block() -> Option<()> {
+    BLOCKS.set(BLOCKS.get().checked_sub(1)?);
+    Some(())
 }
 
 fn calls() -> Calls {
@@ -217,6 +225,28 @@ fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
     assert_eq!(stream.available(), Ok(0));
     let looked = SENDS - EMPTY_SENDS.get();
     assert!((2..SENDS).contains(&looked), "{looked}");
+}
+
+// RFC 5044 §7.1.2 r4: the first FPDU that is good gives leave to send, whether the program reads all of it or not.
+#[test]
+fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
+    let (state, calls) = (framed(), calls());
+    let stream = Stream::new(-1, &state, &calls);
+    state.may_send.store(false, Ordering::Relaxed);
+    state.rx.lock().unwrap().markers = true;
+    keep_early(&mut state.tx.lock().unwrap(), b"early");
+    let mut fpdu = Vec::new();
+    let fill = |_: usize, out: &mut [u8]| out.fill(7);
+    let mut framer = Framer::new(Framing { crc: false, markers: true });
+    framer.emit(send_header(1).octets().as_ref(), 10, fill, &mut fpdu);
+    RECEIVED.set(fpdu);
+    BLOCKS.set(0);
+    let (mut octets, before) = ([0; 3], state.tx.lock().unwrap().msn);
+    let mut pieces = [IoSliceMut::new(&mut octets)];
+    assert_eq!(stream.pull(&mut Sink::new(&mut pieces, false)), Ok(Pull::Some));
+    assert_eq!(state.rx.lock().unwrap().shown, 3);
+    let tx = state.tx.lock().unwrap();
+    assert_eq!((tx.early(), tx.msn), (&b""[..], before + 1));
 }
 
 /// What another process would take for true of a direction.
