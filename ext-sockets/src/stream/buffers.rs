@@ -196,7 +196,13 @@ impl State {
 impl Rx {
     /// As [`Tx::is_sound`].
     pub(super) fn is_sound(&self) -> bool {
-        has_all(self, &[Purpose::Kept]) && self.trailer as usize <= MAX_TRAILER
+        let (left, kept) = (self.left as usize, self.kept().len());
+        let left_end =
+            if self.left_is_kept && left > 0 { left.saturating_add(self.kept_at as usize) } else { 0 };
+        has_all(self, &[Purpose::Kept])
+            && self.trailer as usize <= MAX_TRAILER
+            && left <= BLOCK
+            && left_end.max(self.absorbed as usize) <= kept
     }
 
     /// Octets that were taken out of the kernel and are not read: a block, or nothing.
@@ -233,8 +239,8 @@ const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
 #[cfg(test)]
 mod tests {
     use super::super::room::SharedState;
-    use super::super::{Options, Role};
-    use super::{EARLY, Tx};
+    use super::super::{Calls, Options, Role, Stream, Why};
+    use super::{BLOCK, EARLY, Tx};
 
     fn state() -> SharedState {
         SharedState::anonymous(&Options::new(Role::Initiator)).unwrap()
@@ -253,6 +259,29 @@ mod tests {
         assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
         tx.paid(70_000);
         assert!(!tx.owes());
+    }
+
+    #[test]
+    fn what_is_kept_has_to_lie_in_its_block() {
+        let state = state();
+        let is_sound = |left: usize, kept_at: usize, absorbed: usize, left_is_kept: bool| {
+            let mut rx = state.rx.lock().unwrap();
+            (rx.left, rx.kept_at) = (left as u32, kept_at as u32);
+            (rx.absorbed, rx.left_is_kept) = (absorbed as u32, left_is_kept);
+            rx.is_sound()
+        };
+        assert!(is_sound(10, 0, 0, false) && is_sound(0, 9, 0, true));
+        assert!(!is_sound(10, 0, 0, true) && !is_sound(0, 0, 10, false), "nothing is kept");
+        assert!(state.rx.lock().unwrap().kept_mut().is_some());
+        assert!(is_sound(10, BLOCK - 10, 0, true) && is_sound(0, 0, BLOCK, false));
+        assert!(!is_sound(10, BLOCK - 9, 0, true) && !is_sound(0, 0, BLOCK + 1, false));
+        assert!(
+            !is_sound(u32::MAX as usize, u32::MAX as usize, 0, true) && !is_sound(BLOCK + 1, 0, 0, false)
+        );
+        let calls = Calls::libc();
+        state.set_framed();
+        let read = Stream::new(-1, &state, &calls).available();
+        assert_eq!((read, state.ended().unwrap().why), (Ok(0), Why::OwnerDied));
     }
 
     #[test]
