@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
 use super::room::Scratch;
-use super::rx::{Next, Pull};
+use super::rx::{Hold, Next, Pull, STEPS};
 use super::sink::Sink;
 use super::state::Rx;
 use super::{Errno, Stream};
@@ -48,13 +48,17 @@ impl Stream<'_> {
 
     /// Shows the program what is there, up to the room in `sink`, without waiting.
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let mut steps = 0;
         let mut rx = self.lock_rx()?;
         while rx.left == 0 {
+            steps += 1;
             match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
                 Next::End => return Ok(Pull::End),
                 // What is in front stays there.
                 Next::Full if rx.left == 0 => break,
+                // As `pull` does: the lock is not held for a peer that sends nothing for the program.
+                _ if rx.left == 0 && steps >= STEPS => return Ok(Pull::Nothing(Hold::Idle)),
                 Next::More | Next::Drained | Next::Full => {}
             }
         }

@@ -4,6 +4,8 @@
 //! A little of what is owed has a place in the state. All else lies in blocks, which are reserved when
 //! they are first needed and given back when they are empty. There may be none to be had.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use super::room::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
 use super::rx::MAX_TRAILER;
 use super::state::{LITTLE, Rx, State, Tx};
@@ -38,7 +40,13 @@ impl Tx {
         if owed + count <= self.owed_place().len() {
             return true;
         }
-        if owed + count > BLOCK || block(self, Purpose::Owed).is_some() || !reserve(self, Purpose::Owed) {
+        let full = owed + count > BLOCK || block(self, Purpose::Owed).is_some();
+        !full && self.change(|tx| tx.owe_in_block(owed))
+    }
+
+    /// Moves the `owed` octets that are owed to a block. `false`: there is none to be had.
+    fn owe_in_block(&mut self, owed: usize) -> bool {
+        if !reserve(self, Purpose::Owed) {
             return false;
         }
         let (little, from) = (self.little, self.owed_from as usize);
@@ -56,6 +64,24 @@ impl Tx {
         if !self.prepare_to_owe(octets.len()) {
             return false;
         }
+        self.change(|tx| tx.append(octets));
+        true
+    }
+
+    /// Does what takes several stores: a process that dies in between is found out by who has the lock next.
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.changing.load(Ordering::Relaxed);
+        self.changing.store(true, Ordering::Relaxed);
+        // A process dies between two instructions, and their order is the compiler's.
+        compiler_fence(Ordering::SeqCst);
+        let done = change(self);
+        compiler_fence(Ordering::SeqCst);
+        self.changing.store(outer, Ordering::Relaxed);
+        done
+    }
+
+    /// Puts octets behind what is owed, where there is room for them.
+    fn append(&mut self, octets: &[u8]) {
         let (from, to) = (self.owed_from as usize, self.owed_to as usize);
         let place = self.owed_place_mut();
         let at = if place.len() - to < octets.len() {
@@ -66,7 +92,6 @@ impl Tx {
         };
         place[at..at + octets.len()].copy_from_slice(octets);
         (self.owed_from, self.owed_to) = ((at + from - to) as u32, (at + octets.len()) as u32);
-        true
     }
 
     /// TCP has taken so many octets of what was owed.
@@ -107,15 +132,23 @@ impl Tx {
     /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and noted by
     /// [`early_added`](Self::early_added). `None`: there is no block to be had.
     pub(super) fn early_room(&mut self) -> Option<&mut [u8]> {
-        let (from, to) = (self.early_from as usize, self.early_to as usize);
         if !reserve(self, Purpose::Early) {
             return None;
         }
+        if self.early_from > 0 {
+            self.change(Self::move_early)?;
+        }
+        let to = self.early_to as usize;
+        block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
+    }
+
+    /// Moves them to the front of their block, if there is one.
+    fn move_early(&mut self) -> Option<()> {
+        let (from, to) = (self.early_from as usize, self.early_to as usize);
         let octets = block_mut(self, Purpose::Early)?.get_mut(..EARLY)?;
         octets.copy_within(from..to.max(from), 0);
         (self.early_from, self.early_to) = (0, to.saturating_sub(from) as u32);
-        let to = self.early_to as usize;
-        block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
+        Some(())
     }
 
     /// The first `count` octets of the room have been filled.
@@ -163,7 +196,13 @@ impl State {
 impl Rx {
     /// As [`Tx::is_sound`].
     pub(super) fn is_sound(&self) -> bool {
-        has_all(self, &[Purpose::Kept]) && self.trailer as usize <= MAX_TRAILER
+        let (left, kept) = (self.left as usize, self.kept().len());
+        let left_end =
+            if self.left_is_kept && left > 0 { left.saturating_add(self.kept_at as usize) } else { 0 };
+        has_all(self, &[Purpose::Kept])
+            && self.trailer as usize <= MAX_TRAILER
+            && left <= BLOCK
+            && left_end.max(self.absorbed as usize) <= kept
     }
 
     /// Octets that were taken out of the kernel and are not read: a block, or nothing.
@@ -173,6 +212,8 @@ impl Rx {
 
     /// The block for them, reserved if it is not yet. `None`: there is none to be had.
     pub(super) fn kept_mut(&mut self) -> Option<&mut [u8]> {
+        #[cfg(test)]
+        super::room::tests::spend_a_block()?;
         if reserve(self, Purpose::Kept) { block_mut(self, Purpose::Kept) } else { None }
     }
 
@@ -198,8 +239,8 @@ const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
 #[cfg(test)]
 mod tests {
     use super::super::room::SharedState;
-    use super::super::{Options, Role};
-    use super::{EARLY, Tx};
+    use super::super::{Calls, Options, Role, Stream, Why};
+    use super::{BLOCK, EARLY, Tx};
 
     fn state() -> SharedState {
         SharedState::anonymous(&Options::new(Role::Initiator)).unwrap()
@@ -218,6 +259,29 @@ mod tests {
         assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
         tx.paid(70_000);
         assert!(!tx.owes());
+    }
+
+    #[test]
+    fn what_is_kept_has_to_lie_in_its_block() {
+        let state = state();
+        let is_sound = |left: usize, kept_at: usize, absorbed: usize, left_is_kept: bool| {
+            let mut rx = state.rx.lock().unwrap();
+            (rx.left, rx.kept_at) = (left as u32, kept_at as u32);
+            (rx.absorbed, rx.left_is_kept) = (absorbed as u32, left_is_kept);
+            rx.is_sound()
+        };
+        assert!(is_sound(10, 0, 0, false) && is_sound(0, 9, 0, true));
+        assert!(!is_sound(10, 0, 0, true) && !is_sound(0, 0, 10, false), "nothing is kept");
+        assert!(state.rx.lock().unwrap().kept_mut().is_some());
+        assert!(is_sound(10, BLOCK - 10, 0, true) && is_sound(0, 0, BLOCK, false));
+        assert!(!is_sound(10, BLOCK - 9, 0, true) && !is_sound(0, 0, BLOCK + 1, false));
+        assert!(
+            !is_sound(u32::MAX as usize, u32::MAX as usize, 0, true) && !is_sound(BLOCK + 1, 0, 0, false)
+        );
+        let calls = Calls::libc();
+        state.set_framed();
+        let read = Stream::new(-1, &state, &calls).available();
+        assert_eq!((read, state.ended().unwrap().why), (Ok(0), Why::OwnerDied));
     }
 
     #[test]

@@ -81,10 +81,16 @@ impl Stream<'_> {
         tx.framing = true;
         let framed = self.push_source(tx, &mut source, false);
         tx.early_framed(count - source.left());
-        if framed.is_err() {
+        let framed = match framed {
+            Err(Errno::INTERRUPTED) => Ok(false),
+            // For want of memory: they wait for a better time.
+            Ok(_) | Err(Errno::NO_BUFFERS) => framed,
             // TCP takes no more from anyone.
-            tx.drop_early();
-        }
+            Err(error) => {
+                tx.drop_early();
+                Err(error)
+            }
+        };
         tx.framing = false;
         self.state.early_full.store(tx.early_is_full(), Ordering::Release);
         framed
@@ -103,7 +109,7 @@ impl Stream<'_> {
             tx.framing = false;
             match sent {
                 Ok(_) => {}
-                Err(Errno::WOULD_BLOCK) => {
+                Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED) => {
                     self.state.wants_room.store(true, Ordering::Release);
                     return Ok(false);
                 }

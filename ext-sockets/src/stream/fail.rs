@@ -131,7 +131,8 @@ impl Stream<'_> {
 
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
-        if tx.moving || tx.framing || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
+        let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);
+        if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
     }
 
     /// There is leave to send: what has waited for it goes out.
@@ -173,16 +174,18 @@ impl Stream<'_> {
             tx.moving = true;
             let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], 0);
             let all = tx.owed().len();
+            // `writev`, which is all that a confined process has, may have waited for room.
+            let later = matches!(took, Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED));
             match took {
                 Ok(count) => tx.paid(count),
-                Err(Errno::WOULD_BLOCK) => {}
+                Err(_) if later => {}
                 // TCP takes no more from anyone.
                 Err(_) => tx.paid(all),
             }
             tx.moving = false;
             match took {
                 Ok(_) => {}
-                Err(Errno::WOULD_BLOCK) => return Ok(false),
+                Err(_) if later => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
@@ -204,11 +207,13 @@ pub(super) fn owe_fpdu(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -
     let mut out = Vec::new();
     let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
     framer.emit(header.octets().as_ref(), payload.len(), fill, &mut out);
-    let owed = tx.owe(&out);
-    if owed {
-        tx.position = framer.position();
-    }
-    owed
+    tx.change(|tx| {
+        let owed = tx.owe(&out);
+        if owed {
+            tx.position = framer.position();
+        }
+        owed
+    })
 }
 
 impl Tx {

@@ -115,20 +115,20 @@ impl Stream<'_> {
             return Ok(Next::More);
         }
         let want = (rx.left as usize).min(sink.room());
-        let count =
-            if sink.drops { self.unload_nowhere(rx, sink, want)? } else { self.unload_into(rx, sink, want)? };
-        rx.left -= count as u32;
-        Ok(Next::More)
+        let done =
+            if sink.drops { self.unload_nowhere(rx, sink, want) } else { self.unload_into(rx, sink, want) };
+        done.map(|()| Next::More)
     }
 
-    fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<usize, Errno> {
+    fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
         let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
         self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
         sink.dropped(count);
-        Ok(count)
+        rx.left -= count as u32;
+        Ok(())
     }
 
-    fn unload_into(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, want: usize) -> Result<usize, Errno> {
+    fn unload_into(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, want: usize) -> Result<(), Errno> {
         let mut behind = [0; MAX_TRAILER];
         let mut list: [IoSliceMut<'_>; PIECES + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (count, mut used) = sink.lend(want, &mut list[..PIECES]);
@@ -138,45 +138,38 @@ impl Stream<'_> {
             used += 1;
         }
         let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used]))?;
-        if took == count + trailer {
-            sink.filled(count);
-            return Ok(count);
-        }
+        let all = took == count + trailer;
         let took = took.min(count);
         sink.filled(took);
-        // The trailer goes with the last of them.
-        if took == count {
-            Err(self.owner_died())
-        } else {
-            Ok(took + self.unload_by_copy(rx, sink, took, count)?)
+        rx.left -= took as u32;
+        match count - took {
+            _ if all => Ok(()),
+            // The trailer goes with the last of them.
+            0 => Err(self.owner_died()),
+            rest => self.unload_by_copy(rx, sink, rest),
         }
     }
 
-    /// Of the FPDU in front the octets from `at` on, up to `to` or to a page that is not there. How many they are.
+    /// Moves the next `count` octets of the FPDU in front, up to a page that is not there.
     #[cold]
-    fn unload_by_copy(
-        &self,
-        rx: &mut Rx,
-        sink: &mut Sink<'_, '_>,
-        at: usize,
-        to: usize,
-    ) -> Result<usize, Errno> {
+    fn unload_by_copy(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
         if is_confined() {
             sink.ends_here();
-            return Ok(0);
+            return Ok(());
         }
         let mut scratch = Scratch::take()?;
-        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..to - at])])?;
-        if seen < to - at {
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..count])])?;
+        if seen < count {
             return Err(self.owner_died());
         }
         let count = sink.fill(&scratch[..seen]);
         if count == 0 {
-            return Ok(0);
+            return Ok(());
         }
-        let trailer = if at + count == rx.left as usize { rx.trailer as usize } else { 0 };
+        let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
         self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
-        Ok(count)
+        rx.left -= count as u32;
+        Ok(())
     }
 
     /// Looks at the front of the receive queue, where an FPDU begins.
@@ -238,7 +231,8 @@ impl Stream<'_> {
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
             rx.shown = batch.leave_last();
-            self.state.may_send.store(true, Ordering::Release);
+            // It is good, and gives leave to send, though it stays.
+            self.may_send_now();
         }
         if let Some(mark) = batch.mark {
             let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
@@ -440,7 +434,7 @@ fn large_send(rx: &Rx, front: &[u8]) -> Option<(Header, usize)> {
 }
 
 /// Looks at the receive queue in one call, each at up to 72 KiB.
-const STEPS: u32 = 64;
+pub(super) const STEPS: u32 = 64;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
 /// A payload that is worth receiving in place.

@@ -321,6 +321,8 @@ pub(super) struct Tx {
     pub(super) fin_sent: bool,
     /// What waits for the end of the startup is being framed: until this is false again nobody knows what of it was.
     pub(super) framing: bool,
+    /// What is owed or kept is being changed, by several stores: see [`Tx::change`].
+    pub(super) changing: AtomicBool,
     /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
     pub(super) msn: u32,

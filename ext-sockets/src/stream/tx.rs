@@ -90,8 +90,9 @@ impl Stream<'_> {
         let mut open = None;
         let mut written = Ok(true);
         let mut good = None;
+        // Once for all trains: where there is none nothing has happened yet.
+        let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
-            let mut scratch = Scratch::take()?;
             source.reach = good.unwrap_or(usize::MAX);
             written = if source.pieces() <= FEW_PIECES {
                 let mut list = [IoSlice::new(&[]); FEW];
@@ -111,6 +112,7 @@ impl Stream<'_> {
         }
         if let Some(message) = open {
             close(tx, source, message);
+            tx.moving = false;
             if written == Err(Errno::FAULT) {
                 self.pay(tx)?;
             }
@@ -142,7 +144,7 @@ impl Stream<'_> {
         let taken = match self.write(&train, more, end_of_record) {
             Err(Errno::WOULD_BLOCK) => 0,
             Err(error) => {
-                tx.moving = false;
+                tx.moving = open.is_some();
                 return Err(error);
             }
             Ok(taken) => taken,
@@ -165,7 +167,8 @@ impl Stream<'_> {
             tx.position = record.position;
             tx.msn = record.msn.0;
         }
-        tx.moving = false;
+        // What is open is known to this call alone.
+        tx.moving = open.is_some();
         Ok(taken == train.len())
     }
 

@@ -12,6 +12,8 @@ mod lock;
 mod pieces;
 mod scratch;
 mod slots;
+#[cfg(test)]
+pub(super) mod tests;
 
 pub use calls::{Calls, Table};
 use cancel::Cancellable;

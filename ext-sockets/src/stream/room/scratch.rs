@@ -24,6 +24,8 @@ impl Scratch {
     pub(in crate::stream) const LEN: usize = 72 * 1024;
 
     pub(in crate::stream) fn take() -> Result<Self, Errno> {
+        #[cfg(test)]
+        super::tests::spend_a_scratch()?;
         let free = POOL.iter().find_map(|slot| NonNull::new(slot.swap(ptr::null_mut(), Ordering::Acquire)));
         match free {
             Some(at) => Ok(Self { at }),
