@@ -48,6 +48,7 @@ void sends(void);
 void receives(void);
 void lists(void);
 void arguments(void);
+void lists_that_change(void);
 
 void all_blocked(void);
 void own_handlers(void);
@@ -60,5 +61,7 @@ void waited_for(void);
 void passed_on(void);
 void jumps(void);
 void nested(void);
+void raw_calls(void);
+void bad_masks(void);
 
 #endif

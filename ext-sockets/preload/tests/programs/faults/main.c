@@ -223,6 +223,27 @@ void lists(void) {
     exchange(ends);
 }
 
+/* A list that octets come to lie upon: the call uses it as it was. */
+void lists_that_change(void) {
+    int ends[2];
+    connection(ends);
+    static char octets[2 * PAGE], got[PAGE];
+    memset(octets, 'x', sizeof octets);
+    for (int count = 2; count <= 64; count *= 2) {
+        struct iovec list[64];
+        size_t len = count * sizeof *list, all = 0;
+        for (int i = 0; i < count; i++)
+            list[i] = i == 0 ? (struct iovec){list, len} : (struct iovec){&got[i], 1};
+        all = len + count - 1;
+        memset(got, 0, sizeof got);
+        IS(send(ends[0], octets, all, 0), (ssize_t)all);
+        IS(readv(ends[1], list, count), (ssize_t)all);
+        IS(memcmp(list, octets, len), 0);
+        IS(memcmp(got + 1, octets, count - 1), 0);
+        exchange(ends);
+    }
+}
+
 /* What calls on a framed socket read and write besides octets. */
 void arguments(void) {
     int ends[2];
@@ -258,6 +279,8 @@ int main(int argc, char **argv) {
         {"ignored", ignored},           {"masks_of_waits", masks_of_waits},
         {"waited_for", waited_for},     {"passed_on", passed_on},
         {"jumps", jumps},               {"nested", nested},
+        {"raw_calls", raw_calls},       {"bad_masks", bad_masks},
+        {"lists_that_change", lists_that_change},
     };
     way = argc > 1 ? argv[1] : "";
     framed = getenv("LD_PRELOAD") != NULL;
