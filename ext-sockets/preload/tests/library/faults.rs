@@ -98,13 +98,11 @@ fn handlers_that_call_us_leave_the_interrupted_call_its_guard() {
 }
 
 #[test]
-#[ignore = "raw system calls are the kernel's alone"]
 fn handlers_and_masks_by_way_of_syscall_are_those_of_the_functions() {
     as_over_tcp("raw_calls");
 }
 
 #[test]
-#[ignore = "a wait copies its mask unguarded"]
 fn masks_that_are_not_there_are_efault() {
     as_over_tcp("bad_masks");
 }
