@@ -108,7 +108,6 @@ fn masks_that_are_not_there_are_efault() {
 }
 
 #[test]
-#[ignore = "a list is looked at once and used later"]
 fn lists_are_used_as_they_were_when_the_call_began() {
     as_over_tcp("lists_that_change");
 }
