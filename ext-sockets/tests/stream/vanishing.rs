@@ -79,7 +79,7 @@ unsafe fn moved(msg: &msghdr, call: impl FnOnce(&mut msghdr) -> ssize_t) -> ssiz
     let mut msg = *msg;
     let Some(vanishing) = NEXT.take() else { return call(&mut msg) };
     // SAFETY: as the caller says.
-    let mut list = unsafe { std::slice::from_raw_parts(msg.msg_iov, msg.msg_iovlen as usize) }.to_vec();
+    let mut list = unsafe { std::slice::from_raw_parts(msg.msg_iov, msg.msg_iovlen) }.to_vec();
     let mut left = vanishing.count;
     for piece in &mut list {
         piece.iov_len = piece.iov_len.min(left);
