@@ -91,7 +91,6 @@ fn messages_of_several_endpoints_take_from_shared_receives() {
 }
 
 #[test]
-#[ignore = "most pointers of raw mode are followed unguarded"]
 fn pointers_that_are_no_good_are_efault() {
     all_is_so("bad_pointers");
 }

@@ -18,7 +18,7 @@ use crate::table;
 
 /// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that is so.
 #[inline]
-pub(crate) fn guard() {
+pub fn guard() {
     if !mask::is_adopted() {
         begin();
     }

@@ -220,6 +220,8 @@ static void fullness(void) {
 
 /* Pointers that are no good, and lists that end at a page that is not there: EFAULT, and nothing has happened. */
 void bad_pointers(void) {
+    static char octets[10];
+    FAILS(ddp_register(0, octets, 10, 0, NOWHERE), EFAULT);
     struct pair *pair = connected(0);
     struct end *end = &pair->active;
     uint32_t stag = end->stag, now;
