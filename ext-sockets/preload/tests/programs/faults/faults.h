@@ -63,5 +63,6 @@ void jumps(void);
 void nested(void);
 void raw_calls(void);
 void bad_masks(void);
+void ignored_in_waits(void);
 
 #endif

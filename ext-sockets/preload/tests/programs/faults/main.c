@@ -280,7 +280,7 @@ int main(int argc, char **argv) {
         {"waited_for", waited_for},     {"passed_on", passed_on},
         {"jumps", jumps},               {"nested", nested},
         {"raw_calls", raw_calls},       {"bad_masks", bad_masks},
-        {"lists_that_change", lists_that_change},
+        {"lists_that_change", lists_that_change}, {"ignored_in_waits", ignored_in_waits},
     };
     way = argc > 1 ? argv[1] : "";
     framed = getenv("LD_PRELOAD") != NULL;

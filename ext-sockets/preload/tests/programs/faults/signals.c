@@ -553,3 +553,25 @@ void bad_masks(void) {
     FAILS(sigtimedwait(NOWHERE, &info, &now), EFAULT);
     bad_send();
 }
+
+/* A signal that is let through and ignored interrupts no wait, but for epoll's, which the kernel never restarts. */
+void ignored_in_waits(void) {
+    sigset_t none, pending;
+    struct timespec soon = {.tv_nsec = 1000000};
+    sigemptyset(&none);
+    bad_send();
+    IS(signal(SIGSEGV, SIG_IGN) != SIG_ERR, 1);
+    block(SIG_BLOCK, SIGSEGV);
+    for (int i = 0; i < 2; i++) {
+        IS(kill(getpid(), SIGSEGV), 0);
+        IS(sigpending(&pending), 0);
+        IS(sigismember(&pending, SIGSEGV), 1);
+        if (i == 0)
+            IS(ppoll(NULL, 0, &soon, &none), 0);
+        else
+            IS(pselect(0, NULL, NULL, NULL, &soon, &none), 0);
+        IS(sigpending(&pending), 0);
+        IS(sigismember(&pending, SIGSEGV), 0);
+    }
+    bad_send();
+}
