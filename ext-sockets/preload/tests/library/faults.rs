@@ -113,7 +113,6 @@ fn lists_are_used_as_they_were_when_the_call_began() {
 }
 
 #[test]
-#[ignore = "a held signal ends the wait that lets it through, be it ignored"]
 fn ignored_signals_interrupt_no_wait() {
     as_over_tcp("ignored_in_waits");
 }
