@@ -49,6 +49,7 @@ void receives(void);
 void lists(void);
 void arguments(void);
 void lists_that_change(void);
+void sandboxed(void);
 
 void all_blocked(void);
 void own_handlers(void);

@@ -4,6 +4,10 @@
  * on how it cuts what it copies.
  */
 #include "faults.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 
 const char *way;
@@ -266,6 +270,25 @@ void arguments(void) {
     exchange(ends);
 }
 
+/* In a sandbox that refuses to read a process's memory for it. */
+void sandboxed(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    IS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    IS(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0), 0);
+    bad_send();
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    FAILS(connect(client, NOWHERE, sizeof(struct sockaddr_in)), EFAULT);
+    FAILS(connect(client, NULL, sizeof(struct sockaddr_in)), EFAULT);
+    close(client);
+    bad_send();
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -281,6 +304,7 @@ int main(int argc, char **argv) {
         {"jumps", jumps},               {"nested", nested},
         {"raw_calls", raw_calls},       {"bad_masks", bad_masks},
         {"lists_that_change", lists_that_change}, {"ignored_in_waits", ignored_in_waits},
+        {"sandboxed", sandboxed},
     };
     way = argc > 1 ? argv[1] : "";
     framed = getenv("LD_PRELOAD") != NULL;
