@@ -118,7 +118,6 @@ fn ignored_signals_interrupt_no_wait() {
 }
 
 #[test]
-#[ignore = "an address is read unguarded where process_vm_readv is refused"]
 fn bad_addresses_are_efault_in_a_sandbox_too() {
     as_over_tcp("sandboxed");
 }

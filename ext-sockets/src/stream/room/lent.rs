@@ -73,10 +73,22 @@ pub unsafe fn get<T: Copy>(from: *const T) -> Result<T, Errno> {
 /// # Safety
 /// As of [`get`].
 pub unsafe fn get_all<T: Copy>(from: *const T, to: &mut [MaybeUninit<T>]) -> Result<(), Errno> {
-    guard_if_any();
     let octets = ptr::slice_from_raw_parts_mut(to.as_mut_ptr().cast(), size_of_val(to));
-    // SAFETY: room for the values, borrowed alone.
-    unsafe { copy_out(from.cast(), &mut *octets).map_err(|_| Errno::FAULT) }
+    // SAFETY: room for the values, borrowed alone; the caller's promise.
+    unsafe { get_octets(from.cast(), &mut *octets) }
+}
+
+/// Fills `to` with the octets that a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: not all of them are there.
+///
+/// # Safety
+/// What is there is the program's to be read.
+pub(crate) unsafe fn get_octets(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
+    guard_if_any();
+    // SAFETY: the caller's promise; `to` is borrowed alone.
+    unsafe { copy_out(from, to).map_err(|_| Errno::FAULT) }
 }
 
 /// Stores a value where a pointer of the program's leads to.
