@@ -296,7 +296,7 @@ unsafe fn set_at(at: *const sigset_t) -> Result<sigset_t, Errno> {
 }
 
 /// The set of these signals, as the kernel has it.
-fn set_of(bits: u64) -> sigset_t {
+pub(crate) fn set_of(bits: u64) -> sigset_t {
     // SAFETY: all zeros is a set, whose first octets are the kernel's.
     unsafe {
         let mut set: sigset_t = std::mem::zeroed();
@@ -305,104 +305,10 @@ fn set_of(bits: u64) -> sigset_t {
     }
 }
 
-fn bits_of(set: &sigset_t) -> u64 {
+pub(crate) fn bits_of(set: &sigset_t) -> u64 {
     // SAFETY: a set begins with the kernel's, and is aligned as that.
     unsafe { ptr::from_ref(set).cast::<u64>().read() }
 }
-
-/// The system call `rt_sigprocmask`. `None`: it is the kernel's business.
-///
-/// # Safety
-///
-/// As in the kernel.
-pub(crate) unsafe fn raw_sigprocmask(
-    how: c_int,
-    set: *const u64,
-    old: *mut u64,
-    len: usize,
-) -> Option<c_int> {
-    if len != size_of::<u64>() || !mask::is_adopted() {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    Some(told(|| unsafe {
-        let set = if set.is_null() { None } else { Some(set_of(lent::get(set)?)) };
-        let before = mask::sigmask_by(change_raw, how, set.as_ref()).map_err(Errno)?;
-        if old.is_null() { Ok(()) } else { lent::put(old, bits_of(&before)) }
-    }))
-}
-
-/// The kernel's own, which keeps no signal for the C library.
-fn change_raw(how: c_int, set: Option<&sigset_t>) -> Result<sigset_t, c_int> {
-    let set = set.map(bits_of);
-    let set_at = set.as_ref().map_or(0, |set| ptr::from_ref(set).expose_provenance());
-    let mut before = 0_u64;
-    let before_at = (&raw mut before).expose_provenance();
-    // SAFETY: both sets live until it returns, and are as long as is said.
-    let done = unsafe {
-        next::syscall(libc::SYS_rt_sigprocmask, how as usize, set_at, before_at, size_of::<u64>(), 0, 0)
-    };
-    if done == 0 { Ok(set_of(before)) } else { Err(next::errno()) }
-}
-
-/// An action as the kernel has it.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct RawAction {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
-/// The system call `rt_sigaction`. What a handler returns by is the C library's. `None`: it is the kernel's business.
-///
-/// # Safety
-///
-/// As in the kernel.
-pub(crate) unsafe fn raw_sigaction(
-    signal: c_int,
-    new: *const RawAction,
-    old: *mut RawAction,
-    len: usize,
-) -> Option<c_int> {
-    if len != size_of::<u64>() || !is_installed() || OF_THE_LIBRARY.contains(&signal) {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    Some(told(|| unsafe {
-        let new = if new.is_null() { None } else { Some(lent::get(new)?.action()) };
-        let before = rddp_fault_guard::sigaction(signal, new.as_ref()).map_err(Errno)?;
-        if old.is_null() { Ok(()) } else { lent::put(old, RawAction::of(&before)) }
-    }))
-}
-
-impl RawAction {
-    fn action(self) -> libc::sigaction {
-        // SAFETY: all zeros is the default action.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        (action.sa_sigaction, action.sa_flags) = (self.handler, self.flags as c_int);
-        action.sa_mask = set_of(self.mask);
-        action
-    }
-
-    fn of(action: &libc::sigaction) -> Self {
-        RawAction {
-            handler: action.sa_sigaction,
-            flags: u64::from(action.sa_flags.cast_unsigned()),
-            restorer: action.sa_restorer.map_or(0, |restorer| restorer as usize),
-            mask: bits_of(&action.sa_mask),
-        }
-    }
-}
-
-/// 0, or -1 and the errno.
-fn told(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    call().map_or_else(|Errno(errno)| fail(errno), |()| 0)
-}
-
-/// Signals that the C library has for itself, and lets nobody handle.
-const OF_THE_LIBRARY: [c_int; 2] = [32, 33];
 
 /// See `sigsuspend` in the C library's manual.
 ///

@@ -16,7 +16,7 @@ use rddp_switch::stream::lent;
 use rddp_switch::{exs, framed, next, switch, table};
 
 use crate::hook::{answer, fail};
-use crate::{control, create, data, signals, start, wait};
+use crate::{control, create, data, raw_signals, signals, start, wait};
 
 hooks! {
     new fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
@@ -196,9 +196,9 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_epoll_wait => wait::epoll_wait(fd, at(b), c as c_int, d as c_int),
             libc::SYS_epoll_pwait => wait::epoll_pwait(fd, at(b), c as c_int, d as c_int, at(e)),
             libc::SYS_epoll_pwait2 => wait::epoll_pwait2(fd, at(b), c as c_int, at(d), at(e)),
-            libc::SYS_rt_sigaction => return Some(signals::raw_sigaction(fd, at(b), at(c), d)?.into()),
+            libc::SYS_rt_sigaction => return Some(raw_signals::sigaction(fd, at(b), at(c), d)?.into()),
             libc::SYS_rt_sigprocmask => {
-                return Some(signals::raw_sigprocmask(fd, at(b), at(c), d)?.into());
+                return Some(raw_signals::sigprocmask(fd, at(b), at(c), d)?.into());
             }
             libc::SYS_rt_sigpending if b == SET_LEN => signals::sigpending(at(a)),
             libc::SYS_rt_sigsuspend if b == SET_LEN => signals::sigsuspend(at(a)),
