@@ -212,6 +212,23 @@ fn memory_that_vanishes_before_tcp_takes_any_of_it_is_counted_up_to_there() {
     assert_eq!(b.read(100).unwrap(), b"behind");
 }
 
+// No sum has looked at them.
+#[test]
+fn without_crc_too_a_bad_page_is_found_before_tcp_takes_any() {
+    for crc in [false, true] {
+        let (a, b) = pair(&Options { crc, ..initiator() }, &Options { crc, ..responder() });
+        let mut memory = Mapping::new();
+        for good in [4, 12, 15] {
+            memory.file.set_len((good * PAGE) as u64).unwrap();
+            assert_eq!(stream(&a).send(&[IoSlice::new(memory.all())], 0), Ok(good * PAGE), "CRC {crc}");
+            let mut got = 0;
+            while got < good * PAGE {
+                got += b.read(PAGES * PAGE).unwrap().len();
+            }
+        }
+    }
+}
+
 #[test]
 fn copied_octets_may_vanish_while_they_are_sent() {
     let (a, b) = pair(&Options { gather: Gather::Copy, ..initiator() }, &responder());
