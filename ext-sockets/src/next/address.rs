@@ -36,9 +36,9 @@ pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     if refused && addr.is_null() {
         return None;
     }
-    // A sandbox that does not know the call, or refuses it.
-    // SAFETY: the pointer is as good as `connect` needs it.
     let is_here = if refused {
+        // A sandbox that does not know the call, or refuses it.
+        // SAFETY: the pointer is as good as `connect` needs it.
         unsafe { lent::get_octets(addr.cast(), &mut octets[..len]) }.is_ok()
     } else {
         copied == len as isize
