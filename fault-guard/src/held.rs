@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use crate::chain::SIGNALS;
+use crate::chain::{self, SIGNALS};
 use crate::system;
 
 /// As many wait at a time. Of one signal for one thread, or for the process, one does.
@@ -120,10 +120,14 @@ pub fn after_fork() {
     WAITERS.iter().for_each(|waiter| waiter.store(0, Ordering::Relaxed));
 }
 
-/// Sends the calling thread the held signals of `wanted`. Returns whether there was one.
+/// Sends the calling thread the held signals of `wanted`, and drops those that are ignored by now.
+/// Returns whether it sent one.
 pub(crate) fn deliver(wanted: &libc::sigset_t) -> bool {
     let mut any = false;
     while let Some((signal, info)) = take(wanted) {
+        if chain::program(signal).sa_sigaction == libc::SIG_IGN {
+            continue;
+        }
         // SAFETY: it is what came with the signal.
         unsafe { send(system::thread(), signal, &raw const info) };
         any = true;

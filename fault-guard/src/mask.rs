@@ -135,14 +135,26 @@ fn adopt() {
 /// # Errors
 /// `EINVAL` for another `how`.
 pub fn sigmask(how: c_int, set: Option<&libc::sigset_t>) -> Result<libc::sigset_t, c_int> {
+    sigmask_by(system::mask, how, set)
+}
+
+/// [`sigmask`], which changes what the kernel blocks by `change`.
+///
+/// # Errors
+/// Those of `change`.
+pub fn sigmask_by(
+    change: impl FnOnce(c_int, Option<&libc::sigset_t>) -> Result<libc::sigset_t, c_int>,
+    how: c_int,
+    set: Option<&libc::sigset_t>,
+) -> Result<libc::sigset_t, c_int> {
     let signals = routine::signals();
     if signals.state.get() & ADOPTED == 0 {
-        return system::mask(how, set);
+        return change(how, set);
     }
     forget_left();
     let mut scrubbed = set.copied();
     let asked = scrubbed.as_mut().map(scrub);
-    let mut before = system::mask(how, scrubbed.as_ref())?;
+    let mut before = change(how, scrubbed.as_ref())?;
     let blocked = signals.state.get() & BLOCKED;
     add(&mut before, blocked);
     if let Some(asked) = asked {

@@ -134,9 +134,25 @@ pub unsafe extern "C" fn getsockopt(
             None => {}
         }
     }
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && table::entry(fd).is_some() {
+        // SAFETY: our caller's promise.
+        return unsafe { info_of_ours(fd, value, len) };
+    }
+    // SAFETY: our caller's promise. Nothing follows it: see `data::moving`.
+    unsafe { next::getsockopt(fd, level, name, value, len) }
+}
+
+/// `TCP_INFO` of a socket of ours.
+///
+/// # Safety
+///
+/// As in C.
+#[cold]
+#[inline(never)]
+unsafe fn info_of_ours(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
     // SAFETY: our caller's promise.
-    let result = unsafe { next::getsockopt(fd, level, name, value, len) };
-    if result == 0 && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && table::entry(fd).is_some() {
+    let result = unsafe { next::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, len) };
+    if result == 0 {
         // SAFETY: the kernel has just written as many octets as `len` says.
         unsafe { count_unsent(fd, value.cast(), *len) };
     }

@@ -23,6 +23,7 @@ mod message;
 mod pieces;
 mod print;
 mod raw;
+mod raw_signals;
 mod signals;
 mod start;
 mod stdio;

@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use libc::{iovec, size_t};
 use rddp_switch::stream::{Errno, lent, sink_pieces, source_pieces};
+use smallvec::SmallVec;
 
 /// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).
 pub(crate) const MOST: usize = 0x7fff_f000;
@@ -20,12 +21,9 @@ pub(crate) fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
     Ok(iovec { iov_base: if len == 0 { NOWHERE } else { buf }, iov_len: len.min(MOST) })
 }
 
-/// A program's list, each piece of which leads somewhere.
+/// A copy of a program's list, each piece of which leads somewhere.
 pub(crate) struct Pieces {
-    list: *const iovec,
-    count: usize,
-    /// Where the program's own has null in it.
-    own: Vec<iovec>,
+    list: SmallVec<[iovec; FEW]>,
 }
 
 impl Pieces {
@@ -33,30 +31,24 @@ impl Pieces {
     ///
     /// # Safety
     ///
-    /// `list` is null or points to `count` entries, which stay there.
+    /// `list` is null or points to `count` entries, as far as they are there.
     pub(crate) unsafe fn of(list: *const iovec, count: usize, too_many: c_int) -> Result<Self, Errno> {
         if count > libc::UIO_MAXIOV as usize {
             return Err(Errno(too_many));
         }
-        if list.is_null() && count > 0 {
-            return Err(Errno(libc::EFAULT));
-        }
-        lent::check(list, count)?;
         // SAFETY: as the caller says.
-        let all = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
-        let mut pieces = Pieces { list, count, own: Vec::new() };
-        for one in all {
+        let mut list = unsafe { copied(list, count) }?;
+        for one in &list {
             piece(one.iov_base, one.iov_len)?;
         }
-        let sum = all.iter().try_fold(0usize, |sum, one| sum.checked_add(one.iov_len));
+        let sum = list.iter().try_fold(0usize, |sum, one| sum.checked_add(one.iov_len));
         if sum.is_none_or(|sum| sum > isize::MAX as usize) {
             return Err(Errno::INVALID);
         }
-        if all.iter().any(|one| one.iov_base.is_null()) {
-            pieces.own = all.iter().filter(|one| one.iov_len > 0).copied().collect();
-            pieces.count = pieces.own.len();
+        for one in list.iter_mut().filter(|one| one.iov_len == 0) {
+            one.iov_base = NOWHERE;
         }
-        Ok(pieces)
+        Ok(Pieces { list })
     }
 
     /// To be sent.
@@ -65,9 +57,8 @@ impl Pieces {
     ///
     /// As for `writev`.
     pub(crate) unsafe fn source(&self) -> &[IoSlice<'_>] {
-        let list = if self.own.is_empty() { self.list } else { self.own.as_ptr() };
         // SAFETY: as the caller says; none is null.
-        unsafe { source_pieces(list, self.count) }
+        unsafe { source_pieces(self.list.as_ptr(), self.list.len()) }
     }
 
     /// To be filled.
@@ -76,8 +67,23 @@ impl Pieces {
     ///
     /// As for `readv`.
     pub(crate) unsafe fn sink(&mut self) -> &mut [IoSliceMut<'_>] {
-        let list = if self.own.is_empty() { self.list.cast_mut() } else { self.own.as_mut_ptr() };
         // SAFETY: as the caller says; none is null, and the entries are not changed.
-        unsafe { sink_pieces(list, self.count) }
+        unsafe { sink_pieces(self.list.as_mut_ptr(), self.list.len()) }
     }
 }
+
+/// # Safety
+///
+/// As of [`Pieces::of`].
+unsafe fn copied(from: *const iovec, count: usize) -> Result<SmallVec<[iovec; FEW]>, Errno> {
+    let mut list = SmallVec::<[iovec; FEW]>::with_capacity(count);
+    // SAFETY: as the caller says; there is room for so many, which are there when they were copied.
+    unsafe {
+        lent::get_all(from, std::slice::from_raw_parts_mut(list.as_mut_ptr().cast(), count))?;
+        list.set_len(count);
+    }
+    Ok(list)
+}
+
+/// As many are copied without the allocator: a signal handler may call.
+const FEW: usize = 32;

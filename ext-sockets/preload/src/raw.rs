@@ -4,13 +4,16 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use libc::{EFAULT, EINVAL, EIO, size_t};
+use libc::{EINVAL, EIO, size_t};
 use rddp_switch::raw_mode::{self, Area, Event, How, Info, Reply, Work, Works};
+use rddp_switch::stream::{Errno, lent};
 
 use crate::hook::fail;
 
-/// What the program gets. A fault of ours ends the call and not the program: no panic goes through C.
+/// What the program gets, be there sockets of ours yet or not. A fault of ours ends the call and not the program: no panic goes
+/// through C.
 fn result(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    lent::guard();
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(errno)) => fail(errno),
@@ -18,21 +21,22 @@ fn result(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     }
 }
 
-/// The same of a call that gives an STag.
+/// The same of a call that gives something, which is not made if there is no place for that.
 ///
 /// # Safety
 ///
-/// `place` is null or the program's.
-unsafe fn stag_to(place: *mut u32, call: impl FnOnce() -> Result<u32, c_int>) -> c_int {
-    if place.is_null() {
-        return fail(EFAULT);
-    }
-    result(|| {
-        let stag = call()?;
-        // SAFETY: not null, and so the program's.
-        unsafe { *place = stag };
+/// `place` is the program's, as far as it is there; a `T` has no padding.
+unsafe fn given_to<T: Copy>(place: *mut T, call: impl FnOnce() -> Result<T, c_int>) -> c_int {
+    // SAFETY: the caller's promise.
+    result(|| unsafe {
+        lent::check_room(place, 1).map_err(errno)?;
+        lent::put(place, call()?).map_err(errno)?;
         Ok(0)
     })
+}
+
+fn errno(Errno(errno): Errno) -> c_int {
+    errno
 }
 
 /// See rddp/raw.h.
@@ -63,7 +67,7 @@ pub unsafe extern "C" fn ddp_register(
     // SAFETY: our caller's promise, of both.
     unsafe {
         let area = Area::promised(begin.cast(), len);
-        stag_to(stag, || raw_mode::register(domain, &area?, access))
+        given_to(stag, || raw_mode::register(domain, &area?, access))
     }
 }
 
@@ -75,7 +79,7 @@ pub unsafe extern "C" fn ddp_register(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_window(domain: c_int, stag: *mut u32) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { stag_to(stag, || raw_mode::open_window(domain)) }
+    unsafe { given_to(stag, || raw_mode::open_window(domain)) }
 }
 
 /// See rddp/raw.h.
@@ -86,7 +90,7 @@ pub unsafe extern "C" fn ddp_window(domain: c_int, stag: *mut u32) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_reregister(stag: u32, access: c_int, now: *mut u32) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { stag_to(now, || raw_mode::reregister(stag, access)) }
+    unsafe { given_to(now, || raw_mode::reregister(stag, access)) }
 }
 
 /// See rddp/raw.h.
@@ -97,7 +101,7 @@ pub unsafe extern "C" fn ddp_reregister(stag: u32, access: c_int, now: *mut u32)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_stag(stag: u32, now: *mut u32) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { stag_to(now, || raw_mode::stag_now(stag)) }
+    unsafe { given_to(now, || raw_mode::stag_now(stag)) }
 }
 
 /// See rddp/raw.h.
@@ -120,12 +124,14 @@ pub extern "C" fn ddp_queue(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_events(queue: c_int, events: *mut Event, room: c_int, timeout: c_int) -> c_int {
     let Some(room) = usize::try_from(room).ok().filter(|room| *room > 0) else { return fail(EINVAL) };
-    if events.is_null() {
-        return fail(EFAULT);
-    }
-    // SAFETY: not null, and room for so many, as our caller promises.
-    let out = unsafe { std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<Event>>(), room) };
-    result(|| raw_mode::events(queue, out, timeout).map(|count| count as c_int))
+    result(|| {
+        // SAFETY: our caller's promise, of both; and room for so many is there.
+        let out = unsafe {
+            lent::check_room(events, room).map_err(errno)?;
+            std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<Event>>(), room)
+        };
+        raw_mode::events(queue, out, timeout).map(|count| count as c_int)
+    })
 }
 
 /// See rddp/raw.h.
@@ -135,11 +141,8 @@ pub unsafe extern "C" fn ddp_events(queue: c_int, events: *mut Event, room: c_in
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_attach(fd: c_int, how: *const How) -> c_int {
-    // SAFETY: null, or our caller's promise.
-    match unsafe { how.as_ref() } {
-        None => fail(EFAULT),
-        Some(how) => result(|| raw_mode::attach(fd, how).map(|()| 0)),
-    }
+    // SAFETY: our caller's promise; it is integers.
+    result(|| raw_mode::attach(fd, &unsafe { lent::get(how) }.map_err(errno)?).map(|()| 0))
 }
 
 /// See rddp/raw.h.
@@ -173,8 +176,7 @@ pub unsafe extern "C" fn ddp_answer(
     len: size_t,
 ) -> c_int {
     // SAFETY: our caller's promise.
-    let reply = unsafe { Reply::promised(private_data.cast(), len) };
-    result(|| raw_mode::answer(fd, answer, reply?).map(|()| 0))
+    result(|| raw_mode::answer(fd, answer, unsafe { Reply::promised(private_data.cast(), len) }?).map(|()| 0))
 }
 
 /// See rddp/raw.h.
@@ -220,13 +222,6 @@ pub extern "C" fn ddp_disconnect(fd: c_int, how: c_int) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_info(fd: c_int, info: *mut Info) -> c_int {
-    if info.is_null() {
-        return fail(EFAULT);
-    }
-    result(|| {
-        let found = raw_mode::info(fd)?;
-        // SAFETY: not null, and so the program's.
-        unsafe { *info = found };
-        Ok(0)
-    })
+    // SAFETY: our caller's promise.
+    unsafe { given_to(info, || raw_mode::info(fd)) }
 }

@@ -9,6 +9,7 @@ use std::ptr;
 use libc::{SIGBUS, SIGSEGV, sighandler_t, siginfo_t, sigset_t, timespec};
 use rddp_fault_guard::{is_installed, mask};
 use rddp_switch::next;
+use rddp_switch::stream::{Errno, lent};
 
 use crate::hook::fail;
 
@@ -266,20 +267,47 @@ pub(crate) unsafe fn asleep<T: crate::hook::Failed>(
     mask: *const sigset_t,
     sleep: impl FnOnce(*const sigset_t) -> T,
 ) -> T {
-    // SAFETY: the caller's promise.
-    match unsafe { mask.as_ref() } {
-        Some(set) if mask::is_adopted() => {
-            let result = mask::during(set, |set| (sleep(set), next::errno()));
-            result.map_or_else(
-                || fail(libc::EINTR),
-                |(result, errno)| {
-                    next::set_errno(errno);
-                    result
-                },
-            )
-        }
-        _ => sleep(mask),
+    if mask.is_null() || !mask::is_adopted() {
+        return sleep(mask);
     }
+    // SAFETY: the caller's promise.
+    let set = match unsafe { set_at(mask) } {
+        Ok(set) => set,
+        Err(Errno(errno)) => return fail(errno),
+    };
+    let result = mask::during(&set, |set| (sleep(set), next::errno()));
+    result.map_or_else(
+        || fail(libc::EINTR),
+        |(result, errno)| {
+            next::set_errno(errno);
+            result
+        },
+    )
+}
+
+/// The signals of the kernel's in a program's set, of which there may be no more.
+///
+/// # Safety
+///
+/// `at` leads to a set, as far as that is there.
+unsafe fn set_at(at: *const sigset_t) -> Result<sigset_t, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { lent::get(at.cast()) }.map(set_of)
+}
+
+/// The set of these signals, as the kernel has it.
+pub(crate) fn set_of(bits: u64) -> sigset_t {
+    // SAFETY: all zeros is a set, whose first octets are the kernel's.
+    unsafe {
+        let mut set: sigset_t = std::mem::zeroed();
+        (&raw mut set).cast::<u64>().write(bits);
+        set
+    }
+}
+
+pub(crate) fn bits_of(set: &sigset_t) -> u64 {
+    // SAFETY: a set begins with the kernel's, and is aligned as that.
+    unsafe { ptr::from_ref(set).cast::<u64>().read() }
 }
 
 /// See `sigsuspend` in the C library's manual.
@@ -309,6 +337,16 @@ pub unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
     done
 }
 
+/// A set that is waited for; `None` without the guard, or if it is not there, which the kernel says.
+///
+/// # Safety
+///
+/// As of [`set_at`].
+unsafe fn set_to_wait_for(set: *const sigset_t) -> Option<sigset_t> {
+    // SAFETY: the caller's promise.
+    if is_installed() { unsafe { set_at(set) }.ok() } else { None }
+}
+
 /// See `sigtimedwait` in the C library's manual.
 ///
 /// # Safety
@@ -323,8 +361,8 @@ pub unsafe extern "C" fn sigtimedwait(
     // SAFETY: our caller's promise.
     let wait = || unsafe { next::sigtimedwait(set, info, timeout) };
     // SAFETY: our caller's promise.
-    let Some(wanted) = (unsafe { set.as_ref() }) else { return wait() };
-    match mask::take(wanted, || (wait(), next::errno())) {
+    let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
+    match mask::take(&wanted, || (wait(), next::errno())) {
         Ok((signal, held)) => {
             // SAFETY: our caller's promise: null, or room for it.
             if let Some(info) = unsafe { info.as_mut() } {
@@ -360,8 +398,8 @@ pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_
     // SAFETY: our caller's promise.
     let wait = || unsafe { next::sigwait(set, signal) };
     // SAFETY: our caller's promise.
-    let Some(wanted) = (unsafe { set.as_ref() }) else { return wait() };
-    match mask::take(wanted, wait) {
+    let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
+    match mask::take(&wanted, wait) {
         Ok((held, _)) => {
             // SAFETY: our caller's promise.
             unsafe { *signal = held };

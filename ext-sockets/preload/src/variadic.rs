@@ -10,12 +10,13 @@ use std::ffi::{c_char, c_int, c_long, c_ulong};
 use std::ptr::with_exposed_provenance_mut;
 
 use libc::mode_t;
+use rddp_fault_guard::is_installed;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::stream::lent;
 use rddp_switch::{exs, framed, next, switch, table};
 
 use crate::hook::{answer, fail};
-use crate::{control, create, data, wait};
+use crate::{control, create, data, raw_signals, signals, start, wait};
 
 hooks! {
     new fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if table::any() || switch::is_on() || exs::is_used() {
+    if table::any() || switch::is_on() || exs::is_used() || is_installed() {
         // SAFETY: our caller's promise.
         if let Some(result) = unsafe { by_name(number, [a, b, c, d, e, f]) } {
             return result;
@@ -195,6 +196,14 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_epoll_wait => wait::epoll_wait(fd, at(b), c as c_int, d as c_int),
             libc::SYS_epoll_pwait => wait::epoll_pwait(fd, at(b), c as c_int, d as c_int, at(e)),
             libc::SYS_epoll_pwait2 => wait::epoll_pwait2(fd, at(b), c as c_int, at(d), at(e)),
+            libc::SYS_rt_sigaction => return Some(raw_signals::sigaction(fd, at(b), at(c), d)?.into()),
+            libc::SYS_rt_sigprocmask => {
+                return Some(raw_signals::sigprocmask(fd, at(b), at(c), d)?.into());
+            }
+            libc::SYS_rt_sigpending if b == SET_LEN => signals::sigpending(at(a)),
+            libc::SYS_rt_sigsuspend if b == SET_LEN => signals::sigsuspend(at(a)),
+            libc::SYS_rt_sigtimedwait if d == SET_LEN => signals::sigtimedwait(at(a), at(b), at(c)),
+            libc::SYS_execve => start::execve(at(a), at(b), at(c)),
             libc::SYS_seccomp if table::any() => {
                 framed::confine();
                 return None;
@@ -218,6 +227,9 @@ unsafe fn mask_at(address: usize) -> *const libc::sigset_t {
 fn at<T>(address: usize) -> *mut T {
     with_exposed_provenance_mut(address)
 }
+
+/// Octets of a set of signals, as the kernel has it.
+const SET_LEN: usize = 8;
 
 // linux/sockios.h; not in `libc`.
 const SIOCATMARK: c_ulong = 0x8905;

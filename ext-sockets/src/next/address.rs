@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use super::{errno, set_errno};
+use crate::stream::lent;
 
 /// The longest address that is looked at.
 const LONGEST: usize = size_of::<sockaddr_in6>();
@@ -35,12 +36,14 @@ pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     if refused && addr.is_null() {
         return None;
     }
-    if refused {
-        // A sandbox that does not know the call. SAFETY: the pointer is as good as `connect` needs it.
-        unsafe { octets.as_mut_ptr().copy_from_nonoverlapping(addr.cast(), len) };
-        return parse(&octets[..len]);
-    }
-    if copied == len as isize { parse(&octets[..len]) } else { None }
+    let is_here = if refused {
+        // A sandbox that does not know the call, or refuses it.
+        // SAFETY: the pointer is as good as `connect` needs it.
+        unsafe { lent::get_octets(addr.cast(), &mut octets[..len]) }.is_ok()
+    } else {
+        copied == len as isize
+    };
+    if is_here { parse(&octets[..len]) } else { None }
 }
 
 /// The C library's `connect`, and its errno. Leaves errno as it was.

@@ -2,15 +2,18 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::slice;
 
 use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDomain, RegionOptions};
+use smallvec::SmallVec;
 
 use super::info::MAX_PRIVATE_DATA;
 use super::work::{Sge, Work};
-use crate::stream::lent;
+use crate::stream::{Errno, lent};
 use crate::{gate, next};
 
 /// Memory that the program registers.
@@ -43,9 +46,13 @@ impl Area {
     }
 }
 
-/// A list of works, as C has it.
+/// A list of works, as C has it. Each is copied when its turn comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Works<'a>(&'a [Work]);
+pub struct Works<'a> {
+    at: *const Work,
+    count: usize,
+    promised: PhantomData<&'a Work>,
+}
 
 impl<'a> Works<'a> {
     /// # Errors
@@ -53,19 +60,23 @@ impl<'a> Works<'a> {
     ///
     /// # Safety
     /// `works` is null or leads to `count` works, whose lists are null or have `count` pieces, and those of inline works lead to
-    /// as many octets as they say; all that for as long as `'a`.
+    /// as many octets as they say; all that for as long as `'a`, as far as it is there.
     pub unsafe fn promised(works: *const Work, count: c_int) -> Result<Self, c_int> {
         match usize::try_from(count) {
             Err(_) | Ok(0) => Err(libc::EINVAL),
             _ if works.is_null() => Err(libc::EFAULT),
-            Ok(count) if lent::check(works, count).is_err() => Err(libc::EFAULT),
-            // SAFETY: as the caller promises.
-            Ok(count) => Ok(Works(unsafe { slice::from_raw_parts(works, count) })),
+            Ok(count) => Ok(Works { at: works, count, promised: PhantomData }),
         }
     }
 
-    pub(super) fn iter(self) -> impl Iterator<Item = One<'a>> {
-        self.0.iter().map(One)
+    /// Each of them; EFAULT for one that is not there.
+    pub(super) fn iter(self) -> impl Iterator<Item = Result<One<'a>, c_int>> {
+        (0..self.count).map(move |index| {
+            let at = self.at.wrapping_add(index);
+            // SAFETY: as was promised; a work is integers and a pointer that nobody follows unguarded.
+            let work = unsafe { lent::get(at) }.map_err(|Errno(errno)| errno)?;
+            Ok(One { work, promised: PhantomData })
+        })
     }
 }
 
@@ -96,29 +107,42 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// One of them.
+/// One of [`Works`].
 #[derive(Clone, Copy)]
-pub(super) struct One<'a>(&'a Work);
+pub(super) struct One<'a> {
+    work: Work,
+    promised: PhantomData<&'a Work>,
+}
 
-impl<'a> One<'a> {
-    pub(super) fn work(self) -> &'a Work {
-        self.0
+/// A list of pieces, copied.
+pub(super) type List = SmallVec<[Sge; 4]>;
+
+impl One<'_> {
+    pub(super) fn work(&self) -> &Work {
+        &self.work
     }
 
     /// The pieces of its list.
-    pub(super) fn list(self) -> Result<&'a [Sge], c_int> {
-        match self.0.count as usize {
-            0 => Ok(&[]),
+    pub(super) fn list(&self) -> Result<List, c_int> {
+        match self.work.count as usize {
+            0 => Ok(List::new()),
             count if count > MAX_SGE => Err(libc::EINVAL),
-            _ if self.0.list.is_null() => Err(libc::EFAULT),
-            count if lent::check(self.0.list, count).is_err() => Err(libc::EFAULT),
-            // SAFETY: promised of every work in a `Works`.
-            count => Ok(unsafe { slice::from_raw_parts(self.0.list, count) }),
+            _ if self.work.list.is_null() => Err(libc::EFAULT),
+            count => {
+                let mut list = List::with_capacity(count);
+                // SAFETY: promised of every work in a `Works`; there is room for so many, which are there when they were copied.
+                unsafe {
+                    let room = slice::from_raw_parts_mut(list.as_mut_ptr().cast::<MaybeUninit<Sge>>(), count);
+                    lent::get_all(self.work.list, room).map_err(|Errno(errno)| errno)?;
+                    list.set_len(count);
+                }
+                Ok(list)
+            }
         }
     }
 
     /// The octets of its list, whose pieces are addresses.
-    pub(super) fn inline_octets(self) -> Result<Vec<u8>, c_int> {
+    pub(super) fn inline_octets(&self) -> Result<Vec<u8>, c_int> {
         let list = self.list()?;
         let total: u64 = list.iter().map(|piece| u64::from(piece.len)).sum();
         if total > MAX_INLINE as u64 {
@@ -127,11 +151,13 @@ impl<'a> One<'a> {
         let mut octets = Vec::with_capacity(total as usize);
         for piece in list.iter().filter(|piece| piece.len > 0) {
             let from = std::ptr::with_exposed_provenance::<u8>(piece.to as usize);
-            if lent::check(from, piece.len as usize).is_err() {
-                return Err(libc::EFAULT);
+            let (len, count) = (octets.len(), piece.len as usize);
+            // SAFETY: promised of every inline work in a `Works`; there is room for all of them.
+            unsafe {
+                lent::get_all(from, &mut octets.spare_capacity_mut()[..count])
+                    .map_err(|Errno(errno)| errno)?;
+                octets.set_len(len + count);
             }
-            // SAFETY: promised of every inline work in a `Works`.
-            octets.extend_from_slice(unsafe { slice::from_raw_parts(from, piece.len as usize) });
         }
         Ok(octets)
     }

@@ -75,7 +75,7 @@ pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, c_int> {
     let view = View::new(adapter, shared.domain);
     let mut taken = 0;
     for one in works.iter() {
-        let posted = posting(one, &view).and_then(|posting| match posting {
+        let posted = one.and_then(|one| posting(&one, &view)).and_then(|posting| match posting {
             Posting::Receive(wr) => shared.receive(wr),
             Posting::Send(_) => Err(libc::EINVAL),
         });

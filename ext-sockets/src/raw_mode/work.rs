@@ -85,7 +85,7 @@ pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, c_int> {
     let mut sends = Vec::new();
     let mut fault = None;
     for one in works.iter() {
-        match posting(one, &view) {
+        match one.and_then(|one| posting(&one, &view)) {
             Ok(Posting::Send(wr)) => sends.push(wr),
             Ok(Posting::Receive(wr)) => {
                 if let Err(errno) =
@@ -120,14 +120,14 @@ fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Res
     result
 }
 
-pub(super) fn posting(one: One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
+pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
     let work = one.work();
     if work.flags & !flag::ALL != 0 {
         return Err(libc::EINVAL);
     }
     if work.op == op::RECEIVE {
         let list = one.list()?;
-        view.check(list, true)?;
+        view.check(&list, true)?;
         let scatter: Vec<_> = list.iter().map(piece).collect();
         return Ok(Posting::Receive(RecvWr::new(work.tag, scatter)));
     }
@@ -142,7 +142,7 @@ pub(super) fn posting(one: One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
     }))
 }
 
-fn operation(one: One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
+fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
     let work = one.work();
     let remote = Remote { stag: Stag(work.stag), to: work.to };
     let [a, b, c, d] = work.args;
@@ -174,8 +174,8 @@ fn operation(one: One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
             view.check_stag(work.stag)?;
             let access = u8::try_from(a).ok().and_then(Access::from_bits).ok_or(libc::EINVAL)?;
             let range = single(one)?;
-            view.check(std::slice::from_ref(range), false)?;
-            Operation::Bind { window: Stag(work.stag), range: piece(range), access }
+            view.check(&[range], false)?;
+            Operation::Bind { window: Stag(work.stag), range: piece(&range), access }
         }
         op::INVALIDATE => {
             view.check_stag(work.stag)?;
@@ -185,30 +185,30 @@ fn operation(one: One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
     })
 }
 
-fn gather(one: One<'_>, view: &View<'_>) -> Result<Gather, c_int> {
+fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, c_int> {
     if one.work().flags & flag::INLINE != 0 {
         return one.inline_octets().map(Gather::Inline);
     }
     let list = one.list()?;
-    view.check(list, false)?;
-    Ok(match list {
+    view.check(&list, false)?;
+    Ok(match &list[..] {
         [only] => piece(only).into(),
         _ => list.iter().map(piece).collect::<Vec<_>>().into(),
     })
 }
 
 /// The one piece that octets of the peer's go to, `len` of them if that is given.
-fn sink(one: One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, c_int> {
+fn sink(one: &One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, c_int> {
     let sink = single(one)?;
     if len.is_some_and(|len| sink.len != len) {
         return Err(libc::EINVAL);
     }
-    view.check(std::slice::from_ref(sink), true)?;
-    Ok(piece(sink))
+    view.check(&[sink], true)?;
+    Ok(piece(&sink))
 }
 
-fn single<'a>(one: One<'a>) -> Result<&'a Sge, c_int> {
-    match one.list()? {
+fn single(one: &One<'_>) -> Result<Sge, c_int> {
+    match one.list()?[..] {
         [only] => Ok(only),
         _ => Err(libc::EINVAL),
     }

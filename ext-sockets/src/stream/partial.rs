@@ -14,7 +14,7 @@ use std::time::Duration;
 use rddp_mpa::CRC_LEN;
 
 use super::inbound::{Inbound, Step};
-use super::room::{Guard, lent};
+use super::room::Guard;
 use super::rx::{Hold, Next};
 use super::state::Rx;
 use super::{Errno, Stream};
@@ -78,28 +78,6 @@ impl Stream<'_> {
                 return self.finished(rx);
             }
         }
-    }
-
-    /// The first `count` octets of the FPDU in front were taken into `pieces`: they move to memory, whence it goes on.
-    #[cold]
-    pub(super) fn put_back(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        pieces: &[IoSliceMut<'_>],
-        count: usize,
-    ) -> Result<(), Errno> {
-        let mut at = 0;
-        for piece in pieces {
-            let now = piece.len().min(count - at);
-            // Without a block for them they are lost, as those are whose page has gone meanwhile.
-            let kept = rx.kept_mut().and_then(|kept| kept.get_mut(at..)).unwrap_or_default();
-            if lent::read(&piece[..now], kept) < now {
-                return Err(self.memory_gone());
-            }
-            at += now;
-        }
-        rx.absorbed = count as u32;
-        Ok(())
     }
 
     fn look_ahead(&self, rx: &mut Rx, have: usize) -> Result<usize, Errno> {

@@ -11,6 +11,7 @@ use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
 use rddp_ddp::{Header, UntaggedRepr};
+use rddp_fault_guard::Faulted;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_rdmap::{TerminateCode, parse_header};
 
@@ -205,7 +206,7 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        if self.take_directly(rx, &scratch[..GLANCE], sink)? {
+        if self.take_directly(rx, scratch, sink)? {
             return Ok(Next::More);
         }
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
@@ -270,15 +271,15 @@ impl Stream<'_> {
         Ok(left.end - CRC_LEN)
     }
 
-    /// Receives a large FPDU straight into the program's buffer, if it can be that: nobody looks there before the CRC is
-    /// known to be good.
+    /// Receives a large FPDU, whose first octets are in `scratch`, straight into the program's buffer, if it can be that:
+    /// nobody looks there before the CRC is known to be good.
     fn take_directly(
         &self,
         rx: &mut Guard<'_, Rx>,
-        front: &[u8],
+        scratch: &mut Scratch,
         sink: &mut Sink<'_, '_>,
     ) -> Result<bool, Errno> {
-        let Some((header, payload_len)) = large_send(rx, front) else {
+        let Some((header, payload_len)) = large_send(rx, &scratch[..GLANCE]) else {
             return Ok(false);
         };
         let mut inbound = Inbound::new(rx, self.state.options.max_send);
@@ -297,24 +298,50 @@ impl Stream<'_> {
         list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
         let whole = fpdu_len(ulpdu_len);
         let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
-        if took < whole {
-            // A page is not there. What was taken is the beginning of an FPDU in memory.
-            return if took == 0 { Ok(false) } else { self.put_back(rx, &list, took).map(|()| true) };
+        if took == 0 {
+            // The first page is not there.
+            return Ok(false);
         }
-        let crc =
-            if rx.crc { list[..=used].iter().try_fold(0, |crc, piece| lent::sum(crc, piece)) } else { Ok(0) };
-        let crc = crc.map_err(|_| self.memory_gone())?;
-        let (pad, field) = behind[..trailer].split_at(trailer - CRC_LEN);
-        let crc = crc32c_append(crc, pad);
-        let field = field.try_into().unwrap_or_default();
-        if let Err(trouble) = inbound.received(&header, payload_len, crc, field) {
+        let summed = if rx.crc { sum_first(&list[..=used], took) } else { Ok(0) };
+        let crc = summed.map_err(|_| self.memory_gone())?;
+        // Where a page is not there the kernel stops: what it has kept is looked at elsewhere.
+        let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
+        let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
+        if let Err(trouble) = inbound.received(&header, payload_len, crc32c_append(crc, covered), *field) {
             return Err(self.fault(rx, &trouble));
         }
-        sink.filled(payload_len);
+        if took < whole {
+            self.leave_rest(rx, took, HEAD + payload_len, trailer)?;
+        }
+        sink.filled(payload_len - rx.left as usize);
         inbound.mark().apply(rx);
         self.wake_at(rx, 1)?;
         self.may_send_now();
         Ok(true)
+    }
+
+    /// The last `count` octets of the FPDU in front, which stay in the kernel.
+    #[cold]
+    fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {
+        let rest = scratch.get_mut(..count).ok_or(Errno::NO_BUFFERS)?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(rest)])?;
+        if seen == count { Ok(rest) } else { Err(self.owner_died()) }
+    }
+
+    /// Notes what is left in the kernel of an FPDU that is good, whose payload ends at `end` and of which `took` octets were
+    /// taken.
+    #[cold]
+    fn leave_rest(&self, rx: &mut Rx, took: usize, end: usize, trailer: usize) -> Result<(), Errno> {
+        let head = HEAD.saturating_sub(took);
+        if head > 0 {
+            self.moving(rx, head, |kernel| kernel.discard(head))?;
+        }
+        if took + head >= end {
+            // All places for the payload were good: the kernel had no reason to stop there.
+            return Err(self.owner_died());
+        }
+        (rx.left, rx.trailer, rx.left_is_kept) = ((end - took - head) as u32, trailer as u32, false);
+        Ok(())
     }
 
     /// The peer has sent its FIN, and everything before it is read.
@@ -420,6 +447,16 @@ impl Batch {
         self.left = None;
         self.shown as u32
     }
+}
+
+/// The CRC of the first `count` octets of some pieces, or of all if they are fewer.
+fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
+    let mut left = count;
+    pieces.iter().try_fold(0, |crc, piece| {
+        let now = piece.len().min(left);
+        left -= now;
+        lent::sum(crc, &piece[..now])
+    })
 }
 
 /// The header of an unmarked Send, and how much payload it says there is.

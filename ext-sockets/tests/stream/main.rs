@@ -8,3 +8,4 @@ mod gather;
 mod readiness;
 mod startup;
 mod transfer;
+mod vanishing;

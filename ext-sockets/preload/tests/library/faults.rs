@@ -96,3 +96,28 @@ fn jumps_out_of_handlers_leave_nothing_behind() {
 fn handlers_that_call_us_leave_the_interrupted_call_its_guard() {
     as_over_tcp("nested");
 }
+
+#[test]
+fn handlers_and_masks_by_way_of_syscall_are_those_of_the_functions() {
+    as_over_tcp("raw_calls");
+}
+
+#[test]
+fn masks_that_are_not_there_are_efault() {
+    as_over_tcp("bad_masks");
+}
+
+#[test]
+fn lists_are_used_as_they_were_when_the_call_began() {
+    as_over_tcp("lists_that_change");
+}
+
+#[test]
+fn ignored_signals_interrupt_no_wait() {
+    as_over_tcp("ignored_in_waits");
+}
+
+#[test]
+fn bad_addresses_are_efault_in_a_sandbox_too() {
+    as_over_tcp("sandboxed");
+}

@@ -89,3 +89,8 @@ fn requests_that_nobody_answers_end_in_time_and_harm_nobody() {
 fn messages_of_several_endpoints_take_from_shared_receives() {
     all_is_so("shared");
 }
+
+#[test]
+fn pointers_that_are_no_good_are_efault() {
+    all_is_so("bad_pointers");
+}

@@ -18,7 +18,7 @@ use crate::table;
 
 /// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that is so.
 #[inline]
-pub(crate) fn guard() {
+pub fn guard() {
     if !mask::is_adopted() {
         begin();
     }
@@ -57,14 +57,38 @@ fn begin() {
 /// # Safety
 /// All octets are a value of `T`, which is all that can be there.
 pub unsafe fn get<T: Copy>(from: *const T) -> Result<T, Errno> {
-    guard_if_any();
     let mut value = MaybeUninit::<T>::uninit();
-    let octets = ptr::slice_from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>());
     // SAFETY: room for the value, which is one when it was copied.
     unsafe {
-        copy_out(from.cast(), &mut *octets).map_err(|_| Errno::FAULT)?;
+        get_all(from, std::slice::from_mut(&mut value))?;
         Ok(value.assume_init())
     }
+}
+
+/// Fills `to` with what a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: not all of it is there.
+///
+/// # Safety
+/// As of [`get`].
+pub unsafe fn get_all<T: Copy>(from: *const T, to: &mut [MaybeUninit<T>]) -> Result<(), Errno> {
+    let octets = ptr::slice_from_raw_parts_mut(to.as_mut_ptr().cast(), size_of_val(to));
+    // SAFETY: room for the values, borrowed alone; the caller's promise.
+    unsafe { get_octets(from.cast(), &mut *octets) }
+}
+
+/// Fills `to` with the octets that a pointer of the program's leads to.
+///
+/// # Errors
+/// `EFAULT`: not all of them are there.
+///
+/// # Safety
+/// What is there is the program's to be read.
+pub(crate) unsafe fn get_octets(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
+    guard_if_any();
+    // SAFETY: the caller's promise; `to` is borrowed alone.
+    unsafe { copy_out(from, to).map_err(|_| Errno::FAULT) }
 }
 
 /// Stores a value where a pointer of the program's leads to.

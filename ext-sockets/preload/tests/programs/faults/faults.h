@@ -48,6 +48,8 @@ void sends(void);
 void receives(void);
 void lists(void);
 void arguments(void);
+void lists_that_change(void);
+void sandboxed(void);
 
 void all_blocked(void);
 void own_handlers(void);
@@ -60,5 +62,8 @@ void waited_for(void);
 void passed_on(void);
 void jumps(void);
 void nested(void);
+void raw_calls(void);
+void bad_masks(void);
+void ignored_in_waits(void);
 
 #endif

@@ -4,6 +4,10 @@
  * on how it cuts what it copies.
  */
 #include "faults.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 
 const char *way;
@@ -223,6 +227,27 @@ void lists(void) {
     exchange(ends);
 }
 
+/* A list that octets come to lie upon: the call uses it as it was. */
+void lists_that_change(void) {
+    int ends[2];
+    connection(ends);
+    static char octets[2 * PAGE], got[PAGE];
+    memset(octets, 'x', sizeof octets);
+    for (int count = 2; count <= 64; count *= 2) {
+        struct iovec list[64];
+        size_t len = count * sizeof *list, all = 0;
+        for (int i = 0; i < count; i++)
+            list[i] = i == 0 ? (struct iovec){list, len} : (struct iovec){&got[i], 1};
+        all = len + count - 1;
+        memset(got, 0, sizeof got);
+        IS(send(ends[0], octets, all, 0), (ssize_t)all);
+        IS(readv(ends[1], list, count), (ssize_t)all);
+        IS(memcmp(list, octets, len), 0);
+        IS(memcmp(got + 1, octets, count - 1), 0);
+        exchange(ends);
+    }
+}
+
 /* What calls on a framed socket read and write besides octets. */
 void arguments(void) {
     int ends[2];
@@ -245,6 +270,25 @@ void arguments(void) {
     exchange(ends);
 }
 
+/* In a sandbox that refuses to read a process's memory for it. */
+void sandboxed(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    IS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    IS(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0), 0);
+    bad_send();
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    FAILS(connect(client, NOWHERE, sizeof(struct sockaddr_in)), EFAULT);
+    FAILS(connect(client, NULL, sizeof(struct sockaddr_in)), EFAULT);
+    close(client);
+    bad_send();
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -258,6 +302,9 @@ int main(int argc, char **argv) {
         {"ignored", ignored},           {"masks_of_waits", masks_of_waits},
         {"waited_for", waited_for},     {"passed_on", passed_on},
         {"jumps", jumps},               {"nested", nested},
+        {"raw_calls", raw_calls},       {"bad_masks", bad_masks},
+        {"lists_that_change", lists_that_change}, {"ignored_in_waits", ignored_in_waits},
+        {"sandboxed", sandboxed},
     };
     way = argc > 1 ? argv[1] : "";
     framed = getenv("LD_PRELOAD") != NULL;

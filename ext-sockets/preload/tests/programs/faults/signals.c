@@ -463,3 +463,115 @@ void nested(void) {
     ualarm(0, 0);
     exchange(pair);
 }
+
+/* What the kernel takes. */
+struct raw_action {
+    void *handler;
+    unsigned long flags;
+    void *restorer;
+    uint64_t mask;
+};
+
+static int raw_sigaction(int signal, const void *new, void *old) {
+    return syscall(SYS_rt_sigaction, signal, new, old, sizeof(uint64_t));
+}
+
+static int raw_mask(int how, const void *new, void *old) {
+    return syscall(SYS_rt_sigprocmask, how, new, old, sizeof(uint64_t));
+}
+
+static uint64_t bit(int signal) { return (uint64_t)1 << (signal - 1); }
+
+/* Handlers and masks by way of syscall are those of the functions. */
+void raw_calls(void) {
+    struct raw_action action, found;
+    uint64_t all = ~(uint64_t)0, before = 0, now = 0;
+    bad_send();
+    IS(raw_mask(SIG_BLOCK, &all, &before), 0);
+    IS(before, 0);
+    bad_send();
+    IS(is_blocked(SIGSEGV) && is_blocked(SIGBUS) && is_blocked(SIGUSR2), 1);
+    IS(raw_mask(SIG_SETMASK, NULL, &now), 0);
+    IS(now & bit(SIGSEGV) & ~bit(SIGKILL), bit(SIGSEGV));
+    IS(raw_mask(SIG_SETMASK, &before, NULL), 0);
+    IS(is_blocked(SIGSEGV) || is_blocked(SIGUSR2), 0);
+    FAILS(raw_mask(SIG_BLOCK, NOWHERE, NULL), EFAULT);
+    FAILS(raw_mask(77, &all, NULL), EINVAL);
+    FAILS(syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof all - 1), EINVAL);
+
+    /* A handler of another signal, which gives us what a raw one returns by. */
+    struct sigaction usual = {.sa_handler = sends_badly};
+    IS(sigaction(SIGUSR1, &usual, NULL), 0);
+    IS(raw_sigaction(SIGUSR1, NULL, &action), 0);
+    IS(action.handler == (void *)sends_badly, 1);
+    action.mask = all;
+    IS(raw_sigaction(SIGUSR1, &action, NULL), 0);
+    calls = 0;
+    IS(raise(SIGUSR1), 0);
+    IS(calls, 1);
+    IS(raw_sigaction(SIGUSR1, NULL, &found), 0);
+    IS(found.mask & bit(SIGSEGV) & bit(SIGSEGV), bit(SIGSEGV));
+
+    action = (struct raw_action){(void *)mend, action.flags | SA_SIGINFO, action.restorer, bit(SIGUSR1)};
+    IS(raw_sigaction(SIGBUS, &action, NULL), 0);
+    IS(raw_sigaction(SIGBUS, NULL, &found), 0);
+    IS(found.handler == (void *)mend && found.mask == action.mask, 1);
+    is_installed(SIGBUS, mend, SA_SIGINFO);
+    for (int i = 1; i < 3; i++) {
+        touch();
+        IS(calls, i + 1);
+        IS(inside, 3);
+        bad_send();
+    }
+    FAILS(raw_sigaction(SIGBUS, NOWHERE, NULL), EFAULT);
+    FAILS(raw_sigaction(SIGKILL, &action, NULL), EINVAL);
+    FAILS(syscall(SYS_rt_sigaction, SIGBUS, &action, NULL, sizeof all + 1), EINVAL);
+
+    /* One that is held is waited for. */
+    uint64_t one = bit(SIGSEGV);
+    siginfo_t info;
+    IS(raw_mask(SIG_BLOCK, &one, NULL), 0);
+    IS(kill(getpid(), SIGSEGV), 0);
+    IS(syscall(SYS_rt_sigpending, &now, sizeof now), 0);
+    IS(now, one);
+    IS(syscall(SYS_rt_sigtimedwait, &one, &info, NULL, sizeof one), SIGSEGV);
+    IS(raw_mask(SIG_UNBLOCK, &one, NULL), 0);
+    bad_send();
+}
+
+/* Masks that are not there. */
+void bad_masks(void) {
+    struct timespec now = {0};
+    struct epoll_event event;
+    siginfo_t info;
+    int set = epoll_create1(0);
+    bad_send();
+    FAILS(ppoll(NULL, 0, &now, NOWHERE), EFAULT);
+    FAILS(pselect(0, NULL, NULL, NULL, &now, NOWHERE), EFAULT);
+    FAILS(epoll_pwait(set, &event, 1, 0, NOWHERE), EFAULT);
+    FAILS(sigsuspend(NOWHERE), EFAULT);
+    FAILS(sigtimedwait(NOWHERE, &info, &now), EFAULT);
+    bad_send();
+}
+
+/* A signal that is let through and ignored interrupts no wait, but for epoll's, which the kernel never restarts. */
+void ignored_in_waits(void) {
+    sigset_t none, pending;
+    struct timespec soon = {.tv_nsec = 1000000};
+    sigemptyset(&none);
+    bad_send();
+    IS(signal(SIGSEGV, SIG_IGN) != SIG_ERR, 1);
+    block(SIG_BLOCK, SIGSEGV);
+    for (int i = 0; i < 2; i++) {
+        IS(kill(getpid(), SIGSEGV), 0);
+        IS(sigpending(&pending), 0);
+        IS(sigismember(&pending, SIGSEGV), 1);
+        if (i == 0)
+            IS(ppoll(NULL, 0, &soon, &none), 0);
+        else
+            IS(pselect(0, NULL, NULL, NULL, &soon, &none), 0);
+        IS(sigpending(&pending), 0);
+        IS(sigismember(&pending, SIGSEGV), 0);
+    }
+    bad_send();
+}

@@ -123,6 +123,7 @@ int main(int count, char **args) {
         void (*run)(void);
     } tests[] = {
         {"operations", operations}, {"windows", windows}, {"refusals", refusals},
+        {"bad_pointers", bad_pointers},
         {"connections", connections}, {"peers", peers}, {"endings", endings},
         {"readiness", readiness}, {"patience", patience}, {"forks", forks}, {"crowds", crowds},
         {"answers", answered}, {"unanswered", unanswered}, {"shared", shared_receives},

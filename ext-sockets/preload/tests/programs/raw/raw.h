@@ -59,6 +59,7 @@ void no_event(const struct end *end);
 void operations(void);
 void windows(void);
 void refusals(void);
+void bad_pointers(void);
 void connections(void);
 void peers(void);
 void endings(void);

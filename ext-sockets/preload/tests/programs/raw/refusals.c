@@ -215,6 +215,52 @@ static void fullness(void) {
     IS(close(listener), 0);
 }
 
+/* Where no program has memory. */
+#define NOWHERE ((void *)0x1000)
+
+/* Pointers that are no good, and lists that end at a page that is not there: EFAULT, and nothing has happened. */
+void bad_pointers(void) {
+    static char octets[10];
+    FAILS(ddp_register(0, octets, 10, 0, NOWHERE), EFAULT);
+    struct pair *pair = connected(0);
+    struct end *end = &pair->active;
+    uint32_t stag = end->stag, now;
+    int raw = raw_socket();
+    FAILS(ddp_register(0, NOWHERE, 10, 0, &stag), EFAULT);
+    FAILS(ddp_register(0, end->memory, 10, 0, NOWHERE), EFAULT);
+    FAILS(ddp_window(0, NOWHERE), EFAULT);
+    FAILS(ddp_reregister(stag, DDP_LOCAL_WRITE, NOWHERE), EFAULT);
+    FAILS(ddp_stag(stag, NOWHERE), EFAULT);
+    IS(ddp_stag(stag, &now), 0);
+    IS(now, stag);
+    FAILS(ddp_attach(raw, NOWHERE), EFAULT);
+    IS(mode_info(raw).mode, DDP_MODE_ASKED);
+    FAILS(ddp_info(end->fd, NOWHERE), EFAULT);
+    FAILS(ddp_answer(end->fd, DDP_ACCEPT, NOWHERE, 10), EFAULT);
+
+    char *pages = mmap(NULL, 2 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(pages + SIZE, SIZE);
+    FAILS(ddp_post(end->fd, NOWHERE, 1), EFAULT);
+    FAILS(post(end, (struct ddp_work){.op = DDP_SEND, .list = NOWHERE, .count = 1}), EFAULT);
+    struct ddp_sge *pieces = (void *)(pages + SIZE - sizeof *pieces);
+    *pieces = piece(end, 0, 8);
+    FAILS(post(end, (struct ddp_work){.op = DDP_SEND, .list = pieces, .count = 2}), EFAULT);
+    *pieces = (struct ddp_sge){.to = (uintptr_t)pages + SIZE - 3, .length = 8};
+    FAILS(post(end, (struct ddp_work){.op = DDP_SEND, .flags = DDP_INLINE, .list = pieces, .count = 1}), EFAULT);
+    /* Of several works those before the bad page are done. */
+    IS(receive(&pair->passive, 0, 8, 5), 1);
+    struct ddp_work *works = (void *)(pages + SIZE - sizeof *works);
+    *works = (struct ddp_work){.op = DDP_SEND, .tag = 9};
+    IS(ddp_post(end->fd, works, 2), 1);
+    IS(event(&pair->passive, DDP_RECEIVE, 0).tag, 5);
+    FAILS(ddp_events(end->queue, NOWHERE, 1, 0), EFAULT);
+    FAILS(ddp_events(end->queue, (void *)(pages + SIZE - 8), 1, 0), EFAULT);
+    IS(event(end, DDP_SEND, 0).tag, 9);
+    IS(munmap(pages, SIZE), 0);
+    IS(close(raw), 0);
+    disconnected(pair);
+}
+
 void refusals(void) {
     struct pair *pair = connected(0);
     memory(pair);

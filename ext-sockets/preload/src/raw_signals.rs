@@ -1,0 +1,101 @@
+//! The system calls for handlers and masks, as `syscall` makes them, behind the fault guard's.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libc::sigset_t;
+use rddp_fault_guard::{is_installed, mask};
+use rddp_switch::next;
+use rddp_switch::stream::{Errno, lent};
+
+use crate::hook::fail;
+use crate::signals::{bits_of, set_of};
+
+/// The system call `rt_sigprocmask`. `None`: it is the kernel's business.
+///
+/// # Safety
+///
+/// As in the kernel.
+pub(crate) unsafe fn sigprocmask(how: c_int, set: *const u64, old: *mut u64, len: usize) -> Option<c_int> {
+    if len != size_of::<u64>() || !mask::is_adopted() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(told(|| unsafe {
+        let set = if set.is_null() { None } else { Some(set_of(lent::get(set)?)) };
+        let before = mask::sigmask_by(change, how, set.as_ref()).map_err(Errno)?;
+        if old.is_null() { Ok(()) } else { lent::put(old, bits_of(&before)) }
+    }))
+}
+
+/// The kernel's own, which keeps no signal for the C library.
+fn change(how: c_int, set: Option<&sigset_t>) -> Result<sigset_t, c_int> {
+    let set = set.map(bits_of);
+    let set_at = set.as_ref().map_or(0, |set| ptr::from_ref(set).expose_provenance());
+    let mut before = 0_u64;
+    let before_at = (&raw mut before).expose_provenance();
+    // SAFETY: both sets live until it returns, and are as long as is said.
+    let done = unsafe {
+        next::syscall(libc::SYS_rt_sigprocmask, how as usize, set_at, before_at, size_of::<u64>(), 0, 0)
+    };
+    if done == 0 { Ok(set_of(before)) } else { Err(next::errno()) }
+}
+
+/// An action as the kernel has it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// The system call `rt_sigaction`. What a handler returns by is the C library's. `None`: it is the kernel's business.
+///
+/// # Safety
+///
+/// As in the kernel.
+pub(crate) unsafe fn sigaction(
+    signal: c_int,
+    new: *const Action,
+    old: *mut Action,
+    len: usize,
+) -> Option<c_int> {
+    if len != size_of::<u64>() || !is_installed() || OF_THE_LIBRARY.contains(&signal) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(told(|| unsafe {
+        let new = if new.is_null() { None } else { Some(lent::get(new)?.action()) };
+        let before = rddp_fault_guard::sigaction(signal, new.as_ref()).map_err(Errno)?;
+        if old.is_null() { Ok(()) } else { lent::put(old, Action::of(&before)) }
+    }))
+}
+
+impl Action {
+    fn action(self) -> libc::sigaction {
+        // SAFETY: all zeros is the default action.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        (action.sa_sigaction, action.sa_flags) = (self.handler, self.flags as c_int);
+        action.sa_mask = set_of(self.mask);
+        action
+    }
+
+    fn of(action: &libc::sigaction) -> Self {
+        Action {
+            handler: action.sa_sigaction,
+            flags: u64::from(action.sa_flags.cast_unsigned()),
+            restorer: action.sa_restorer.map_or(0, |restorer| restorer as usize),
+            mask: bits_of(&action.sa_mask),
+        }
+    }
+}
+
+/// 0, or -1 and the errno.
+fn told(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    call().map_or_else(|Errno(errno)| fail(errno), |()| 0)
+}
+
+/// Signals that the C library has for itself, and lets nobody handle.
+const OF_THE_LIBRARY: [c_int; 2] = [32, 33];
