@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{fall_back, linger, store, unsettled};
 use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
 use crate::stream::{self, Found, Known, Process, State};
-use crate::{next, switch, table, wait};
+use crate::{next, process, switch, table, wait};
 
 /// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
 struct Locks {
@@ -34,7 +34,7 @@ pub fn before_fork() {
     for _ in 0..STEPS {
         unsettled::see_to_others();
     }
-    if table::any() {
+    if table::any() && process::owns_table() {
         let me = Process::me();
         FORKS.store(me.word(), Ordering::Relaxed);
         let mut known = Known::default();
@@ -108,6 +108,10 @@ pub fn received(fd: c_int) {
 
 fn adopt(fd: c_int) {
     let Some(cookie) = next::cookie(fd) else { return };
+    // What a child of `vfork` has been given is not its parent's.
+    if !process::owns_table() {
+        return;
+    }
     // Another number of it may have been seen before.
     let mut known = None;
     socket::for_each(|held| {

@@ -136,7 +136,7 @@ impl Slots {
 
     /// Takes the first free slot from number `from` on.
     fn take_free(self, from: usize) -> Option<(Slab, usize)> {
-        let pid = std::process::id();
+        let pid = Process::me().pid();
         for slab_number in from / SLOTS..self.pool.count() {
             let Some((slab, _)) = self.pool.slot(slab_number * SLOTS) else { continue };
             let entries = slab.header().entries.iter().enumerate();
@@ -277,7 +277,7 @@ fn free_unheld(slab: Slab, index: usize, known: &mut Known) -> bool {
     if seen.is_free() || seen.is_ending() && has_number(known, seen.pid()) {
         return false;
     }
-    let ending = seen.ended_by(std::process::id());
+    let ending = seen.ended_by(Process::me().pid());
     if !seen.becomes(entry, ending) {
         return false;
     }
