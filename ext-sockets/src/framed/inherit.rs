@@ -4,22 +4,20 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{fall_back, linger, store, unsettled};
-use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
+use super::{linger, store, unsettled};
+use crate::socket::{self, Kept, Mode, Role, Settings};
 use crate::stream::{self, Found, Known, Process, State};
 use crate::{next, process, switch, table, wait};
 
-/// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
-struct Locks {
+/// In the child no lock of ours is found to be held by a thread that is not there.
+struct Alone {
+    /// Who waits for it to be empty locks it, and has no other.
     line: next::Locked<linger::Line>,
-    _plain: next::Locked<fall_back::Plain>,
-    _unsettled: next::Locked<unsettled::Unsettled>,
-    _watches: next::Locked<wait::Watches>,
-    _settings: Vec<Locked<'static>>,
+    _forking: next::Forking,
 }
 
 thread_local! {
-    static HELD_FOR_FORK: RefCell<Option<Locks>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<Alone>> = const { RefCell::new(None) };
 }
 
 /// Who forked last: in the child, its parent.
@@ -42,12 +40,10 @@ pub fn before_fork() {
         for_each_own(|state| state.expect_child_of(me, &mut known));
     }
     wait::forking();
-    let (line, _plain) = (linger::line(), fall_back::plain());
-    let (_unsettled, _watches) = (unsettled::unsettled(), wait::watches());
+    let alone = next::Forking::here().map(|forking| Alone { line: linger::line(), _forking: forking });
     next::forget_process();
-    let locks = Locks { line, _plain, _unsettled, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
-    let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
+    let _ = FORKING.try_with(|place| place.replace(alone));
 }
 
 /// Request, Reply, the first FPDU, and that it was seen.
@@ -55,13 +51,16 @@ const STEPS: usize = 4;
 
 /// It has, in the parent.
 pub fn fork_is_over() {
-    let _ = HELD_FOR_FORK.try_with(RefCell::take);
+    let _ = FORKING.try_with(RefCell::take);
 }
 
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
-    let locks = HELD_FOR_FORK.try_with(RefCell::take);
+    let alone = FORKING.try_with(RefCell::take).ok().flatten();
     Process::forget_me();
+    if alone.is_none() {
+        next::is_only_thread();
+    }
     if !socket::were_any() {
         return;
     }
@@ -72,9 +71,9 @@ pub fn after_fork() {
         stream::join_children(parent, me);
         for_each_own(|state| state.join_child_of(parent, me));
     }
-    if let Ok(Some(mut locks)) = locks {
+    if let Some(mut alone) = alone {
         // The parent sees to what is in it.
-        locks.line.forget();
+        alone.line.forget();
     }
 }
 

@@ -15,7 +15,6 @@ fn forks(way: &str) {
 }
 
 #[test]
-#[ignore = "the two wait for each other"]
 fn a_thread_forks_while_others_begin_connections() {
     forks("while_others_begin");
 }
