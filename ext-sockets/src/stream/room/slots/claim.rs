@@ -9,7 +9,7 @@ use super::home::Slab;
 use super::layout::{Entry, OF_SLOTS, SLOTS, slot_at};
 use super::pool::{self, Pool};
 use super::process::{Known, Process, SameErrno};
-use super::{file, left};
+use super::{file, left, sound};
 use crate::stream::{Options, State};
 
 /// How long a slot stays after its last holder has left. A child that `vfork` or `posix_spawn` made holds the socket from its
@@ -228,11 +228,11 @@ fn hold(slab: Slab, index: usize, cookie: u64) -> Found {
             std::thread::yield_now();
             continue;
         }
-        // SAFETY: a slot, which is allocated, and in which whatever is there is a state.
-        let state = unsafe { at.as_ref() };
-        if seen.is_free() || !state.is_of_this_build() {
+        if seen.is_free() || !sound::is_sound(at) {
             return Found::Useless;
         }
+        // SAFETY: a slot, which is allocated and stays mapped, and in which there is a state.
+        let state = unsafe { at.as_ref() };
         state.join(Process::me());
         // Whoever frees it says so first, and then looks for holders.
         if Use::of(entry) == seen && entry.cookie.load(Ordering::SeqCst) == cookie {

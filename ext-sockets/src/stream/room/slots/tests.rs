@@ -4,7 +4,7 @@ use super::claim::{Found, Slots};
 use super::layout::{BLOCKS, OF_BLOCKS, OF_SLOTS, SLOTS};
 use super::process::Process;
 use super::{SharedState, file, pool};
-use crate::stream::{Options, Role};
+use crate::stream::{Options, Role, State};
 
 fn user() -> u32 {
     // SAFETY: it takes nothing and cannot fail.
@@ -28,6 +28,7 @@ fn a_file_has_slots_and_blocks() {
     it_grows_by_slabs(slots);
     blocks_are_given_back_and_used_again(slots);
     a_holder_that_died_keeps_nothing(slots);
+    what_is_no_state_is_not_taken_for_one(folder.path(), slots);
     one_that_is_unused_goes(folder.path());
 }
 
@@ -106,6 +107,26 @@ fn a_holder_that_died_keeps_nothing(slots: Slots) {
     assert!(matches!(slots.taken(), 0));
     // SAFETY: as above.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+}
+
+fn what_is_no_state_is_not_taken_for_one(folder: &Path, slots: Slots) {
+    let state = create(slots, 6000);
+    let is_found = || matches!(Slots::find(folder, user(), 6000), Found::State(_));
+    assert!(is_found());
+    let at = (&raw const *state).cast::<u8>().cast_mut();
+    // Each truth value, and of the options one whose front is a role.
+    let role = State::ASKED + 24;
+    for offset in State::TRUTHS.into_iter().chain([State::MAGIC_AT, role]) {
+        // SAFETY: inside of the state; what is written is one octet that was there or is not looked at meanwhile.
+        unsafe {
+            let before = at.add(offset).replace(77);
+            assert!(!is_found(), "{offset}");
+            at.add(offset).write(before);
+        }
+        assert!(is_found());
+    }
+    drop(state);
+    super::left::free_all();
 }
 
 fn one_that_is_unused_goes(folder: &Path) {
