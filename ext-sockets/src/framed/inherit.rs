@@ -11,6 +11,10 @@ use crate::{next, process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
 struct Alone {
+    /// The program's. Until the fork is over errno says whether it has failed: the C library tells its handlers nothing else.
+    errno: c_int,
+    /// Who is to be joined by a child.
+    parent: Option<Process>,
     /// Who waits for it to be empty locks it, and has no other.
     line: next::Locked<linger::Line>,
     _forking: next::Forking,
@@ -32,26 +36,41 @@ pub fn before_fork() {
     for _ in 0..STEPS {
         unsettled::see_to_others();
     }
-    if table::any() && process::owns_table() {
-        let me = Process::me();
+    let errno = next::errno();
+    let parent = (table::any() && process::owns_table()).then(Process::me);
+    if let Some(me) = parent {
         FORKS.store(me.word(), Ordering::Relaxed);
         let mut known = Known::default();
         stream::expect_children(me, &mut known);
         for_each_own(|state| state.expect_child_of(me, &mut known));
     }
     wait::forking();
-    let alone = next::Forking::here().map(|forking| Alone { line: linger::line(), _forking: forking });
+    let alone = next::Forking::here().map(|forking| {
+        let line = linger::line();
+        Alone { errno, parent, line, _forking: forking }
+    });
     next::forget_process();
     // A thread whose storage is gone forks without.
     let _ = FORKING.try_with(|place| place.replace(alone));
+    next::set_errno(0);
 }
 
 /// Request, Reply, the first FPDU, and that it was seen.
 const STEPS: usize = 4;
 
-/// It has, in the parent.
+/// It has, in the parent, or it has failed.
 pub fn fork_is_over() {
-    let _ = FORKING.try_with(RefCell::take);
+    let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
+    match next::errno() {
+        0 => next::set_errno(alone.errno),
+        error => {
+            if let Some(parent) = alone.parent {
+                stream::forget_children(parent);
+                for_each_own(|state| state.forget_child_of(parent));
+            }
+            next::set_errno(error);
+        }
+    }
 }
 
 /// In the child: one holder more of each stream.
@@ -72,6 +91,7 @@ pub fn after_fork() {
         for_each_own(|state| state.join_child_of(parent, me));
     }
     if let Some(mut alone) = alone {
+        next::set_errno(alone.errno);
         // The parent sees to what is in it.
         alone.line.forget();
     }
@@ -93,6 +113,11 @@ pub fn adopt_open() -> bool {
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.into_iter().for_each(adopt);
+    store::leave_closed(|cookie| {
+        let mut has = false;
+        socket::for_each(|held| has |= held.cookie() == cookie);
+        has
+    });
     next::set_errno(before);
     table::any()
 }

@@ -20,13 +20,11 @@ fn a_thread_forks_while_others_begin_connections() {
 }
 
 #[test]
-#[ignore = "the child that never was is taken for a holder"]
 fn a_fork_that_fails_leaves_the_sockets_to_their_process() {
     forks("that_fails");
 }
 
 #[test]
-#[ignore = "it is taken for a holder as long as it lives"]
 fn what_a_child_executes_holds_no_socket_that_was_closed_by_that() {
     forks("that_executes");
 }

@@ -33,13 +33,13 @@ static void need(int line, const char *what, int is_so) {
 
 static struct sockaddr_in here;
 
-static int listening(void) {
+/* An address to listen at. */
+static int bound(void) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     socklen_t len = sizeof here;
     here.sin_family = AF_INET;
     here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     NEED(bind(fd, (void *)&here, len) == 0);
-    NEED(listen(fd, 128) == 0);
     NEED(getsockname(fd, (void *)&here, &len) == 0);
     return fd;
 }
@@ -68,7 +68,8 @@ static void *accepting(void *listener) {
 
 /* Other threads begin connections. A thread that waits for another that waits for it ends with the alarm. */
 static void while_others_begin(void) {
-    int listener = listening();
+    int listener = bound();
+    NEED(listen(listener, 128) == 0);
     pthread_t threads[3], accepts;
     pthread_create(&accepts, NULL, accepting, &listener);
     for (int i = 0; i < 3; i++)
@@ -92,15 +93,16 @@ static void while_others_begin(void) {
     pthread_join(accepts, NULL);
 }
 
-static int closed[2];
+static int opened[2], closed[2];
 
 /* The client of a server that accepts and closes: sees the end, and no reset, if the server's end was the last that anybody had. It
- * begins nothing before that. */
+ * begins nothing before that, and is there before anybody listens. */
 static pid_t sees_the_end(void) {
-    NEED(pipe2(closed, O_CLOEXEC) == 0);
+    NEED(pipe2(opened, O_CLOEXEC) == 0 && pipe2(closed, O_CLOEXEC) == 0);
     pid_t client = fork();
     if (client == 0) {
         char octet;
+        NEED(read(opened[0], &octet, 1) == 1);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         NEED(connect(fd, (void *)&here, sizeof here) == 0 || errno == EINPROGRESS);
         NEED(read(closed[0], &octet, 1) == 1);
@@ -112,6 +114,7 @@ static pid_t sees_the_end(void) {
 }
 
 static int accepted(int listener) {
+    NEED(listen(listener, 1) == 0 && write(opened[1], "x", 1) == 1);
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     NEED(fd >= 0);
     return fd;
@@ -143,10 +146,11 @@ static void no_more_forks(void) {
 
 /* A fork that fails leaves the sockets to the process that they belong to. */
 static void that_fails(void) {
-    int listener = listening();
+    int listener = bound();
     pid_t client = sees_the_end();
-    int fd = accepted(listener);
+    /* As long as none is in DDPMODE: else the process counts as one that confines itself. */
     no_more_forks();
+    int fd = accepted(listener);
     for (int i = 0; i < 40; i++)
         NEED(fork() == -1 && errno == EAGAIN);
     is_closed(fd);
@@ -155,7 +159,7 @@ static void that_fails(void) {
 
 /* What a child executes has none of the sockets that are closed by that. */
 static void that_executes(void) {
-    int listener = listening(), pipes[2];
+    int listener = bound(), pipes[2];
     NEED(pipe(pipes) == 0);
     NEED(fcntl(listener, F_SETFD, FD_CLOEXEC) == 0);
     pid_t client = sees_the_end();

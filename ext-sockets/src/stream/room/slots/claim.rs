@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use super::super::{SharedState, now};
-use super::home::Slab;
+use super::home::{Place, Slab};
 use super::layout::{Entry, OF_SLOTS, SLOTS, slot_at};
 use super::pool::{self, Pool};
 use super::process::{Known, Process, SameErrno};
@@ -308,6 +308,13 @@ fn free(entry: &Entry, seen: Use) -> bool {
 }
 
 /// The calling process holds this state no longer, and nobody refers to it there any more.
+pub(super) fn leave_place(state: &State, place: Place) {
+    if let Some(pool) = place.slab.home().pool {
+        leave(state, place.slab, pool, place.number());
+    }
+}
+
+/// The same of one in a file.
 pub(super) fn leave(state: &State, slab: Slab, pool: &'static Pool, number: usize) {
     let _errno = SameErrno::here();
     state.leave(Process::me());

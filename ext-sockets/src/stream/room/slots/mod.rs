@@ -31,7 +31,7 @@ mod sound;
 
 pub(in crate::stream) use blocks::{Lease, Purpose, block, block_mut, give_back, has_all, reserve};
 pub use claim::{Found, Slots, leave_all, map_all, remove_unused};
-pub use holders::{expect_children, join_children};
+pub use holders::{expect_children, forget_children, join_children, leave_closed};
 pub(in crate::stream) use layout::BLOCK;
 pub use left::forget_left;
 pub use own::SharedState;
