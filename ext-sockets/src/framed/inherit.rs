@@ -32,11 +32,11 @@ pub fn before_fork() {
     if !socket::were_any() {
         return;
     }
+    let errno = next::errno();
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
         unsettled::see_to_others();
     }
-    let errno = next::errno();
     let parent = (table::any() && process::owns_table()).then(Process::me);
     if let Some(me) = parent {
         FORKS.store(me.word(), Ordering::Relaxed);
@@ -51,8 +51,10 @@ pub fn before_fork() {
     });
     next::forget_process();
     // A thread whose storage is gone forks without.
-    let _ = FORKING.try_with(|place| place.replace(alone));
-    next::set_errno(0);
+    let is_noted = alone.is_some() && FORKING.try_with(|place| place.replace(alone)).is_ok();
+    if is_noted {
+        next::set_errno(0);
+    }
 }
 
 /// Request, Reply, the first FPDU, and that it was seen.
@@ -61,17 +63,17 @@ const STEPS: usize = 4;
 /// It has, in the parent, or it has failed.
 pub fn fork_is_over() {
     let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
-    match next::errno() {
-        0 => next::set_errno(alone.errno),
-        error => {
-            if let Some(parent) = alone.parent {
-                stream::forget_children(parent);
-                for_each_own(|state| state.forget_child_of(parent));
-            }
-            next::set_errno(error);
-        }
+    let error = next::errno();
+    let has_failed = FAILURES.contains(&error);
+    if let Some(parent) = alone.parent.filter(|_| has_failed) {
+        stream::forget_children(parent);
+        for_each_own(|state| state.forget_child_of(parent));
     }
+    next::set_errno(if has_failed { error } else { alone.errno });
 }
+
+/// What `fork` fails with: `fork(2)`, and what filters of system calls say.
+const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
 
 /// In the child: one holder more of each stream.
 pub fn after_fork() {

@@ -336,7 +336,7 @@ pub(super) fn free_left(pool: &'static Pool, number: usize, generation: u32, onl
         return false;
     }
     if free_unheld(slab, index, &mut Known::default()) {
-        pool.free_slot.fetch_min(number, Ordering::Relaxed);
+        pool.free_slot.store(number, Ordering::Relaxed);
     }
     true
 }
