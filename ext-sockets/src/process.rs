@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::stream::Process;
 use crate::{framed, next, table};
 
 /// The process that the table belongs to; 0 before anybody asked.
@@ -16,6 +17,7 @@ pub fn owns_table() -> bool {
     let me = next::process_id();
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
+            Process::forget_me();
             next::note_memory();
             true
         }

@@ -4,22 +4,24 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{fall_back, linger, store, unsettled};
-use crate::socket::{self, Kept, Locked, Mode, Role, Settings};
+use super::{linger, store, unsettled};
+use crate::socket::{self, Kept, Mode, Role, Settings};
 use crate::stream::{self, Found, Known, Process, State};
-use crate::{next, switch, table, wait};
+use crate::{next, process, switch, table, wait};
 
-/// Every lock of ours, held by the thread that forks, so that in the child none is found to be held by a thread that is not there.
-struct Locks {
+/// In the child no lock of ours is found to be held by a thread that is not there.
+struct Alone {
+    /// The program's. Until the fork is over errno says whether it has failed: the C library tells its handlers nothing else.
+    errno: c_int,
+    /// Who is to be joined by a child.
+    parent: Option<Process>,
+    /// Who waits for it to be empty locks it, and has no other.
     line: next::Locked<linger::Line>,
-    _plain: next::Locked<fall_back::Plain>,
-    _unsettled: next::Locked<unsettled::Unsettled>,
-    _watches: next::Locked<wait::Watches>,
-    _settings: Vec<Locked<'static>>,
+    _forking: next::Forking,
 }
 
 thread_local! {
-    static HELD_FOR_FORK: RefCell<Option<Locks>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<Alone>> = const { RefCell::new(None) };
 }
 
 /// Who forked last: in the child, its parent.
@@ -30,38 +32,56 @@ pub fn before_fork() {
     if !socket::were_any() {
         return;
     }
+    let errno = next::errno();
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
         unsettled::see_to_others();
     }
-    if table::any() {
-        let me = Process::me();
+    let parent = (table::any() && process::owns_table()).then(Process::me);
+    if let Some(me) = parent {
         FORKS.store(me.word(), Ordering::Relaxed);
         let mut known = Known::default();
         stream::expect_children(me, &mut known);
         for_each_own(|state| state.expect_child_of(me, &mut known));
     }
     wait::forking();
-    let (line, _plain) = (linger::line(), fall_back::plain());
-    let (_unsettled, _watches) = (unsettled::unsettled(), wait::watches());
+    let alone = next::Forking::here().map(|forking| {
+        let line = linger::line();
+        Alone { errno, parent, line, _forking: forking }
+    });
     next::forget_process();
-    let locks = Locks { line, _plain, _unsettled, _watches, _settings: socket::settings_of_all() };
     // A thread whose storage is gone forks without.
-    let _ = HELD_FOR_FORK.try_with(|held| held.replace(Some(locks)));
+    let is_noted = alone.is_some() && FORKING.try_with(|place| place.replace(alone)).is_ok();
+    if is_noted {
+        next::set_errno(0);
+    }
 }
 
 /// Request, Reply, the first FPDU, and that it was seen.
 const STEPS: usize = 4;
 
-/// It has, in the parent.
+/// It has, in the parent, or it has failed.
 pub fn fork_is_over() {
-    let _ = HELD_FOR_FORK.try_with(RefCell::take);
+    let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
+    let error = next::errno();
+    let has_failed = FAILURES.contains(&error);
+    if let Some(parent) = alone.parent.filter(|_| has_failed) {
+        stream::forget_children(parent);
+        for_each_own(|state| state.forget_child_of(parent));
+    }
+    next::set_errno(if has_failed { error } else { alone.errno });
 }
+
+/// What `fork` fails with: `fork(2)`, and what filters of system calls say.
+const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
 
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
-    let locks = HELD_FOR_FORK.try_with(RefCell::take);
+    let alone = FORKING.try_with(RefCell::take).ok().flatten();
     Process::forget_me();
+    if alone.is_none() {
+        next::is_only_thread();
+    }
     if !socket::were_any() {
         return;
     }
@@ -72,9 +92,10 @@ pub fn after_fork() {
         stream::join_children(parent, me);
         for_each_own(|state| state.join_child_of(parent, me));
     }
-    if let Ok(Some(mut locks)) = locks {
+    if let Some(mut alone) = alone {
+        next::set_errno(alone.errno);
         // The parent sees to what is in it.
-        locks.line.forget();
+        alone.line.forget();
     }
 }
 
@@ -94,6 +115,11 @@ pub fn adopt_open() -> bool {
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.into_iter().for_each(adopt);
+    store::leave_closed(|cookie| {
+        let mut has = false;
+        socket::for_each(|held| has |= held.cookie() == cookie);
+        has
+    });
     next::set_errno(before);
     table::any()
 }
@@ -108,6 +134,10 @@ pub fn received(fd: c_int) {
 
 fn adopt(fd: c_int) {
     let Some(cookie) = next::cookie(fd) else { return };
+    // What a child of `vfork` has been given is not its parent's.
+    if !process::owns_table() {
+        return;
+    }
     // Another number of it may have been seen before.
     let mut known = None;
     socket::for_each(|held| {

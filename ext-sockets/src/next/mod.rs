@@ -8,6 +8,7 @@
 mod address;
 mod calls;
 mod epoll;
+mod forks;
 mod list;
 mod process;
 mod signals;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::CALLS;
 pub use epoll::{control, new_set, wait_for_set};
+pub use forks::{Forking, Lockable, is_only_thread};
 pub use list::*;
 pub use process::{
     after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,

@@ -18,6 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::sigset_t;
 use rddp_fault_guard::mask;
 
+use super::Lockable;
+
 thread_local! {
     /// How many [`NoSignals`] there are.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -136,13 +138,16 @@ pub fn take_faults() {
 pub struct Locked<T: 'static> {
     // Dropped in this order.
     guard: MutexGuard<'static, T>,
+    _lockable: Lockable,
     _no_signals: NoSignals,
 }
 
 /// Takes a lock. Whatever panicked with it, what it guards makes sense field by field.
 pub fn lock<T>(mutex: &'static Mutex<T>) -> Locked<T> {
     let no_signals = NoSignals::here();
-    Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _no_signals: no_signals }
+    let lockable = Lockable::here();
+    let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    Locked { guard, _lockable: lockable, _no_signals: no_signals }
 }
 
 impl<T> Deref for Locked<T> {

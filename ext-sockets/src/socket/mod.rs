@@ -98,9 +98,10 @@ impl Socket {
     /// What is known of it.
     pub fn settings(&self) -> Locked<'_> {
         let no_signals = next::NoSignals::here();
+        let lockable = next::Lockable::here();
         // Whatever panicked, each field makes sense by itself.
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { mode: &self.mode, settings, _no_signals: no_signals }
+        Locked { mode: &self.mode, settings, _lockable: lockable, _no_signals: no_signals }
     }
 
     /// The kernel's number of it, which no other socket has.
@@ -186,6 +187,7 @@ impl Socket {
 pub struct Locked<'a> {
     mode: &'a AtomicI32,
     settings: MutexGuard<'a, Settings>,
+    _lockable: next::Lockable,
     _no_signals: next::NoSignals,
 }
 
@@ -332,13 +334,6 @@ pub fn for_each(mut look: impl FnMut(&Held)) {
 /// In the child of a `fork`: no call is at work on any.
 pub fn none_at_work() {
     SOCKETS.iter().map_while(|chunk| chunk.get()).flatten().for_each(Socket::none_at_work);
-}
-
-/// The settings of all sockets of ours.
-pub fn settings_of_all() -> Vec<Locked<'static>> {
-    let mut all = Vec::new();
-    for_each(|held| all.push(held.socket().settings()));
-    all
 }
 
 fn enter(fd: c_int, held: &Held) -> bool {

@@ -64,7 +64,7 @@ impl Stream<'_> {
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
-        show(&rx, &mut scratch[..seen], self.state.options.max_send, sink);
+        show(&rx, &mut scratch[..seen], self.state.asked.max_send, sink);
         Ok(Pull::Some)
     }
 }

@@ -49,8 +49,8 @@ impl Stream<'_> {
 
     /// An initiator's connection to a plain peer is made anew, and would lose them.
     fn may_not_keep(&self) -> bool {
-        let options = &self.state.options;
-        options.role == Role::Initiator && options.plain == Plain::Allowed
+        let asked = &self.state.asked;
+        asked.role() == Role::Initiator && asked.plain() == Plain::Allowed
     }
 
     /// Whether a send would take at least one octet before there is leave to send.

@@ -272,7 +272,7 @@ impl Stream<'_> {
     pub fn is_unfinished(&self) -> bool {
         self.owes()
             || match self.state.phase() {
-                Phase::Starting => self.state.options.role == Role::Responder && self.is_connected(),
+                Phase::Starting => self.state.asked.role() == Role::Responder && self.is_connected(),
                 Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
                 Phase::Plain | Phase::Ended => false,
             }

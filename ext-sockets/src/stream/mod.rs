@@ -55,7 +55,8 @@ pub use room::lent;
 pub(crate) use room::raise_sigpipe;
 pub use room::{
     Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
-    forget_left, is_confined, join_children, leave_all, map_all, remove_unused, sink_pieces, source_pieces,
+    forget_children, forget_left, is_confined, join_children, leave_all, leave_closed, map_all,
+    remove_unused, sink_pieces, source_pieces,
 };
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;

@@ -155,5 +155,130 @@ impl Options {
     }
 }
 
+/// [`Options`] as they lie in a file, where another process may have written anything: integers of which all are values.
+#[repr(C)]
+pub(super) struct Asked {
+    /// Nanoseconds.
+    startup_timeout: u64,
+    plain_after: u64,
+    pub(super) max_send: u32,
+    ird: u16,
+    ord: u16,
+    role: u8,
+    plain: u8,
+    revision: u8,
+    gather: u8,
+    /// Of those that are true or not, a bit each.
+    flags: u8,
+    private_data: PrivateData,
+}
+
+impl Asked {
+    pub(super) fn of(options: &Options) -> Self {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let Options { crc, markers, peer_to_peer, rtr, .. } = *options;
+        let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read];
+        Self {
+            startup_timeout: nanoseconds(options.startup_timeout),
+            plain_after: nanoseconds(options.plain_after),
+            max_send: options.max_send,
+            ird: options.ird,
+            ord: options.ord,
+            role: options.role as u8,
+            plain: options.plain as u8,
+            revision: options.revision as u8,
+            gather: options.gather as u8,
+            flags: flags.into_iter().enumerate().map(|(bit, is)| u8::from(is) << bit).sum(),
+            private_data: options.private_data,
+        }
+    }
+
+    /// Whether they are some that [`of`](Self::of) makes.
+    pub(super) fn is_sound(&self) -> bool {
+        self.role <= Role::Responder as u8
+            && self.plain <= Plain::Allowed as u8
+            && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
+            && self.gather <= Gather::Cork as u8
+            && self.flags < 1 << 6
+            && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
+    }
+
+    pub(super) fn role(&self) -> Role {
+        if self.role == Role::Initiator as u8 { Role::Initiator } else { Role::Responder }
+    }
+
+    pub(super) fn plain(&self) -> Plain {
+        if self.plain == Plain::Allowed as u8 { Plain::Allowed } else { Plain::Refused }
+    }
+
+    pub(super) fn gather(&self) -> Gather {
+        match self.gather {
+            COPY => Gather::Copy,
+            CORK => Gather::Cork,
+            _ => Gather::Vectored,
+        }
+    }
+
+    /// All of them.
+    pub(super) fn options(&self) -> Options {
+        let is = |bit: u32| self.flags & 1 << bit != 0;
+        Options {
+            role: self.role(),
+            plain: self.plain(),
+            revision: if self.revision == Revision::One as u8 { Revision::One } else { Revision::Two },
+            crc: is(0),
+            markers: is(1),
+            ird: self.ird,
+            ord: self.ord,
+            peer_to_peer: is(2),
+            rtr: RtrSet { send: is(3), write: is(4), read: is(5) },
+            max_send: self.max_send,
+            gather: self.gather(),
+            startup_timeout: Duration::from_nanos(self.startup_timeout),
+            plain_after: Duration::from_nanos(self.plain_after),
+            private_data: self.private_data,
+        }
+    }
+}
+
+const COPY: u8 = Gather::Copy as u8;
+const CORK: u8 = Gather::Cork as u8;
+
 /// Up to where IRD may be raised when the peer wants more. None of its Reads can succeed, so they cost no memory.
 const MAX_IRD: u16 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_same(one: &Options, other: &Options) -> bool {
+        let startup = |options: &Options| format!("{:?}", options.startup());
+        let rest = |options: &Options| {
+            let Options { role, plain, max_send, gather, startup_timeout, plain_after, .. } = *options;
+            (role, plain, max_send, gather, startup_timeout, plain_after)
+        };
+        startup(one) == startup(other)
+            && rest(one) == rest(other)
+            && one.private_data.as_ref() == other.private_data.as_ref()
+    }
+
+    #[test]
+    fn options_are_the_same_in_a_file() {
+        let initiator = Options { ird: 7, crc: false, ..Options::new(Role::Initiator) };
+        let responder = Options {
+            plain: Plain::Allowed,
+            revision: Revision::One,
+            markers: true,
+            peer_to_peer: false,
+            rtr: RtrSet { send: true, write: false, read: true },
+            gather: Gather::Cork,
+            startup_timeout: Duration::new(3, 4),
+            private_data: PrivateData::cut(b"some"),
+            ..Options::new(Role::Responder)
+        };
+        for options in [initiator, responder, Options { gather: Gather::Copy, ..initiator }] {
+            let asked = Asked::of(&options);
+            assert!(asked.is_sound() && is_same(&asked.options(), &options));
+        }
+    }
+}

@@ -143,7 +143,7 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory, those that were moved and perhaps some more. `Some`: the FPDU has so many
     /// octets at least. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        let mut inbound = Inbound::new(rx, self.state.options.max_send);
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
         let (used, step) =
             match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
                 Ok(Step::Need { total }) => return Ok(Some(total)),

@@ -45,7 +45,7 @@ impl Stream<'_> {
     /// Before the Request is out an initiator waits for room (and for TCP to be connected), then for the peer's frame.
     fn startup_interest(&self) -> c_short {
         let began = self.state.began.load(Ordering::Relaxed) > 0;
-        let greets = self.state.options.role == Role::Initiator && !began;
+        let greets = self.state.asked.role() == Role::Initiator && !began;
         if greets || self.wants_room() { POLLOUT } else { POLLIN }
     }
 

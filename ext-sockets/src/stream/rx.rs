@@ -226,7 +226,7 @@ impl Stream<'_> {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        let mut inbound = Inbound::new(rx, self.state.options.max_send);
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
         let shown = std::mem::take(&mut rx.shown);
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
@@ -282,7 +282,7 @@ impl Stream<'_> {
         let Some((header, payload_len)) = large_send(rx, &scratch[..GLANCE]) else {
             return Ok(false);
         };
-        let mut inbound = Inbound::new(rx, self.state.options.max_send);
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
         if sink.drops || sink.room() < payload_len || !inbound.would_receive(&header, payload_len) {
             return Ok(false);
         }

@@ -42,7 +42,7 @@ impl Stream<'_> {
             }
         }
         self.note_beginning();
-        let done = match self.state.options.role {
+        let done = match self.state.asked.role() {
             Role::Initiator => self.initiate(&mut rx),
             Role::Responder => self.respond(&mut rx),
         }?;
@@ -79,7 +79,7 @@ impl Stream<'_> {
     }
 
     fn startup_limit(&self) -> Duration {
-        let options = &self.state.options;
+        let options = self.state.options();
         match (options.role, options.plain) {
             (Role::Responder, Plain::Allowed) => options.plain_after,
             _ => options.startup_timeout,
@@ -95,7 +95,7 @@ impl Stream<'_> {
         if self.startup_left() != Some(Duration::ZERO) {
             return Ok(false);
         }
-        let options = &self.state.options;
+        let options = self.state.options();
         if options.role == Role::Responder && options.plain == Plain::Allowed {
             return self.become_plain();
         }
@@ -111,7 +111,7 @@ impl Stream<'_> {
     }
 
     fn initiate(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
-        let options = &self.state.options;
+        let options = self.state.options();
         let mut initiator =
             Initiator::new(&options.startup(), options.private_data.as_ref()).map_err(|_| Errno::INVALID)?;
         if !self.send_frame(initiator.request())? {
@@ -161,7 +161,7 @@ impl Stream<'_> {
     }
 
     fn accept(&self, rx: &mut Guard<'_, Rx>, request: &Request, used: usize) -> Result<bool, Errno> {
-        let options = &self.state.options;
+        let options = self.state.options();
         let mut config = options.startup();
         // A Write as RTR needs no answer; a Read would wake the peer for nothing.
         if request.rtr.and(config.rtr).write {
@@ -179,7 +179,7 @@ impl Stream<'_> {
     /// What came is no Request, or not all of one.
     fn not_mpa(&self, rx: &mut Guard<'_, Rx>, error: StartupError) -> Result<bool, Errno> {
         let plain = matches!(error, StartupError::BadKey | StartupError::Closed { .. });
-        if plain && self.state.options.plain == Plain::Allowed {
+        if plain && self.state.asked.plain() == Plain::Allowed {
             rx.wake_at = 1;
             return self.become_plain();
         }

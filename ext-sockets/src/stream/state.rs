@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
-use super::options::{Options, PrivateData};
+use super::options::{Asked, Options, PrivateData};
 use super::room::{Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
@@ -55,7 +55,7 @@ pub struct State {
     kind: AtomicU32,
     of_kind: [AtomicU64; 32],
     counters: [AtomicU64; 8],
-    pub(super) options: Options,
+    pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
 }
@@ -77,12 +77,43 @@ impl State {
     pub(super) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
     pub(super) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
 
-    pub(super) fn begin(&mut self) {
-        self.magic = AtomicU64::new(MAGIC);
-    }
+    /// Where there is [`MAGIC`], if it is a state of this build.
+    pub(super) const MAGIC_AT: usize = offset_of!(Self, magic);
+    pub(super) const ASKED: usize = offset_of!(Self, asked);
+    /// Where there is an octet that is 0 or 1.
+    pub(super) const TRUTHS: [usize; 27] = [
+        offset_of!(Self, may_send),
+        offset_of!(Self, owing),
+        offset_of!(Self, wants_room),
+        offset_of!(Self, nonblocking),
+        offset_of!(Self, holding),
+        offset_of!(Self, shut_receive),
+        offset_of!(Self, shut_send),
+        offset_of!(Self, early_full),
+        offset_of!(Self, connected),
+        offset_of!(Self, corked),
+        offset_of!(Self, uncounted),
+        Self::RX + offset_of!(Rx, moving),
+        Self::RX + offset_of!(Rx, crc),
+        Self::RX + offset_of!(Rx, markers),
+        Self::RX + offset_of!(Rx, bulk),
+        Self::RX + offset_of!(Rx, rtr_read),
+        Self::RX + offset_of!(Rx, peer_data_known),
+        Self::RX + offset_of!(Rx, narrow),
+        Self::RX + offset_of!(Rx, left_is_kept),
+        Self::RX + offset_of!(Rx, is_open),
+        Self::TX + offset_of!(Tx, moving),
+        Self::TX + offset_of!(Tx, crc),
+        Self::TX + offset_of!(Tx, markers),
+        Self::TX + offset_of!(Tx, greeted),
+        Self::TX + offset_of!(Tx, fin_due),
+        Self::TX + offset_of!(Tx, fin_sent),
+        Self::TX + offset_of!(Tx, framing),
+    ];
 
-    pub(super) fn is_of_this_build(&self) -> bool {
-        self.magic.load(Ordering::Relaxed) == MAGIC
+    pub(super) fn begin(&mut self, options: &Options) {
+        self.asked = Asked::of(options);
+        self.magic = AtomicU64::new(MAGIC);
     }
 
     /// How far the stream has come.
@@ -132,8 +163,8 @@ impl State {
 
     /// What was asked for.
     #[must_use]
-    pub const fn options(&self) -> &Options {
-        &self.options
+    pub fn options(&self) -> Options {
+        self.asked.options()
     }
 
     /// `SO_RCVTIMEO`: how long a receiving call may wait. `None`, or zero, is as long as it takes.
@@ -351,9 +382,9 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
 pub(super) const LITTLE: usize = 1024;
 
 /// Changes with the layout of a state, so that one of another build is not taken for one of this.
-pub(super) const MAGIC: u64 = 0x7264_6470_0000_0002 ^ layout();
+pub(super) const MAGIC: u64 = 0x7264_6470_0000_0003 ^ layout();
 
-/// Where each field of another crate's, or of an order that is the compiler's choice, lies.
+/// Where what comes behind fields of another crate's lies.
 const fn layout() -> u64 {
     let places = [
         size_of::<State>(),
@@ -361,23 +392,10 @@ const fn layout() -> u64 {
         size_of::<Tx>(),
         offset_of!(State, left),
         offset_of!(State, counters),
-        offset_of!(State, options),
+        offset_of!(State, asked),
+        size_of::<Asked>(),
         offset_of!(State, rx),
         offset_of!(State, tx),
-        offset_of!(Options, role),
-        offset_of!(Options, plain),
-        offset_of!(Options, revision),
-        offset_of!(Options, crc),
-        offset_of!(Options, markers),
-        offset_of!(Options, ird),
-        offset_of!(Options, ord),
-        offset_of!(Options, peer_to_peer),
-        offset_of!(Options, rtr),
-        offset_of!(Options, max_send),
-        offset_of!(Options, gather),
-        offset_of!(Options, startup_timeout),
-        offset_of!(Options, plain_after),
-        offset_of!(Options, private_data),
     ];
     let (mut sum, mut at) = (0, 0);
     while at < places.len() {

@@ -135,7 +135,7 @@ impl Stream<'_> {
         let emss = self.emss(tx, source.left());
         let mulpdu = mulpdu(emss, tx.markers);
         let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
-        let mut train = Train::new(list, arena, self.state.options.gather);
+        let mut train = Train::new(list, arena, self.state.asked.gather());
         let mut records = [Record::default(); FPDUS];
         let records = self.load(tx, limits, &mut train, source.within_reach(), *open, &mut records)?;
         // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
@@ -175,7 +175,7 @@ impl Stream<'_> {
     /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its message, are owed, for which a block is
     /// reserved. Where there is none each Send is one FPDU, and so short that it is owed without.
     fn max_send(&self, tx: &mut Tx, mulpdu: usize, left: usize) -> u32 {
-        let max_send = self.state.options.max_send.max(1);
+        let max_send = self.state.asked.max_send.max(1);
         let little = mulpdu.saturating_sub(UntaggedRepr::LEN).clamp(1, LITTLE_SEND);
         let fits = left <= little || (max_send as usize) <= little;
         if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
@@ -222,7 +222,7 @@ impl Stream<'_> {
 
     /// How many octets of the train TCP took.
     fn write(&self, train: &Train<'_, '_>, more: bool, end_of_record: bool) -> Result<usize, Errno> {
-        if self.state.options.gather == Gather::Cork {
+        if self.state.asked.gather() == Gather::Cork {
             return self.write_corked(train);
         }
         let more = if more { libc::MSG_MORE } else { 0 };

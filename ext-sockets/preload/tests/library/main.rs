@@ -11,6 +11,7 @@ mod edges;
 mod exports;
 mod exs;
 mod faults;
+mod forking;
 mod hostile;
 mod leaving;
 mod modes;

@@ -219,7 +219,7 @@ fn take_free(pool: &'static Pool, owner: Owner) -> Option<u32> {
 }
 
 /// Frees the blocks of slots that are free. Whether there were any.
-fn sweep(pool: &'static Pool) -> bool {
+pub(super) fn sweep(pool: &'static Pool) -> bool {
     let mut any = false;
     for (_, entry) in entries(pool) {
         let owner = Owner(entry.used.load(Ordering::Acquire));

@@ -5,11 +5,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use super::super::{SharedState, now};
-use super::home::Slab;
+use super::home::{Place, Slab};
 use super::layout::{Entry, OF_SLOTS, SLOTS, slot_at};
 use super::pool::{self, Pool};
 use super::process::{Known, Process, SameErrno};
-use super::{file, left};
+use super::{file, left, sound};
 use crate::stream::{Options, State};
 
 /// How long a slot stays after its last holder has left. A child that `vfork` or `posix_spawn` made holds the socket from its
@@ -136,7 +136,7 @@ impl Slots {
 
     /// Takes the first free slot from number `from` on.
     fn take_free(self, from: usize) -> Option<(Slab, usize)> {
-        let pid = std::process::id();
+        let pid = Process::me().pid();
         for slab_number in from / SLOTS..self.pool.count() {
             let Some((slab, _)) = self.pool.slot(slab_number * SLOTS) else { continue };
             let entries = slab.header().entries.iter().enumerate();
@@ -228,11 +228,11 @@ fn hold(slab: Slab, index: usize, cookie: u64) -> Found {
             std::thread::yield_now();
             continue;
         }
-        // SAFETY: a slot, which is allocated, and in which whatever is there is a state.
-        let state = unsafe { at.as_ref() };
-        if seen.is_free() || !state.is_of_this_build() {
+        if seen.is_free() || !sound::is_sound(at) {
             return Found::Useless;
         }
+        // SAFETY: a slot, which is allocated and stays mapped, and in which there is a state.
+        let state = unsafe { at.as_ref() };
         state.join(Process::me());
         // Whoever frees it says so first, and then looks for holders.
         if Use::of(entry) == seen && entry.cookie.load(Ordering::SeqCst) == cookie {
@@ -277,7 +277,7 @@ fn free_unheld(slab: Slab, index: usize, known: &mut Known) -> bool {
     if seen.is_free() || seen.is_ending() && has_number(known, seen.pid()) {
         return false;
     }
-    let ending = seen.ended_by(std::process::id());
+    let ending = seen.ended_by(Process::me().pid());
     if !seen.becomes(entry, ending) {
         return false;
     }
@@ -308,6 +308,13 @@ fn free(entry: &Entry, seen: Use) -> bool {
 }
 
 /// The calling process holds this state no longer, and nobody refers to it there any more.
+pub(super) fn leave_place(state: &State, place: Place) {
+    if let Some(pool) = place.slab.home().pool {
+        leave(state, place.slab, pool, place.number());
+    }
+}
+
+/// The same of one in a file.
 pub(super) fn leave(state: &State, slab: Slab, pool: &'static Pool, number: usize) {
     let _errno = SameErrno::here();
     state.leave(Process::me());
@@ -329,7 +336,7 @@ pub(super) fn free_left(pool: &'static Pool, number: usize, generation: u32, onl
         return false;
     }
     if free_unheld(slab, index, &mut Known::default()) {
-        pool.free_slot.fetch_min(number, Ordering::Relaxed);
+        pool.free_slot.store(number, Ordering::Relaxed);
     }
     true
 }

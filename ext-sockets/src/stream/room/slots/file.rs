@@ -145,6 +145,12 @@ pub(super) fn knows(folder: &Path, user: u32, cookie: u64) -> bool {
         .any(|file| any_entry(&file, |words| words.first() == Some(&cookie)))
 }
 
+/// Whether this process is among the first holders of a socket with a state in the file.
+pub(super) fn is_held_by(path: &Path, user: u32, process: Process) -> bool {
+    open(path, user, false)
+        .is_some_and(|file| any_entry(&file, |words| words[0] != 0 && words[2..].contains(&process.word())))
+}
+
 fn has_holders(file: &File, me: Option<Process>) -> bool {
     any_entry(file, |words| {
         words[0] != 0

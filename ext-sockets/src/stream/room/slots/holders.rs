@@ -3,15 +3,16 @@
 //! The first few stand beside the slot, some more in the state, and as many as there may be in a block. One is
 //! gone when its process is, though nobody has said so.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::now;
 use super::blocks::{self, Purpose};
-use super::claim;
 use super::home::Place;
 use super::layout::OF_SLOTS;
-use super::pool;
+use super::pool::{self, Pool};
 use super::process::{Known, Process, SameErrno};
+use super::{claim, file};
 use crate::stream::State;
 
 impl State {
@@ -45,8 +46,7 @@ impl State {
     }
 
     /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may
-    /// close its own number first. Where `fork` then fails nobody is told, and the socket is taken for held as long as
-    /// `parent` lives. The places of holders that are gone, of whom `known` knows, are used again.
+    /// close its own number first. A child that is killed before it has said anything is expected as long as `parent` lives. The places of holders that are gone, of whom `known` knows, are used again.
     pub fn expect_child_of(&self, parent: Process, known: &mut Known) {
         self.enter(parent.child(), known);
     }
@@ -54,14 +54,14 @@ impl State {
     /// Notes that the child `process` of `parent` is there. It takes the place of one that was expected: another thread may
     /// be about to fork, too.
     pub fn join_child_of(&self, parent: Process, process: Process) {
-        let expected = |holder: &AtomicU64| {
-            let (expected, new) = (parent.child().word(), process.word());
-            holder.load(Ordering::Relaxed) == expected
-                && holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        };
-        if !self.holders().any(expected) {
+        if !self.holders().any(|holder| expected_is(holder, parent, process.word())) {
             self.join(process);
         }
+    }
+
+    /// Notes that the `fork` of `parent` has failed.
+    pub fn forget_child_of(&self, parent: Process) {
+        let _ = self.holders().any(|holder| expected_is(holder, parent, 0));
     }
 
     fn enter(&self, process: Process, known: &mut Known) {
@@ -119,14 +119,42 @@ pub fn expect_children(parent: Process, known: &mut Known) {
 /// The child `process` of `parent` is there.
 pub fn join_children(parent: Process, process: Process) {
     each_with(parent.child(), |state, near| {
-        let is_near = near.is_some_and(|holder| {
-            let (expected, new) = (parent.child().word(), process.word());
-            holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        });
-        if !is_near {
+        if !near.is_some_and(|holder| expected_is(holder, parent, process.word())) {
             state.join_child_of(parent, process);
         }
     });
+}
+
+/// The `fork` of `parent` has failed: one child less of it is expected.
+pub fn forget_children(parent: Process) {
+    each_with(parent.child(), |state, _| state.forget_child_of(parent));
+}
+
+/// Puts `new` where a child of `parent` is expected, if it is here.
+fn expected_is(holder: &AtomicU64, parent: Process, new: u64) -> bool {
+    let expected = parent.child().word();
+    holder.load(Ordering::Relaxed) == expected
+        && holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+/// The calling process, which begins to run a program, holds no sockets in this user's file but those that it `has`, by their cookies: `exec`
+/// has closed the others.
+pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
+    let _errno = SameErrno::here();
+    let path = file::path(folder, user);
+    if !path.exists() {
+        return;
+    }
+    let me = Process::me();
+    // Most that begin have held nothing, and need not map the file.
+    if pool::mapped().next().is_some() || file::is_held_by(&path, user, me) {
+        Pool::of(folder, user, false);
+        each_with(me, |state, _| {
+            if !has(state.cookie()) {
+                claim::leave_place(state, state.place());
+            }
+        });
+    }
 }
 
 /// The states in files that this process holds, each with its place for it if that is beside the slot.
@@ -210,6 +238,18 @@ mod tests {
         assert!(state.is_held(|_| true), "the other child is still expected");
         state.join_child_of(process(100), process(102));
         state.leave(process(102));
+        assert!(!state.is_held(|_| true));
+    }
+
+    #[test]
+    fn a_fork_that_fails_takes_one_child_back() {
+        let state = state();
+        state.leave(Process::me());
+        state.expect_child_of(process(100), &mut Known::default());
+        state.expect_child_of(process(100), &mut Known::default());
+        state.forget_child_of(process(100));
+        assert!(state.is_held(|_| true), "another thread's fork");
+        state.forget_child_of(process(100));
         assert!(!state.is_held(|_| true));
     }
 

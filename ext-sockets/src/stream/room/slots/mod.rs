@@ -12,6 +12,7 @@
 //! | `pool.rs` | a file as this process has it mapped; how it grows |
 //! | `home.rs` | from an address to what belongs to it |
 //! | `claim.rs` | slots: taken, found by cookie, freed |
+//! | `sound.rs` | whether what lies in a slot is a state |
 //! | `left.rs` | slots that may be free in a while |
 //! | `holders.rs`, `process.rs` | who holds a socket |
 //! | `blocks.rs` | blocks: reserved, given back |
@@ -26,10 +27,11 @@ mod left;
 mod own;
 mod pool;
 mod process;
+mod sound;
 
 pub(in crate::stream) use blocks::{Lease, Purpose, block, block_mut, give_back, has_all, reserve};
 pub use claim::{Found, Slots, leave_all, map_all, remove_unused};
-pub use holders::{expect_children, join_children};
+pub use holders::{expect_children, forget_children, join_children, leave_closed};
 pub(in crate::stream) use layout::BLOCK;
 pub use left::forget_left;
 pub use own::SharedState;

@@ -45,15 +45,12 @@ impl SharedState {
     /// # Safety
     /// It is all zeros, mapped by [`Slab::map`] for as long as the result may live, and nobody else knows of it.
     pub(super) unsafe fn begin(at: NonNull<State>, options: &Options) -> Result<Self, Errno> {
-        // SAFETY: the options are written before a reference to them exists. All else in a `State` is atomics, plain data
-        // and locks, for which zeros are values; and nobody else knows of it before this function returns.
-        let state = unsafe {
-            (&raw mut (*at.as_ptr()).options).write(*options);
-            &mut *at.as_ptr()
-        };
+        // SAFETY: a `State` is atomics, plain data and locks, for which zeros are values; and nobody else knows of it
+        // before this function returns.
+        let state = unsafe { &mut *at.as_ptr() };
         state.rx.init()?;
         state.tx.init()?;
-        state.begin();
+        state.begin(options);
         Ok(Self { at })
     }
 

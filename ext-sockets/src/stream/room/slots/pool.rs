@@ -19,7 +19,7 @@ pub(super) struct Pool {
     slabs: Box<[AtomicPtr<u8>]>,
     /// Keeps the lock on the file, as a mapping that nobody looks at.
     lock: AtomicPtr<u8>,
-    /// No slot before this one is free, and no block, as far as is known.
+    /// Where a free slot, or block, is looked for first.
     pub(super) free_slot: AtomicUsize,
     pub(super) free_block: AtomicU32,
     /// Until then, by [`now`], the file is not asked to grow again.

@@ -13,24 +13,27 @@ const PID: u64 = (1 << PID_BITS) - 1;
 /// A child is expected.
 const EXPECTED: u64 = 1 << 63;
 
-/// The calling process, as it was when last asked for.
+/// The process that this memory belongs to, once it has been asked for.
 static ME: AtomicU64 = AtomicU64::new(0);
 
 impl Process {
-    /// The calling process, whatever program it runs: `exec` changes neither number nor beginning.
+    /// The process that this memory belongs to, whatever program it runs: `exec` changes neither number nor beginning. A child of
+    /// `vfork` uses its parent's memory, and what is held there is held by the parent.
     #[must_use]
     pub fn me() -> Self {
-        let pid = u64::from(std::process::id()) & PID;
-        let known = ME.load(Ordering::Relaxed);
-        if known & PID == pid {
-            return Self(known);
+        if let Some(me) = Self::known() {
+            return me;
         }
         let me = Self::numbered(std::process::id());
         ME.store(me.0, Ordering::Relaxed);
         me
     }
 
-    /// In the child of a `fork`: it may have, in a namespace of its own, the number that its parent has.
+    fn known() -> Option<Self> {
+        Self::of_word(ME.load(Ordering::Relaxed))
+    }
+
+    /// This memory belongs to another process: in the child of a `fork`, and when the first socket makes it its own.
     pub(crate) fn forget_me() {
         ME.store(0, Ordering::Relaxed);
     }
@@ -75,7 +78,7 @@ impl Process {
     /// Whether it is there still: not a zombie, and not another one with its number. Of a child that is expected: its parent.
     #[must_use]
     pub fn is_alive(self) -> bool {
-        if Self(self.0 & !EXPECTED).0 == ME.load(Ordering::Relaxed) && self.pid() == std::process::id() {
+        if Self::known() == Some(Self(self.0 & !EXPECTED)) {
             return true;
         }
         match life(self.pid()) {

@@ -1,10 +1,13 @@
+use std::fs::Permissions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::claim::{Found, Slots};
-use super::layout::{BLOCKS, OF_BLOCKS, OF_SLOTS, SLOTS};
+use super::layout::{BLOCKS, OF_BLOCKS, OF_SLOTS, SLAB, SLOTS};
 use super::process::Process;
-use super::{SharedState, file, pool};
-use crate::stream::{Options, Role};
+use super::{SharedState, blocks, file, leave_closed, pool};
+use crate::stream::{Options, Role, State};
 
 fn user() -> u32 {
     // SAFETY: it takes nothing and cannot fail.
@@ -28,6 +31,9 @@ fn a_file_has_slots_and_blocks() {
     it_grows_by_slabs(slots);
     blocks_are_given_back_and_used_again(slots);
     a_holder_that_died_keeps_nothing(slots);
+    what_is_no_state_is_not_taken_for_one(folder.path(), slots);
+    what_exec_has_closed_is_left(folder.path(), slots);
+    a_state_of_another_build_is_useless(folder.path(), slots);
     one_that_is_unused_goes(folder.path());
 }
 
@@ -62,8 +68,8 @@ fn blocks_are_given_back_and_used_again(slots: Slots) {
     for state in &states {
         assert!(state.tx.lock().unwrap().owe(&[7; 5000]));
     }
-    let blocks = || slots.pool().slabs(OF_BLOCKS).count();
-    assert_eq!(blocks(), 2);
+    let slabs = || slots.pool().slabs(OF_BLOCKS).count();
+    assert_eq!(slabs(), 2);
     for state in &states {
         let mut tx = state.tx.lock().unwrap();
         assert_eq!(tx.owed(), [7; 5000]);
@@ -73,7 +79,7 @@ fn blocks_are_given_back_and_used_again(slots: Slots) {
         let mut rx = state.rx.lock().unwrap();
         rx.kept_mut().unwrap().fill(9);
     }
-    assert_eq!(blocks(), 2);
+    assert_eq!(slabs(), 2);
     // What it says it has is another's: the numbers of a file are not believed.
     let (mut mine, theirs) = (states[0].rx.lock().unwrap(), states[1].rx.lock().unwrap());
     let own = std::mem::replace(&mut mine.kept_in, theirs.kept_in);
@@ -81,8 +87,11 @@ fn blocks_are_given_back_and_used_again(slots: Slots) {
     mine.kept_in = own;
     assert!(mine.is_sound());
     drop((mine, theirs));
+    assert!(!blocks::sweep(slots.pool()), "all of them are somebody's");
     drop(states);
     super::left::free_all();
+    // As of processes that were killed.
+    assert!(blocks::sweep(slots.pool()) && !blocks::sweep(slots.pool()));
 }
 
 fn a_holder_that_died_keeps_nothing(slots: Slots) {
@@ -108,6 +117,63 @@ fn a_holder_that_died_keeps_nothing(slots: Slots) {
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
 }
 
+fn what_is_no_state_is_not_taken_for_one(folder: &Path, slots: Slots) {
+    let state = create(slots, 6000);
+    let is_found = || matches!(Slots::find(folder, user(), 6000), Found::State(_));
+    assert!(is_found());
+    let at = (&raw const *state).cast::<u8>().cast_mut();
+    // Each truth value, and of the options one whose front is a role.
+    let role = State::ASKED + 24;
+    for offset in State::TRUTHS.into_iter().chain([State::MAGIC_AT, role]) {
+        // SAFETY: inside of the state; what is written is one octet that was there or is not looked at meanwhile.
+        unsafe {
+            let before = at.add(offset).replace(77);
+            assert!(!is_found(), "{offset}");
+            at.add(offset).write(before);
+        }
+        assert!(is_found());
+    }
+    drop(state);
+    super::left::free_all();
+}
+
+fn what_exec_has_closed_is_left(folder: &Path, slots: Slots) {
+    let (closed, open) = (create(slots, 7000), create(slots, 7001));
+    assert!(file::is_held_by(&file::path(folder, user()), user(), Process::me()));
+    leave_closed(folder, user(), |cookie| cookie == 7001);
+    assert!(!closed.is_held(|_| true) && open.is_held(|holder| holder == Process::me()));
+    drop((closed, open));
+    super::left::free_all();
+    assert!(!file::is_held_by(&file::path(folder, user()), user(), Process::me()));
+}
+
+fn a_state_of_another_build_is_useless(folder: &Path, slots: Slots) {
+    let state = create(slots, 8000);
+    let own = file::path(folder, user());
+    let other = folder.join(format!("rddp-{}-{:016x}", user(), 8000));
+    let mut slab = vec![0; SLAB];
+    std::fs::File::open(&own).unwrap().read_exact(&mut slab).unwrap();
+    std::fs::write(&other, slab).unwrap();
+    drop(state);
+    super::left::free_all();
+    let is_useless = || matches!(Slots::find(folder, user(), 8000), Found::Useless);
+    assert!(!is_useless(), "it is not the user's alone");
+    std::fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+    assert!(is_useless());
+    assert!(matches!(Slots::find(folder, user(), 8001), Found::Nothing));
+    std::fs::remove_file(other).unwrap();
+}
+
+#[test]
+fn a_kernel_before_5_14_allocates_by_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file::path(folder.path(), user());
+    let opened = file::share(&path, user(), true).unwrap();
+    assert_eq!(opened.file.metadata().unwrap().blocks(), 0);
+    assert!(file::allocate(&path, user(), 3));
+    assert_eq!(opened.file.metadata().unwrap().blocks() * 512, SLAB as u64);
+}
+
 fn one_that_is_unused_goes(folder: &Path) {
     let path = file::path(folder, user());
     file::remove_all_unused(folder, user());
@@ -119,11 +185,10 @@ fn one_that_is_unused_goes(folder: &Path) {
 
 #[test]
 fn a_file_that_is_not_the_users_alone_is_not_trusted() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = file::path(folder.path(), user());
     std::fs::write(&path, []).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     assert!(Slots::open(folder.path(), user()).is_none());
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/null", &path).unwrap();

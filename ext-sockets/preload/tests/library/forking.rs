@@ -1,0 +1,30 @@
+//! Forks at bad moments: other threads are at work, there is no process to be had, the child executes something else.
+
+use tempfile::TempDir;
+
+use crate::support::{command, compile, succeeded};
+
+fn forks(way: &str) {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["forking.c"], scratch.path(), &["-pthread"]);
+    for with_library in [false, true] {
+        let mut command = command(&program, with_library, scratch.path());
+        let said = succeeded(&command.arg(way).env("RDDP_FAMILY", "ddp").output().unwrap());
+        assert_eq!(said, "as it should be\n");
+    }
+}
+
+#[test]
+fn a_thread_forks_while_others_begin_connections() {
+    forks("while_others_begin");
+}
+
+#[test]
+fn a_fork_that_fails_leaves_the_sockets_to_their_process() {
+    forks("that_fails");
+}
+
+#[test]
+fn what_a_child_executes_holds_no_socket_that_was_closed_by_that() {
+    forks("that_executes");
+}
