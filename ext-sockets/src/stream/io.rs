@@ -120,7 +120,7 @@ impl Stream<'_> {
     /// A call that may wait leaves nothing owed: its program may be gone in a moment. For the startup it waits a moment only,
     /// since TCP would not: the peer may be one that this thread is yet to accept. An error is the next call's.
     fn pay_in_time(&self, patience: &Patience) {
-        let moment = patience.at_most(match self.state.options.role {
+        let moment = patience.at_most(match self.state.options().role {
             Role::Initiator => A_MOMENT,
             // A stranger who says nothing costs no more.
             Role::Responder => A_MOMENT / 4,
