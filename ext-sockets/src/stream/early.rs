@@ -120,6 +120,7 @@ impl Stream<'_> {
         self.state.note_owed(&tx);
         // Before anybody else can have something kept.
         self.state.set_plain();
+        self.shut_what_was_shut_early();
         Ok(true)
     }
 

@@ -65,6 +65,7 @@ impl Stream<'_> {
             Err(error) => Err(error),
         };
         match pull? {
+            Pull::Nothing(_) if self.is_shut_early() => Err(None),
             // There is no more to be seen than what is there.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
             Pull::Some => Ok(()),
@@ -243,8 +244,7 @@ impl Stream<'_> {
             });
         }
         if how != libc::SHUT_WR {
-            self.state.shut_receive.store(true, Ordering::Release);
-            self.kernel.shut(Direction::Receive)?;
+            self.shut_receive()?;
         }
         if how != libc::SHUT_RD {
             self.state.shut_send.store(true, Ordering::Release);
@@ -253,6 +253,31 @@ impl Stream<'_> {
             self.pay(&mut tx)?;
         }
         Ok(())
+    }
+
+    /// TCP is told when the startup is over: our own end of reading would look like the peer's until then.
+    fn shut_receive(&self) -> Result<(), Errno> {
+        self.state.shut_receive.store(true, Ordering::Release);
+        // Under the lock, so that whoever gets leave to send sees one or the other.
+        let _tx = self.lock_tx();
+        if self.is_shut_early() { Ok(()) } else { self.kernel.shut(Direction::Receive) }
+    }
+
+    /// Whether the program reads no more, and TCP is to be told of it yet.
+    pub(super) fn is_shut_early(&self) -> bool {
+        self.state.shut_receive.load(Ordering::Acquire)
+            && match self.state.phase() {
+                Phase::Starting => true,
+                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Plain | Phase::Ended => false,
+            }
+    }
+
+    /// The startup is over: TCP is told of what the program has said before. For whoever has the lock.
+    pub(super) fn shut_what_was_shut_early(&self) {
+        if self.state.shut_receive.load(Ordering::Acquire) {
+            let _ = self.kernel.shut(Direction::Receive);
+        }
     }
 
     /// Whether TCP is owed octets, or an end: from a short write that stopped inside an FPDU, an answer to the peer, a

@@ -47,7 +47,6 @@ fn a_client_that_connects_and_leaves_is_seen_to_leave() {
 }
 
 #[test]
-#[ignore = "an end that reads no more takes that for the end of its peer"]
 fn a_shutdown_before_the_startup_is_over_ends_in_order() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
