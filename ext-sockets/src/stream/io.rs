@@ -320,20 +320,17 @@ impl Stream<'_> {
         }
     }
 
-    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout`. Whether that was all.
-    ///
-    /// # Errors
-    /// A call was interrupted, or the number was closed.
-    pub fn finish(&self, timeout: Duration) -> Result<bool, Errno> {
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout` or until a signal comes. Whether
+    /// that was all.
+    #[must_use]
+    pub fn finish(&self, timeout: Duration) -> bool {
         let patience = Patience::new(false, Some(timeout));
         while !self.finishes() {
-            match self.wait_to_pay(&patience) {
-                Ok(()) | Err(Errno::INTERRUPTED) => {}
-                Err(Errno::WOULD_BLOCK) => return Ok(false),
-                Err(error) => return Err(error),
+            if self.wait_to_pay(&patience).is_err() {
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 
     /// How long the startup may still take, if it goes on.
