@@ -5,7 +5,6 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::options::Role;
 use super::room::lent::guard;
 use super::room::{Direction, raise_sigpipe};
 use super::rx::{Hold, Pull};
@@ -146,10 +145,13 @@ impl Stream<'_> {
                 Some(Ok(_)) | None => Err(Errno::WOULD_BLOCK),
             };
         }
-        if !self.has_leave_to_send()? {
-            return self.send_early(source, more);
+        match self.has_leave_to_send() {
+            Ok(true) if source.left() > 0 => self.push(*source, more),
+            // The peer has finished: a write of nothing is none to TCP.
+            Ok(true) | Err(Errno::BROKEN_PIPE) if source.left() == 0 => Ok(0),
+            Ok(_) => self.send_early(source, more),
+            Err(error) => Err(error),
         }
-        if source.left() == 0 { Ok(0) } else { self.push(*source, more) }
     }
 
     #[allow(
@@ -287,13 +289,13 @@ impl Stream<'_> {
         self.state.owing.load(Ordering::Acquire)
     }
 
-    /// Whether closing the socket now would lose what a later moment may bring about: octets that TCP is owed, an end, or this
-    /// end's answer to a Request.
+    /// Whether closing the socket now would lose what a later moment may bring about: octets that TCP is owed, an end, this end's
+    /// answer to a Request, or its RTR. A peer's frame that meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.owes()
             || match self.state.phase() {
-                Phase::Starting => self.state.options.role == Role::Responder && self.is_connected(),
+                Phase::Starting => self.is_connected(),
                 Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
                 Phase::Plain | Phase::Ended => false,
             }
