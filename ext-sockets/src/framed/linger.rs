@@ -102,7 +102,7 @@ impl Line {
         let Some(state) = held.state() else { return false };
         while self.waiting.len() >= next::descriptor_limit() / 2 && self.reset_oldest() {}
         let set = loop {
-            if let Some(set) = self.set.or_else(next::new_set) {
+            if let Some(set) = self.set.or_else(high_set) {
                 break set;
             }
             if !self.reset_oldest() {
@@ -204,6 +204,14 @@ impl Line {
         };
         self.waiting.values().map(of_one).max().unwrap_or_default()
     }
+}
+
+/// A set under a number that is in nobody's way: a program may count on the lowest that is free.
+fn high_set() -> Option<c_int> {
+    let low = next::new_set()?;
+    let high = next::duplicate_high(low);
+    next::close_number(low);
+    high
 }
 
 fn wanted(events: u32, number: u64) -> crate::wait::Wanted {
