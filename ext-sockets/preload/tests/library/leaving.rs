@@ -31,6 +31,7 @@ fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
 
 fn goes(program: &Path, way: &str, with_both: bool, scratch: &Path) {
     for family in [None, Some("ddp"), Some("both")].into_iter().take(2 + usize::from(with_both)) {
+        eprintln!("{way}, {family:?}");
         let mut command = command(program, family.is_some(), scratch);
         command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
         assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{way}, {family:?}");
