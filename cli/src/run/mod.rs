@@ -31,6 +31,10 @@ Examples:
   rddp run --policy switch.conf -- curl http://192.0.2.1/
   rddp run -- ./program                          nothing changes but that it can ask for DDPMODE
 
+Under --ddp a server that speaks plain TCP is an error. One that says nothing is given up after 30
+seconds (RDDP_STARTUP_TIMEOUT in the environment, in milliseconds), with a line on standard error;
+--both falls back to plain TCP after 2.
+
 A policy has the grammar of libsdp.conf; the first rule that matches counts, and without one it is plain TCP:
   use ddp client curl* 192.0.2.0/24:80           family (tcp, ddp, both, sdp), role, program, address and port
   use ddp server *     [2001:db8::/32]:5000-5010

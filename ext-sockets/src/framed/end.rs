@@ -18,10 +18,25 @@ pub fn closing(fd: c_int) {
     let before = next::errno();
     let lingers = last_number(&held, fd);
     drop(no_signals);
-    if lingers {
+    if lingers && !waits_until_finished(&held, fd) {
         linger::see_to(&held, fd);
     }
     next::set_errno(before);
+}
+
+/// Waits as `SO_LINGER` says, until a signal comes, with the signals as the program has them. Whether nothing is left to do.
+#[cold]
+fn waits_until_finished(held: &Held, fd: c_int) -> bool {
+    let Some(state) = held.state() else { return true };
+    let finished = match next::linger(fd) {
+        Some(time) if !linger::is_exit() => Stream::new(fd, state, &CALLS).finish(time),
+        _ => false,
+    };
+    if finished {
+        let _no_signals = next::NoSignals::here();
+        leave_alone(held, state, fd);
+    }
+    finished
 }
 
 /// Whether the socket owes something to TCP, and leaves when that is done.
@@ -67,19 +82,15 @@ fn tell_silent(held: &Held, state: &State) {
     }
 }
 
-/// Brings what is unfinished as far as `close` may. Whether that is all there is to do.
+/// Brings what is unfinished as far as it goes at once. Whether that is all there is to do.
 fn finishes(state: &State, fd: c_int) -> bool {
     let stream = Stream::new(fd, state, &CALLS);
     let concerns_us = || stream.owes() || !state.is_held_by_others();
     if !stream.is_unfinished() || !concerns_us() {
         return true;
     }
-    match next::linger(fd) {
-        // The kernel resets the connection.
-        Some(Duration::ZERO) => true,
-        Some(time) if !linger::is_exit() => stream.finish(time) == Ok(true),
-        Some(_) | None => stream.finishes(),
-    }
+    // With a time of nothing the kernel resets the connection.
+    next::linger(fd) == Some(Duration::ZERO) || stream.finishes()
 }
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.

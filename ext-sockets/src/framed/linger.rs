@@ -1,4 +1,4 @@
-//! Closed sockets that are not finished: octets that wait for room or for the startup, a Request that is to be answered.
+//! Closed sockets that are not finished: octets that wait for room or for the startup, a startup that the peer is in the middle of.
 //!
 //! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel does for what is in its buffers.
 //! It is started when there is the first such socket and ends with the last. Where numbers are short the oldest is reset. When the
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use crate::hidden;
 use crate::next::{self, CALLS};
 use crate::socket::Held;
-use crate::stream::{Phase, State, Stream};
+use crate::stream::{Phase, Role, State, Stream};
 
 /// How long a peer may read nothing before what it is owed is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a Request that is not there yet is waited for, to be answered before the end.
-const UNTIL_REQUEST: Duration = Duration::from_secs(2);
+/// How long the peer's part of a startup is waited for, so that the end is behind it.
+const UNTIL_STARTED: Duration = Duration::from_secs(2);
 /// How long the exit of the process waits for a peer that reads nothing, or does not answer the startup.
 const AT_EXIT: Duration = Duration::from_secs(5);
 /// How long the thread sleeps at most.
@@ -102,7 +102,7 @@ impl Line {
         let Some(state) = held.state() else { return false };
         while self.waiting.len() >= next::descriptor_limit() / 2 && self.reset_oldest() {}
         let set = loop {
-            if let Some(set) = self.set.or_else(next::new_set) {
+            if let Some(set) = self.set.or_else(high_set) {
                 break set;
             }
             if !self.reset_oldest() {
@@ -206,6 +206,14 @@ impl Line {
     }
 }
 
+/// A set under a number that is in nobody's way: a program may count on the lowest that is free.
+fn high_set() -> Option<c_int> {
+    let low = next::new_set()?;
+    let high = next::duplicate_high(low);
+    next::close_number(low);
+    high
+}
+
 fn wanted(events: u32, number: u64) -> crate::wait::Wanted {
     crate::wait::Wanted { events, data: number }
 }
@@ -218,7 +226,11 @@ fn interest(state: &State, fd: c_int) -> u32 {
 fn patience(state: &State, fd: c_int) -> Duration {
     let stream = Stream::new(fd, state, &CALLS);
     match (stream.owes(), stream.startup_time()) {
-        (false, _) => UNTIL_REQUEST,
+        // A server that has said nothing for long is not about to.
+        (false, Some(_)) if state.options().role == Role::Initiator => {
+            UNTIL_STARTED.saturating_sub(state.startup_age().unwrap_or_default())
+        }
+        (false, _) => UNTIL_STARTED,
         (true, Some(left)) => left + A_WHILE,
         (true, None) => PATIENCE,
     }

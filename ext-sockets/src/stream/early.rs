@@ -126,6 +126,7 @@ impl Stream<'_> {
         self.state.note_owed(&tx);
         // Before anybody else can have something kept.
         self.state.set_plain();
+        self.shut_what_was_shut_early();
         Ok(true)
     }
 
@@ -136,5 +137,31 @@ impl Stream<'_> {
             return 0;
         }
         self.lock_tx().map_or(0, |tx| tx.early().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::stream::{Calls, Options, SharedState, Why};
+
+    #[test]
+    fn who_dies_in_the_middle_of_framing_ends_the_stream() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        active.set_nonblocking(true).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let (state, calls) = (SharedState::anonymous(&Options::new(Role::Initiator)).unwrap(), Calls::libc());
+        let stream = Stream::new(active.as_raw_fd(), &state, &calls);
+        assert_eq!(stream.send(&[IoSlice::new(b"early")], 0), Ok(5));
+        // As whoever is killed there leaves it.
+        state.tx.lock().unwrap().framing = true;
+        assert_eq!(stream.send(&[IoSlice::new(b"more")], 0), Err(Errno::ABORTED));
+        assert_eq!(state.ended().unwrap().why, Why::OwnerDied);
+        assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 }

@@ -142,7 +142,10 @@ impl Stream<'_> {
         }
         self.state.may_send.store(true, Ordering::Release);
         // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
-        let paid = self.lock_tx().and_then(|mut tx| self.pay(&mut tx));
+        let paid = self.lock_tx().and_then(|mut tx| {
+            self.shut_what_was_shut_early();
+            self.pay(&mut tx)
+        });
         if let Err(error) = paid {
             self.remember(error);
         }

@@ -65,6 +65,7 @@ impl Stream<'_> {
             Err(error) => Err(error),
         };
         match pull? {
+            Pull::Nothing(_) if self.is_shut_early() => Err(None),
             // There is no more to be seen than what is there.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
             Pull::Some => Ok(()),
@@ -149,10 +150,13 @@ impl Stream<'_> {
                 Some(Ok(_)) | None => Err(Errno::WOULD_BLOCK),
             };
         }
-        if !self.has_leave_to_send()? {
-            return self.send_early(source, more);
+        match self.has_leave_to_send() {
+            Ok(true) if source.left() > 0 => self.push(*source, more),
+            // The peer has finished: a write of nothing is none to TCP.
+            Ok(true) | Err(Errno::BROKEN_PIPE) if source.left() == 0 => Ok(0),
+            Ok(_) => self.send_early(source, more),
+            Err(error) => Err(error),
         }
-        if source.left() == 0 { Ok(0) } else { self.push(*source, more) }
     }
 
     #[allow(
@@ -247,8 +251,7 @@ impl Stream<'_> {
             });
         }
         if how != libc::SHUT_WR {
-            self.state.shut_receive.store(true, Ordering::Release);
-            self.kernel.shut(Direction::Receive)?;
+            self.shut_receive()?;
         }
         if how != libc::SHUT_RD {
             self.state.shut_send.store(true, Ordering::Release);
@@ -259,6 +262,31 @@ impl Stream<'_> {
         Ok(())
     }
 
+    /// TCP is told when the startup is over: our own end of reading would look like the peer's until then.
+    fn shut_receive(&self) -> Result<(), Errno> {
+        self.state.shut_receive.store(true, Ordering::Release);
+        // Under the lock, so that whoever gets leave to send sees one or the other.
+        let _tx = self.lock_tx();
+        if self.is_shut_early() { Ok(()) } else { self.kernel.shut(Direction::Receive) }
+    }
+
+    /// Whether the program reads no more, and TCP is to be told of it yet.
+    pub(super) fn is_shut_early(&self) -> bool {
+        self.state.shut_receive.load(Ordering::Acquire)
+            && match self.state.phase() {
+                Phase::Starting => true,
+                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Plain | Phase::Ended => false,
+            }
+    }
+
+    /// The startup is over: TCP is told of what the program has said before. For whoever has the lock.
+    pub(super) fn shut_what_was_shut_early(&self) {
+        if self.state.shut_receive.load(Ordering::Acquire) {
+            let _ = self.kernel.shut(Direction::Receive);
+        }
+    }
+
     /// Whether TCP is owed octets, or an end: from a short write that stopped inside an FPDU, an answer to the peer, a
     /// `shutdown` behind them.
     #[must_use]
@@ -266,13 +294,13 @@ impl Stream<'_> {
         self.state.owing.load(Ordering::Acquire)
     }
 
-    /// Whether closing the socket now would lose what a later moment may bring about: octets that TCP is owed, an end, or this
-    /// end's answer to a Request.
+    /// Whether closing the socket now would lose what a later moment may bring about: octets that TCP is owed, an end, this end's
+    /// answer to a Request, or its RTR. A peer's frame that meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.owes()
             || match self.state.phase() {
-                Phase::Starting => self.state.asked.role() == Role::Responder && self.is_connected(),
+                Phase::Starting => self.is_connected(),
                 Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
                 Phase::Plain | Phase::Ended => false,
             }
@@ -299,20 +327,17 @@ impl Stream<'_> {
         }
     }
 
-    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout`. Whether that was all.
-    ///
-    /// # Errors
-    /// A call was interrupted, or the number was closed.
-    pub fn finish(&self, timeout: Duration) -> Result<bool, Errno> {
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout` or until a signal comes. Whether
+    /// that was all.
+    #[must_use]
+    pub fn finish(&self, timeout: Duration) -> bool {
         let patience = Patience::new(false, Some(timeout));
         while !self.finishes() {
-            match self.wait_to_pay(&patience) {
-                Ok(()) | Err(Errno::INTERRUPTED) => {}
-                Err(Errno::WOULD_BLOCK) => return Ok(false),
-                Err(error) => return Err(error),
+            if self.wait_to_pay(&patience).is_err() {
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 
     /// How long the startup may still take, if it goes on.

@@ -70,7 +70,7 @@ impl Stream<'_> {
             return ready & (want | always);
         }
         match self.establish() {
-            Ok(false) => return always | self.early_room(ready, want),
+            Ok(false) => return always | self.early_room(ready, want) | self.shut_early(want),
             Err(Errno::PLAIN) => return self.fresh(want),
             Err(error) => return self.fails_with(error, want),
             Ok(true) => {}
@@ -95,7 +95,7 @@ impl Stream<'_> {
                 out |= writable;
             }
         } else {
-            out |= self.early_room(ready, want);
+            out |= self.early_room(ready, want) | self.shut_early(want);
         }
         out
     }
@@ -105,6 +105,15 @@ impl Stream<'_> {
         let writable = want & (POLLOUT | POLLWRNORM);
         let has_room = writable != 0 && self.takes_early() && (ready | self.fresh(POLLOUT)) & POLLOUT != 0;
         if has_room { writable } else { 0 }
+    }
+
+    /// What TCP would say of an end that reads no more.
+    fn shut_early(&self, want: c_short) -> c_short {
+        if !self.is_shut_early() {
+            return 0;
+        }
+        let both = self.state.shut_send.load(Ordering::Acquire);
+        want & (POLLIN | POLLRDNORM | POLLRDHUP) | if both { POLLHUP } else { 0 }
     }
 
     /// A call would answer this error, and one will: the kernel says it only once.

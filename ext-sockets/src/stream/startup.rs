@@ -264,6 +264,7 @@ impl Stream<'_> {
         // Nobody can get in front of it: the lock is held.
         self.state.may_send.store(true, Ordering::Release);
         self.state.set_framed();
+        self.shut_what_was_shut_early();
         self.pay(&mut tx).map(drop)
     }
 

@@ -100,7 +100,7 @@ fn a_receiver_that_does_not_read_stops_the_sender() {
     assert_eq!(a.send(b"more"), Err(Errno::WOULD_BLOCK));
     thread::scope(|scope| {
         let reader = scope.spawn(|| b.read_to_end(50_000).unwrap());
-        assert_eq!(a.stream().finish(std::time::Duration::from_secs(20)), Ok(true));
+        assert!(a.stream().finish(std::time::Duration::from_secs(20)));
         a.stream().shutdown(libc::SHUT_WR).unwrap();
         assert!(
             reader.join().unwrap() == data[..sent],

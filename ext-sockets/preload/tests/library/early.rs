@@ -1,10 +1,13 @@
 //! Programs that write as soon as they are connected.
 
+use std::path::Path;
+use std::process::Command;
+
 use tempfile::TempDir;
 
 use crate::support::{command, compile, succeeded};
 
-const WAYS: [&str; 9] = [
+const WAYS: [&str; 11] = [
     "banner_and_close",
     "both_ends",
     "by_exit",
@@ -14,6 +17,8 @@ const WAYS: [&str; 9] = [
     "of_a_file",
     "lingering",
     "counted",
+    "by_reset",
+    "bad_pointer",
 ];
 
 #[test]
@@ -26,5 +31,50 @@ fn a_fresh_connection_takes_octets_as_tcp_does() {
             command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
             assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{way}, {family:?}");
         }
+    }
+}
+
+/// Runs what follows where `/dev/shm` has room for states, and for no block.
+const LITTLE_ROOM: &str = "mount -t tmpfs -o size=3m none /dev/shm && exec \"$0\" \"$@\"";
+
+#[test]
+fn without_memory_for_early_octets_a_program_waits_for_leave_to_send() {
+    let scratch = TempDir::new().unwrap();
+    let with_little = |program: &Path, with_library| {
+        let mut run = command(Path::new("unshare"), with_library, scratch.path());
+        run.args(["-rm", "sh", "-c", LITTLE_ROOM]).arg(program);
+        run
+    };
+    if !with_little(Path::new("true"), false).status().is_ok_and(|status| status.success()) {
+        return eprintln!("not checked: no mount namespace here");
+    }
+    let program = compile(&["early.c"], scratch.path(), &[]);
+    let mut run = with_little(&program, true);
+    run.arg("without_room").env("RDDP_FAMILY", "ddp");
+    assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n");
+}
+
+/// What a client of a silent server says on its standard error.
+fn told(mut command: Command, family: &str) -> String {
+    let output = command.arg("silent").env("RDDP_FAMILY", family).output().unwrap();
+    assert_eq!(succeeded(&output), "as it should be\n", "{family}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_silent_server_is_named_and_not_waited_for_longer_than_was_asked() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["early.c"], scratch.path(), &[]);
+    for (name, value) in [("OPTION", "200"), ("RDDP_STARTUP_TIMEOUT", "200")] {
+        let client = || {
+            let mut command = command(&program, true, scratch.path());
+            command.env(name, value);
+            command
+        };
+        let lines = told(client(), "ddp");
+        assert!(lines.contains("is it a plain server? try: rddp run --both"), "{lines}");
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+        let lines = told(client(), "both");
+        assert!(!lines.contains("--both"), "{lines}");
     }
 }

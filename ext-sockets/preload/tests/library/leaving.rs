@@ -1,4 +1,7 @@
-//! Servers that close what they have just accepted: their clients see a connection, and its end.
+//! Servers that close what they have just accepted, and clients what they have just connected: the other end sees a connection,
+//! and its end.
+
+use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -19,15 +22,43 @@ fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     for way in WAYS {
-        for family in [None, Some("ddp"), Some("both")] {
-            // A blocking connect that may fall back to plain TCP waits to be accepted, which one thread cannot.
-            let may_wait = ["at_once", "both_finish", "by_exit", "by_reset"].contains(&way);
-            if family == Some("both") && may_wait {
-                continue;
-            }
-            let mut command = command(&program, family.is_some(), scratch.path());
-            command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
-            assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{way}, {family:?}");
-        }
+        // A blocking connect that may fall back to plain TCP waits to be accepted, which one thread cannot; and a client that is
+        // reset falls back.
+        let has_both = ["before_the_client", "to_a_child"].contains(&way);
+        goes(&program, way, has_both, scratch.path());
     }
+}
+
+fn goes(program: &Path, way: &str, with_both: bool, scratch: &Path) {
+    for family in [None, Some("ddp"), Some("both")].into_iter().take(2 + usize::from(with_both)) {
+        eprintln!("{way}, {family:?}");
+        let mut command = command(program, family.is_some(), scratch);
+        command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
+        assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{way}, {family:?}");
+    }
+}
+
+#[test]
+fn a_client_that_connects_and_leaves_is_seen_to_leave() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    for way in ["by_the_client", "by_the_clients_exit"] {
+        goes(&program, way, false, scratch.path());
+    }
+}
+
+#[test]
+fn a_shutdown_before_the_startup_is_over_ends_in_order() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    for way in ["shut_down", "shut_for_reading"] {
+        goes(&program, way, false, scratch.path());
+    }
+}
+
+#[test]
+fn a_close_that_waits_takes_signals() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    goes(&program, "by_a_signal", false, scratch.path());
 }

@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/wait.h>
 
 #include "check.h"
+#include "rddp/ddp.h"
 
 #define LIMIT (16 * 1024)
 
@@ -216,6 +218,79 @@ static void lingering(void) {
     close(fd);
 }
 
+/* Whoever asks for a reset loses what waits, and the other end is told. */
+static void by_reset(void) {
+    struct linger now = {1, 0};
+    for (int way = 0; way < 4; way++) {
+        int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK);
+        int one = way % 2 ? fd : peer, other = way % 2 ? peer : fd;
+        IS(setsockopt(one, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+        IS(write(one, said, 100), 100);
+        close(one);
+        struct pollfd entry = {other, POLLIN, 0};
+        IS(poll(&entry, 1, 20000), 1);
+        ssize_t count = recv(other, heard, sizeof heard, 0);
+        /* TCP has sent them. */
+        if (!getenv("RDDP_FAMILY"))
+            IS(count, 100);
+        if (count == 100)
+            count = recv(other, heard, sizeof heard, 0);
+        FAILS(count, ECONNRESET);
+        close(other);
+    }
+}
+
+/* What is not there is not taken, what is before it is, and the connection goes on. */
+static void bad_pointer(void) {
+    char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    IS(pages != MAP_FAILED, 1);
+    IS(munmap(pages + 4096, 4096), 0);
+    memcpy(pages + 3996, said, 100);
+    for (int way = 0; way < 2; way++) {
+        int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK);
+        int one = way ? fd : peer, other = way ? peer : fd;
+        waits(fd, POLLOUT);
+        FAILS(write(one, pages + 4096, 10), EFAULT);
+        if (getenv("RDDP_FAMILY"))
+            IS(write(one, pages + 3996, 200), 100);
+        else
+            IS(write(one, said, 100), 100);
+        FAILS(write(one, pages + 4096, 10), EFAULT);
+        IS(write(one, said + 100, 100), 100);
+        close(one);
+        hears(other, 0, 200, 1);
+        close(other);
+    }
+}
+
+/* Without memory for them none are taken, until there is leave to send. */
+static void without_room(void) {
+    int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK);
+    FAILS(write(fd, said, 100), EAGAIN);
+    FAILS(write(peer, said, 100), EAGAIN);
+    waits(fd, POLLOUT);
+    IS(write(fd, said, 100), 100);
+    hears(peer, 0, 100, 0);
+    waits(peer, POLLOUT);
+    IS(write(peer, said, 100), 100);
+    hears(fd, 0, 100, 0);
+}
+
+/* A server that takes the connection and says nothing. */
+static void silent(void) {
+    const char *option = getenv("OPTION");
+    int fd = socket(AF_INET, SOCK_STREAM, 0), limit = option ? atoi(option) : 0;
+    if (limit)
+        IS(setsockopt(fd, SOL_DDP, DDP_STARTUP_TIMEOUT, &limit, sizeof limit), 0);
+    IS(connect(fd, (void *)&here, sizeof here), 0);
+    IS(write(fd, said, 1), 1);
+    if (strcmp(getenv("RDDP_FAMILY"), "both")) {
+        FAILS(read(fd, heard, 1), ETIMEDOUT);
+        IS(read(fd, heard, 1), 0);
+    }
+    close(fd);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -223,6 +298,8 @@ static const struct {
     {"banner_and_close", banner_and_close}, {"both_ends", both_ends},       {"by_exit", by_exit},
     {"half_close", half_close},             {"edge_of_room", edge_of_room}, {"of_two_processes", of_two_processes},
     {"of_a_file", of_a_file},               {"lingering", lingering},   {"counted", counted},
+    {"by_reset", by_reset},                 {"bad_pointer", bad_pointer},   {"without_room", without_room},
+    {"silent", silent},
 };
 
 int main(int count, char **words) {

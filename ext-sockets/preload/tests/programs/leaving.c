@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -172,6 +173,116 @@ static void with_few_descriptors(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* Clients that connect and close: their server sees a connection, and its end. */
+static void by_the_client(void) {
+    for (int at = 0; at < 50; at++) {
+        int fd = connects(at % 2 ? SOCK_NONBLOCK : 0);
+        waits(fd, POLLOUT);
+        close(fd);
+        int peer = accepts();
+        sees_end(peer);
+        IS(send(peer, "", 0, 0), 0);
+        close(peer);
+    }
+}
+
+/* The same, of a program that ends. */
+static void by_the_clients_exit(void) {
+    for (int at = 0; at < 10; at++) {
+        pid_t child = fork();
+        if (child == 0)
+            connects(0), exit(0);
+        int peer = accepts();
+        sees_end(peer);
+        IS(send(peer, "", 0, 0), 0);
+        IS(waitpid(child, NULL, 0), child);
+        close(peer);
+    }
+}
+
+/* Servers that say that they neither read nor write, before they close or for good. */
+static void shut_down(void) {
+    struct sockaddr_in peers;
+    char octet;
+    for (int at = 0; at < 20; at++) {
+        int fd = connects(at % 2 ? SOCK_NONBLOCK : 0), peer = accepts();
+        socklen_t len = sizeof peers;
+        IS(shutdown(peer, SHUT_RDWR), 0);
+        if (at % 4 < 2)
+            close(peer);
+        waits(fd, POLLOUT);
+        sees_end(fd);
+        IS(getpeername(fd, (void *)&peers, &len), 0);
+        if (at % 4 >= 2) {
+            struct pollfd entry = {peer, POLLIN | POLLRDHUP, 0};
+            IS(poll(&entry, 1, 20000), 1);
+            IS(entry.revents, POLLIN | POLLRDHUP | POLLHUP);
+            IS(read(peer, &octet, 1), 0);
+            FAILS(send(peer, "x", 1, MSG_NOSIGNAL), EPIPE);
+            close(peer);
+        }
+        close(fd);
+    }
+}
+
+/* Ends that read no more; what they write is read. */
+static void shut_for_reading(void) {
+    char octet = 0;
+    for (int at = 0; at < 20; at++) {
+        int fd = connects(at % 2 ? SOCK_NONBLOCK : 0), peer = accepts();
+        int one = at % 4 < 2 ? fd : peer, other = at % 4 < 2 ? peer : fd;
+        IS(shutdown(one, SHUT_RD), 0);
+        waits(one, POLLIN);
+        IS(read(one, &octet, 1), 0);
+        IS(write(one, "x", 1), 1);
+        waits(other, POLLIN);
+        IS(read(other, &octet, 1), 1);
+        IS(octet, 'x');
+        waits(one, POLLIN);
+        IS(read(one, &octet, 1), 0);
+        close(one);
+        sees_end(other);
+        close(other);
+    }
+}
+
+static int told[2];
+
+static void tells(int signal) {
+    IS(write(told[1], "x", 1), 1);
+}
+
+/* A close that waits, as SO_LINGER has it, does so with the signals as the program has them. */
+static void by_a_signal(void) {
+    struct linger some = {1, 30};
+    char octet;
+    IS(pipe(told), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = connects(0);
+        struct itimerval soon = {{0, 0}, {0, 50000}};
+        IS(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+        IS(setsockopt(fd, SOL_SOCKET, SO_LINGER, &some, sizeof some), 0);
+        IS(write(fd, "x", 1), 1);
+        signal(SIGALRM, tells);
+        IS(setitimer(ITIMER_REAL, &soon, NULL), 0);
+        close(fd);
+        struct pollfd entry = {told[0], POLLIN, 0};
+        while (poll(&entry, 1, 20000) < 0)
+            IS(errno, EINTR);
+        exit(entry.revents == POLLIN ? 0 : 1);
+    }
+    /* Its peer says nothing before that. */
+    waits(told[0], POLLIN);
+    int peer = accepts();
+    waits(peer, POLLIN);
+    IS(read(peer, &octet, 1), 1);
+    sees_end(peer);
+    int status = 1;
+    IS(waitpid(child, &status, 0), child);
+    IS(status, 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -179,7 +290,9 @@ static const struct {
     {"at_once", at_once},     {"before_the_client", before_the_client},
     {"both_finish", both_finish}, {"by_exit", by_exit},
     {"to_a_child", to_a_child},   {"by_reset", by_reset},
-    {"with_few_descriptors", with_few_descriptors},
+    {"with_few_descriptors", with_few_descriptors}, {"by_the_client", by_the_client},
+    {"by_the_clients_exit", by_the_clients_exit}, {"shut_down", shut_down},
+    {"shut_for_reading", shut_for_reading}, {"by_a_signal", by_a_signal},
 };
 
 int main(int count, char **words) {
