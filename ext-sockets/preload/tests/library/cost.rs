@@ -123,6 +123,7 @@ const CLIENT: &[(&str, usize)] = &[
 ];
 
 #[test]
+#[ignore = "an FPDU is copied twice by the kernel"]
 fn reading_small_pieces_looks_at_the_queue_once_an_fpdu() {
     if !has_strace() {
         return;
@@ -137,7 +138,9 @@ fn reading_small_pieces_looks_at_the_queue_once_an_fpdu() {
     let looks = of_reads.iter().filter(|(_, rest)| rest.contains("MSG_PEEK")).count();
     // 100,000 octets are three or four FPDUs on loopback, and thirteen pieces.
     assert!(looks <= 12, "{looks} looks");
-    assert!(of_reads.len() <= 40, "{} calls", of_reads.len());
+    assert!(of_reads.len() <= 26, "{} calls", of_reads.len());
+    let large = of_reads.iter().filter(|(_, rest)| rest.split(' ').any(|word| word == "8192,")).count();
+    assert_eq!(large, 0, "what is left of an FPDU is read from memory");
 }
 
 #[test]
