@@ -90,7 +90,6 @@ fn data_segments(tcp: &TcpStream) -> u32 {
 }
 
 #[test]
-#[ignore = "they are two"]
 fn the_rtr_and_the_first_octets_are_one_segment() {
     let (a, b) = fresh_pair(&initiator(), &responder());
     a.nonblocking();
