@@ -194,7 +194,6 @@ fn a_file_is_sent_from_where_it_is_told() {
 }
 
 #[test]
-#[ignore = "each 64 KiB end with one that is not full"]
 fn a_file_is_cut_into_full_segments() {
     let (active, tcp) = tcp_pair_with_mss(8000);
     let end = End::new(active, &initiator());
