@@ -49,6 +49,8 @@ impl Stream<'_> {
     /// Shows the program what is there, up to the room in `sink`, without waiting.
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
+        // What is shown has to be known to be good, however large it is.
+        rx.bulk = false;
         while rx.left == 0 {
             match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
