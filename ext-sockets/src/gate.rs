@@ -73,8 +73,10 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting
     match mode {
         // Another family's address, or none: the kernel refuses it, or dissolves the connection.
         Mode::Asked | Mode::Starting if to.is_some() => {
-            // With it `connect` returns before there is a connection, and waits for octets to open one.
-            next::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
+            if mode == Mode::Asked {
+                // With it `connect` returns before there is a connection, and waits for octets to open one.
+                next::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
+            }
             match framed::connecting(held, fd, to) {
                 Ok(connecting) => Way::Framed(connecting),
                 Err(errno) => Way::Refused(errno),
