@@ -73,7 +73,6 @@ impl Connecting {
         held.state().into_iter().for_each(State::note_connected);
         let waits = held.settings().plain_allowed && !next::is_nonblocking(fd);
         let until_plain = held.state().map_or(UNTIL_PLAIN, |state| state.options().startup_timeout);
-        drop(no_signals);
         let framed = Framed { held, fd };
         if !waits {
             let _ = framed.call(|stream| {
@@ -82,6 +81,7 @@ impl Connecting {
             });
             return Ok(());
         }
+        drop(no_signals);
         match framed.call(|stream| stream.start(Some(until_plain))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
             Err(Errno::WOULD_BLOCK) => fall_back::connect_again(&framed).map_err(|error| error.0),

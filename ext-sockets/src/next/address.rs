@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use rddp_fault_guard::{copy_out, mask};
 
 use super::{errno, set_errno};
 use crate::stream::lent;
@@ -13,10 +14,20 @@ const LONGEST: usize = size_of::<sockaddr_in6>();
 
 /// The internet address that a program's pointer leads to; `None` for any other, and where no memory is. Leaves errno as it was.
 ///
-/// The kernel reads through the pointer, so that one to nowhere does no harm.
+/// A pointer to nowhere does no harm: the fault guard reads through it, or the kernel in a thread that has no guard yet.
 pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];
     let len = LONGEST.min(len as usize);
+    if mask::is_adopted() {
+        // SAFETY: `connect` may read what is there, and nothing of ours refers to it.
+        let copied = unsafe { copy_out(addr.cast(), &mut octets[..len]) };
+        return copied.ok().and_then(|()| parse(&octets[..len]));
+    }
+    read_by_kernel(addr, len, &mut octets).then(|| parse(&octets[..len])).flatten()
+}
+
+/// Copies `len` octets from where the program's pointer leads to. Whether they are there.
+fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST]) -> bool {
     let own = iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: len };
     let programs = iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
     let before = errno();
@@ -33,17 +44,12 @@ pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     };
     let refused = copied < 0 && errno() != libc::EFAULT;
     set_errno(before);
-    if refused && addr.is_null() {
-        return None;
-    }
-    let is_here = if refused {
+    if refused {
         // A sandbox that does not know the call, or refuses it.
         // SAFETY: the pointer is as good as `connect` needs it.
-        unsafe { lent::get_octets(addr.cast(), &mut octets[..len]) }.is_ok()
-    } else {
-        copied == len as isize
-    };
-    if is_here { parse(&octets[..len]) } else { None }
+        return !addr.is_null() && unsafe { lent::get_octets(addr.cast(), &mut octets[..len]) }.is_ok();
+    }
+    copied == len as isize
 }
 
 /// The C library's `connect`, and its errno. Leaves errno as it was.

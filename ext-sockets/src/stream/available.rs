@@ -50,6 +50,8 @@ impl Stream<'_> {
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut steps = 0;
         let mut rx = self.lock_rx()?;
+        // What is shown has to be known to be good, however large it is.
+        rx.bulk = false;
         while rx.left == 0 {
             steps += 1;
             match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {

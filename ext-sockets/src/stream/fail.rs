@@ -153,13 +153,16 @@ impl Stream<'_> {
 
     /// Gives TCP what is owed to it, without waiting. Whether that was all.
     pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
-        let mut paid = self.pay_octets(tx);
-        match self.state.phase() {
-            Phase::Framed if paid == Ok(true) && self.state.may_send.load(Ordering::Acquire) => {
-                paid = self.frame_early(tx);
-            }
-            Phase::Ended => tx.drop_early(),
-            _ => {}
+        let phase = self.state.phase();
+        let frames = phase == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
+        // In one segment with what is framed behind it: the RTR goes with the first octets.
+        let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
+        let mut paid = self.pay_octets(tx, more);
+        if paid == Ok(true) && frames {
+            paid = self.frame_early(tx);
+        }
+        if phase == Phase::Ended {
+            tx.drop_early();
         }
         let all = paid == Ok(true) && tx.early().is_empty();
         // A FIN before the initiator's first FPDU would leave the responder without leave to send.
@@ -172,10 +175,10 @@ impl Stream<'_> {
         paid
     }
 
-    fn pay_octets(&self, tx: &mut Tx) -> Result<bool, Errno> {
+    fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
             tx.moving = true;
-            let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], 0);
+            let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
             let all = tx.owed().len();
             // `writev`, which is all that a confined process has, may have waited for room.
             let later = matches!(took, Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED));

@@ -57,7 +57,7 @@ impl Stream<'_> {
         count: usize,
         scratch: &mut [u8],
     ) -> Result<(usize, usize), Errno> {
-        let room = scratch.len().min(count).min(CHUNK);
+        let room = if count > CHUNK { self.in_full_segments(CHUNK)? } else { count };
         let read = match read_at(self.kernel.calls, from, &mut scratch[..room], at) {
             Err(Errno(libc::ESPIPE)) => Err(Errno::INVALID),
             other => other,

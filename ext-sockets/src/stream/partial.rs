@@ -64,7 +64,27 @@ impl Stream<'_> {
         }
     }
 
-    /// The same without looking ahead, for a process that can only read: all of the FPDU moves to memory.
+    /// Moves the FPDU in front, of `len` octets, to memory in one go if all of it is there.
+    pub(super) fn absorb_whole(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
+        let kept = rx.kept_mut().and_then(|kept| kept.get_mut(..len)).ok_or(Errno::NO_BUFFERS)?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(kept)])?;
+        let next = if seen < len { self.hold_back(rx, seen, len) } else { self.absorb_seen(rx, len) };
+        rx.spare_kept();
+        next
+    }
+
+    /// The first `len` octets in front are in memory, and in the kernel still.
+    fn absorb_seen(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
+        let moved = len - CRC_LEN;
+        self.moving(rx, moved, |kernel| kernel.discard(moved))?;
+        rx.absorbed = moved as u32;
+        match self.absorbed(rx, len)? {
+            None => Ok(Next::More),
+            Some(_) => self.absorb(rx),
+        }
+    }
+
+    /// As [`absorb`](Self::absorb) without looking ahead, for a process that can only read: all of the FPDU moves to memory.
     pub(super) fn absorb_all(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         loop {
             let have = rx.absorbed as usize;

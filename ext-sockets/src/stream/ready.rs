@@ -75,6 +75,8 @@ impl Stream<'_> {
             Err(error) => return self.fails_with(error, want),
             Ok(true) => {}
         }
+        // What is owed may take the room of which the kernel has told.
+        let has_room = ready & POLLOUT != 0 && !self.owes();
         if ready & POLLOUT != 0
             && let Err(error) = self.pay_if_owing()
         {
@@ -91,7 +93,7 @@ impl Stream<'_> {
             }
         }
         if self.state.may_send.load(Ordering::Acquire) {
-            if writable != 0 && self.is_writable() {
+            if writable != 0 && (has_room && !self.owes() || self.is_writable()) {
                 out |= writable;
             }
         } else {
@@ -103,7 +105,8 @@ impl Stream<'_> {
     /// Whether there is room for octets before there is leave to send, as a wait tells it.
     fn early_room(&self, ready: c_short, want: c_short) -> c_short {
         let writable = want & (POLLOUT | POLLWRNORM);
-        let has_room = writable != 0 && self.takes_early() && (ready | self.fresh(POLLOUT)) & POLLOUT != 0;
+        let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
+        let has_room = writable != 0 && self.takes_early() && is_ready();
         if has_room { writable } else { 0 }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The kernel's receive queue is the only queue, so its window is the flow control and its readiness is the truth. Of an
 //! FPDU that has been checked and not read to its end, the rest of the payload and the trailer stay in the kernel
-//! (`spec`: "the trailer left in the kernel"); a partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`).
+//! (`spec`: "the trailer left in the kernel"); a partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`). A large one that is
+//! read in small pieces moves to a block, all but its CRC, and is read from there.
 //!
 //! An FPDU is delivered when its CRC has been found good. That it may be part of a longer Send is of no interest to a byte
 //! stream, whose octets come in order anyway.
@@ -176,8 +177,7 @@ impl Stream<'_> {
     /// Looks at the front of the receive queue, where an FPDU begins.
     fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         let mut scratch = Scratch::take()?;
-        // Into less room than a large payload takes nothing is received in place.
-        let glance = if rx.bulk && (sink.room() == 0 || sink.room() > BULK) { GLANCE } else { scratch.len() };
+        let glance = if rx.bulk { GLANCE } else { scratch.len() };
         let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..glance])]) {
             Ok(0) => return self.finished(rx),
             Ok(seen) => seen,
@@ -202,9 +202,15 @@ impl Stream<'_> {
         len: usize,
         sink: &mut Sink<'_, '_>,
     ) -> Result<Next, Errno> {
+        if is_read_by_pieces(rx, sink) && rx.kept_mut().is_some() {
+            return self.absorb_whole(rx, len);
+        }
         let unread = self.kernel.unread()?;
         if unread < len {
             return self.hold_back(rx, unread, len);
+        }
+        if self.may_wait(rx, &scratch[..GLANCE], sink) {
+            return Ok(Next::Full);
         }
         if self.take_directly(rx, scratch, sink)? {
             return Ok(Next::More);
@@ -269,6 +275,17 @@ impl Stream<'_> {
         rx.kept_at = 0;
         rx.trailer = CRC_LEN as u32;
         Ok(left.end - CRC_LEN)
+    }
+
+    /// Whether a large FPDU, which is all there, may stay as it is until the program reads it: it is readable, even if what a read
+    /// then finds is that it is not good.
+    fn may_wait(&self, rx: &Rx, front: &[u8], sink: &Sink<'_, '_>) -> bool {
+        // RFC 5044 §7.1.2 r4: leave to send comes with one that is known to be good.
+        sink.room() == 0
+            && self.state.may_send.load(Ordering::Acquire)
+            && large_send(rx, front).is_some_and(|(header, len)| {
+                len > 0 && Inbound::new(rx, self.state.asked.max_send).would_receive(&header, len)
+            })
     }
 
     /// Receives a large FPDU, whose first octets are in `scratch`, straight into the program's buffer, if it can be that:
@@ -407,7 +424,8 @@ impl Batch {
 
     /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
     fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
-        if self.left.is_some() || (self.mark.is_some() && sink.room() == 0) {
+        // What is not for the program does not keep it from what is behind it.
+        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) {
             self.stop = Stop::Full;
             return false;
         }
@@ -457,6 +475,11 @@ fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
         left -= now;
         lent::sum(crc, &piece[..now])
     })
+}
+
+/// Whether the program reads in pieces so small that one copy of a large FPDU is better read from memory.
+fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
+    rx.bulk && !rx.markers && !sink.drops && (1..=BULK).contains(&sink.room())
 }
 
 /// The header of an unmarked Send, and how much payload it says there is.

@@ -251,6 +251,17 @@ impl Stream<'_> {
         if taken > 0 { Ok(taken) } else { Err(error) }
     }
 
+    /// How many of the next `octets`, which are not the last, fill their segments.
+    pub(super) fn in_full_segments(&self, octets: usize) -> Result<usize, Errno> {
+        let mut tx = self.lock_tx()?;
+        if tx.emss == 0 {
+            self.emss(&mut tx, octets);
+        }
+        let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.markers);
+        let full = mulpdu.saturating_sub(UntaggedRepr::LEN).max(1);
+        Ok(if full > octets { octets } else { octets - octets % full })
+    }
+
     /// The EMSS to cut by. Asked anew for each train, since it changes, but not for what fits any.
     fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
         if octets <= SMALL {

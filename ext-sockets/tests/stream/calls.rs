@@ -4,9 +4,10 @@ use std::io::{IoSlice, IoSliceMut, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use rddp_mpa::StartupConfig;
 use rddp_switch::stream::{Errno, Options};
 
-use crate::common::{initiator, octets, pair, responder};
+use crate::common::{End, Hand, initiator, octets, pair, responder, tcp_pair_with_mss};
 
 #[test]
 fn nothing_there_is_eagain_where_nobody_waits() {
@@ -190,4 +191,20 @@ fn a_file_is_sent_from_where_it_is_told() {
         let all = b.read_to_end(70_000).unwrap();
         assert!(all[..200_000] == data[1000..201_000] && all[200_000..] == data);
     });
+}
+
+#[test]
+fn a_file_is_cut_into_full_segments() {
+    let (active, tcp) = tcp_pair_with_mss(8000);
+    let end = End::new(active, &initiator());
+    assert_eq!(end.stream().greet(), Ok(false));
+    let mut hand = Hand::answering(tcp, &StartupConfig::default(), &end);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&octets(6, 80_000)).unwrap();
+    assert_eq!(end.stream().send_file(file.as_raw_fd(), Some(&mut 0), 80_000), Ok(80_000));
+    end.stream().shutdown(libc::SHUT_WR).unwrap();
+    let lens: Vec<usize> = std::iter::from_fn(|| hand.segment()).map(|(_, payload)| payload.len()).collect();
+    // The first is the RTR.
+    let full = lens[1];
+    assert!(lens[1..lens.len() - 1].iter().all(|len| *len == full), "{lens:?}");
 }

@@ -1,6 +1,8 @@
 //! Octets that a program sends before the startup is over: taken as TCP takes them, and framed behind it.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rddp_ddp::Stag;
@@ -73,6 +75,31 @@ fn what_a_responder_said_early_waits_for_the_first_fpdu() {
     end.poll(libc::POLLIN, Duration::from_millis(100));
     assert_eq!(hand.segment().unwrap().1, b"banner");
     assert!(hand.segment().is_none(), "the end follows");
+}
+
+/// How many segments with octets have come, as TCP counts them.
+fn data_segments(tcp: &TcpStream) -> u32 {
+    // SAFETY: all zeros is a value, and the kernel gives no more of `tcp_info` than there is room for.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut len = size_of_val(&info) as libc::socklen_t;
+        let at = (&raw mut info).cast();
+        assert_eq!(libc::getsockopt(tcp.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len), 0);
+        info.tcpi_data_segs_in
+    }
+}
+
+#[test]
+fn the_rtr_and_the_first_octets_are_one_segment() {
+    let (a, b) = fresh_pair(&initiator(), &responder());
+    a.nonblocking();
+    b.nonblocking();
+    a.send_all(b"request");
+    both_go_on(&b, &b);
+    assert_eq!(data_segments(&b.tcp), 1, "the Request");
+    a.poll(0, Duration::ZERO);
+    assert_eq!(b.poll(libc::POLLIN, LONG).0, libc::POLLIN);
+    assert_eq!((data_segments(&b.tcp), b.read(10)), (2, Ok(b"request".to_vec())));
 }
 
 #[test]

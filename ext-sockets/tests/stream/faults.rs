@@ -164,3 +164,19 @@ fn a_terminate_reaches_a_peer_that_goes_on_sending() {
     assert_eq!(unread, 0, "closing with unread octets would be a reset");
     ends_with(hand, &end, TerminateCode(0x1203));
 }
+
+// RFC 5044 §4.4: nothing of an FPDU with a bad CRC is the program's, though its socket was readable.
+#[test]
+fn a_large_fpdu_that_is_not_good_is_told_by_the_read() {
+    for (room, flags) in [(10, libc::MSG_PEEK), (10, 0), (100_000, 0)] {
+        let (mut hand, end) = Hand::ready(&StartupConfig::default());
+        hand.send(&octets(1, 20_000));
+        assert_eq!(end.recv(&mut [0; 20_000], libc::MSG_WAITALL), Ok(20_000));
+        let mut bad = hand.encode_send(&octets(2, 20_000));
+        bad[10_000] ^= 1;
+        hand.write(&bad);
+        assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(10)).0 & libc::POLLIN, libc::POLLIN);
+        assert_eq!(end.recv(&mut vec![0; room], flags), Err(Errno::RESET));
+        assert_eq!(end.state.ended().unwrap().why, Why::Fault);
+    }
+}

@@ -161,7 +161,7 @@ static CALLS: Calls = unsafe {
         fcntl,
         shutdown: libc::shutdown,
         connect: libc::connect,
-        others: || {},
+        others: || None,
     })
 };
 

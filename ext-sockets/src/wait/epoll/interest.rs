@@ -65,8 +65,10 @@ pub(super) fn of_poll(events: u32) -> c_short {
 pub(super) fn mask(fd: c_int, wanted: u32) -> u32 {
     let Some(watched) = Watched::of(fd) else { return wanted };
     let want = of_poll(wanted);
+    // First, since it notes that a startup has begun, on which the interest depends.
+    let deadline = watched.deadline(want);
     let mut events = watched.interest(want);
-    if watched.deadline(want) == Some(Duration::ZERO) {
+    if deadline == Some(Duration::ZERO) {
         // There is something to tell, and a socket that has ended has room.
         events |= libc::POLLOUT;
     }

@@ -32,7 +32,8 @@ pub fn wait<'a>(
         let nap = [framed::see_to_others(), patience.left(), deadline()].into_iter().flatten().min();
         drop(no_signals);
         let events = sleep(nap)?;
-        no_signals = self::no_signals();
+        let is_ours = |event: &epoll_event| pool.is_key(event.u64);
+        no_signals = (events.is_empty() || events.iter().any(is_ours)).then(self::no_signals).flatten();
         let is_over = patience.is_over();
         let count = events.len();
         let told = translate(pool, epoll, events);
