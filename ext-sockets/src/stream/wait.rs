@@ -115,3 +115,62 @@ impl Stream<'_> {
         self.pay(&mut tx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{IoSlice, Read};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::stream::{Calls, Options, Role, SharedState};
+
+    static CALLS: Calls = Calls::seeing_to(|| {
+        if let Some((end, peer)) = OTHERS.get() {
+            pay(end, peer);
+        }
+    });
+
+    thread_local! {
+        static OTHERS: Cell<Option<(&'static End, &'static TcpStream)>> = const { Cell::new(None) };
+    }
+
+    struct End(TcpStream, SharedState);
+
+    impl End {
+        fn new(tcp: TcpStream, role: Role) -> &'static Self {
+            Box::leak(Box::new(Self(tcp, SharedState::anonymous(&Options::new(role)).unwrap())))
+        }
+
+        fn stream(&'static self) -> Stream<'static> {
+            Stream::new(self.0.as_raw_fd(), &self.1, &CALLS)
+        }
+    }
+
+    /// What another thread may do at any time.
+    fn pay(end: &'static End, mut peer: &'static TcpStream) {
+        while end.stream().owes() {
+            let _count = peer.read(&mut [0; 65536]).unwrap();
+            end.stream().step();
+        }
+    }
+
+    #[test]
+    #[ignore = "a sender that was paid for by another sleeps for ever"]
+    fn nobody_sleeps_for_what_is_paid_already() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let active = End::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap(), Role::Initiator);
+        let passive = End::new(listener.accept().unwrap().0, Role::Responder);
+        assert_eq!(active.stream().greet(), Ok(false));
+        assert_eq!(passive.stream().greet(), Ok(true));
+        active.stream().start(None).unwrap();
+        while !active.stream().owes() {
+            active.stream().send(&[IoSlice::new(&[0; 65536])], libc::MSG_DONTWAIT).unwrap();
+        }
+        OTHERS.set(Some((active, &passive.0)));
+        let patience = Patience::new(false, Some(Duration::from_secs(20)));
+        assert_eq!(active.stream().wait_for_owed(&patience), Ok(()));
+        assert!(!patience.is_over(), "it slept until the end of its time");
+    }
+}

@@ -56,6 +56,12 @@ impl Calls {
         })
     }
 
+    /// The C library's, with something of a test's own to be done before a sleep.
+    #[cfg(test)]
+    pub(in crate::stream) const fn seeing_to(others: fn()) -> Self {
+        Self(Table { others, ..Self::libc().0 })
+    }
+
     /// Functions found otherwise, as by `dlsym`.
     ///
     /// # Safety
