@@ -87,7 +87,7 @@ impl Stream<'_> {
         let others = self.kernel.see_to_others();
         let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
-        if events == 0 && left.is_none() {
+        if events == 0 && !self.owes() {
             // What was owed has been paid meanwhile: nothing would end this sleep.
             return Ok(());
         }
