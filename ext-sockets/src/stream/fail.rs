@@ -171,7 +171,11 @@ impl Stream<'_> {
     fn pay_octets(&self, tx: &mut Tx) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
             tx.moving = true;
-            let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], 0);
+            let took = match self.kernel.send(&[std::io::IoSlice::new(tx.owed())], 0) {
+                // Of a confined process, whose `writev` may wait where there is little room.
+                Err(Errno::INTERRUPTED) => Err(Errno::WOULD_BLOCK),
+                took => took,
+            };
             let all = tx.owed().len();
             match took {
                 Ok(count) => tx.paid(count),

@@ -177,7 +177,16 @@ impl Kernel<'_> {
             let got = unsafe { (self.calls.0.ppoll)(&raw mut entry, 1, span, ptr::null()) };
             if got < 0 { Err(Errno::last()) } else { Ok(entry.revents) }
         };
-        if timeout == Some(Duration::ZERO) { poll() } else { self.asleep(poll) }
+        if timeout != Some(Duration::ZERO) {
+            return self.asleep(poll);
+        }
+        loop {
+            match poll() {
+                // Where nothing is ready Linux looks for signals before it looks at the time.
+                Err(Errno::INTERRUPTED) => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// Makes a call that sleeps. `EBADF`: the number was closed meanwhile.
