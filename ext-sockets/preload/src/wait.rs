@@ -66,7 +66,12 @@ pub unsafe extern "C" fn ppoll(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+pub unsafe extern "C" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: size_t,
+) -> c_int {
     if fits(count, room) {
         // SAFETY: our caller's promise.
         return unsafe { poll(fds, count, timeout) };
@@ -144,11 +149,10 @@ pub unsafe extern "C" fn select(
         // SAFETY: our caller's promise.
         let (result, left) = unsafe { select_ours(count, [read, write, except], span, ptr::null()) };
         if let (Some(left), true) = (left, result != Err(Errno::PLAIN)) {
-            // Linux says how much of the time is left.
+            // Linux says how much of the time is left, where it can: programs keep times in memory for reading alone.
+            let left = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() };
             // SAFETY: there was a time, so the pointer leads to one.
-            unsafe {
-                *timeout = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() }
-            };
+            let _ = unsafe { lent::put(timeout, left) };
         }
         result
     });
