@@ -3,6 +3,7 @@
 //! They need `cc` and `nm`, which whoever links Rust programs has; what needs `strace` says so and does nothing without it.
 
 mod both;
+mod cancelled;
 mod connects;
 mod cost;
 mod differential;
