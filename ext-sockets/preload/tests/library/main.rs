@@ -12,6 +12,7 @@ mod edges;
 mod exports;
 mod exs;
 mod faults;
+mod handlers;
 mod hostile;
 mod leaving;
 mod modes;
