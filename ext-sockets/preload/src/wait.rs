@@ -18,7 +18,7 @@ use crate::signals::asleep;
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // Apart, so that a program without sockets of ours pays neither a frame nor a return.
     #[cold]
     #[inline(never)]
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -66,7 +66,12 @@ pub unsafe extern "C" fn ppoll(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+pub unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: size_t,
+) -> c_int {
     if fits(count, room) {
         // SAFETY: our caller's promise.
         return unsafe { poll(fds, count, timeout) };
@@ -81,7 +86,7 @@ pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -131,7 +136,7 @@ unsafe fn poll_ours(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -144,11 +149,10 @@ pub unsafe extern "C" fn select(
         // SAFETY: our caller's promise.
         let (result, left) = unsafe { select_ours(count, [read, write, except], span, ptr::null()) };
         if let (Some(left), true) = (left, result != Err(Errno::PLAIN)) {
-            // Linux says how much of the time is left.
+            // Linux says how much of the time is left, where it can: programs keep times in memory for reading alone.
+            let left = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() };
             // SAFETY: there was a time, so the pointer leads to one.
-            unsafe {
-                *timeout = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() }
-            };
+            let _ = unsafe { lent::put(timeout, left) };
         }
         result
     });
@@ -162,7 +166,7 @@ pub unsafe extern "C" fn select(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -316,7 +320,7 @@ pub unsafe extern "C" fn epoll_ctl(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
+pub unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -346,7 +350,7 @@ pub unsafe extern "C" fn epoll_wait(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -389,7 +393,7 @@ unsafe fn epoll_pwait_asleep(
 ///
 /// As in C.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
+pub unsafe extern "C-unwind" fn epoll_pwait2(
     epoll: c_int,
     events: *mut epoll_event,
     room: c_int,

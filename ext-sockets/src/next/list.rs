@@ -24,7 +24,11 @@ pub fn dprintf_chk_address() -> *const c_void {
 }
 
 macro_rules! next {
-    ($(fn $name:ident($($arg:ident: $type:ty),* $(; $($extra:ident: $more:ty),+)?) $(-> $result:ty)?;)*) => {
+    ($(
+        $(extern $abi:literal)? fn $name:ident(
+            $($arg:ident: $type:ty),* $(; $($extra:ident: $more:ty),+)?
+        ) $(-> $result:ty)?;
+    )*) => {
         #[allow(non_snake_case)]
         struct Next { $($name: Found),* }
 
@@ -53,7 +57,7 @@ macro_rules! next {
                 let function = unsafe {
                     std::mem::transmute::<
                         *mut c_void,
-                        next!(@type ($($type),*) $(; $($more),+)? => next!(@result $($result)?)),
+                        next!(@type $($abi)? ($($type),*) $(; $($more),+)? => next!(@result $($result)?)),
                     >(found)
                 };
                 // SAFETY: the caller's promise.
@@ -70,6 +74,7 @@ macro_rules! next {
     (@result) => { () };
     (@result $result:ty) => { $result };
     (@type ($($type:ty),*) => $result:ty) => { unsafe extern "C" fn($($type),*) -> $result };
+    (@type $abi:literal ($($type:ty),*) => $result:ty) => { unsafe extern $abi fn($($type),*) -> $result };
     // What stands behind the semicolon is passed as variadic arguments.
     (@type ($($type:ty),*); $($more:ty),+ => $result:ty) => { unsafe extern "C" fn($($type),*, ...) -> $result };
 }
@@ -153,27 +158,28 @@ next! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
 
-    fn select(
+    // A thread that is cancelled unwinds its stack out of these, and what the callers' frames hold is given back.
+    extern "C-unwind" fn select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval
     ) -> c_int;
-    fn pselect(
+    extern "C-unwind" fn pselect(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
         mask: *const sigset_t
     ) -> c_int;
-    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
-    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
-    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
-    fn __ppoll_chk(
+    extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    extern "C-unwind" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    extern "C-unwind" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
+    extern "C-unwind" fn __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t
     ) -> c_int;
     fn epoll_create(size: c_int) -> c_int;
     fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
-    fn epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
-    fn epoll_pwait(
+    extern "C-unwind" fn epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
+    extern "C-unwind" fn epoll_pwait(
         epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t
     ) -> c_int;
-    fn epoll_pwait2(
+    extern "C-unwind" fn epoll_pwait2(
         epoll: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t
     ) -> c_int;
 

@@ -34,6 +34,8 @@ impl Errno {
     pub const FAULT: Self = Self(libc::EFAULT);
     /// The descriptor is not the socket any more.
     pub const NO_DESCRIPTOR: Self = Self(libc::EBADF);
+    /// The call is a signal handler's, in the middle of one that has the lock.
+    pub(super) const DEADLOCK: Self = Self(libc::EDEADLK);
     pub(super) const NO_BUFFERS: Self = Self(libc::ENOBUFS);
 
     /// Of the system call that just failed.

@@ -210,11 +210,14 @@ fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
 #[must_use]
 pub(super) fn owe_fpdu(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -> bool {
     let mut framer = tx.framer();
-    let mut out = Vec::new();
+    let header = header.octets();
+    // Not from the heap: a signal handler may be what sends, in the middle of `malloc`.
+    let mut room = [0; LONGEST];
+    let Some(out) = room.get_mut(..framer.fpdu_len(header.len() + payload.len())) else { return false };
     let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
-    framer.emit(header.octets().as_ref(), payload.len(), fill, &mut out);
+    framer.emit_into(&header, payload.len(), fill, out);
     tx.change(|tx| {
-        let owed = tx.owe(&out);
+        let owed = tx.owe(out);
         if owed {
             tx.position = framer.position();
         }
@@ -229,6 +232,8 @@ impl Tx {
     }
 }
 
+/// No shorter than any FPDU that is promised whole: the longest ends a message, with its last 1024 octets.
+const LONGEST: usize = 1280;
 /// Octets dropped in one call, and how many calls at most.
 const DRAIN: usize = 64 * 1024;
 const DRAINS: usize = 64;

@@ -210,8 +210,7 @@ impl Stream<'_> {
             Errno::PLAIN,
             Errno::FAULT,
             Errno::NO_DESCRIPTOR,
-            // The call is a signal handler's, in the middle of one that has the lock: nothing is wrong with the stream.
-            Errno(libc::EDEADLK),
+            Errno::DEADLOCK,
         ];
         if !comes_again.contains(&error) && !self.state.end.is_set() {
             self.state.pending.store(error.0, Ordering::Release);

@@ -72,7 +72,7 @@ impl Stream<'_> {
         match self.establish() {
             Ok(false) => return always | self.early_room(ready, want) | self.shut_early(want),
             Err(Errno::PLAIN) => return self.fresh(want),
-            Err(error) => return self.fails_with(error, want),
+            Err(error) => return self.fails_with(error, ready, want),
             Ok(true) => {}
         }
         // What is owed may take the room of which the kernel has told.
@@ -80,7 +80,7 @@ impl Stream<'_> {
         if ready & POLLOUT != 0
             && let Err(error) = self.pay_if_owing()
         {
-            return self.fails_with(error, want);
+            return self.fails_with(error, ready, want);
         }
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
@@ -89,7 +89,7 @@ impl Stream<'_> {
             match self.look() {
                 Ok(Pull::Some | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
-                Err(error) => return self.fails_with(error, want),
+                Err(error) => return self.fails_with(error, ready, want),
             }
         }
         if self.state.may_send.load(Ordering::Acquire) {
@@ -120,10 +120,16 @@ impl Stream<'_> {
     }
 
     /// A call would answer this error, and one will: the kernel says it only once.
-    fn fails_with(&self, error: Errno, want: c_short) -> c_short {
+    fn fails_with(&self, error: Errno, ready: c_short, want: c_short) -> c_short {
         self.remember(error);
-        let broken = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
-        broken & (want | POLLERR | POLLHUP)
+        let moving = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
+        match error {
+            // Nothing is wrong with the stream: the program hears what the kernel says.
+            Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
+            // What the kernel says was asked for by us, and is there for good. Told of nothing, the wait would spin.
+            Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
+            _ => moving & want | POLLERR | POLLHUP,
+        }
     }
 
     /// When to call [`revents`](Self::revents) at the latest (with 0), although nothing has happened.

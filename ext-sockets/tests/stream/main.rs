@@ -5,6 +5,7 @@ mod common;
 mod early;
 mod faults;
 mod gather;
+mod interrupted;
 mod readiness;
 mod startup;
 mod transfer;

@@ -3,6 +3,7 @@
 //! They need `cc` and `nm`, which whoever links Rust programs has; what needs `strace` says so and does nothing without it.
 
 mod both;
+mod cancelled;
 mod connects;
 mod cost;
 mod differential;
@@ -12,6 +13,7 @@ mod exports;
 mod exs;
 mod faults;
 mod forking;
+mod handlers;
 mod hostile;
 mod leaving;
 mod modes;

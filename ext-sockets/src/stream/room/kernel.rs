@@ -182,7 +182,7 @@ impl Kernel<'_> {
         }
         loop {
             match poll() {
-                // A signal that comes shows even where nothing waits. Its handler has run.
+                // Where nothing is ready Linux looks for signals before it looks at the time.
                 Err(Errno::INTERRUPTED) => {}
                 answer => return answer,
             }

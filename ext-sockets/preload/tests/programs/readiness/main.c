@@ -228,6 +228,10 @@ static void time_left(enum kind kind) {
     IS(select(ends[0] + 1, &set, NULL, NULL, &time), 0);
     IS(time.tv_sec + time.tv_usec, 0);
     IS(FD_ISSET(ends[0], &set), 0);
+    static const struct timeval in_read_only_memory = {0, 2000};
+    FD_SET(ends[0], &set);
+    IS(select(ends[0] + 1, &set, NULL, NULL, (struct timeval *)&in_read_only_memory), 0);
+    IS(in_read_only_memory.tv_usec, 2000);
 }
 
 /* RD4: plain descriptors and framed ones in one call. */

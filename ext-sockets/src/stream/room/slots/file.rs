@@ -123,11 +123,15 @@ pub(super) fn remove_unused(path: &Path, user: u32, me: Option<Process>) {
     }
 }
 
-/// Removes such files of this user, and of everybody where this is root.
+/// Removes such files of this user, and of everybody where this is root; there also those by which one user keeps
+/// another from having any.
 pub(super) fn remove_all_unused(folder: &Path, user: u32) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let of = entry.file_name().to_str().and_then(user_of);
-        if let Some(of) = of.filter(|of| *of == user || user == 0) {
+        let Some(of) = of.filter(|of| *of == user || user == 0) else { continue };
+        if user == 0 && entry.metadata().is_ok_and(|about| about.uid() != of) {
+            let _ = fs::remove_file(entry.path());
+        } else {
             remove_unused(&entry.path(), of, None);
         }
     }

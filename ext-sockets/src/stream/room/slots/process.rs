@@ -1,6 +1,7 @@
 //! Which process: by its number and by when it began, since numbers are used again and a zombie keeps its own.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A process that holds a socket, or a child of it that is not there yet, in one word; never 0.
@@ -122,12 +123,29 @@ enum Life {
 }
 
 fn life(pid: u32) -> Life {
-    match fs::read(format!("/proc/{pid}/stat")) {
-        Ok(line) => parse(&line).unwrap_or(Life::Over),
+    let mut line = [0; LINE];
+    match read_stat(pid, &mut line) {
+        Ok(count) => parse(&line[..count]).unwrap_or(Life::Over),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Life::Over,
         Err(_) => Life::Unknown,
     }
 }
+
+/// Reads what there is room for of `/proc/PID/stat`. By no means of the heap: a signal handler may be what closes a socket,
+/// in the middle of `malloc`.
+fn read_stat(pid: u32, line: &mut [u8]) -> io::Result<usize> {
+    let mut path = [0; PATH];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/{pid}/stat")?;
+    let left = rest.len();
+    let path = std::str::from_utf8(&path[..PATH - left]).map_err(io::Error::other)?;
+    File::open(path)?.read(line)
+}
+
+/// Room for `/proc/4294967295/stat`.
+const PATH: usize = 21;
+/// Room for 22 fields: a name of 64 octets, and numbers of 20 digits.
+const LINE: usize = 1024;
 
 /// `proc_pid_stat(5)`: behind the name, which may hold anything, state (field 3), threads (20) and beginning (22).
 fn parse(line: &[u8]) -> Option<Life> {

@@ -196,3 +196,17 @@ fn a_file_that_is_not_the_users_alone_is_not_trusted() {
     assert!(Slots::open(folder.path(), user() + 1).is_none());
     assert!(!file::has_room(&path, usize::MAX >> 21), "half of what is free");
 }
+
+#[test]
+fn root_removes_what_has_a_users_name_and_is_anothers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (file::path(folder.path(), user() + 1), file::path(folder.path(), user() + 2));
+    let own = folder.path().join("another");
+    std::fs::write(&own, []).unwrap();
+    std::fs::write(&file, []).unwrap();
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    file::remove_all_unused(folder.path(), user() + 1);
+    assert!(file.exists() && link.exists(), "of no concern to anybody else");
+    file::remove_all_unused(folder.path(), 0);
+    assert!(!file.exists() && !link.is_symlink() && own.exists());
+}
