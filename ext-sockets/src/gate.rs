@@ -98,6 +98,15 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
     Ok(())
 }
 
+/// `accept` on `listener` is about to be made, and may sleep. The errno that it answers if a signal ended that.
+#[inline]
+pub fn accepting(listener: c_int) -> Result<(), c_int> {
+    if framed::any_unsettled() && !next::is_nonblocking(listener) {
+        return framed::sleep_beside(listener);
+    }
+    Ok(())
+}
+
 /// `accept` has made `fd` of a connection to `listener`.
 pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);

@@ -71,6 +71,9 @@ pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if let Err(errno) = gate::accepting(fd) {
+        return fail(errno);
+    }
     // SAFETY: our caller's promise.
     let accepted = unsafe { next::accept(fd, addr, len) };
     if accepted >= 0 {
@@ -86,6 +89,9 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    if let Err(errno) = gate::accepting(fd) {
+        return fail(errno);
+    }
     // SAFETY: our caller's promise.
     let accepted = unsafe { next::accept4(fd, addr, len, flags) };
     if accepted >= 0 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Framed;
 use crate::next::{self, CALLS};
 use crate::socket::{self, Held};
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use crate::{table, wait};
 
 /// Sockets that were seen to be unsettled.
@@ -83,6 +83,22 @@ pub(crate) fn see_to_others() -> Option<Duration> {
         0 => None,
         count => see_to(count.min(BUDGET)),
     }
+}
+
+/// Sleeps until a call on `fd` that waits for octets, or for a connection, would not; or until nothing waits to go out, so that the call
+/// may sleep.
+///
+/// # Errors
+/// `EINTR`: a signal came, and the call is not to be made again.
+pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
+    while let Some(nap) = see_to_others() {
+        match next::sleep_on(fd, libc::POLLIN, nap) {
+            Err(libc::EINTR) if !stream::handlers_restart() => return Err(libc::EINTR),
+            Ok(false) | Err(libc::EINTR) => {}
+            Ok(true) | Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 #[cold]

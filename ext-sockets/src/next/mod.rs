@@ -13,8 +13,9 @@ mod list;
 mod process;
 mod signals;
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_short, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::CALLS;
@@ -198,6 +199,19 @@ pub fn is_nonblocking(fd: c_int) -> bool {
     let flags = unsafe { fcntl(fd, libc::F_GETFL, 0) };
     set_errno(before);
     flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over; the errno of a sleep that failed. Leaves errno as it
+/// was.
+pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, c_int> {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let milliseconds = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
+    let before = errno();
+    // SAFETY: one entry, which lives until the call returns.
+    let ready = unsafe { poll(&raw mut entry, 1, milliseconds) };
+    let failure = errno();
+    set_errno(before);
+    if ready < 0 { Err(failure) } else { Ok(ready > 0) }
 }
 
 /// Whether anything is open under `fd`. Leaves errno as it was.

@@ -52,12 +52,12 @@ pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub use room::lent;
-pub(crate) use room::raise_sigpipe;
 pub use room::{
     Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
     forget_children, forget_left, is_confined, join_children, leave_all, leave_closed, map_all,
     remove_unused, sink_pieces, source_pieces,
 };
+pub(crate) use room::{handlers_restart, raise_sigpipe};
 pub use state::{Mood, Phase, State};
 pub(crate) use wait::Patience;
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, succeeded};
 
-const WAYS: [&str; 11] = [
+const WAYS: [&str; 13] = [
     "banner_and_close",
     "both_ends",
     "by_exit",
@@ -19,6 +19,8 @@ const WAYS: [&str; 11] = [
     "counted",
     "by_reset",
     "bad_pointer",
+    "by_another_number",
+    "while_it_waits_elsewhere",
 ];
 
 #[test]

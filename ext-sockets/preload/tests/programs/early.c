@@ -179,7 +179,11 @@ static void counted(void) {
     IS(info.tcpi_notsent_bytes, 3000);
     struct pollfd entry = {peer, POLLOUT, 0};
     IS(setsockopt(peer, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most), 0);
-    IS(poll(&entry, 1, 0), 0);
+    if (poll(&entry, 1, 0) == 1) {
+        /* This very wait may have been what they waited for. */
+        IS(ioctl(peer, SIOCOUTQNSD, &count), 0);
+        IS(count < most, 1);
+    }
     waits(fd, POLLOUT);
     hears(fd, 0, 3000, 0);
     waits(peer, POLLOUT);
@@ -291,6 +295,82 @@ static void silent(void) {
     close(fd);
 }
 
+/* What was said under one number goes on under another. */
+static void by_another_number(void) {
+    int fd = connects(SOCK_NONBLOCK);
+    waits(fd, POLLOUT);
+    IS(write(fd, said, 100), 100);
+    int other = dup(fd);
+    close(fd);
+    IS(write(other, said + 100, 100), 100);
+    IS(shutdown(other, SHUT_WR), 0);
+    int peer = accepts(0);
+    hears(peer, 0, 200, 1);
+    close(other), close(peer);
+}
+
+static void polls(int fd) {
+    struct pollfd entry = {fd, POLLIN, 0};
+    IS(poll(&entry, 1, -1), 1);
+}
+
+static void selects(int fd) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    IS(select(fd + 1, &set, NULL, NULL, NULL), 1);
+}
+
+static void waits_for_events(int fd) {
+    int set = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.fd = fd}};
+    IS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
+    IS(epoll_wait(set, &event, 1, -1), 1);
+    IS(event.data.fd, fd);
+    close(set);
+}
+
+/* The listener's, when the parent connects. */
+static void accepts_another(int fd) {
+    int peer = accept(fd, NULL, NULL);
+    IS(peer >= 0, 1);
+    close(peer);
+}
+
+/* A program that has said something waits for something else, without end: what it said is heard meanwhile. */
+static void while_it_waits_elsewhere(void) {
+    void (*const ways[])(int) = {polls, selects, waits_for_events, accepts_another};
+    for (size_t at = 0; at < sizeof ways / sizeof *ways; at++) {
+        int ends[2], others = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in there = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof there;
+        IS(bind(others, (void *)&there, len) | listen(others, 1) | getsockname(others, (void *)&there, &len), 0);
+        IS(pipe(ends), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = connects(SOCK_NONBLOCK);
+            waits(fd, POLLOUT);
+            IS(write(fd, said, 300), 300);
+            ways[at](ways[at] == accepts_another ? others : ends[0]);
+            exit(0);
+        }
+        usleep(200000);
+        int peer = accepts(0);
+        hears(peer, 0, 300, 0);
+        if (ways[at] == accepts_another) {
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            IS(connect(fd, (void *)&there, sizeof there), 0);
+            close(fd);
+        } else {
+            IS(write(ends[1], "", 1), 1);
+        }
+        int status;
+        IS(waitpid(child, &status, 0), child);
+        IS(status, 0);
+        close(peer), close(others), close(ends[0]), close(ends[1]);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -299,7 +379,8 @@ static const struct {
     {"half_close", half_close},             {"edge_of_room", edge_of_room}, {"of_two_processes", of_two_processes},
     {"of_a_file", of_a_file},               {"lingering", lingering},   {"counted", counted},
     {"by_reset", by_reset},                 {"bad_pointer", bad_pointer},   {"without_room", without_room},
-    {"silent", silent},
+    {"silent", silent},                     {"by_another_number", by_another_number},
+    {"while_it_waits_elsewhere", while_it_waits_elsewhere},
 };
 
 int main(int count, char **words) {

@@ -418,7 +418,7 @@ pub(crate) fn raise_sigpipe() {
 
 /// Whether every handler that this process has installed asks for interrupted calls to be restarted, but for those of
 /// signals that a thread brings upon itself. `poll` does not say which handler ran, and is never restarted by the kernel.
-pub(in crate::stream) fn handlers_restart() -> bool {
+pub(crate) fn handlers_restart() -> bool {
     !is_confined()
         && (1..=libc::SIGRTMAX()).all(|signal| {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();

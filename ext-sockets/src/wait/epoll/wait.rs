@@ -24,7 +24,9 @@ pub fn wait<'a>(
     timeout: Option<Duration>,
     mut sleep: impl FnMut(Option<Duration>) -> Result<&'a mut [epoll_event], Errno>,
 ) -> Result<usize, Errno> {
-    let pool = pool().ok_or(Errno::PLAIN)?;
+    if pool().is_none() && framed::see_to_others().is_none() {
+        return Err(Errno::PLAIN);
+    }
     let patience = Patience::new(false, timeout);
     let mut once_more = true;
     let mut no_signals = no_signals();
@@ -32,11 +34,11 @@ pub fn wait<'a>(
         let nap = [framed::see_to_others(), patience.left(), deadline()].into_iter().flatten().min();
         drop(no_signals);
         let events = sleep(nap)?;
-        let is_ours = |event: &epoll_event| pool.is_key(event.u64);
+        let is_ours = |event: &epoll_event| pool().is_some_and(|pool| pool.is_key(event.u64));
         no_signals = (events.is_empty() || events.iter().any(is_ours)).then(self::no_signals).flatten();
         let is_over = patience.is_over();
         let count = events.len();
-        let told = translate(pool, epoll, events);
+        let told = given_late(epoll, events);
         if told > 0 {
             return Ok(told);
         }
