@@ -91,14 +91,21 @@ pub(crate) fn see_to_others() -> Option<Duration> {
 /// # Errors
 /// `EINTR`: a signal came, and the call is not to be made again.
 pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
+    let before = next::errno();
+    let mut result = Ok(());
     while let Some(nap) = see_to_others() {
         match next::sleep_on(fd, libc::POLLIN, nap) {
-            Err(libc::EINTR) if !stream::handlers_restart() => return Err(libc::EINTR),
-            Ok(false) | Err(libc::EINTR) => {}
+            Ok(false) => {}
+            Err(libc::EINTR) if stream::handlers_restart() => {}
+            Err(libc::EINTR) => {
+                result = Err(libc::EINTR);
+                break;
+            }
             Ok(true) | Err(_) => break,
         }
     }
-    Ok(())
+    next::set_errno(before);
+    result
 }
 
 #[cold]
