@@ -245,3 +245,41 @@ pub(super) fn finish() {
         let _ = EMPTY.wait_timeout_while(line, longest, |line| !line.waiting.is_empty());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::super::{closing, received, store};
+    use super::*;
+    use crate::socket::{self, Mode, Settings};
+    use crate::stream::{Options, Process};
+
+    #[test]
+    #[ignore = "it becomes a second socket with the same state"]
+    fn a_lingering_socket_that_comes_back_in_a_message_is_open_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        // As `recvmsg` gives a number that nothing is known of.
+        let again = server.try_clone().unwrap();
+        let settings =
+            Settings { mode: Mode::Starting, role: Some(socket::Role::Responder), ..Settings::default() };
+        let held = socket::adopt(server.as_raw_fd(), settings).unwrap();
+        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
+        closing(server.as_raw_fd());
+        drop(server);
+        assert!(held.is_closed());
+        received(again.as_raw_fd());
+        let now = socket::hold(again.as_raw_fd()).unwrap();
+        assert_eq!(now.index(), held.index());
+        assert!(!now.is_closed());
+        drop(held);
+        line().reset_oldest();
+        assert!(now.state().unwrap().is_held(|holder| holder == Process::me()));
+        client.set_nonblocking(true).unwrap();
+        assert_eq!(client.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        socket::forget(again.as_raw_fd());
+    }
+}

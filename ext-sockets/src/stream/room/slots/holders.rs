@@ -22,7 +22,7 @@ impl State {
         self.place().slab.home().pool.is_some()
     }
 
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         // SAFETY: a state, and so one that a `SharedState` has.
         unsafe { Place::of(std::ptr::from_ref(self).addr()) }
     }
@@ -281,6 +281,39 @@ mod tests {
         }
         assert!(state.is_held(|holder| holder == stays));
         assert_eq!(state.holders_in.load(Ordering::Relaxed), 0, "no block was needed");
+    }
+
+    /// A state in a file that processes 1 to 5 hold, the last of them far from its slot.
+    fn held_by_five(folder: &Path, known: &mut Known) -> SharedState {
+        // SAFETY: it takes nothing and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let slots = claim::Slots::open(folder, user).unwrap();
+        let state = slots.create(1, &Options::new(Role::Responder)).unwrap();
+        state.leave(Process::me());
+        for number in 1..=5 {
+            known.note(process(number), true);
+            state.enter(process(number), known);
+        }
+        state
+    }
+
+    #[test]
+    #[ignore = "holders far from the slot are looked for only while those beside it are all there"]
+    fn the_child_of_a_holder_far_from_the_slot_is_expected_and_joins() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut known = Known::default();
+        let state = held_by_five(folder.path(), &mut known);
+        state.leave(process(1));
+        expect_children(process(5), &mut known);
+        assert!(state.is_held(|holder| holder == process(5).child()));
+        join_children(process(5), process(6));
+        assert!(state.is_held(|holder| holder == process(6)));
+        // Expected when there was no place beside the slot, and there when there is one.
+        state.enter(process(7), &mut known);
+        state.expect_child_of(process(2), &mut known);
+        state.leave(process(3));
+        join_children(process(2), process(8));
+        assert!(state.is_held(|holder| holder == process(8)));
     }
 
     fn alive(number: u64, known: &mut Known) -> Process {
