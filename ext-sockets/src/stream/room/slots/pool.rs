@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use super::super::{is_confined, now};
 use super::file::{self, Opened};
 use super::home::{Home, Slab};
-use super::layout::{BLOCKS, Header, MAX_SLABS, OF_SLOTS, PAGE, SLAB, SLOTS};
+use super::layout::{BLOCKS, HEADER, Header, MAX_SLABS, OF_SLOTS, PAGE, SLAB, SLOTS};
 use super::process::Process;
 
 /// See the module.
@@ -104,7 +104,7 @@ impl Pool {
             }
         })?;
         // Its header alone, to see whether there is more.
-        let is_there = self.allocate(slab, 0, PAGE)
+        let is_there = self.allocate(slab, 0, HEADER)
             && (slab.header().slabs.load(Ordering::Acquire) > 0 || self.begin(slab));
         if !is_there {
             // SAFETY: nobody else knows of it.

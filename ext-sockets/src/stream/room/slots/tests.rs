@@ -273,7 +273,6 @@ fn a_file_that_cannot_be_long_enough_is_not_left() {
 }
 
 #[test]
-#[ignore = "it begins at a multiple of 4 KiB"]
 fn the_front_of_a_slab_is_a_page_where_pages_are_large() {
     let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
     let large = 64 * 1024;
