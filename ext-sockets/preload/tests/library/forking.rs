@@ -30,7 +30,6 @@ fn what_a_child_executes_holds_no_socket_that_was_closed_by_that() {
 }
 
 #[test]
-#[ignore = "it is not counted as a holder"]
 fn a_child_of_the_bare_system_call_holds_the_sockets_of_its_parent() {
     forks("by_the_system_call");
 }
