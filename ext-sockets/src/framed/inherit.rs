@@ -171,8 +171,9 @@ fn adopt(fd: c_int) {
     }
 }
 
-/// Whether another number of the socket has been seen before; `fd` is one more then. The last may have been closed, with the stream
-/// not finished: two sockets with one state would be one holder of it, which left with the first.
+/// Whether another number of the socket has been seen before; `fd` is one more then. The last may
+/// have been closed, with the stream not finished: two sockets with one state would be one holder
+/// of it, which left with the first.
 fn is_known(cookie: u64, fd: c_int) -> bool {
     let Some(held) = known(cookie) else { return false };
     if !held.is_closed() {

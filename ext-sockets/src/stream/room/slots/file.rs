@@ -1,8 +1,9 @@
 //! Files of states: whose they are, how long they stay.
 //!
-//! One for a user and a layout, `rddp-UID-LAYOUT`, which only that user can open; `rddp-UID-LAYOUT-N` where others have taken the
-//! names before. Who has it mapped has a shared lock on it, which lives as long
-//! as the mapping: whoever gets an exclusive one, and finds no process in it that holds a socket, removes it.
+//! One for a user and a layout, `rddp-UID-LAYOUT`, which only that user can open;
+//! `rddp-UID-LAYOUT-N` where others have taken the names before. Who has it mapped has a shared
+//! lock on it, which lives as long as the mapping: whoever gets an exclusive one, and finds no
+//! process in it that holds a socket, removes it.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -19,8 +20,8 @@ use crate::stream::state::MAGIC;
 
 const PREFIX: &str = "rddp-";
 
-/// The file of this user's states of this build: the first name under which there is nothing that is another's. Root, which removes
-/// what is in its way, has one name.
+/// The file of this user's states of this build: the first name under which there is nothing that
+/// is another's. Root, which removes what is in its way, has one name.
 pub(super) fn path(folder: &Path, user: u32) -> PathBuf {
     let first = folder.join(format!("{PREFIX}{user}-{MAGIC:016x}"));
     if user == 0 || is_own_or_free(&first, user) {
@@ -106,7 +107,8 @@ pub(super) fn share(path: &Path, user: u32, create: bool) -> Option<Opened> {
 
 const TRIES: u32 = 50;
 
-/// Makes it as long as it may be, in whole slabs: beyond the limit the kernel would end the process. Whether there is one.
+/// Makes it as long as it may be, in whole slabs: beyond the limit the kernel would end the
+/// process. Whether there is one.
 fn make_long(file: &File) -> bool {
     let wanted = FILE.min(longest() / SLAB as u64 * SLAB as u64);
     let Ok(about) = file.metadata() else { return false };

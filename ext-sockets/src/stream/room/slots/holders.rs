@@ -192,8 +192,8 @@ fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) 
     }
 }
 
-/// This process, or one that it was forked from, holds a socket, or expects a child to, far from the slot:
-/// all places beside it were taken, and need not be any more.
+/// This process, or one that it was forked from, holds a socket, or expects a child to, far from
+/// the slot: all places beside it were taken, and need not be any more.
 static FAR: AtomicBool = AtomicBool::new(false);
 
 fn take_place<'a>(mut holders: impl Iterator<Item = &'a AtomicU64>, process: Process) -> bool {

@@ -1,7 +1,8 @@
 //! Mapped slabs, and how what lies in one finds what belongs to it.
 //!
-//! Every slab is mapped at a multiple of its size, and in front of it is a [`PAGE`] of this process's own, its [`Home`]. So the
-//! address of a state leads to its slab's header, and to the file, without a look at what other processes may have written.
+//! Every slab is mapped at a multiple of its size, and in front of it is a [`PAGE`] of this
+//! process's own, its [`Home`]. So the address of a state leads to its slab's header, and to the
+//! file, without a look at what other processes may have written.
 
 use std::ptr::{self, NonNull};
 

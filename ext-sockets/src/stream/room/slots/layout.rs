@@ -21,7 +21,8 @@ pub(super) const BLOCKS: usize = (SLAB - HEADER) / BLOCK;
 pub(super) const MAX_SLABS: usize = 4096;
 /// Octets of a file, nearly all of them holes.
 pub(super) const FILE: u64 = (MAX_SLABS * SLAB) as u64;
-/// Octets of the largest pages there are: the front of a slab has rights of its own, whatever the kernel's pages are.
+/// Octets of the largest pages there are: the front of a slab has rights of its own, whatever the
+/// kernel's pages are.
 pub(super) const PAGE: usize = 64 * 1024;
 
 /// A state without a file: a slab of one slot and a block for each purpose.

@@ -61,7 +61,8 @@ impl Pool {
                 Ok(_) => return Some(pool),
                 // SAFETY: as in `mapped`.
                 Err(other) => match unsafe { &*other } {
-                    // Another thread came first. All look at the places in the same order, and none becomes free.
+                    // Another thread came first. All look at the places in the same order, and none
+                    // becomes free.
                     other if is_it(other) => {
                         // SAFETY: made by `open`, and nobody else knows of it.
                         unsafe { Self::unmake(new) };
