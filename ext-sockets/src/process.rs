@@ -25,7 +25,7 @@ pub fn owns_table() -> bool {
         // A `fork` that the C library knows nothing of: the system call itself.
         Err(_) if next::is_copied_memory() => {
             after_fork();
-            framed::after_fork();
+            framed::after_system_call();
             true
         }
         Err(_) => false,

@@ -94,8 +94,9 @@ fn finishes(state: &State, fd: c_int) -> bool {
 }
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
+/// A socket that has come back in a message since it was closed stays.
 pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
-    if !leave(held, state) && held.has_other_callers() {
+    if held.is_closed() && !leave(held, state) && held.has_other_callers() {
         next::shut_both(fd);
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{linger, store, unsettled};
-use crate::socket::{self, Kept, Mode, Role, Settings};
+use crate::socket::{self, Held, Kept, Mode, Role, Settings};
 use crate::stream::{self, Found, Known, Process, State};
 use crate::{next, process, switch, table, wait};
 
@@ -77,6 +77,15 @@ const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EP
 
 /// In the child: one holder more of each stream.
 pub fn after_fork() {
+    after(join_as_child);
+}
+
+/// In a child that the C library knows nothing of: nobody has expected it.
+pub fn after_system_call() {
+    after(|| socket::for_each(|held| held.state().into_iter().for_each(|state| state.join(Process::me()))));
+}
+
+fn after(join: impl FnOnce()) {
     let alone = FORKING.try_with(RefCell::take).ok().flatten();
     Process::forget_me();
     if alone.is_none() {
@@ -86,16 +95,20 @@ pub fn after_fork() {
         return;
     }
     stream::forget_left();
-    let (parent, me) = (Process::of_word(FORKS.load(Ordering::Relaxed)), Process::me());
     socket::none_at_work();
-    if let Some(parent) = parent {
-        stream::join_children(parent, me);
-        for_each_own(|state| state.join_child_of(parent, me));
-    }
+    join();
     if let Some(mut alone) = alone {
         next::set_errno(alone.errno);
         // The parent sees to what is in it.
         alone.line.forget();
+    }
+}
+
+fn join_as_child() {
+    if let Some(parent) = Process::of_word(FORKS.load(Ordering::Relaxed)) {
+        let me = Process::me();
+        stream::join_children(parent, me);
+        for_each_own(|state| state.join_child_of(parent, me));
     }
 }
 
@@ -138,15 +151,8 @@ fn adopt(fd: c_int) {
     if !process::owns_table() {
         return;
     }
-    // Another number of it may have been seen before.
-    let mut known = None;
-    socket::for_each(|held| {
-        if held.cookie() == cookie && !held.is_closed() {
-            known = Some(held.clone());
-        }
-    });
-    if let Some(held) = known {
-        return socket::share(&held, fd);
+    if is_known(cookie, fd) {
+        return;
     }
     match store::find(cookie) {
         Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
@@ -163,6 +169,31 @@ fn adopt(fd: c_int) {
         }
         Found::Useless => refuse(fd),
     }
+}
+
+/// Whether another number of the socket has been seen before; `fd` is one more then. The last may
+/// have been closed, with the stream not finished: two sockets with one state would be one holder
+/// of it, which left with the first.
+fn is_known(cookie: u64, fd: c_int) -> bool {
+    let Some(held) = known(cookie) else { return false };
+    if !held.is_closed() {
+        socket::share(&held, fd);
+        return true;
+    }
+    drop(held);
+    // Nobody ends it meanwhile.
+    let _line = linger::line();
+    known(cookie).inspect(|held| socket::open_again(held, fd)).is_some()
+}
+
+fn known(cookie: u64) -> Option<Held> {
+    let mut known = None;
+    socket::for_each(|held| {
+        if held.cookie() == cookie && (!held.is_closed() || held.state().is_some()) {
+            known = Some(held.clone());
+        }
+    });
+    known
 }
 
 /// A stream that this process cannot go on with.

@@ -170,7 +170,7 @@ impl Line {
             let _ = next::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
         }
         if let Some(state) = one.held.state() {
-            if by_reset && one.held.is_under(one.fd) {
+            if by_reset && one.held.is_closed() && one.held.is_under(one.fd) {
                 Stream::new(one.fd, state, &CALLS).abandon();
             }
             super::end::leave_alone(&one.held, state, one.fd);
@@ -243,5 +243,42 @@ pub(super) fn finish() {
     if line.thread_of != 0 && line.thread_of == std::process::id() {
         let longest = line.longest_at_exit();
         let _ = EMPTY.wait_timeout_while(line, longest, |line| !line.waiting.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::super::{closing, received, store};
+    use super::*;
+    use crate::socket::{self, Mode, Settings};
+    use crate::stream::{Options, Process};
+
+    #[test]
+    fn a_lingering_socket_that_comes_back_in_a_message_is_open_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        // As `recvmsg` gives a number that nothing is known of.
+        let again = server.try_clone().unwrap();
+        let settings =
+            Settings { mode: Mode::Starting, role: Some(socket::Role::Responder), ..Settings::default() };
+        let held = socket::adopt(server.as_raw_fd(), settings).unwrap();
+        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
+        closing(server.as_raw_fd());
+        drop(server);
+        assert!(held.is_closed());
+        received(again.as_raw_fd());
+        let now = socket::hold(again.as_raw_fd()).unwrap();
+        assert_eq!(now.index(), held.index());
+        assert!(!now.is_closed());
+        drop(held);
+        line().reset_oldest();
+        assert!(now.state().unwrap().is_held(|holder| holder == Process::me()));
+        client.set_nonblocking(true).unwrap();
+        assert_eq!(client.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        socket::forget(again.as_raw_fd());
     }
 }

@@ -279,6 +279,16 @@ pub fn share(from: &Held, to: c_int) {
     }
 }
 
+/// `to` has become a number of `from`, of which the last was closed.
+pub fn open_again(from: &Held, to: c_int) {
+    if process::owns_table() {
+        from.closed.store(false, Ordering::Release);
+        if !enter(to, from) {
+            from.closed.store(true, Ordering::Release);
+        }
+    }
+}
+
 /// Counts a number that the socket under `fd` is about to get, so that none that is closed meanwhile is its last. To be taken back by
 /// [`Socket::one_less`], whatever comes of it.
 pub fn expect_number(fd: c_int) -> Option<Held> {

@@ -28,3 +28,8 @@ fn a_fork_that_fails_leaves_the_sockets_to_their_process() {
 fn what_a_child_executes_holds_no_socket_that_was_closed_by_that() {
     forks("that_executes");
 }
+
+#[test]
+fn a_child_of_the_bare_system_call_holds_the_sockets_of_its_parent() {
+    forks("by_the_system_call");
+}

@@ -178,6 +178,31 @@ static void that_executes(void) {
     NEED(waitpid(child, NULL, 0) == child);
 }
 
+/* A child of the bare system call outlives the process that accepted the connection, and executes something else. */
+static void by_the_system_call(void) {
+    int listener = bound(), there[2], gone[2];
+    char octet;
+    NEED(listen(listener, 1) == 0 && pipe(there) == 0 && pipe(gone) == 0);
+    pid_t server = fork();
+    if (server == 0) {
+        int fd = accept(listener, NULL, NULL);
+        NEED(fd >= 0 && recv(fd, &octet, 1, 0) == 1);
+        if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
+            NEED(close(dup(fd)) == 0 && write(there[1], "x", 1) == 1);
+            NEED(read(gone[0], &octet, 1) == 1 && dup2(fd, 0) == 0);
+            execl(self, self, "saying", NULL);
+            _exit(1);
+        }
+        NEED(read(there[0], &octet, 1) == 1);
+        exit(0);
+    }
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    NEED(connect(fd, (void *)&here, sizeof here) == 0 && send(fd, "x", 1, 0) == 1);
+    ended_well(server);
+    NEED(write(gone[1], "x", 1) == 1);
+    NEED(recv(fd, &octet, 1, 0) == 1 && octet == 'z');
+}
+
 int main(int argc, char **argv) {
     self = argv[0];
     alarm(60);
@@ -187,10 +212,15 @@ int main(int argc, char **argv) {
         NEED(write(1, "x", 1) == 1);
         pause();
     }
+    if (!strcmp(argv[1], "saying"))
+        return send(0, "z", 1, 0) != 1;
     struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"while_others_begin", while_others_begin}, {"that_fails", that_fails}, {"that_executes", that_executes}};
+    } all[] = {{"while_others_begin", while_others_begin},
+               {"that_fails", that_fails},
+               {"that_executes", that_executes},
+               {"by_the_system_call", by_the_system_call}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(argv[1], all[i].name))
             all[i].run();

@@ -1,10 +1,13 @@
 //! Files of states: whose they are, how long they stay.
 //!
-//! One for a user and a layout, `rddp-UID-LAYOUT`, which only that user can open. Who has it mapped has a shared lock on it, which lives as long
-//! as the mapping: whoever gets an exclusive one, and finds no process in it that holds a socket, removes it.
+//! One for a user and a layout, `rddp-UID-LAYOUT`, which only that user can open;
+//! `rddp-UID-LAYOUT-N` where others have taken the names before. Who has it mapped has a shared
+//! lock on it, which lives as long as the mapping: whoever gets an exclusive one, and finds no
+//! process in it that holds a socket, removes it.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -17,15 +20,38 @@ use crate::stream::state::MAGIC;
 
 const PREFIX: &str = "rddp-";
 
-/// The file of this user's states of this build.
+/// The file of this user's states of this build: the first name under which there is nothing that
+/// is another's. Root, which removes what is in its way, has one name.
 pub(super) fn path(folder: &Path, user: u32) -> PathBuf {
-    folder.join(format!("{PREFIX}{user}-{MAGIC:016x}"))
+    let first = folder.join(format!("{PREFIX}{user}-{MAGIC:016x}"));
+    if user == 0 || is_own_or_free(&first, user) {
+        return first;
+    }
+    let others = (1..NAMES).map(|number| folder.join(format!("{PREFIX}{user}-{MAGIC:016x}-{number}")));
+    others.into_iter().find(|path| is_own_or_free(path, user)).unwrap_or(first)
+}
+
+/// How many names there are for a file.
+const NAMES: u32 = 16;
+
+fn is_own_or_free(path: &Path, user: u32) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(about) => is_own(&about, user),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether it is a file that only this user can open.
+fn is_own(about: &fs::Metadata, user: u32) -> bool {
+    about.is_file() && about.uid() == user && about.mode() & 0o077 == 0
 }
 
 /// Whose file that is, by its name.
 fn user_of(name: &str) -> Option<u32> {
-    let (user, layout) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let (user, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let (layout, number) = rest.split_once('-').unwrap_or((rest, "0"));
     u64::from_str_radix(layout, 16).ok()?;
+    number.parse::<u32>().ok()?;
     user.parse().ok()
 }
 
@@ -40,7 +66,7 @@ fn open(path: &Path, user: u32, create: bool) -> Option<File> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(path).ok()?;
     let about = file.metadata().ok()?;
-    (about.is_file() && about.uid() == user && about.mode() & 0o077 == 0).then_some(file)
+    is_own(&about, user).then_some(file)
 }
 
 fn lock(file: &File, how: libc::c_int) -> bool {
@@ -67,8 +93,12 @@ pub(super) fn share(path: &Path, user: u32, create: bool) -> Option<Opened> {
         // Somebody may be about to remove it.
         if lock(&locked, libc::LOCK_SH) && is_under(&locked, path) {
             let file = open(path, user, false)?;
-            return (is_under(&locked, path) && is_under(&file, path) && make_long(&file))
-                .then_some(Opened { locked, file });
+            if is_under(&locked, path) && is_under(&file, path) && make_long(&file) {
+                return Some(Opened { locked, file });
+            }
+            drop(locked);
+            remove_unused(path, user, None);
+            return None;
         }
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -77,10 +107,12 @@ pub(super) fn share(path: &Path, user: u32, create: bool) -> Option<Opened> {
 
 const TRIES: u32 = 50;
 
+/// Makes it as long as it may be, in whole slabs: beyond the limit the kernel would end the
+/// process. Whether there is one.
 fn make_long(file: &File) -> bool {
-    // Beyond the limit the kernel would end the process.
-    file.metadata().is_ok_and(|about| about.len() >= FILE)
-        || (longest() >= FILE && file.set_len(FILE).is_ok())
+    let wanted = FILE.min(longest() / SLAB as u64 * SLAB as u64);
+    let Ok(about) = file.metadata() else { return false };
+    about.len().max(wanted) >= SLAB as u64 && (about.len() >= wanted || file.set_len(wanted).is_ok())
 }
 
 /// `RLIMIT_FSIZE`.
@@ -110,6 +142,10 @@ pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
 /// Allocates a slab of the file, on kernels before 5.14.
 pub(super) fn allocate(path: &Path, user: u32, slab: usize) -> bool {
     let Some(file) = open(path, user, false) else { return false };
+    // Not beyond its end, where there may be a limit.
+    if file.metadata().map_or(0, |about| about.len()) < ((slab + 1) * SLAB) as u64 {
+        return false;
+    }
     let (at, len) = ((slab * SLAB) as libc::off_t, SLAB as libc::off_t);
     // SAFETY: three integers.
     unsafe { libc::posix_fallocate(file.as_raw_fd(), at, len) == 0 }

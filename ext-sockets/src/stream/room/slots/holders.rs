@@ -4,7 +4,7 @@
 //! gone when its process is, though nobody has said so.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::super::now;
 use super::blocks::{self, Purpose};
@@ -22,7 +22,7 @@ impl State {
         self.place().slab.home().pool.is_some()
     }
 
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         // SAFETY: a state, and so one that a `SharedState` has.
         unsafe { Place::of(std::ptr::from_ref(self).addr()) }
     }
@@ -40,9 +40,22 @@ impl State {
 
     /// Notes that this process holds the socket.
     pub fn join(&self, process: Process) {
-        if self.holders().all(|holder| holder.load(Ordering::Relaxed) != process.word()) {
+        if self.has_beside(process) {
+            return;
+        }
+        if self.has(process) {
+            FAR.store(true, Ordering::Relaxed);
+        } else {
             self.enter(process, &mut Known::default());
         }
+    }
+
+    fn has(&self, process: Process) -> bool {
+        self.holders().any(|holder| holder.load(Ordering::Relaxed) == process.word())
+    }
+
+    fn has_beside(&self, process: Process) -> bool {
+        self.place().entry().holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process.word())
     }
 
     /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may
@@ -70,7 +83,11 @@ impl State {
             return;
         }
         let _errno = SameErrno::here();
-        near.for_each(|holder| forget_dead(holder, known));
+        near.clone().for_each(|holder| forget_dead(holder, known));
+        if take_place(near, process) {
+            return;
+        }
+        FAR.store(true, Ordering::Relaxed);
         if take_place(self.holders(), process) {
             return;
         }
@@ -165,14 +182,19 @@ fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) 
                 let mut near = entry.holders.iter();
                 let found = near.find(|place| place.load(Ordering::Relaxed) == holder.word());
                 let is_full = || entry.holders.iter().all(|place| place.load(Ordering::Relaxed) != 0);
-                let has = |state: &State| state.is_held(|other| other == holder);
-                if found.is_some() || (is_full() && has(claim::state(slab, index))) {
+                let is_taken = || entry.cookie.load(Ordering::Relaxed) != 0;
+                let may_be_far = || is_full() || FAR.load(Ordering::Relaxed) && is_taken();
+                if found.is_some() || (may_be_far() && claim::state(slab, index).has(holder)) {
                     look(claim::state(slab, index), found);
                 }
             }
         }
     }
 }
+
+/// This process, or one that it was forked from, holds a socket, or expects a child to, far from
+/// the slot: all places beside it were taken, and need not be any more.
+static FAR: AtomicBool = AtomicBool::new(false);
 
 fn take_place<'a>(mut holders: impl Iterator<Item = &'a AtomicU64>, process: Process) -> bool {
     holders.any(|holder| {
@@ -281,6 +303,38 @@ mod tests {
         }
         assert!(state.is_held(|holder| holder == stays));
         assert_eq!(state.holders_in.load(Ordering::Relaxed), 0, "no block was needed");
+    }
+
+    /// A state in a file that processes 1 to 5 hold, the last of them far from its slot.
+    fn held_by_five(folder: &Path, known: &mut Known) -> SharedState {
+        // SAFETY: it takes nothing and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let slots = claim::Slots::open(folder, user).unwrap();
+        let state = slots.create(1, &Options::new(Role::Responder)).unwrap();
+        state.leave(Process::me());
+        for number in 1..=5 {
+            known.note(process(number), true);
+            state.enter(process(number), known);
+        }
+        state
+    }
+
+    #[test]
+    fn the_child_of_a_holder_far_from_the_slot_is_expected_and_joins() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut known = Known::default();
+        let state = held_by_five(folder.path(), &mut known);
+        state.leave(process(1));
+        expect_children(process(5), &mut known);
+        assert!(state.is_held(|holder| holder == process(5).child()));
+        join_children(process(5), process(6));
+        assert!(state.is_held(|holder| holder == process(6)));
+        // Expected when there was no place beside the slot, and there when there is one.
+        state.enter(process(7), &mut known);
+        state.expect_child_of(process(2), &mut known);
+        state.leave(process(3));
+        join_children(process(2), process(8));
+        assert!(state.is_held(|holder| holder == process(8)));
     }
 
     fn alive(number: u64, known: &mut Known) -> Process {

@@ -1,7 +1,8 @@
 //! Mapped slabs, and how what lies in one finds what belongs to it.
 //!
-//! Every slab is mapped at a multiple of its size, and in front of it is a page of this process's own, its [`Home`]. So the
-//! address of a state leads to its slab's header, and to the file, without a look at what other processes may have written.
+//! Every slab is mapped at a multiple of its size, and in front of it is a [`PAGE`] of this
+//! process's own, its [`Home`]. So the address of a state leads to its slab's header, and to the
+//! file, without a look at what other processes may have written.
 
 use std::ptr::{self, NonNull};
 
@@ -25,6 +26,7 @@ pub(super) struct Slab {
 impl Slab {
     /// Maps `len` octets by `body`, which is given the address that they must be at, and says of what they are.
     pub(super) fn map(len: usize, home: Home, body: impl FnOnce(*mut u8) -> bool) -> Option<Self> {
+        let len = len.next_multiple_of(PAGE);
         let all = len + SLAB + PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice, which reserves addresses and no memory.
@@ -49,8 +51,8 @@ impl Slab {
             if front > 0 {
                 libc::munmap(from.cast(), front);
             }
-            let behind = front + PAGE + len.next_multiple_of(PAGE);
-            libc::munmap(from.add(behind).cast(), all.next_multiple_of(PAGE) - behind);
+            let behind = front + PAGE + len;
+            libc::munmap(from.add(behind).cast(), all - behind);
         }
         at.expose_provenance();
         NonNull::new(at).map(|at| Self { at })

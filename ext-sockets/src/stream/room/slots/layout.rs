@@ -21,12 +21,14 @@ pub(super) const BLOCKS: usize = (SLAB - HEADER) / BLOCK;
 pub(super) const MAX_SLABS: usize = 4096;
 /// Octets of a file, nearly all of them holes.
 pub(super) const FILE: u64 = (MAX_SLABS * SLAB) as u64;
-pub(super) const PAGE: usize = 4096;
+/// Octets of the largest pages there are: the front of a slab has rights of its own, whatever the
+/// kernel's pages are.
+pub(super) const PAGE: usize = 64 * 1024;
 
 /// A state without a file: a slab of one slot and a block for each purpose.
 pub(super) const OWN_BLOCKS: usize = 4;
 /// Where its blocks are.
-pub(super) const OWN_BLOCKS_AT: usize = HEADER + PAGE;
+pub(super) const OWN_BLOCKS_AT: usize = PAGE;
 /// Octets of it.
 pub(super) const OWN: usize = OWN_BLOCKS_AT + OWN_BLOCKS * BLOCK;
 
@@ -63,7 +65,8 @@ const _: () = assert!(size_of::<Header>() <= HEADER && BLOCKS <= SLOTS);
 // This build's own.
 const _: () = assert!(size_of::<State>() <= SLOT && align_of::<State>() <= 16);
 const _: () = assert!(SLOTS == 336 && BLOCKS == 14 && HEADER + SLOTS * SLOT == SLAB);
-const _: () = assert!(OWN <= SLAB && SLOT <= PAGE);
+const _: () = assert!(OWN <= SLAB && slot_at(1) <= OWN_BLOCKS_AT);
+const _: () = assert!(SLAB.is_multiple_of(PAGE));
 
 /// Where slot `index` of a slab begins.
 pub(super) const fn slot_at(index: usize) -> usize {

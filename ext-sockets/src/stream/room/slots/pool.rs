@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use super::super::{is_confined, now};
 use super::file::{self, Opened};
 use super::home::{Home, Slab};
-use super::layout::{BLOCKS, Header, MAX_SLABS, OF_SLOTS, PAGE, SLAB, SLOTS};
+use super::layout::{BLOCKS, HEADER, Header, MAX_SLABS, OF_SLOTS, PAGE, SLAB, SLOTS};
 use super::process::Process;
 
 /// See the module.
@@ -55,11 +55,42 @@ impl Pool {
             return None;
         }
         let pool = Self::open(file::path(folder, user), user, create)?;
-        let place = MAPPED.iter().find(|place| {
-            let new = ptr::from_ref(pool).cast_mut();
-            place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        });
-        place.map(|_| pool)
+        let new = ptr::from_ref(pool).cast_mut();
+        for place in &MAPPED {
+            match place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(pool),
+                // SAFETY: as in `mapped`.
+                Err(other) => match unsafe { &*other } {
+                    // Another thread came first. All look at the places in the same order, and none
+                    // becomes free.
+                    other if is_it(other) => {
+                        // SAFETY: made by `open`, and nobody else knows of it.
+                        unsafe { Self::unmake(new) };
+                        return Some(other);
+                    }
+                    _ => {}
+                },
+            }
+        }
+        // SAFETY: as above.
+        unsafe { Self::unmake(new) };
+        None
+    }
+
+    /// Unmaps it, and lets go of the file.
+    ///
+    /// # Safety
+    /// It comes from a box, and nobody else knows of it.
+    unsafe fn unmake(made: *mut Self) {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { Box::from_raw(made) };
+        for slab in &pool.slabs {
+            if let Some(at) = NonNull::new(slab.load(Ordering::Acquire)) {
+                // SAFETY: mapped here, and nobody refers to it.
+                unsafe { Slab::at(at).unmap(SLAB) };
+            }
+        }
+        pool.unlock();
     }
 
     fn open(path: PathBuf, user: u32, create: bool) -> Option<&'static Self> {
@@ -85,10 +116,10 @@ impl Pool {
             return Some(pool);
         }
         drop(opened);
+        let path = pool.path.clone();
         // SAFETY: made above; what referred to it is unmapped again.
-        let failed = unsafe { Box::from_raw(made) };
-        failed.unlock();
-        file::remove_unused(&failed.path, user, None);
+        unsafe { Self::unmake(made) };
+        file::remove_unused(&path, user, None);
         None
     }
 
@@ -104,7 +135,7 @@ impl Pool {
             }
         })?;
         // Its header alone, to see whether there is more.
-        let is_there = self.allocate(slab, 0, PAGE)
+        let is_there = self.allocate(slab, 0, HEADER)
             && (slab.header().slabs.load(Ordering::Acquire) > 0 || self.begin(slab));
         if !is_there {
             // SAFETY: nobody else knows of it.

@@ -189,11 +189,11 @@ fn a_file_that_is_not_the_users_alone_is_not_trusted() {
     let path = file::path(folder.path(), user());
     std::fs::write(&path, []).unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    assert!(Slots::open(folder.path(), user()).is_none());
+    let opens = |user| file::share(&path, user, true).is_some();
+    assert!(!opens(user()));
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/null", &path).unwrap();
-    assert!(Slots::open(folder.path(), user()).is_none());
-    assert!(Slots::open(folder.path(), user() + 1).is_none());
+    assert!(!opens(user()) && !opens(user() + 1));
     assert!(!file::has_room(&path, usize::MAX >> 21), "half of what is free");
 }
 
@@ -209,4 +209,89 @@ fn root_removes_what_has_a_users_name_and_is_anothers() {
     assert!(file.exists() && link.exists(), "of no concern to anybody else");
     file::remove_all_unused(folder.path(), 0);
     assert!(!file.exists() && !link.is_symlink() && own.exists());
+}
+
+#[test]
+fn threads_that_open_a_file_at_once_have_one_mapping_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file::path(folder.path(), user());
+    let all = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                all.wait();
+                slots(folder.path());
+            });
+        }
+    });
+    assert_eq!(pool::mapped().filter(|(_, pool)| pool.is_at(&path)).count(), 1);
+}
+
+/// Runs it in a process of its own, where files may be `longest` octets.
+fn under_limit(longest: u64, has_passed: impl FnOnce() -> bool) {
+    let limit = libc::rlimit { rlim_cur: longest, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the child's limit is its own, and it ends without a return.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: as above.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+            libc::_exit(libc::c_int::from(!has_passed()));
+        }
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_file_is_as_long_as_the_limit_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file::path(folder.path(), user());
+    let slab = SLAB as u64;
+    let len = || std::fs::metadata(&path).unwrap().len();
+    under_limit(2 * slab + 5, || {
+        let Some(slots) = Slots::open(folder.path(), user()) else { return false };
+        let options = Options::new(Role::Initiator);
+        let made =
+            (1..=3 * SLOTS as u64).map_while(|cookie| slots.create(cookie, &options)).map(std::mem::forget);
+        made.count() == 2 * SLOTS && len() == 2 * slab && !file::allocate(&path, user(), 2)
+    });
+    under_limit(3 * slab, || file::share(&path, user(), true).is_some() && len() == 3 * slab);
+    under_limit(slab, || file::share(&path, user(), true).is_some() && len() == 3 * slab);
+}
+
+#[test]
+fn a_file_that_cannot_be_long_enough_is_not_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file::path(folder.path(), user());
+    under_limit(SLAB as u64 - 1, || Slots::open(folder.path(), user()).is_none() && !path.exists());
+}
+
+#[test]
+fn the_front_of_a_slab_is_a_page_where_pages_are_large() {
+    let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+    let large = 64 * 1024;
+    let home = std::ptr::from_ref(state.place().slab.home());
+    assert!(home.addr().is_multiple_of(large) && super::layout::OWN_BLOCKS_AT.is_multiple_of(large));
+}
+
+#[test]
+fn a_name_that_another_user_has_taken_is_left_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let victim = user() + 1;
+    let names: Vec<_> = (0..20)
+        .map(|_| {
+            let path = file::path(folder.path(), victim);
+            let _ = std::fs::write(&path, []);
+            path
+        })
+        .collect();
+    assert!(names[1].to_str().unwrap().ends_with("-1") && !names[0].to_str().unwrap().ends_with("-1"));
+    assert_eq!(names[19], names[0], "there are a few");
+    std::fs::remove_file(&names[3]).unwrap();
+    assert_eq!(file::path(folder.path(), victim), names[3], "the first that is free");
+    file::remove_all_unused(folder.path(), 0);
+    assert!(names.iter().all(|name| !name.exists()));
 }
