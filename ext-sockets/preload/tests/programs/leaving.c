@@ -97,6 +97,33 @@ static void by_exit(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* The same of clients that look at one after the other: the end of the first is not kept back until the second has said all it has to. */
+static void by_exit_in_turn(void) {
+    int first_seen[2];
+    char octet;
+    IS(pipe(first_seen), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        accepts(), accepts();
+        exit(0);
+    }
+    int one = connects(0);
+    pid_t client = fork();
+    if (client == 0) {
+        close(one);
+        int other = connects(0);
+        IS(read(first_seen[0], &octet, 1), 1);
+        sees_end(other);
+        exit(0);
+    }
+    int status = 1;
+    sees_end(one);
+    IS(write(first_seen[1], "x", 1), 1);
+    IS(waitpid(client, &status, 0), client);
+    IS(status, 0);
+    IS(waitpid(server, NULL, 0), server);
+}
+
 /* A child that has the connection goes on with it, however soon the parent closes it: one that forks, one that runs a program. */
 static void to_a_child(void) {
     char text[3] = "";
@@ -289,6 +316,7 @@ static const struct {
 } WAYS[] = {
     {"at_once", at_once},     {"before_the_client", before_the_client},
     {"both_finish", both_finish}, {"by_exit", by_exit},
+    {"by_exit_in_turn", by_exit_in_turn},
     {"to_a_child", to_a_child},   {"by_reset", by_reset},
     {"with_few_descriptors", with_few_descriptors}, {"by_the_client", by_the_client},
     {"by_the_clients_exit", by_the_clients_exit}, {"shut_down", shut_down},
