@@ -95,9 +95,15 @@ fn finishes(state: &State, fd: c_int) -> bool {
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
 pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
-    if !leave(held, state) && held.has_other_callers() {
+    if !leave(held, state) && (held.has_other_callers() || linger::is_exit() && ends_in_order(fd)) {
         next::shut_both(fd);
     }
+}
+
+/// Whether the kernel would end the connection by a FIN. At the exit it has to be told to: it closes the numbers when the last
+/// connection is finished, and the peer of that one may wait for the end of this one first.
+fn ends_in_order(fd: c_int) -> bool {
+    next::linger(fd) != Some(Duration::ZERO) && next::glance(fd, &mut [0]) == 0
 }
 
 /// A number that a socket is about to get.

@@ -30,7 +30,6 @@ fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
 }
 
 #[test]
-#[ignore = "an exit keeps back the ends of all until the last is finished"]
 fn an_exit_ends_each_connection_as_soon_as_it_is_finished() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
