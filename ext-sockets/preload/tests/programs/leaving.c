@@ -200,6 +200,116 @@ static void with_few_descriptors(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* A process that gives up a connection which another one uses gives up its own part: nothing is reset. */
+static void with_a_child_and_few_descriptors(void) {
+    enum { MANY = 100 };
+    struct rlimit few = {64, 64};
+    int fds[MANY], gave_up[2];
+    char text[3] = "";
+    IS(pipe(gave_up), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        alarm(60);
+        IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int peer = accepts();
+        IS(write(peer, "ab", 2), 2);
+        pid_t child = fork();
+        if (child == 0) {
+            IS(read(peer, text, 1), 1);
+            IS(write(peer, text, 1), 1);
+            exit(0);
+        }
+        close(peer);
+        for (int at = 1; at < MANY; at++)
+            close(accepts());
+        IS(write(gave_up[1], "x", 1), 1);
+        int status = 1;
+        IS(waitpid(child, &status, 0), child);
+        _exit(status != 0);
+    }
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    IS(read(gave_up[0], text, 1), 1);
+    waits(fds[0], POLLOUT);
+    IS(write(fds[0], "x", 1), 1);
+    for (int count = 0, now; count < 3; count += now) {
+        waits(fds[0], POLLIN);
+        now = read(fds[0], text + count, 3 - count);
+        IS(now > 0, 1);
+    }
+    IS(memcmp(text, "abx", 3), 0);
+    sees_end(fds[0]);
+    int status = 1;
+    IS(waitpid(server, &status, 0), server);
+    IS(status, 0);
+}
+
+/* A program that uses most of its numbers gets the rest, whatever its silent clients are owed. */
+static void with_most_in_use(void) {
+    enum { MANY = 80, USED = 35, REST = 64 - USED - 4 };
+    struct rlimit few = {64, 64};
+    int fds[MANY], own[64], done[2];
+    char octet;
+    IS(pipe(done), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        alarm(60);
+        IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int used = 0;
+        while ((own[used] = open("/dev/null", O_RDONLY)) < USED)
+            IS(own[used++] >= 0, 1);
+        for (int at = 0; at < MANY; at++)
+            close(accepts());
+        for (int at = 0; at < REST; at += 5) {
+            IS(open("/dev/null", O_RDONLY) >= 0, 1);
+            IS(socket(AF_INET, SOCK_STREAM, 0) >= 0, 1);
+            IS(dup(0) >= 0, 1);
+            int both[2];
+            IS(pipe(both), 0);
+        }
+        _exit(write(done[1], "x", 1) != 1);
+    }
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    IS(read(done[0], &octet, 1), 1);
+    int status = 1;
+    IS(waitpid(server, &status, 0), server);
+    IS(status, 0);
+}
+
+/* What is owed is sent, however many are owed something and whatever numbers the program closes. */
+static void with_all_numbers_closed(void) {
+    enum { MANY = 280 };
+    int fds[MANY], closed[2];
+    char text[2];
+    IS(pipe(closed), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        alarm(60);
+        for (int at = 0; at < MANY; at++) {
+            int peer = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+            IS(write(peer, "ab", 2), 2);
+            close(peer);
+        }
+        IS(write(closed[1], "x", 1), 1);
+        IS(close_range(3, ~0u, 0), 0);
+        pause();
+    }
+    close(closed[1]);
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    IS(read(closed[0], text, 1), 1);
+    IS(read(closed[0], text, 1), 0);
+    for (int at = 0; at < MANY; at++) {
+        waits(fds[at], POLLIN);
+        IS(read(fds[at], text, 2), 2);
+        sees_end(fds[at]);
+        close(fds[at]);
+    }
+    kill(server, SIGKILL);
+    IS(waitpid(server, NULL, 0), server);
+}
+
 /* Clients that connect and close: their server sees a connection, and its end. */
 static void by_the_client(void) {
     for (int at = 0; at < 50; at++) {
@@ -319,6 +429,8 @@ static const struct {
     {"by_exit_in_turn", by_exit_in_turn},
     {"to_a_child", to_a_child},   {"by_reset", by_reset},
     {"with_few_descriptors", with_few_descriptors}, {"by_the_client", by_the_client},
+    {"with_a_child_and_few_descriptors", with_a_child_and_few_descriptors},
+    {"with_most_in_use", with_most_in_use}, {"with_all_numbers_closed", with_all_numbers_closed},
     {"by_the_clients_exit", by_the_clients_exit}, {"shut_down", shut_down},
     {"shut_for_reading", shut_for_reading}, {"by_a_signal", by_a_signal},
 };
