@@ -170,7 +170,8 @@ impl Line {
             let _ = next::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
         }
         if let Some(state) = one.held.state() {
-            if by_reset && one.held.is_under(one.fd) {
+            // What this process owes is its own to give up; the connection is not while another has it.
+            if by_reset && one.held.is_under(one.fd) && !state.is_held_by_others() {
                 Stream::new(one.fd, state, &CALLS).abandon();
             }
             super::end::leave_alone(&one.held, state, one.fd);

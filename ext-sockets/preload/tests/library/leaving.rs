@@ -37,7 +37,6 @@ fn an_exit_ends_each_connection_as_soon_as_it_is_finished() {
 }
 
 #[test]
-#[ignore = "whoever gives up what it owes resets the connection of others"]
 fn giving_up_what_is_owed_leaves_the_connection_to_its_other_holders() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
