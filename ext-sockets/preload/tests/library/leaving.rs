@@ -44,7 +44,6 @@ fn giving_up_what_is_owed_leaves_the_connection_to_its_other_holders() {
 }
 
 #[test]
-#[ignore = "they keep half of all numbers, and 256 are hidden at most"]
 fn closed_connections_are_in_nobodys_way_and_nobody_is_in_theirs() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
