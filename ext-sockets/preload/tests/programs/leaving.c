@@ -1,6 +1,7 @@
 /* Servers that accept and close: leaving WAY. Over plain TCP and framed their clients are told the same. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -383,6 +384,76 @@ static void shut_for_reading(void) {
     }
 }
 
+static void is_gone(int fd) {
+    struct tcp_info info;
+    do {
+        socklen_t len = sizeof info;
+        IS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    } while (info.tcpi_state != TCP_CLOSE);
+}
+
+static int is_reset_early(void) {
+    struct linger now = {1, 0};
+    int fd = connects(0), peer = accepts();
+    IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+    close(peer);
+    is_gone(fd);
+    return fd;
+}
+
+/* A reset is told once, by whichever call comes first; after that there is nothing to read, and nobody to write to. */
+static void told_once(void) {
+    enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
+    char octet;
+    int fd = is_reset_early(), error = 0;
+    socklen_t len = sizeof error;
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), ECONNRESET);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    IS(recv(fd, &octet, 1, 0), 0);
+    fd = is_reset_early();
+    FAILS(recv(fd, &octet, 1, 0), ECONNRESET);
+    IS(recv(fd, &octet, 1, 0), 0);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    fd = is_reset_early();
+    struct pollfd entry = {fd, ALL, 0};
+    IS(poll(&entry, 1, 20000), 1);
+    IS(entry.revents, ALL | POLLERR | POLLHUP);
+    IS(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len), 0);
+    IS(error, ECONNRESET);
+    IS(recv(fd, &octet, 1, 0), 0);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    int set = epoll_create1(0);
+    struct epoll_event event = {EPOLLET | EPOLLRDHUP, {0}};
+    IS(epoll_ctl(set, EPOLL_CTL_ADD, is_reset_early(), &event), 0);
+    IS(epoll_wait(set, &event, 1, 20000), 1);
+    IS(event.events, EPOLLRDHUP | EPOLLERR | EPOLLHUP);
+}
+
+/* A reset that a call has met which had sent something before is an error of the connection still. */
+static void met_by_a_send(void) {
+    enum { MUCH = 30000000 };
+    struct linger now = {1, 0};
+    char octet, *much = calloc(1, MUCH);
+    pid_t server = fork();
+    if (server == 0) {
+        int peer = accepts();
+        IS(read(peer, &octet, 1), 1);
+        IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+        close(peer);
+        _exit(0);
+    }
+    int fd = connects(0), sent = send(fd, much, MUCH, 0), error = 0;
+    socklen_t len = sizeof error;
+    IS(sent > 0 && sent < MUCH, 1);
+    struct pollfd entry = {fd, POLLIN, 0};
+    IS(poll(&entry, 1, 20000), 1);
+    IS(entry.revents, POLLIN | POLLERR | POLLHUP);
+    IS(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len), 0);
+    IS(error, ECONNRESET);
+    IS(recv(fd, &octet, 1, 0), 0);
+    IS(waitpid(server, NULL, 0), server);
+}
+
 static int told[2];
 
 static void tells(int signal) {
@@ -432,6 +503,7 @@ static const struct {
     {"with_a_child_and_few_descriptors", with_a_child_and_few_descriptors},
     {"with_most_in_use", with_most_in_use}, {"with_all_numbers_closed", with_all_numbers_closed},
     {"by_the_clients_exit", by_the_clients_exit}, {"shut_down", shut_down},
+    {"told_once", told_once}, {"met_by_a_send", met_by_a_send},
     {"shut_for_reading", shut_for_reading}, {"by_a_signal", by_a_signal},
 };
 
