@@ -95,15 +95,9 @@ fn finishes(state: &State, fd: c_int) -> bool {
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
 pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
-    if !leave(held, state) && (held.has_other_callers() || linger::is_exit() && ends_in_order(fd)) {
+    if !leave(held, state) && held.has_other_callers() {
         next::shut_both(fd);
     }
-}
-
-/// Whether the kernel would end the connection by a FIN. At the exit it has to be told to: it closes the numbers when the last
-/// connection is finished, and the peer of that one may wait for the end of this one first.
-fn ends_in_order(fd: c_int) -> bool {
-    next::linger(fd) != Some(Duration::ZERO) && next::glance(fd, &mut [0]) == 0
 }
 
 /// A number that a socket is about to get.
@@ -147,6 +141,16 @@ fn leave(held: &Held, state: &State) -> bool {
     is_held
 }
 
+/// Closes a number at the exit. The kernel would when the last connection is finished, and the peer of that one may wait for the
+/// end of this one first.
+fn end(fd: c_int) {
+    let is_framed = socket::hold(fd).is_some_and(|held| held.state().is_some() && held.is_under(fd));
+    closing(fd);
+    if is_framed {
+        next::close_number(fd);
+    }
+}
+
 /// The process is about to exit, which closes all that is open.
 pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
@@ -154,7 +158,7 @@ pub fn exiting() {
     }
     linger::exit_begins();
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
-    open.into_iter().for_each(closing);
+    open.into_iter().for_each(end);
     linger::finish();
     stream::leave_all();
 }
