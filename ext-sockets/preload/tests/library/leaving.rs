@@ -53,7 +53,6 @@ fn closed_connections_are_in_nobodys_way_and_nobody_is_in_theirs() {
 }
 
 #[test]
-#[ignore = "the reset of a startup is told by each call, and poll leaves events out"]
 fn an_end_is_told_once() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
