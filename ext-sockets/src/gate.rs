@@ -142,6 +142,16 @@ pub fn fresh(fd: c_int) {
     socket::forget(fd);
 }
 
+/// Returns whether a call that has failed for want of a number is worth another attempt: what lingers has given one up. Leaves errno
+/// as it was.
+#[cold]
+pub fn makes_room() -> bool {
+    let errno = next::errno();
+    let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && framed::makes_room();
+    next::set_errno(errno);
+    makes
+}
+
 /// `fd` is about to be closed.
 #[inline]
 pub fn closing(fd: c_int) {

@@ -4,23 +4,30 @@
 
 use std::ffi::{c_int, c_uint};
 use std::iter::successors;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::next;
 
-/// How many can be hidden; more are as visible as any.
-const PLACES: usize = 256;
+/// Numbers from here on are not hidden: as many as Linux allows a process (`fs.nr_open`) unless it is told otherwise.
+const MANY: usize = 1 << 20;
+const WORD: usize = u64::BITS as usize;
 
-/// Numbers, plus 1; 0 is a free place.
-static HIDDEN: [AtomicI32; PLACES] = [const { AtomicI32::new(0) }; PLACES];
+/// A bit for each number. Memory that nothing was hidden in is never touched, so that it costs nothing.
+static HIDDEN: [AtomicU64; MANY / WORD] = [const { AtomicU64::new(0) }; MANY / WORD];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The word of a number, and its bit there.
+fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((HIDDEN.get(fd / WORD)?, 1 << (fd % WORD)))
+}
 
 /// Hides a descriptor that was just made.
 pub(crate) fn hide(fd: c_int) {
+    let Some((word, bit)) = place(fd) else { return };
+    // Who sees the bit sees the count.
     COUNT.fetch_add(1, Ordering::AcqRel);
-    let is_free =
-        |place: &&AtomicI32| place.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    if HIDDEN.iter().find(is_free).is_none() {
+    if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
         COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -32,9 +39,9 @@ pub(crate) fn close(fd: c_int) {
 }
 
 fn show(fd: c_int) {
-    let was_here =
-        |place: &&AtomicI32| place.compare_exchange(fd + 1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    if HIDDEN.iter().find(was_here).is_some() {
+    if let Some((word, bit)) = place(fd)
+        && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    {
         COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -48,7 +55,7 @@ pub fn any() -> bool {
 /// Whether this is one.
 #[inline]
 pub fn is_hidden(fd: c_int) -> bool {
-    any() && fd >= 0 && HIDDEN.iter().any(|place| place.load(Ordering::Acquire) == fd + 1)
+    any() && place(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
 /// The numbers from `first` to `last` in ranges without those that are hidden. What is no range stays as it is.
@@ -71,8 +78,13 @@ fn next_hidden(first: c_uint, last: c_uint) -> Option<c_uint> {
     if !any() {
         return None;
     }
-    let numbers = HIDDEN.iter().filter_map(|place| c_uint::try_from(place.load(Ordering::Acquire) - 1).ok());
-    numbers.filter(|fd| (first..=last).contains(fd)).min()
+    let first = first as usize;
+    let fd = HIDDEN.iter().enumerate().skip(first / WORD).find_map(|(at, word)| {
+        let before = if at == first / WORD { first % WORD } else { 0 };
+        let hidden = word.load(Ordering::Acquire) >> before << before;
+        (hidden != 0).then(|| at * WORD + hidden.trailing_zeros() as usize)
+    })?;
+    c_uint::try_from(fd).ok().filter(|fd| *fd <= last)
 }
 
 #[cfg(test)]
@@ -86,7 +98,7 @@ mod tests {
     #[test]
     fn ranges_go_around_what_is_hidden() {
         // Numbers that no other test has.
-        let base = 900_000_000;
+        let base = 1_000_000;
         let at = |fd: c_int| (base + fd) as c_uint;
         assert_eq!(ranges(at(0), at(9)), [(at(0), at(9))]);
         for fd in [3, 4, 9] {

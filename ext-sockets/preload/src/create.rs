@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{mode_t, sockaddr, socklen_t};
 use rddp_switch::{exs, gate, hidden, next};
 
-use crate::hook::fail;
+use crate::hook::{fail, with_room};
 
 hooks! {
     new fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -28,7 +28,7 @@ macro_rules! pairs {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type,)* fds: *mut c_int) -> $result {
                 // SAFETY: our caller's promise.
-                let result = unsafe { next::$name($($arg,)* fds) };
+                let result = with_room(|| unsafe { next::$name($($arg,)* fds) });
                 if result == 0 {
                     // SAFETY: the call has set two.
                     let (one, other) = unsafe { (*fds, *fds.add(1)) };
@@ -54,7 +54,7 @@ pairs! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
     // SAFETY: our caller's promise.
-    let result = unsafe { next::pipe2(fds, flags) };
+    let result = with_room(|| unsafe { next::pipe2(fds, flags) });
     if result == 0 {
         // SAFETY: the call has set two.
         let (one, other) = unsafe { (*fds, *fds.add(1)) };
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
         return fail(errno);
     }
     // SAFETY: our caller's promise.
-    let accepted = unsafe { next::accept(fd, addr, len) };
+    let accepted = with_room(|| unsafe { next::accept(fd, addr, len) });
     if accepted >= 0 {
         gate::accepted(fd, accepted);
     }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
         return fail(errno);
     }
     // SAFETY: our caller's promise.
-    let accepted = unsafe { next::accept4(fd, addr, len, flags) };
+    let accepted = with_room(|| unsafe { next::accept4(fd, addr, len, flags) });
     if accepted >= 0 {
         gate::accepted(fd, accepted);
     }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
-    let to = unsafe { next::dup(fd) };
+    let to = with_room(|| unsafe { next::dup(fd) });
     if to >= 0 {
         duplicate.is(to);
     }

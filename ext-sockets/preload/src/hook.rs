@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
-use rddp_switch::next;
 use rddp_switch::stream::Errno;
+use rddp_switch::{gate, next};
 
 /// A result that says that errno was set.
 pub(crate) trait Failed {
@@ -38,6 +38,17 @@ pub(crate) fn answer<T: Failed>(result: Result<T, Errno>) -> Option<T> {
     }
 }
 
+/// A call that makes descriptors. Where no number is left for one, what lingers gives its own up.
+#[inline]
+pub(crate) fn with_room(mut call: impl FnMut() -> c_int) -> c_int {
+    loop {
+        let result = call();
+        if result >= 0 || !gate::makes_room() {
+            return result;
+        }
+    }
+}
+
 /// Functions that go on to the C library:
 ///
 /// - `through[GATE(fd, ...)] fn ...`: when the gates say so of these descriptors;
@@ -68,7 +79,7 @@ macro_rules! hooks {
     }};
     (@new $name:ident($($arg:ident),*)) => {{
         // SAFETY: our caller's promise.
-        let fd = unsafe { next::$name($($arg),*) };
+        let fd = crate::hook::with_room(|| unsafe { next::$name($($arg),*) });
         gate::fresh(fd);
         fd
     }};

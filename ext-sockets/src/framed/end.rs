@@ -142,6 +142,16 @@ fn leave(held: &Held, state: &State) -> bool {
     is_held
 }
 
+/// Closes a number at the exit. The kernel would when the last connection is finished, and the peer of that one may wait for the
+/// end of this one first.
+fn end(fd: c_int) {
+    let is_framed = socket::hold(fd).is_some_and(|held| held.state().is_some() && held.is_under(fd));
+    closing(fd);
+    if is_framed {
+        next::close_number(fd);
+    }
+}
+
 /// The process is about to exit, which closes all that is open.
 pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
@@ -149,7 +159,7 @@ pub fn exiting() {
     }
     linger::exit_begins();
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
-    open.into_iter().for_each(closing);
+    open.into_iter().for_each(end);
     linger::finish();
     stream::leave_all();
 }

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const UNTIL_STARTED: Duration = Duration::from_secs(2);
 /// How long the exit of the process waits for a peer that reads nothing, or does not answer the startup.
 const AT_EXIT: Duration = Duration::from_secs(5);
+/// As many are in nobody's way.
+const A_FEW: usize = 8;
 /// How long the thread sleeps at most.
 const A_WHILE: Duration = Duration::from_millis(100);
 
@@ -80,6 +82,12 @@ pub(super) fn see_to(held: &Held, fd: c_int) {
     }
 }
 
+/// Resets the oldest, for a program that has no number left. Returns whether there was one.
+pub fn makes_room() -> bool {
+    let mut line = line();
+    line.thread_of == std::process::id() && line.reset_oldest()
+}
+
 /// The thread: sleeps until one can go on.
 fn run() {
     let mut ready = [0; 64];
@@ -100,7 +108,7 @@ impl Line {
     /// Takes a number of its own for the socket, at the cost of the oldest if there is none to spare.
     fn take(&mut self, held: &Held, fd: c_int) -> bool {
         let Some(state) = held.state() else { return false };
-        while self.waiting.len() >= next::descriptor_limit() / 2 && self.reset_oldest() {}
+        while self.is_in_the_way(fd) && self.reset_oldest() {}
         let set = loop {
             if let Some(set) = self.set.or_else(high_set) {
                 break set;
@@ -127,6 +135,12 @@ impl Line {
         let _ = next::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
         self.waiting.insert(self.closed, one);
         true
+    }
+
+    /// Whether they take more than half of the numbers that the program leaves.
+    fn is_in_the_way(&self, fd: c_int) -> bool {
+        let left = || next::descriptor_limit().saturating_sub(next::lowest_free(fd).unwrap_or(usize::MAX));
+        self.waiting.len() >= A_FEW && self.waiting.len() >= left() / 2
     }
 
     /// Brings one as far as it goes.
@@ -170,7 +184,9 @@ impl Line {
             let _ = next::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
         }
         if let Some(state) = one.held.state() {
-            if by_reset && one.held.is_closed() && one.held.is_under(one.fd) {
+            // What this process owes is its own to give up; the connection is not while another has it, or it has come back.
+            let is_ours_alone = one.held.is_closed() && !state.is_held_by_others();
+            if by_reset && is_ours_alone && one.held.is_under(one.fd) {
                 Stream::new(one.fd, state, &CALLS).abandon();
             }
             super::end::leave_alone(&one.held, state, one.fd);

@@ -243,6 +243,18 @@ pub fn duplicate_high(fd: c_int) -> Option<c_int> {
     number
 }
 
+/// The lowest number that is free: as many, or more, are in use. `None`: there is none. Leaves errno as it was.
+pub fn lowest_free(fd: c_int) -> Option<usize> {
+    let before = errno();
+    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    let number = unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if number >= 0 {
+        close_number(number);
+    }
+    set_errno(before);
+    usize::try_from(number).ok()
+}
+
 /// How many descriptors this process may have. Leaves errno as it was.
 pub fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

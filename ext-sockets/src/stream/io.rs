@@ -142,7 +142,7 @@ impl Stream<'_> {
             // TCP says once what happened, and then that nothing can be sent.
             return Err(if self.state.end.first_told() { self.ended_errno() } else { Errno::BROKEN_PIPE });
         }
-        if !self.establish()? {
+        if !self.establish().inspect_err(|_| self.note_told())? {
             // A write of nothing moves no octet, should TCP be connected by now.
             return match self.unconnected(|kernel| kernel.send(&[IoSlice::new(&[])], 0)) {
                 Some(Err(error)) => Err(error),
@@ -165,6 +165,13 @@ impl Stream<'_> {
     )]
     fn glance_unconnected(&self) -> Option<Result<usize, Errno>> {
         self.unconnected(|kernel| kernel.glance())
+    }
+
+    /// The caller is about to be told the end, if that is what its error is.
+    fn note_told(&self) {
+        if self.state.end.is_set() {
+            self.state.end.first_told();
+        }
     }
 
     /// A startup that failed is told once, as TCP tells of a connection that could not be made.

@@ -59,6 +59,12 @@ impl Stream<'_> {
     /// never waits. `POLLERR`, `POLLHUP` and `POLLNVAL` are told whether they are wanted or not.
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
+        // The kernel has told a call of it, which had octets to tell of.
+        let untold = ready & POLLHUP != 0 && self.state.pending.load(Ordering::Acquire) != 0;
+        self.holds(ready, want) | if untold { POLLERR } else { 0 }
+    }
+
+    fn holds(&self, ready: c_short, want: c_short) -> c_short {
         let always = ready & (POLLERR | POLLHUP | POLLNVAL);
         // An error of the connection is the program's to fetch.
         let is_tcps = match self.state.phase() {
@@ -128,7 +134,7 @@ impl Stream<'_> {
             Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
             // What the kernel says was asked for by us, and is there for good. Told of nothing, the wait would spin.
             Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
-            _ => moving & want | POLLERR | POLLHUP,
+            _ => (moving | POLLRDHUP) & want | POLLERR | POLLHUP,
         }
     }
 

@@ -45,8 +45,17 @@ impl Stream<'_> {
         let done = match self.state.asked.role() {
             Role::Initiator => self.initiate(&mut rx),
             Role::Responder => self.respond(&mut rx),
-        }?;
+        }
+        .map_err(|error| self.lost(error))?;
         if done { Ok(true) } else { self.check_time() }
+    }
+
+    /// A reset ends the startup. TCP says it once, and from then on that the peer has finished, which is no other end.
+    fn lost(&self, error: Errno) -> Errno {
+        if error == Errno::RESET {
+            self.state.end.set(Ended::new(Why::NotMpa, error));
+        }
+        error
     }
 
     /// Whether TCP is connected, or was. Until then no call of ours touches the socket: its error is the program's to fetch.

@@ -29,6 +29,38 @@ fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
     }
 }
 
+#[test]
+fn an_exit_ends_each_connection_as_soon_as_it_is_finished() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    goes(&program, "by_exit_in_turn", false, scratch.path());
+}
+
+#[test]
+fn giving_up_what_is_owed_leaves_the_connection_to_its_other_holders() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    goes(&program, "with_a_child_and_few_descriptors", false, scratch.path());
+}
+
+#[test]
+fn closed_connections_are_in_nobodys_way_and_nobody_is_in_theirs() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    for way in ["with_most_in_use", "with_all_numbers_closed"] {
+        goes(&program, way, false, scratch.path());
+    }
+}
+
+#[test]
+fn an_end_is_told_once() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    for way in ["told_once", "met_by_a_send"] {
+        goes(&program, way, false, scratch.path());
+    }
+}
+
 fn goes(program: &Path, way: &str, with_both: bool, scratch: &Path) {
     for family in [None, Some("ddp"), Some("both")].into_iter().take(2 + usize::from(with_both)) {
         eprintln!("{way}, {family:?}");

@@ -1,6 +1,7 @@
 /* Servers that accept and close: leaving WAY. Over plain TCP and framed their clients are told the same. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -97,6 +98,33 @@ static void by_exit(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* The same of clients that look at one after the other: the end of the first is not kept back until the second has said all it has to. */
+static void by_exit_in_turn(void) {
+    int first_seen[2];
+    char octet;
+    IS(pipe(first_seen), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        accepts(), accepts();
+        exit(0);
+    }
+    int one = connects(0);
+    pid_t client = fork();
+    if (client == 0) {
+        close(one);
+        int other = connects(0);
+        IS(read(first_seen[0], &octet, 1), 1);
+        sees_end(other);
+        exit(0);
+    }
+    int status = 1;
+    sees_end(one);
+    IS(write(first_seen[1], "x", 1), 1);
+    IS(waitpid(client, &status, 0), client);
+    IS(status, 0);
+    IS(waitpid(server, NULL, 0), server);
+}
+
 /* A child that has the connection goes on with it, however soon the parent closes it: one that forks, one that runs a program. */
 static void to_a_child(void) {
     char text[3] = "";
@@ -173,6 +201,118 @@ static void with_few_descriptors(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* A process that gives up a connection which another one uses gives up its own part: nothing is reset. */
+static void with_a_child_and_few_descriptors(void) {
+    enum { MANY = 100 };
+    struct rlimit few = {64, 64};
+    int fds[MANY], gave_up[2];
+    char text[3] = "";
+    IS(pipe(gave_up), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        alarm(60);
+        IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int peer = accepts();
+        IS(write(peer, "ab", 2), 2);
+        pid_t child = fork();
+        if (child == 0) {
+            IS(read(peer, text, 1), 1);
+            IS(write(peer, text, 1), 1);
+            exit(0);
+        }
+        close(peer);
+        for (int at = 1; at < MANY; at++)
+            close(accepts());
+        IS(write(gave_up[1], "x", 1), 1);
+        int status = 1;
+        IS(waitpid(child, &status, 0), child);
+        _exit(status != 0);
+    }
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    IS(read(gave_up[0], text, 1), 1);
+    waits(fds[0], POLLOUT);
+    IS(write(fds[0], "x", 1), 1);
+    for (int count = 0, now; count < 3; count += now) {
+        waits(fds[0], POLLIN);
+        now = read(fds[0], text + count, 3 - count);
+        IS(now > 0, 1);
+    }
+    IS(memcmp(text, "abx", 3), 0);
+    sees_end(fds[0]);
+    int status = 1;
+    IS(waitpid(server, &status, 0), server);
+    IS(status, 0);
+}
+
+/* A program that uses most of its numbers gets the rest, whatever its silent clients are owed. */
+static void with_most_in_use(void) {
+    enum { MANY = 80, USED = 35, REST = 64 - USED - 4 };
+    struct rlimit few = {64, 64};
+    int fds[MANY], own[64], done[2];
+    char octet;
+    IS(pipe(done), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        alarm(60);
+        IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int used = 0;
+        while ((own[used] = open("/dev/null", O_RDONLY)) < USED)
+            IS(own[used++] >= 0, 1);
+        for (int at = 0; at < MANY; at++)
+            close(accepts());
+        for (int at = 0; at < REST; at += 5) {
+            IS(open("/dev/null", O_RDONLY) >= 0, 1);
+            IS(socket(AF_INET, SOCK_STREAM, 0) >= 0, 1);
+            IS(dup(0) >= 0, 1);
+            int both[2];
+            IS(pipe(both), 0);
+        }
+        _exit(write(done[1], "x", 1) != 1);
+    }
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    IS(read(done[0], &octet, 1), 1);
+    int status = 1;
+    IS(waitpid(server, &status, 0), server);
+    IS(status, 0);
+}
+
+/* What is owed is sent, however many are owed something and whatever numbers the program closes. */
+static void with_all_numbers_closed(void) {
+    enum { MANY = 280 };
+    int fds[MANY], closed[2];
+    char text[2];
+    IS(pipe(closed), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        alarm(60);
+        for (int at = 0; at < MANY; at++) {
+            int peer = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+            /* Where memory is short nothing is kept. */
+            IS(write(peer, "ab", 2) == 2 || errno == EAGAIN, 1);
+            close(peer);
+        }
+        IS(write(closed[1], "x", 1), 1);
+        IS(close_range(3, ~0u, 0), 0);
+        pause();
+    }
+    close(closed[1]);
+    for (int at = 0; at < MANY; at++)
+        fds[at] = connects(SOCK_NONBLOCK);
+    IS(read(closed[0], text, 1), 1);
+    IS(read(closed[0], text, 1), 0);
+    for (int at = 0; at < MANY; at++) {
+        waits(fds[at], POLLIN);
+        int count = read(fds[at], text, 2);
+        IS(count == 2 || count == 0, 1);
+        sees_end(fds[at]);
+        close(fds[at]);
+    }
+    kill(server, SIGKILL);
+    IS(waitpid(server, NULL, 0), server);
+}
+
 /* Clients that connect and close: their server sees a connection, and its end. */
 static void by_the_client(void) {
     for (int at = 0; at < 50; at++) {
@@ -246,6 +386,76 @@ static void shut_for_reading(void) {
     }
 }
 
+static void is_gone(int fd) {
+    struct tcp_info info;
+    do {
+        socklen_t len = sizeof info;
+        IS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    } while (info.tcpi_state != TCP_CLOSE);
+}
+
+static int is_reset_early(void) {
+    struct linger now = {1, 0};
+    int fd = connects(0), peer = accepts();
+    IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+    close(peer);
+    is_gone(fd);
+    return fd;
+}
+
+/* A reset is told once, by whichever call comes first; after that there is nothing to read, and nobody to write to. */
+static void told_once(void) {
+    enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
+    char octet;
+    int fd = is_reset_early(), error = 0;
+    socklen_t len = sizeof error;
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), ECONNRESET);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    IS(recv(fd, &octet, 1, 0), 0);
+    fd = is_reset_early();
+    FAILS(recv(fd, &octet, 1, 0), ECONNRESET);
+    IS(recv(fd, &octet, 1, 0), 0);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    fd = is_reset_early();
+    struct pollfd entry = {fd, ALL, 0};
+    IS(poll(&entry, 1, 20000), 1);
+    IS(entry.revents, ALL | POLLERR | POLLHUP);
+    IS(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len), 0);
+    IS(error, ECONNRESET);
+    IS(recv(fd, &octet, 1, 0), 0);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    int set = epoll_create1(0);
+    struct epoll_event event = {EPOLLET | EPOLLRDHUP, {0}};
+    IS(epoll_ctl(set, EPOLL_CTL_ADD, is_reset_early(), &event), 0);
+    IS(epoll_wait(set, &event, 1, 20000), 1);
+    IS(event.events, EPOLLRDHUP | EPOLLERR | EPOLLHUP);
+}
+
+/* A reset that a call has met which had sent something before is an error of the connection still. */
+static void met_by_a_send(void) {
+    enum { MUCH = 30000000 };
+    struct linger now = {1, 0};
+    char octet, *much = calloc(1, MUCH);
+    pid_t server = fork();
+    if (server == 0) {
+        int peer = accepts();
+        IS(read(peer, &octet, 1), 1);
+        IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+        close(peer);
+        _exit(0);
+    }
+    int fd = connects(0), sent = send(fd, much, MUCH, 0), error = 0;
+    socklen_t len = sizeof error;
+    IS(sent > 0 && sent < MUCH, 1);
+    struct pollfd entry = {fd, POLLIN, 0};
+    IS(poll(&entry, 1, 20000), 1);
+    IS(entry.revents, POLLIN | POLLERR | POLLHUP);
+    IS(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len), 0);
+    IS(error, ECONNRESET);
+    IS(recv(fd, &octet, 1, 0), 0);
+    IS(waitpid(server, NULL, 0), server);
+}
+
 static int told[2];
 
 static void tells(int signal) {
@@ -289,9 +499,13 @@ static const struct {
 } WAYS[] = {
     {"at_once", at_once},     {"before_the_client", before_the_client},
     {"both_finish", both_finish}, {"by_exit", by_exit},
+    {"by_exit_in_turn", by_exit_in_turn},
     {"to_a_child", to_a_child},   {"by_reset", by_reset},
     {"with_few_descriptors", with_few_descriptors}, {"by_the_client", by_the_client},
+    {"with_a_child_and_few_descriptors", with_a_child_and_few_descriptors},
+    {"with_most_in_use", with_most_in_use}, {"with_all_numbers_closed", with_all_numbers_closed},
     {"by_the_clients_exit", by_the_clients_exit}, {"shut_down", shut_down},
+    {"told_once", told_once}, {"met_by_a_send", met_by_a_send},
     {"shut_for_reading", shut_for_reading}, {"by_a_signal", by_a_signal},
 };
 
