@@ -15,6 +15,10 @@ class CannotRun(Exception):
     """Something is not installed, or does not build."""
 
 
+class NoSources(Exception):
+    """Debian's archive did not give a source package."""
+
+
 class Part:
     """What is run at once: a command whose output has a result for each case."""
 
@@ -126,17 +130,23 @@ def debian_source(built, package):
         f"deb-src http://deb.debian.org/{archive} main\n" for archive in ["debian bookworm", "debian-security bookworm-security"]))
     apt = ["apt-get", "-qq", "-o", f"Dir::Etc::sourcelist={built}/sources.list", "-o", "Dir::Etc::sourceparts=/dev/null",
            "-o", f"Dir::State::lists={built}/lists", "-o", f"Dir::Cache={built}/cache", "-o", "APT::Sandbox::User=root"]
-    for command in [[*apt, "update"], [*apt, "source", "--download-only", package]]:
-        run(command, built)
+    try:
+        for command in [[*apt, "update"], [*apt, "source", "--download-only", package]]:
+            run(command, built)
+    except CannotRun as reason:
+        raise NoSources(reason) from None
     description = next(built.glob(f"{package}_*.dsc"))
     run(["dpkg-source", "-x", str(description), str(folder)], built)
     return folder
 
 
 def run(command, folder):
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    try:
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        raise CannotRun(reason) from None
     if done.returncode != 0:
-        raise CannotRun(f"{' '.join(command)}: {done.stdout[-500:]}")
+        raise CannotRun(f"{' '.join(command)}: {done.stdout[-500:].strip()}")
 
 
 CPYTHON = """test_socket test_selectors test_select test_poll test_epoll test_asyncio test_asyncore test_asynchat test_ssl test_httplib
