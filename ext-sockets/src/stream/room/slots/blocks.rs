@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::claim::Use;
+use super::claim::{A_FEW, Use};
 use super::home::{Place, Slab};
 use super::layout::{BLOCK, BLOCKS, Entry, OF_BLOCKS, OWN_BLOCKS, OWN_BLOCKS_AT, SLOTS, block_at};
 use super::pool::Pool;
@@ -202,7 +202,10 @@ fn search(pool: &'static Pool, owner: Owner) -> Option<u32> {
     let _errno = SameErrno::here();
     let number = take_free(pool, owner)
         .or_else(|| (pool.block_sweep_is_due() && sweep(pool)).then(|| take_free(pool, owner)).flatten())
-        .or_else(|| pool.grow(OF_BLOCKS).then(|| take_free(pool, owner)).flatten())?;
+        // Another process may make the new slab one of slots, or take all that is in it.
+        .or_else(|| {
+            (0..A_FEW).find_map(|_| pool.grow(OF_BLOCKS).then(|| take_free(pool, owner)).flatten())
+        })?;
     pool.free_block.store(number, Ordering::Relaxed);
     Some(number)
 }

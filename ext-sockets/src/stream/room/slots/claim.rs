@@ -16,7 +16,8 @@ use crate::stream::{Options, State};
 /// `exec` on, and cannot say so before the new program has begun.
 pub(super) const GRACE: u64 = 30_000_000_000;
 
-const A_FEW: usize = 3;
+/// How often a process tries to have something of a new slab, which others see as soon as it does.
+pub(super) const A_FEW: usize = 3;
 
 /// The word of a slot in its [`Entry`]: how often it was taken, and by which process; none: it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
