@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::{SharedState, now};
 use super::home::{Place, Slab};
@@ -110,7 +110,7 @@ impl Slots {
         // SAFETY: the slot is this process's alone, and nobody has a reference to what was there: a slot is free when all its
         // holders have dropped their states, or are gone.
         let made = unsafe {
-            at.write_bytes(0, 1);
+            clear(at);
             SharedState::begin(at, options)
         };
         if made.is_ok() {
@@ -259,6 +259,18 @@ fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
     let state = state(slab, index);
     let since = state.left.load(Ordering::SeqCst);
     (since == 0 || now().saturating_sub(since) > GRACE) && !state.is_held(|holder| known.is_alive(holder))
+}
+
+/// Zeroes a slot, word by word: a thread that has just left what was there may still look whether others hold it.
+///
+/// # Safety
+/// The slot is the calling process's alone, but for such looks, which are atomic.
+unsafe fn clear(at: NonNull<State>) {
+    const { assert!(size_of::<State>().is_multiple_of(size_of::<AtomicU64>())) };
+    let words = size_of::<State>() / size_of::<AtomicU64>();
+    // SAFETY: the caller's word; a slot begins at a multiple of more than a word, and any octets are words.
+    let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>().as_ptr(), words) };
+    words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
 
 fn has_number(known: &mut Known, pid: u32) -> bool {
