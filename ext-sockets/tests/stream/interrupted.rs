@@ -1,7 +1,7 @@
 //! Signals in the middle of a wait that does not sleep, and in the middle of a read.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_short, c_void};
+use std::ffi::{c_int, c_short};
 use std::os::fd::AsRawFd;
 
 use libc::{POLLIN, POLLOUT, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
@@ -29,11 +29,6 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
     unsafe { libc::recvmsg(fd, message, flags) }
 }
 
-unsafe extern "C-unwind" fn recv(fd: c_int, out: *mut c_void, len: usize, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    unsafe { libc::recv(fd, out, len, flags) }
-}
-
 /// As Linux does it: where nothing is ready a signal comes before the end of the time, even of none.
 unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
@@ -53,37 +48,8 @@ unsafe extern "C-unwind" fn ppoll(
     -1
 }
 
-unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { libc::ioctl(fd, request, argument) }
-}
-
-unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { libc::fcntl(fd, command, argument) }
-}
-
 // SAFETY: the C library's functions, two of which signals interrupt.
-static CALLS: Calls = unsafe {
-    Calls::from_table(Table {
-        recv,
-        send: libc::send,
-        recvmsg,
-        sendmsg: libc::sendmsg,
-        read: libc::read,
-        writev: libc::writev,
-        pread: libc::pread,
-        lseek: libc::lseek,
-        ppoll,
-        getsockopt: libc::getsockopt,
-        setsockopt: libc::setsockopt,
-        ioctl,
-        fcntl,
-        shutdown: libc::shutdown,
-        connect: libc::connect,
-        others: || None,
-    })
-};
+static CALLS: Calls = unsafe { Calls::from_table(Table { recvmsg, ppoll, ..Table::libc() }) };
 
 fn stream(end: &End) -> Stream<'_> {
     Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS)

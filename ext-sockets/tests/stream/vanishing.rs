@@ -1,12 +1,12 @@
 //! Memory of the program's that vanishes in the middle of a call: the kernel stops there, and what was summed is there no more.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
-use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
+use libc::{msghdr, ssize_t};
 use rddp_switch::stream::{Calls, Errno, Gather, Options, Stream, Table, Why};
 
 use crate::common::{End, initiator, octets, pair, responder};
@@ -112,58 +112,9 @@ unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize
     }
 }
 
-unsafe extern "C-unwind" fn recv(fd: c_int, out: *mut c_void, len: usize, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    unsafe { libc::recv(fd, out, len, flags) }
-}
-
-unsafe extern "C-unwind" fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { libc::ppoll(fds, count, timeout, mask) }
-}
-
-unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    unsafe { libc::writev(fd, list, count) }
-}
-
-unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { libc::ioctl(fd, request, argument) }
-}
-
-unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { libc::fcntl(fd, command, argument) }
-}
-
 /// The C library's functions, two of which may have memory vanish.
 // SAFETY: the others are the C library's; those two move what they are asked for, or less.
-static CALLS: Calls = unsafe {
-    Calls::from_table(Table {
-        recv,
-        send: libc::send,
-        recvmsg,
-        sendmsg,
-        read: libc::read,
-        writev,
-        pread: libc::pread,
-        lseek: libc::lseek,
-        ppoll,
-        getsockopt: libc::getsockopt,
-        setsockopt: libc::setsockopt,
-        ioctl,
-        fcntl,
-        shutdown: libc::shutdown,
-        connect: libc::connect,
-        others: || None,
-    })
-};
+static CALLS: Calls = unsafe { Calls::from_table(Table { recvmsg, sendmsg, ..Table::libc() }) };
 
 fn stream(end: &End) -> Stream<'_> {
     Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS)

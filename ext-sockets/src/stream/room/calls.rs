@@ -30,15 +30,11 @@ pub struct Table {
     pub others: fn() -> Option<Duration>,
 }
 
-/// A [`Table`] whose functions are known to be what they are called.
-#[derive(Clone, Copy)]
-pub struct Calls(pub(super) Table);
-
-impl Calls {
+impl Table {
     /// The functions of the C library that this program is linked to.
     #[must_use]
     pub const fn libc() -> Self {
-        Self(Table {
+        Self {
             recv,
             send: libc::send,
             recvmsg: libc::recvmsg,
@@ -55,10 +51,22 @@ impl Calls {
             shutdown: libc::shutdown,
             connect: libc::connect,
             others: || None,
-        })
+        }
+    }
+}
+
+/// A [`Table`] whose functions are known to be what they are called.
+#[derive(Clone, Copy)]
+pub struct Calls(pub(super) Table);
+
+impl Calls {
+    /// The functions of the C library that this program is linked to.
+    #[must_use]
+    pub const fn libc() -> Self {
+        Self(Table::libc())
     }
 
-    /// The same, with this called before sleeps.
+    /// These functions, with another that is called before sleeps.
     #[cfg(test)]
     pub(in crate::stream) fn with_others(self, others: fn() -> Option<Duration>) -> Self {
         Self(Table { others, ..self.0 })
