@@ -3,40 +3,19 @@
  * With no library the same program runs over plain TCP, and says the same.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static const char *self;
-
-static void need(int line, const char *what, int is_so) {
-    if (!is_so) {
-        fprintf(stderr, "line %d: not so: %s (errno %s)\n", line, what, strerror(errno));
-        _exit(1);
-    }
-}
-#define NEED(what) need(__LINE__, #what, (what))
-
-static struct sockaddr_in here;
+#include "need.h"
 
 static int listening(void) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t len = sizeof here;
-    here.sin_family = AF_INET;
-    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    NEED(bind(fd, (void *)&here, len) == 0);
+    int fd = bound();
     NEED(listen(fd, 16) == 0);
-    NEED(getsockname(fd, (void *)&here, &len) == 0);
     return fd;
 }
 
