@@ -73,7 +73,8 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting
     match mode {
         // Another family's address, or none: the kernel refuses it, or dissolves the connection.
         Mode::Asked | Mode::Starting if to.is_some() => {
-            // With it `connect` returns before there is a connection, and waits for octets to open one. In DDPMODE it is not set.
+            // With it `connect` returns before there is a connection, and waits for octets to open
+            // one. In DDPMODE it is not set.
             if mode == Mode::Asked {
                 next::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
             }
@@ -98,7 +99,8 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
     Ok(())
 }
 
-/// `accept` on `listener` is about to be made, and may sleep. The errno that it answers if a signal ended that.
+/// `accept` on `listener` is about to be made, and may sleep. The errno that it answers if a signal
+/// ended that.
 #[inline]
 pub fn accepting(listener: c_int) -> Result<(), c_int> {
     if framed::any_unsettled() && !next::is_nonblocking(listener) {
@@ -142,8 +144,8 @@ pub fn fresh(fd: c_int) {
     socket::forget(fd);
 }
 
-/// Returns whether a call that has failed for want of a number is worth another attempt: what lingers has given one up. Leaves errno
-/// as it was.
+/// Returns whether a call that has failed for want of a number is worth another attempt: what
+/// lingers has given one up. Leaves errno as it was.
 #[cold]
 pub fn makes_room() -> bool {
     let errno = next::errno();
@@ -285,8 +287,8 @@ pub fn unsent(fd: c_int) -> usize {
     }
 }
 
-/// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a consequence. Of one that
-/// goes on: what a call of ours came upon, if any did.
+/// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a
+/// consequence. Of one that goes on: what a call of ours came upon, if any did.
 fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
     let state = held.state()?;
     let Some(end) = state.ended() else { return state.take_pending() };
@@ -371,7 +373,8 @@ fn adopt(fd: c_int) -> Result<Held, c_int> {
     socket::adopt(fd, Settings::default())
 }
 
-/// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several connections.
+/// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several
+/// connections.
 pub(crate) fn is_mptcp(fd: c_int) -> bool {
     next::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_MPTCP)
 }

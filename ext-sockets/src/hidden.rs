@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::next;
 
-/// Numbers from here on are not hidden: as many as Linux allows a process (`fs.nr_open`) unless it is told otherwise.
+/// Numbers from here on are not hidden: as many as Linux allows a process (`fs.nr_open`) unless it
+/// is told otherwise.
 const MANY: usize = 1 << 20;
 const WORD: usize = u64::BITS as usize;
 
-/// A bit for each number. Memory that nothing was hidden in is never touched, so that it costs nothing.
+/// A bit for each number. Memory that nothing was hidden in is never touched, so that it costs
+/// nothing.
 static HIDDEN: [AtomicU64; MANY / WORD] = [const { AtomicU64::new(0) }; MANY / WORD];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,9 +1,10 @@
 //! Lines about what the switch does, where the policy wants them.
 //!
-//! A log file is opened for each line, so that no descriptor of ours is there for the program to see or to close. Root's is in `/var/log`, others'
-//! in a folder of their own in `/tmp`, which is refused when it is a link or somebody else's. What cannot be told is not told: the
-//! program goes on, with its errno as it was. Standard error that is a connection, as inetd's programs have it, is the peer's to read,
-//! and nothing is written there.
+//! A log file is opened for each line, so that no descriptor of ours is there for the program to
+//! see or to close. Root's is in `/var/log`, others' in a folder of their own in `/tmp`, which is
+//! refused when it is a link or somebody else's. What cannot be told is not told: the program goes
+//! on, with its errno as it was. Standard error that is a connection, as inetd's programs have it,
+//! is the peer's to read, and nothing is written there.
 
 use std::fmt::Arguments;
 use std::fs::{DirBuilder, OpenOptions};

@@ -1,4 +1,4 @@
-//! How long startups may take, where the environment says.
+//! Time limit of startups, where the environment has one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub const STARTUP_TIMEOUT: &str = "RDDP_STARTUP_TIMEOUT";
 /// Milliseconds; 0: nothing is said.
 static OF_PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// What the environment says.
+/// Returns what the environment says.
 pub fn of_process() -> Option<Duration> {
     match OF_PROCESS.load(Ordering::Relaxed) {
         0 => None,

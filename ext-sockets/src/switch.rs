@@ -1,5 +1,5 @@
-//! The socket switch: the policy that this process runs under, applied when it connects or listens, and when it accepts from a listener
-//! that it got from elsewhere.
+//! The socket switch: the policy that this process runs under, applied when it connects or listens,
+//! and when it accepts from a listener that it got from elsewhere.
 //!
 //! It is read once, when the library is loaded, from where the environment says: [`POLICY`] names a file, [`FAMILY`] is one word for
 //! everything. `rddp run` sets them. A program that gains privileges by being run ignores both, as the dynamic linker ignores the
@@ -99,18 +99,20 @@ pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int
     }
 }
 
-/// Applies the policy to a listener that has come by `exec` or in a message, when a connection to it is accepted.
+/// Applies the policy to a listener that has come by `exec` or in a message, when a connection to
+/// it is accepted.
 pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
     let (Some(switch), Some(addr)) = (SWITCH.get(), next::local_address(fd)) else { return Ok(()) };
-    // As often as a plain connection is accepted: nothing more is asked of the kernel, and nothing is told.
+    // As often as a plain connection is accepted: nothing more is asked of the kernel, and nothing
+    // is told.
     if switch.family(Side::Server, addr) == Family::Tcp || is_programs_choice(fd) {
         return Ok(());
     }
     switch.apply(fd, Side::Server, addr, next::TCP_LISTEN)
 }
 
-/// A connection has come by `exec` or in a message, and nothing is known of it. It stays plain, and that is told once where the
-/// policy says `ddp`.
+/// A connection has come by `exec` or in a message, and nothing is known of it. It stays plain, and
+/// that is told once where the policy says `ddp`.
 pub(crate) fn tell_unknown(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(switch) = SWITCH.get() else { return };
@@ -148,7 +150,8 @@ pub(crate) fn tell_failed(why: impl std::fmt::Display) {
     }
 }
 
-/// A server says nothing to a startup, and there is no plain TCP to fall back to: it may wait for its client's first words.
+/// A server says nothing to a startup, and there is no plain TCP to fall back to: it may wait for
+/// its client's first words.
 pub(crate) fn tell_silent(peer: SocketAddr) {
     if let Some(switch) = SWITCH.get() {
         let program = String::from_utf8_lossy(&switch.program);
@@ -159,7 +162,7 @@ pub(crate) fn tell_silent(peer: SocketAddr) {
     }
 }
 
-/// What the policy comes to for a socket.
+/// Decision of the policy on a socket.
 enum Verdict {
     Plain,
     Framed { plain_allowed: bool },
@@ -171,7 +174,8 @@ impl Switch {
         self.policy.family(side, &self.program, addr)
     }
 
-    /// Applies the policy to a socket in that state of TCP; one in another is the kernel's to refuse.
+    /// Applies the policy to a socket in that state of TCP; one in another is the kernel's to
+    /// refuse.
     fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), c_int> {
         let seen = tcp_state(fd);
         let is_mptcp = seen.is_err();

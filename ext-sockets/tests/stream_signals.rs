@@ -93,7 +93,8 @@ impl<T> Caller<'_, T> {
         }
     }
 
-    /// Sends the signal until the call has ended: one that comes before the thread sleeps interrupts nothing.
+    /// Sends the signal until the call has ended: one that comes before the thread sleeps
+    /// interrupts nothing.
     fn interrupt_for_good(&self, signal: i32) {
         while !self.handle.is_finished() {
             thread::sleep(Duration::from_millis(50));

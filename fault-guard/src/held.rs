@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::chain::{self, SIGNALS};
 use crate::system;
 
-/// As many wait at a time. Of one signal for one thread, or for the process, one does.
+/// Number of signals that wait at a time; of one signal for one thread, or for the process, one.
 const ROOM: usize = 16;
 
 static HELD: [Place; ROOM] = [const { Place::new() }; ROOM];

@@ -12,10 +12,10 @@ use std::ffi::c_int;
 use crate::chain::SIGNALS;
 use crate::{held, routine, system};
 
-/// What is noted for a thread. All zeros at first.
+/// Notes on a thread's signals. All zeros at first.
 #[repr(C)]
 pub(crate) struct Signals {
-    /// Of [`SIGNALS`] those that are blocked, [`LOCKED`] and [`ADOPTED`].
+    /// Members of [`SIGNALS`] that are blocked, [`LOCKED`] and [`ADOPTED`].
     state: Cell<u32>,
     depth: Cell<u32>,
     running: [Cell<Running>; DEPTH],
@@ -30,7 +30,7 @@ pub(crate) struct Running {
     /// The alternate stack, if it runs there.
     low: usize,
     high: usize,
-    /// What was blocked before.
+    /// Signals that were blocked before.
     before: usize,
 }
 

@@ -174,7 +174,7 @@ unsafe fn count_unsent(fd: c_int, info: *mut u8, len: socklen_t) {
     }
 }
 
-/// Where `tcpi_notsent_bytes` is (linux/tcp.h).
+/// Offset of `tcpi_notsent_bytes` in `TCP_INFO` (linux/tcp.h).
 const NOTSENT: usize = 144;
 
 /// What the program has set; `None` for no place at all.

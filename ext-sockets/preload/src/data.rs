@@ -158,8 +158,8 @@ hooks! {
     ) -> ssize_t;
 }
 
-/// A send that is to open its connection (`MSG_FASTOPEN`), in DDPMODE: connects, and sends when that is done, as the kernel does without a
-/// cookie of the server's. `None` for any other socket.
+/// A send that is to open its connection (`MSG_FASTOPEN`), in DDPMODE: connects, and sends when
+/// that is done, as the kernel does without a cookie of the server's. `None` for any other socket.
 ///
 /// # Safety
 ///

@@ -54,7 +54,8 @@ pub(crate) unsafe fn open_and_send(fd: c_int, msg: *const msghdr, flags: c_int) 
     }
 }
 
-/// `sendmmsg(MSG_FASTOPEN)`: the first message opens the connection; the next would open it again, which is where the kernel stops.
+/// `sendmmsg(MSG_FASTOPEN)`: the first message opens the connection; the next would open it again,
+/// which is where the kernel stops.
 ///
 /// # Safety
 ///

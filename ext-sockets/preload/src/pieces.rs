@@ -85,5 +85,5 @@ unsafe fn copied(from: *const iovec, count: usize) -> Result<SmallVec<[iovec; FE
     Ok(list)
 }
 
-/// As many are copied without the allocator: a signal handler may call.
+/// Pieces that are copied without the allocator: a signal handler may call.
 const FEW: usize = 32;

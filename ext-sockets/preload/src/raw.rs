@@ -10,8 +10,8 @@ use rddp_switch::stream::{Errno, lent};
 
 use crate::hook::fail;
 
-/// What the program gets, be there sockets of ours yet or not. A fault of ours ends the call and not the program: no panic goes
-/// through C.
+/// Returns what the program gets, be there sockets of ours yet or not. A fault of ours ends the
+/// call and not the program: no panic goes through C.
 fn result(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     lent::guard();
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -21,7 +21,7 @@ fn result(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     }
 }
 
-/// The same of a call that gives something, which is not made if there is no place for that.
+/// Answers a call that gives something, which is not made if there is no place for that.
 ///
 /// # Safety
 ///

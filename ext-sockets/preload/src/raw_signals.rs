@@ -51,7 +51,8 @@ pub(crate) struct Action {
     mask: u64,
 }
 
-/// The system call `rt_sigaction`. What a handler returns by is the C library's. `None`: it is the kernel's business.
+/// The system call `rt_sigaction`. What a handler returns by is the C library's. `None`: it is the
+/// kernel's business.
 ///
 /// # Safety
 ///

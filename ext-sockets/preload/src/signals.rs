@@ -1,7 +1,8 @@
 //! The program's handlers and masks of signals, behind the fault guard's of SIGBUS and SIGSEGV.
 //!
-//! The guard's handler stays in front, and the kernel blocks neither signal in a thread that has moved octets; the program sees
-//! and gets what it has set. Before the first framed socket all of these go on to the C library as they came.
+//! The guard's handler stays in front, and the kernel blocks neither signal in a thread that has
+//! moved octets; the program sees and gets what it has set. Before the first framed socket all of
+//! these go on to the C library as they came.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -61,7 +62,8 @@ pub unsafe extern "C" fn __sigaction(
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Installs a handler with these flags and nothing blocked but `signal` itself; the one before, or `SIG_ERR`.
+/// Installs a handler with these flags and nothing blocked but `signal` itself; the one before, or
+/// `SIG_ERR`.
 fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: all zeros is the default action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -213,7 +215,8 @@ unsafe fn masked(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int 
     // SAFETY: the caller's promise: null, or a set.
     match mask::sigmask(how, unsafe { set.as_ref() }) {
         Ok(before) => {
-            // SAFETY: the caller's promise: null, or room for a set, of which the kernel fills as much.
+            // SAFETY: the caller's promise: null, or room for a set, of which the kernel fills as
+            // much.
             unsafe {
                 if !old.is_null() {
                     ptr::from_ref(&before).cast::<u64>().copy_to_nonoverlapping(old.cast(), 1);
@@ -258,7 +261,8 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
     unsafe { next::sigprocmask(how, set, old) }
 }
 
-/// Runs a call that sleeps with `mask`, if that is not null, so that the guard works in handlers that run meanwhile.
+/// Runs a call that sleeps with `mask`, if that is not null, so that the guard works in handlers
+/// that run meanwhile.
 ///
 /// # Safety
 ///
@@ -337,7 +341,8 @@ pub unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
     done
 }
 
-/// A set that is waited for; `None` without the guard, or if it is not there, which the kernel says.
+/// A set that is waited for; `None` without the guard, or if it is not there, which the kernel
+/// says.
 ///
 /// # Safety
 ///

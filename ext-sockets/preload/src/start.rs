@@ -7,7 +7,8 @@ use libc::{pid_t, pthread_attr_t, pthread_t};
 use rddp_fault_guard::{as_ignored, mask::as_set};
 use rddp_switch::next;
 
-/// Functions that go on to the C library with the kernel's mask, and for a program with what is ignored, as the program has set it.
+/// Functions that go on to the C library with the kernel's mask, and for a program with what is
+/// ignored, as the program has set it.
 macro_rules! starts {
     ($($how:ident fn $name:ident($($arg:ident: $type:ty),*);)*) => {
         $(
@@ -66,8 +67,8 @@ starts! {
     );
 }
 
-/// The body of a variadic `exec`: its arguments behind the first, of which some are in registers and the rest on the stack, become
-/// one list on the stack, which `$way` is called with.
+/// The body of a variadic `exec`: its arguments behind the first, of which some are in registers
+/// and the rest on the stack, become one list on the stack, which `$way` is called with.
 #[cfg(target_arch = "x86_64")]
 macro_rules! listed {
     ($way:ident) => {
@@ -90,7 +91,7 @@ macro_rules! listed {
     };
 }
 
-/// As on `x86_64`.
+/// The functions of the `execl` family, as on `x86_64`.
 #[cfg(target_arch = "aarch64")]
 macro_rules! listed {
     ($way:ident) => {

@@ -149,7 +149,8 @@ pub unsafe extern "C-unwind" fn select(
         // SAFETY: our caller's promise.
         let (result, left) = unsafe { select_ours(count, [read, write, except], span, ptr::null()) };
         if let (Some(left), true) = (left, result != Err(Errno::PLAIN)) {
-            // Linux says how much of the time is left, where it can: programs keep times in memory for reading alone.
+            // Linux says how much of the time is left, where it can: programs keep times in memory
+            // for reading alone.
             let left = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() };
             // SAFETY: there was a time, so the pointer leads to one.
             let _ = unsafe { lent::put(timeout, left) };
@@ -244,7 +245,8 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// What a pointer leads to, if it is not null; what is not there is for the C library to refuse.
+/// Returns what a pointer leads to, if it is not null; what is not there is for the C library to
+/// refuse.
 ///
 /// # Safety
 ///

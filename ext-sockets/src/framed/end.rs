@@ -24,7 +24,8 @@ pub fn closing(fd: c_int) {
     next::set_errno(before);
 }
 
-/// Waits as `SO_LINGER` says, until a signal comes, with the signals as the program has them. Whether nothing is left to do.
+/// Waits as `SO_LINGER` says, until a signal comes, with the signals as the program has them.
+/// Whether nothing is left to do.
 #[cold]
 fn waits_until_finished(held: &Held, fd: c_int) -> bool {
     let Some(state) = held.state() else { return true };
@@ -39,7 +40,8 @@ fn waits_until_finished(held: &Held, fd: c_int) -> bool {
     finished
 }
 
-/// Whether the socket owes something to TCP, and leaves when that is done.
+/// Ends the last number of a socket. Returns whether it owes something to TCP, and leaves when that
+/// is done.
 #[cold]
 fn last_number(held: &Held, fd: c_int) -> bool {
     if held.settings().raw {
@@ -135,15 +137,15 @@ impl Drop for Expected {
     }
 }
 
-/// Whether another process holds it. This one does until the last call on it has ended.
+/// Returns whether another process holds it. This one does until the last call on it has ended.
 fn leave(held: &Held, state: &State) -> bool {
     let is_held = state.is_held_by_others();
     wait::gone(held, is_held);
     is_held
 }
 
-/// Closes a number at the exit. The kernel would when the last connection is finished, and the peer of that one may wait for the
-/// end of this one first.
+/// Closes a number at the exit. The kernel would when the last connection is finished, and the peer
+/// of that one may wait for the end of this one first.
 fn end(fd: c_int) {
     let is_framed = socket::hold(fd).is_some_and(|held| held.state().is_some() && held.is_under(fd));
     closing(fd);

@@ -11,11 +11,12 @@ use crate::{next, process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
 struct Alone {
-    /// The program's. Until the fork is over errno says whether it has failed: the C library tells its handlers nothing else.
+    /// The program's. Until the fork is over errno says whether it has failed: the C library tells
+    /// its handlers nothing else.
     errno: c_int,
-    /// Who is to be joined by a child.
+    /// The process whose child joins the holders.
     parent: Option<Process>,
-    /// Who waits for it to be empty locks it, and has no other.
+    /// The closed sockets. A thread that waits until there are none has this lock and no other.
     line: next::Locked<linger::Line>,
     _forking: next::Forking,
 }
@@ -60,7 +61,7 @@ pub fn before_fork() {
 /// Request, Reply, the first FPDU, and that it was seen.
 const STEPS: usize = 4;
 
-/// It has, in the parent, or it has failed.
+/// Ends a fork, in the parent, whether it has succeeded or failed.
 pub fn fork_is_over() {
     let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
     let error = next::errno();
@@ -72,7 +73,7 @@ pub fn fork_is_over() {
     next::set_errno(if has_failed { error } else { alone.errno });
 }
 
-/// What `fork` fails with: `fork(2)`, and what filters of system calls say.
+/// Errnos of a `fork` that failed: those of `fork(2)`, and what filters of system calls say.
 const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
 
 /// In the child: one holder more of each stream.
@@ -171,9 +172,9 @@ fn adopt(fd: c_int) {
     }
 }
 
-/// Whether another number of the socket has been seen before; `fd` is one more then. The last may
-/// have been closed, with the stream not finished: two sockets with one state would be one holder
-/// of it, which left with the first.
+/// Returns whether another number of the socket has been seen before; `fd` is one more then. The
+/// last may have been closed, with the stream not finished: two sockets with one state would be one
+/// holder of it, which left with the first.
 fn is_known(cookie: u64, fd: c_int) -> bool {
     let Some(held) = known(cookie) else { return false };
     if !held.is_closed() {

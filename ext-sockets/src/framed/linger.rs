@@ -1,8 +1,10 @@
-//! Closed sockets that are not finished: octets that wait for room or for the startup, a startup that the peer is in the middle of.
+//! Closed sockets that are not finished: octets that wait for room or for the startup, a startup
+//! that the peer is in the middle of.
 //!
-//! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel does for what is in its buffers.
-//! It is started when there is the first such socket and ends with the last. Where numbers are short the oldest is reset. When the
-//! process exits it is waited for. A process that is killed, or leaves by `_exit`, loses what is not with TCP.
+//! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel
+//! does for what is in its buffers. It is started when there is the first such socket and ends with
+//! the last. Where numbers are short the oldest is reset. When the process exits it is waited for.
+//! A process that is killed, or leaves by `_exit`, loses what is not with TCP.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -17,20 +19,20 @@ use crate::stream::{Phase, Role, State, Stream};
 
 /// How long a peer may read nothing before what it is owed is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the peer's part of a startup is waited for, so that the end is behind it.
+/// Time for which the peer's part of a startup is waited for, so that the end is behind it.
 const UNTIL_STARTED: Duration = Duration::from_secs(2);
-/// How long the exit of the process waits for a peer that reads nothing, or does not answer the startup.
+/// Time for which the exit of the process waits for a peer that reads nothing, or does not answer.
 const AT_EXIT: Duration = Duration::from_secs(5);
-/// As many are in nobody's way.
+/// Closed sockets that may always linger: so few are in nobody's way.
 const A_FEW: usize = 8;
-/// How long the thread sleeps at most.
+/// Longest sleep of the thread.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Lingering {
     held: Held,
     fd: c_int,
-    /// What the set has been asked for.
+    /// Events that the set has been asked for.
     asked: u32,
     until: Instant,
 }
@@ -105,7 +107,8 @@ fn run() {
 }
 
 impl Line {
-    /// Takes a number of its own for the socket, at the cost of the oldest if there is none to spare.
+    /// Takes a number of its own for the socket, at the cost of the oldest if there is none to
+    /// spare.
     fn take(&mut self, held: &Held, fd: c_int) -> bool {
         let Some(state) = held.state() else { return false };
         while self.is_in_the_way(fd) && self.reset_oldest() {}
@@ -137,7 +140,7 @@ impl Line {
         true
     }
 
-    /// Whether they take more than half of the numbers that the program leaves.
+    /// Returns whether they take more than half of the numbers that the program leaves.
     fn is_in_the_way(&self, fd: c_int) -> bool {
         let left = || next::descriptor_limit().saturating_sub(next::lowest_free(fd).unwrap_or(usize::MAX));
         self.waiting.len() >= A_FEW && self.waiting.len() >= left() / 2
@@ -172,7 +175,7 @@ impl Line {
         }
     }
 
-    /// Whether there was one.
+    /// Resets the oldest. Returns whether there was one.
     fn reset_oldest(&mut self) -> bool {
         let oldest = self.waiting.keys().next().copied();
         oldest.inspect(|number| self.end(*number, true)).is_some()
@@ -184,7 +187,8 @@ impl Line {
             let _ = next::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
         }
         if let Some(state) = one.held.state() {
-            // What this process owes is its own to give up; the connection is not while another has it, or it has come back.
+            // What this process owes is its own to give up; the connection is not while another has
+            // it, or it has come back.
             let is_ours_alone = one.held.is_closed() && !state.is_held_by_others();
             if by_reset && is_ours_alone && one.held.is_under(one.fd) {
                 Stream::new(one.fd, state, &CALLS).abandon();
@@ -209,7 +213,7 @@ impl Line {
         }
     }
 
-    /// How long the exit waits for those that are there.
+    /// Returns how long the exit waits for those that are there.
     fn longest_at_exit(&self) -> Duration {
         let now = Instant::now();
         let of_one = |one: &Lingering| {
@@ -238,7 +242,8 @@ fn interest(state: &State, fd: c_int) -> u32 {
     u32::from(Stream::new(fd, state, &CALLS).interest_to_pay() as u16)
 }
 
-/// What the program was told is sent has the time of TCP, or of the startup.
+/// Returns the time that a closed socket has: for what the program was told is sent TCP's, else the
+/// startup's.
 fn patience(state: &State, fd: c_int) -> Duration {
     let stream = Stream::new(fd, state, &CALLS);
     match (stream.owes(), stream.startup_time()) {

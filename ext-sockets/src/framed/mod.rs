@@ -38,7 +38,8 @@ pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, fork_i
 pub use linger::makes_room;
 pub(crate) use unsettled::{any as any_unsettled, see_to_others, sleep_beside};
 
-/// The process is about to give up most system calls: see [`stream::confine`]. What memory its streams may need is had now.
+/// The process is about to give up most system calls: see [`stream::confine`]. What memory its
+/// streams may need is had now.
 pub fn confine() {
     socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
     stream::map_all();
@@ -175,8 +176,9 @@ impl Framed {
         self.call(|stream| stream.send(pieces, flags))
     }
 
-    /// Whether `MSG_ZEROCOPY` has a meaning here: the program set `SO_ZEROCOPY` before it was refused, or on the listener. A program that
-    /// the kernel tells ENOBUFS sends without the flag; one that is told nothing waits for a completion.
+    /// Returns whether `MSG_ZEROCOPY` has a meaning here: the program set `SO_ZEROCOPY` before it
+    /// was refused, or on the listener. A program that the kernel tells ENOBUFS sends without the
+    /// flag; one that is told nothing waits for a completion.
     fn promises_completions(&self) -> bool {
         next::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).is_some_and(|on| on != 0)
     }
@@ -213,9 +215,10 @@ impl Framed {
         Ok(octets)
     }
 
-    /// What a program is told that reads in pieces, and asks after each whether there is more: what is left of the FPDU in front.
-    /// Whoever asks twice with no read in between may wait for more than that, and so does whoever is told of little: to them
-    /// all that is there is counted, for which all of it is looked at.
+    /// Returns the octets left of the FPDU in front, for a program that reads in pieces and asks
+    /// after each whether there is more. Whoever asks twice with no read in between may wait for
+    /// more than that, and so does whoever is told of little: to them all that is there is counted,
+    /// for which all of it is looked at.
     fn enough_in_front(&self, stream: &Stream<'_>) -> Option<usize> {
         let left = stream.left_in_front();
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
@@ -295,5 +298,5 @@ impl Framed {
     }
 }
 
-/// What is left of an FPDU is told as it is from here on, without a look at those behind it.
+/// Octets left of an FPDU from which on they are told without a look at the FPDUs behind it.
 const ENOUGH: usize = 512;

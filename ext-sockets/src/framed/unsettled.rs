@@ -68,15 +68,16 @@ fn take() -> Option<Place> {
     place
 }
 
-/// Whether there are any.
+/// Returns whether there are any.
 #[inline]
 pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Takes a step for sockets of this process that have something to do before octets can flow: a thread that sleeps until its peer
-/// has answered, or has sent the rest of an FPDU, may be the one that the peer waits for. Returns when to do that again at the latest,
-/// if octets of the program's wait for it: TCP would send them, whatever the program sleeps for.
+/// Takes a step for sockets of this process that have something to do before octets can flow: a
+/// thread that sleeps until its peer has answered, or has sent the rest of an FPDU, may be the one
+/// that the peer waits for. Returns when to do that again at the latest, if octets of the program's
+/// wait for it: TCP would send them, whatever the program sleeps for.
 #[inline]
 pub(crate) fn see_to_others() -> Option<Duration> {
     match COUNT.load(Ordering::Acquire) {
@@ -85,8 +86,8 @@ pub(crate) fn see_to_others() -> Option<Duration> {
     }
 }
 
-/// Sleeps until a call on `fd` that waits for octets, or for a connection, would not; or until nothing waits to go out, so that the call
-/// may sleep.
+/// Sleeps until a call on `fd` that waits for octets, or for a connection, would not; or until
+/// nothing waits to go out, so that the call may sleep.
 ///
 /// # Errors
 /// `EINTR`: a signal came, and the call is not to be made again.
@@ -139,7 +140,7 @@ impl Framed {
         true
     }
 
-    /// When to take another step, if octets wait for it.
+    /// Returns when to take another step, if octets wait for it.
     fn nap(&self) -> Option<Duration> {
         let stream = Stream::new(self.fd, self.held.state()?, &CALLS);
         stream.owes().then(|| stream.recheck())

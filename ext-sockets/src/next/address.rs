@@ -14,7 +14,8 @@ const LONGEST: usize = size_of::<sockaddr_in6>();
 
 /// The internet address that a program's pointer leads to; `None` for any other, and where no memory is. Leaves errno as it was.
 ///
-/// A pointer to nowhere does no harm: the fault guard reads through it, or the kernel in a thread that has no guard yet.
+/// A pointer to nowhere does no harm: the fault guard reads through it, or the kernel in a thread
+/// that has no guard yet.
 pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];
     let len = LONGEST.min(len as usize);
@@ -68,7 +69,8 @@ pub fn local_address(fd: c_int) -> Option<SocketAddr> {
     name_by(fd, libc::getsockname)
 }
 
-/// Whom a socket is connected to; `None` for one that is not, or of another family. Leaves errno as it was.
+/// The address that a socket is connected to; `None` for one that is not, or of another family.
+/// Leaves errno as it was.
 pub fn peer_address(fd: c_int) -> Option<SocketAddr> {
     name_by(fd, libc::getpeername)
 }

@@ -30,7 +30,8 @@ pub fn new_set() -> Option<c_int> {
     (set >= 0).then_some(set)
 }
 
-/// Sleeps until a set of our own has something to tell, or for so long. Whose events there are: how many of `ready` were filled.
+/// Sleeps until a set of our own has something to tell, or for so long. Whose events there are: how
+/// many of `ready` were filled.
 pub fn wait_for_set<const ROOM: usize>(set: c_int, ready: &mut [u64; ROOM], timeout: Duration) -> usize {
     let mut events = [epoll_event { events: 0, u64: 0 }; ROOM];
     let timeout = timeout.as_millis() as c_int; // a part of a second

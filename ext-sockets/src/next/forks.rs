@@ -1,7 +1,8 @@
-//! Forks and locks of ours: a fork waits until no thread has any, and no thread takes one until the fork is over.
+//! Forks and locks of ours: a fork waits until no thread has any, and no thread takes one until the
+//! fork is over.
 //!
-//! So there is no order between the fork and the locks, however many there are, and in the child all are free. A thread that has a lock takes
-//! others without a look at this.
+//! So there is no order between the fork and the locks, however many there are, and in the child
+//! all are free. A thread that has a lock takes others without a look at this.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,17 +11,17 @@ use std::time::Duration;
 
 use super::NoSignals;
 
-/// How many threads have locks of ours.
+/// Number of threads that have locks of ours.
 static HOLDERS: AtomicUsize = AtomicUsize::new(0);
 /// A thread forks.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// How many locks of ours this thread has.
+    /// Number of locks of ours that this thread has.
     static HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Who waits looks again after that: a fork takes about a millisecond.
+/// Pause between two looks of a thread that waits: a fork takes about a millisecond.
 const A_MOMENT: Duration = Duration::from_micros(50);
 
 /// Counts a lock of the calling thread. Made before the lock is taken, and dropped behind it.
@@ -30,7 +31,8 @@ pub struct Lockable {
 }
 
 impl Lockable {
-    /// Waits for a fork of another thread to be over. The caller takes no signals as long as this lives.
+    /// Waits for a fork of another thread to be over. The caller takes no signals as long as this
+    /// lives.
     #[must_use]
     pub fn here() -> Self {
         let before = HERE.replace(HERE.get() + 1);
@@ -63,7 +65,7 @@ impl Drop for Lockable {
     }
 }
 
-/// As long as this lives no other thread has a lock of ours. In the child of a fork it is dropped, too.
+/// A fork under way: no other thread has a lock of ours. In the child it is dropped, too.
 #[derive(Debug)]
 pub struct Forking {
     // Dropped when all else is done.
@@ -71,7 +73,8 @@ pub struct Forking {
 }
 
 impl Forking {
-    /// The calling thread is about to fork. `None`: it has a lock, as a handler of its own faults may.
+    /// The calling thread is about to fork. `None`: it has a lock, as a handler of its own faults
+    /// may.
     #[must_use]
     pub fn here() -> Option<Self> {
         let no_signals = NoSignals::here();

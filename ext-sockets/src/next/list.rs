@@ -158,7 +158,8 @@ next! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
 
-    // A thread that is cancelled unwinds its stack out of these, and what the callers' frames hold is given back.
+    // A thread that is cancelled unwinds its stack out of these, and what the callers' frames hold
+    // is given back.
     extern "C-unwind" fn select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval
     ) -> c_int;

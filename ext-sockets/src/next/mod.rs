@@ -201,8 +201,8 @@ pub fn is_nonblocking(fd: c_int) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over; the errno of a sleep that failed. Leaves errno as it
-/// was.
+/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over; the errno of a
+/// sleep that failed. Leaves errno as it was.
 pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, c_int> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     let milliseconds = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
@@ -243,7 +243,8 @@ pub fn duplicate_high(fd: c_int) -> Option<c_int> {
     number
 }
 
-/// The lowest number that is free: as many, or more, are in use. `None`: there is none. Leaves errno as it was.
+/// The lowest number that is free: as many, or more, are in use. `None`: there is none. Leaves
+/// errno as it was.
 pub fn lowest_free(fd: c_int) -> Option<usize> {
     let before = errno();
     // SAFETY: F_DUPFD_CLOEXEC takes an int.
@@ -255,7 +256,7 @@ pub fn lowest_free(fd: c_int) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-/// How many descriptors this process may have. Leaves errno as it was.
+/// Returns how many descriptors this process may have. Leaves errno as it was.
 pub fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is there to be filled; this cannot fail.

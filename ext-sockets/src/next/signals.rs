@@ -4,9 +4,10 @@
 //! itself. So as long as a thread has one of our locks it takes no signals but those of its own
 //! faults; such a one that somebody sends is held back by the fault guard.
 //!
-//! Each change of the mask is a system call. A call of ours that takes several locks one after the other, and does not sleep in
-//! between, begins with a [`NoSignals`]: those of its locks then cost nothing. The mask is really changed, rather than noted
-//! for handlers to see: a handler may leave by `siglongjmp`, and what it interrupted is then never gone on with.
+//! Each change of the mask is a system call. A call of ours that takes several locks one after the
+//! other, and does not sleep in between, begins with a [`NoSignals`]: those of its locks then cost
+//! nothing. The mask is really changed, rather than noted for handlers to see: a handler may leave
+//! by `siglongjmp`, and what it interrupted is then never gone on with.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -21,7 +22,7 @@ use rddp_fault_guard::mask;
 use super::Lockable;
 
 thread_local! {
-    /// How many [`NoSignals`] there are.
+    /// Number of [`NoSignals`] of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// The signals that the program had blocked before the first.
     static BEFORE: Cell<Option<sigset_t>> = const { Cell::new(None) };
@@ -29,7 +30,7 @@ thread_local! {
     static PROCESS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As long as this lives the calling thread takes no signals but those of its own faults.
+/// A time in which the calling thread takes no signals but those of its own faults.
 #[derive(Debug)]
 pub struct NoSignals {
     /// It is the thread's own.
@@ -69,7 +70,8 @@ impl Drop for NoSignals {
     }
 }
 
-/// The number of the calling process: a system call, but not for the second time within a [`NoSignals`].
+/// The number of the calling process: a system call, but not for the second time within a
+/// [`NoSignals`].
 pub fn process_id() -> u32 {
     if DEPTH.get() == 0 {
         return std::process::id();
@@ -98,7 +100,8 @@ fn block() -> sigset_t {
     }
 }
 
-/// The signals that a thread brings upon itself. Blocked, each of them would end the process whoever handles it.
+/// The signals that a thread brings upon itself. Blocked, each of them would end the process
+/// whoever handles it.
 const FAULTS: [c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 

@@ -73,7 +73,8 @@ impl<'a> Works<'a> {
     pub(super) fn iter(self) -> impl Iterator<Item = Result<One<'a>, c_int>> {
         (0..self.count).map(move |index| {
             let at = self.at.wrapping_add(index);
-            // SAFETY: as was promised; a work is integers and a pointer that nobody follows unguarded.
+            // SAFETY: as was promised; a work is integers and a pointer that nobody follows
+            // unguarded.
             let work = unsafe { lent::get(at) }.map_err(|Errno(errno)| errno)?;
             Ok(One { work, promised: PhantomData })
         })
@@ -107,7 +108,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// One of [`Works`].
+/// A member of [`Works`].
 #[derive(Clone, Copy)]
 pub(super) struct One<'a> {
     work: Work,
@@ -130,7 +131,8 @@ impl One<'_> {
             _ if self.work.list.is_null() => Err(libc::EFAULT),
             count => {
                 let mut list = List::with_capacity(count);
-                // SAFETY: promised of every work in a `Works`; there is room for so many, which are there when they were copied.
+                // SAFETY: promised of every work in a `Works`; there is room for so many, which are
+                // there when they were copied.
                 unsafe {
                     let room = slice::from_raw_parts_mut(list.as_mut_ptr().cast::<MaybeUninit<Sge>>(), count);
                     lent::get_all(self.work.list, room).map_err(|Errno(errno)| errno)?;

@@ -57,7 +57,8 @@ impl Drop for AtWork<'_> {
 }
 
 impl Socket {
-    /// In the child of a `fork`: the threads that were at work are its parent's. Where there were none the page stays as it is, the parent's too.
+    /// In the child of a `fork`: the threads that were at work are its parent's. Where there were
+    /// none the page stays as it is, the parent's too.
     pub(super) fn none_at_work(&self) {
         if self.at_work.load(Ordering::Relaxed) != 0 {
             self.at_work.store(0, Ordering::SeqCst);

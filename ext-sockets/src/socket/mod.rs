@@ -56,7 +56,7 @@ pub struct Socket {
     watched: AtomicBool,
     /// A set tells the program of edges.
     edges: AtomicBool,
-    /// What was left of the FPDU in front when the program last asked.
+    /// Octets left of the FPDU in front when the program last asked.
     left: AtomicUsize,
     /// It is among those that are seen to: `framed/unsettled.rs`.
     listed: AtomicBool,
@@ -146,7 +146,7 @@ impl Socket {
         self.watched.store(watched, Ordering::Release);
     }
 
-    /// Whether a set tells the program of edges.
+    /// Returns whether a set tells the program of edges.
     #[inline]
     pub fn tells_edges(&self) -> bool {
         self.edges.load(Ordering::Acquire)

@@ -149,7 +149,7 @@ fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), c_int>
     Ok(())
 }
 
-/// None is as it is by default.
+/// A time in milliseconds as the option has it; `None` is the default.
 fn milliseconds(value: c_int) -> Option<Duration> {
     (value > 0).then(|| Duration::from_millis(u64::from(value.unsigned_abs())))
 }

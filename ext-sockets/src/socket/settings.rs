@@ -90,7 +90,7 @@ pub struct Settings {
     pub progress: Option<Progress>,
     /// A peer that does not speak MPA gets plain TCP: the policy's `both`.
     pub plain_allowed: bool,
-    /// How long the startup may take; `None`: as the process has it.
+    /// Time limit of the startup; `None`: as the process has it.
     pub startup: Option<Duration>,
     /// What goes with our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
@@ -155,7 +155,7 @@ impl Settings {
         self.progress.unwrap_or_else(Progress::of_process) == Progress::Threads
     }
 
-    /// How long the startup may take.
+    /// Returns how long the startup may take.
     pub fn startup_time(&self) -> Duration {
         let default = if self.plain_allowed { UNTIL_PLAIN } else { STARTUP };
         self.startup.or_else(startup::of_process).unwrap_or(default)

@@ -25,7 +25,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Octets of the FPDU in front that are left to read. A read gives them at once, and those behind them that are there.
+    /// Octets of the FPDU in front that are left to read. A read gives them at once, and those
+    /// behind them that are there.
     #[must_use]
     pub fn left_in_front(&self) -> usize {
         self.lock_rx().map_or(0, |rx| rx.left as usize)
@@ -59,7 +60,8 @@ impl Stream<'_> {
                 Next::End => return Ok(Pull::End),
                 // What is in front stays there.
                 Next::Full if rx.left == 0 => break,
-                // As `pull` does: the lock is not held for a peer that sends nothing for the program.
+                // As `pull` does: the lock is not held for a peer that sends nothing for the
+                // program.
                 _ if rx.left == 0 && steps >= STEPS => return Ok(Pull::Nothing(Hold::Idle)),
                 Next::More | Next::Drained | Next::Full => {}
             }

@@ -1,8 +1,8 @@
-//! Octets that a stream holds outside the kernel: owed to TCP, kept back from the program, sent before
-//! the startup was over.
+//! Octets that a stream holds outside the kernel: owed to TCP, kept back from the program, sent
+//! before the startup was over.
 //!
-//! A little of what is owed has a place in the state. All else lies in blocks, which are reserved when
-//! they are first needed and given back when they are empty. There may be none to be had.
+//! A little of what is owed has a place in the state. All else lies in blocks, which are reserved
+//! when they are first needed and given back when they are empty. There may be none to be had.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -11,13 +11,13 @@ use super::rx::MAX_TRAILER;
 use super::state::{LITTLE, Rx, State, Tx};
 
 impl Tx {
-    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and control
-    /// messages.
+    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and
+    /// control messages.
     pub(super) fn owed(&self) -> &[u8] {
         self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
     }
 
-    /// Whether it makes sense: another process may have left anything here.
+    /// Returns whether it makes sense: another process may have left anything here.
     pub(super) fn is_sound(&self) -> bool {
         let owed_len = self.owed_place().len();
         has_all(self, &[Purpose::Owed, Purpose::Early])
@@ -27,13 +27,13 @@ impl Tx {
             && self.early_to as usize <= EARLY
     }
 
-    /// Whether there is something for TCP: octets or the end.
+    /// Returns whether there is something for TCP: octets or the end.
     pub(super) fn owes(&self) -> bool {
         self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
     }
 
-    /// Makes room for `count` octets more of what is owed, reserving a block if they need one. `false`:
-    /// there is none, or that is more than a block holds.
+    /// Makes room for `count` octets more of what is owed, reserving a block if they need one.
+    /// `false`: there is none, or that is more than a block holds.
     #[must_use]
     pub(super) fn prepare_to_owe(&mut self, count: usize) -> bool {
         let owed = self.owed().len();
@@ -68,7 +68,8 @@ impl Tx {
         true
     }
 
-    /// Does what takes several stores: a process that dies in between is found out by who has the lock next.
+    /// Does what takes several stores: a process that dies in between is found out by who has the
+    /// lock next.
     pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.changing.load(Ordering::Relaxed);
         self.changing.store(true, Ordering::Relaxed);
@@ -129,8 +130,8 @@ impl Tx {
         octets.get(self.early_from as usize..self.early_to as usize).unwrap_or_default()
     }
 
-    /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and noted by
-    /// [`early_added`](Self::early_added). `None`: there is no block to be had.
+    /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and
+    /// noted by [`early_added`](Self::early_added). `None`: there is no block to be had.
     pub(super) fn early_room(&mut self) -> Option<&mut [u8]> {
         if !reserve(self, Purpose::Early) {
             return None;
@@ -163,12 +164,12 @@ impl Tx {
         self.spare_early();
     }
 
-    /// Whether there is no room for one more.
+    /// Returns whether there is no room for one more.
     pub(super) fn early_is_full(&self) -> bool {
         self.early().len() >= EARLY
     }
 
-    /// They will never go out.
+    /// Drops the early octets: they will never go out.
     pub(super) fn drop_early(&mut self) {
         self.early_framed(EARLY);
     }
@@ -194,7 +195,7 @@ impl State {
 }
 
 impl Rx {
-    /// As [`Tx::is_sound`].
+    /// Returns whether the state makes sense, as [`Tx::is_sound`] does.
     pub(super) fn is_sound(&self) -> bool {
         let (left, kept) = (self.left as usize, self.kept().len());
         let left_end =
@@ -229,7 +230,7 @@ impl Rx {
 /// Octets of a Send whose FPDU, and some control messages behind it, may be owed without a block.
 pub(super) const LITTLE_SEND: usize = LITTLE - 192;
 
-/// How many octets may be sent before the startup is over.
+/// Octets that may be sent before the startup is over.
 pub(super) const EARLY: usize = 16 * 1024;
 
 // The longest FPDU (65535 octets of ULPDU, length, pad, CRC and its markers), and the one behind it

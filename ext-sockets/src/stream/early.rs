@@ -1,8 +1,9 @@
 //! Octets that the program sends before FPDUs may flow.
 //!
-//! TCP takes the first write as soon as it is connected. So do we: up to 16 KiB are kept as they are, for their framing is not
-//! known yet, and framed by whoever comes by when this end may send: behind the startup frame and the RTR of an initiator;
-//! behind the first good FPDU of the peer's at a responder (RFC 5044 §7.1.2 r4).
+//! TCP takes the first write as soon as it is connected. So do we: up to 16 KiB are kept as they
+//! are, for their framing is not known yet, and framed by whoever comes by when this end may send:
+//! behind the startup frame and the RTR of an initiator; behind the first good FPDU of the peer's
+//! at a responder (RFC 5044 §7.1.2 r4).
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
@@ -53,7 +54,7 @@ impl Stream<'_> {
         asked.role() == Role::Initiator && asked.plain() == Plain::Allowed
     }
 
-    /// Whether a send would take at least one octet before there is leave to send.
+    /// Returns whether a send would take at least one octet before there is leave to send.
     pub(super) fn takes_early(&self) -> bool {
         !self.may_not_keep()
             && !self.state.early_full.load(Ordering::Acquire)
@@ -96,8 +97,8 @@ impl Stream<'_> {
         framed
     }
 
-    /// The peer is a plain one: what was kept goes out as it is, before any octet of a later call, and so does the end. Whether
-    /// that was all.
+    /// The peer is a plain one: what was kept goes out as it is, before any octet of a later call,
+    /// and so does the end. Whether that was all.
     pub(super) fn send_early_plain(&self) -> Result<bool, Errno> {
         let mut tx = self.lock_tx()?;
         while !tx.early().is_empty() {
@@ -130,7 +131,8 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// How many of the program's octets are not with TCP yet: those that wait for leave to send.
+    /// Returns how many of the program's octets are not with TCP yet: those that wait for leave to
+    /// send.
     #[must_use]
     pub fn unsent(&self) -> usize {
         if !self.owes() || self.state.end.is_set() {

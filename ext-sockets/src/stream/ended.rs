@@ -32,7 +32,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// Whether it came before FPDUs flowed.
+    /// Returns whether it came before FPDUs flowed.
     pub(super) fn is_of_startup(self) -> bool {
         matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected)
     }

@@ -86,7 +86,8 @@ impl Stream<'_> {
         Errno::ABORTED
     }
 
-    /// Memory of the program's that has been looked at is gone, in the middle of an FPDU: nobody can tell its octets.
+    /// Memory of the program's that has been looked at is gone, in the middle of an FPDU: nobody
+    /// can tell its octets.
     pub(super) fn memory_gone(&self) -> Errno {
         self.state.end.set(Ended::new(Why::MemoryGone, Errno::ABORTED));
         self.kernel.reset();
@@ -107,7 +108,8 @@ impl Stream<'_> {
         }
     }
 
-    /// The same into memory of the program's, where the kernel stops if it is not there: how many octets it took.
+    /// Takes octets into memory of the program's, where the kernel stops if it is not there.
+    /// Returns how many it took.
     pub(super) fn moving_some(
         &self,
         rx: &mut Rx,
@@ -232,7 +234,8 @@ impl Tx {
     }
 }
 
-/// No shorter than any FPDU that is promised whole: the longest ends a message, with its last 1024 octets.
+/// No shorter than any FPDU that is promised whole: the longest ends a message, with its last 1024
+/// octets.
 const LONGEST: usize = 1280;
 /// Octets dropped in one call, and how many calls at most.
 const DRAIN: usize = 64 * 1024;

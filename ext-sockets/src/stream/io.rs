@@ -118,8 +118,9 @@ impl Stream<'_> {
         }
     }
 
-    /// A call that may wait leaves nothing owed: its program may be gone in a moment. For the startup it waits a moment only,
-    /// since TCP would not: the peer may be one that this thread is yet to accept. An error is the next call's.
+    /// A call that may wait leaves nothing owed: its program may be gone in a moment. For the
+    /// startup it waits a moment only, since TCP would not: the peer may be one that this thread is
+    /// yet to accept. An error is the next call's.
     fn pay_in_time(&self, patience: &Patience) {
         let moment = patience.at_most(match self.state.options().role {
             Role::Initiator => A_MOMENT,
@@ -268,7 +269,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// TCP is told when the startup is over: our own end of reading would look like the peer's until then.
+    /// TCP is told when the startup is over: our own end of reading would look like the peer's
+    /// until then.
     fn shut_receive(&self) -> Result<(), Errno> {
         self.state.shut_receive.store(true, Ordering::Release);
         // Under the lock, so that whoever gets leave to send sees one or the other.
@@ -276,7 +278,7 @@ impl Stream<'_> {
         if self.is_shut_early() { Ok(()) } else { self.kernel.shut(Direction::Receive) }
     }
 
-    /// Whether the program reads no more, and TCP is to be told of it yet.
+    /// Returns whether the program reads no more, and TCP is to be told of it yet.
     pub(super) fn is_shut_early(&self) -> bool {
         self.state.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
@@ -286,7 +288,8 @@ impl Stream<'_> {
             }
     }
 
-    /// The startup is over: TCP is told of what the program has said before. For whoever has the lock.
+    /// The startup is over: TCP is told of what the program has said before. For whoever has the
+    /// lock.
     pub(super) fn shut_what_was_shut_early(&self) {
         if self.state.shut_receive.load(Ordering::Acquire) {
             let _ = self.kernel.shut(Direction::Receive);
@@ -300,8 +303,9 @@ impl Stream<'_> {
         self.state.owing.load(Ordering::Acquire)
     }
 
-    /// Whether closing the socket now would lose what a later moment may bring about: octets that TCP is owed, an end, this end's
-    /// answer to a Request, or its RTR. A peer's frame that meets a closed socket is answered by a reset.
+    /// Returns whether closing the socket now would lose what a later moment may bring about:
+    /// octets that TCP is owed, an end, this end's answer to a Request, or its RTR. A peer's frame
+    /// that meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.owes()
@@ -312,8 +316,8 @@ impl Stream<'_> {
             }
     }
 
-    /// Does what can be done for what [is unfinished](Self::is_unfinished), without waiting. `true`: that was all, or no more can
-    /// be done.
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), without waiting.
+    /// `true`: that was all, or no more can be done.
     #[must_use]
     pub fn finishes(&self) -> bool {
         let paid = self.establish().and_then(|up| {
@@ -333,8 +337,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout` or until a signal comes. Whether
-    /// that was all.
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout`
+    /// or until a signal comes. Whether that was all.
     #[must_use]
     pub fn finish(&self, timeout: Duration) -> bool {
         let patience = Patience::new(false, Some(timeout));
@@ -346,7 +350,7 @@ impl Stream<'_> {
         true
     }
 
-    /// How long the startup may still take, if it goes on.
+    /// Returns how long the startup may still take, if it goes on.
     #[must_use]
     pub fn startup_time(&self) -> Option<Duration> {
         self.note_beginning();
@@ -359,5 +363,5 @@ impl Stream<'_> {
     }
 }
 
-/// How long a call that may wait does so for a startup.
+/// Time for which a call that may wait does so for a startup.
 const A_MOMENT: Duration = Duration::from_millis(200);

@@ -155,7 +155,8 @@ impl Options {
     }
 }
 
-/// [`Options`] as they lie in a file, where another process may have written anything: integers of which all are values.
+/// [`Options`] as they lie in a file, where another process may have written anything: integers of
+/// which all are values.
 #[repr(C)]
 pub(super) struct Asked {
     /// Nanoseconds.
@@ -168,7 +169,7 @@ pub(super) struct Asked {
     plain: u8,
     revision: u8,
     gather: u8,
-    /// Of those that are true or not, a bit each.
+    /// Options that are true or not, a bit each.
     flags: u8,
     private_data: PrivateData,
 }
@@ -193,7 +194,7 @@ impl Asked {
         }
     }
 
-    /// Whether they are some that [`of`](Self::of) makes.
+    /// Returns whether they are some that [`of`](Self::of) makes.
     pub(super) fn is_sound(&self) -> bool {
         self.role <= Role::Responder as u8
             && self.plain <= Plain::Allowed as u8
@@ -219,7 +220,7 @@ impl Asked {
         }
     }
 
-    /// All of them.
+    /// Returns all options.
     pub(super) fn options(&self) -> Options {
         let is = |bit: u32| self.flags & 1 << bit != 0;
         Options {

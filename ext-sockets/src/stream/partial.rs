@@ -35,7 +35,8 @@ impl Stream<'_> {
         if rx.kept_mut().is_some() { self.absorb(rx) } else { self.widen_for(need) }
     }
 
-    /// There is no memory for what has come of an FPDU: the kernel is to hold all of it, whatever buffer the program has asked for.
+    /// There is no memory for what has come of an FPDU: the kernel is to hold all of it, whatever
+    /// buffer the program has asked for.
     fn widen_for(&self, need: usize) -> Result<Next, Errno> {
         let room = self.kernel.widen_by_force()?;
         if room < 2 * need { Err(Errno::NO_BUFFERS) } else { Ok(Next::Nothing(Hold::Partial)) }
@@ -84,7 +85,8 @@ impl Stream<'_> {
         }
     }
 
-    /// As [`absorb`](Self::absorb) without looking ahead, for a process that can only read: all of the FPDU moves to memory.
+    /// Absorbs without looking ahead, for a process that can only read: all of the FPDU moves to
+    /// memory.
     pub(super) fn absorb_all(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         loop {
             let have = rx.absorbed as usize;

@@ -28,7 +28,8 @@ impl Stream<'_> {
             Phase::Plain => want,
             // The Terminate may be owed.
             Phase::Ended => want | owing,
-            // TCP is being connected, or cannot be: the program's own events, and the one for us that it is.
+            // TCP is being connected, or cannot be: the program's own events, and the one for us
+            // that it is.
             Phase::Starting if !self.is_connected() => want | POLLOUT,
             Phase::Starting if writable != 0 && self.takes_early() => {
                 other | writable | self.startup_interest() | owing
@@ -108,7 +109,7 @@ impl Stream<'_> {
         out
     }
 
-    /// Whether there is room for octets before there is leave to send, as a wait tells it.
+    /// Returns whether there is room for octets before there is leave to send, as a wait tells it.
     fn early_room(&self, ready: c_short, want: c_short) -> c_short {
         let writable = want & (POLLOUT | POLLWRNORM);
         let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
@@ -116,7 +117,7 @@ impl Stream<'_> {
         if has_room { writable } else { 0 }
     }
 
-    /// What TCP would say of an end that reads no more.
+    /// Returns what TCP would say of an end that reads no more.
     fn shut_early(&self, want: c_short) -> c_short {
         if !self.is_shut_early() {
             return 0;
@@ -132,7 +133,8 @@ impl Stream<'_> {
         match error {
             // Nothing is wrong with the stream: the program hears what the kernel says.
             Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
-            // What the kernel says was asked for by us, and is there for good. Told of nothing, the wait would spin.
+            // What the kernel says was asked for by us, and is there for good. Told of nothing, the
+            // wait would spin.
             Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
             _ => (moving | POLLRDHUP) & want | POLLERR | POLLHUP,
         }

@@ -1,9 +1,10 @@
 //! Receiving: octets go from the kernel to the program when it asks for them, and not before.
 //!
-//! The kernel's receive queue is the only queue, so its window is the flow control and its readiness is the truth. Of an
-//! FPDU that has been checked and not read to its end, the rest of the payload and the trailer stay in the kernel
-//! (`spec`: "the trailer left in the kernel"); a partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`). A large one that is
-//! read in small pieces moves to a block, all but its CRC, and is read from there.
+//! The kernel's receive queue is the only queue, so its window is the flow control and its
+//! readiness is the truth. Of an FPDU that has been checked and not read to its end, the rest of
+//! the payload and the trailer stay in the kernel (`spec`: "the trailer left in the kernel"); a
+//! partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`). A large one that is read in small pieces
+//! moves to a block, all but its CRC, and is read from there.
 //!
 //! An FPDU is delivered when its CRC has been found good. That it may be part of a longer Send is of no interest to a byte
 //! stream, whose octets come in order anyway.
@@ -277,8 +278,8 @@ impl Stream<'_> {
         Ok(left.end - CRC_LEN)
     }
 
-    /// Whether a large FPDU, which is all there, may stay as it is until the program reads it: it is readable, even if what a read
-    /// then finds is that it is not good.
+    /// Returns whether a large FPDU, which is all there, may stay as it is until the program reads
+    /// it: it is readable, even if what a read then finds is that it is not good.
     fn may_wait(&self, rx: &Rx, front: &[u8], sink: &Sink<'_, '_>) -> bool {
         // RFC 5044 §7.1.2 r4: leave to send comes with one that is known to be good.
         sink.room() == 0
@@ -288,8 +289,8 @@ impl Stream<'_> {
             })
     }
 
-    /// Receives a large FPDU, whose first octets are in `scratch`, straight into the program's buffer, if it can be that:
-    /// nobody looks there before the CRC is known to be good.
+    /// Receives a large FPDU, whose first octets are in `scratch`, straight into the program's
+    /// buffer, if it can be that: nobody looks there before the CRC is known to be good.
     fn take_directly(
         &self,
         rx: &mut Guard<'_, Rx>,
@@ -345,8 +346,8 @@ impl Stream<'_> {
         if seen == count { Ok(rest) } else { Err(self.owner_died()) }
     }
 
-    /// Notes what is left in the kernel of an FPDU that is good, whose payload ends at `end` and of which `took` octets were
-    /// taken.
+    /// Notes what is left in the kernel of an FPDU that is good, whose payload ends at `end` and of
+    /// which `took` octets were taken.
     #[cold]
     fn leave_rest(&self, rx: &mut Rx, took: usize, end: usize, trailer: usize) -> Result<(), Errno> {
         let head = HEAD.saturating_sub(took);
@@ -386,7 +387,7 @@ struct Batch {
     used: usize,
     /// Behind the last of them; `None` when there is none.
     mark: Option<Mark>,
-    /// The same, before the last of them.
+    /// Octets and mark before the last FPDU.
     before: (usize, Option<Mark>),
     /// Octets of the first one that the program has read.
     shown: usize,
@@ -477,7 +478,8 @@ fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
     })
 }
 
-/// Whether the program reads in pieces so small that one copy of a large FPDU is better read from memory.
+/// Returns whether the program reads in pieces so small that one copy of a large FPDU is better
+/// read from memory.
 fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
     rx.bulk && !rx.markers && !sink.drops && (1..=BULK).contains(&sink.room())
 }

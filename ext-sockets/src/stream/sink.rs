@@ -40,7 +40,7 @@ impl<'a, 'b> Sink<'a, 'b> {
         self.room
     }
 
-    /// Whether room ended at a page that is not there.
+    /// Returns whether room ended at a page that is not there.
     pub(super) fn is_bad(&self) -> bool {
         self.is_bad
     }
@@ -124,7 +124,7 @@ pub(super) struct Source<'a> {
     pieces: &'a [IoSlice<'a>],
     offset: usize,
     left: usize,
-    /// How many of the next octets are known to be there, if it is known that not all are.
+    /// Number of the next octets that are known to be there, if it is known that not all are.
     pub(super) reach: usize,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Source<'a> {
         at
     }
 
-    /// How many of the next `count` octets can be read, up to a page that is not there.
+    /// Returns how many of the next `count` octets can be read, up to a page that is not there.
     pub(super) fn readable(mut self, count: usize) -> usize {
         let mut good = 0;
         while good < count && self.left > 0 {

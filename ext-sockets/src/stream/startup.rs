@@ -50,7 +50,8 @@ impl Stream<'_> {
         if done { Ok(true) } else { self.check_time() }
     }
 
-    /// A reset ends the startup. TCP says it once, and from then on that the peer has finished, which is no other end.
+    /// A reset ends the startup. TCP says it once, and from then on that the peer has finished,
+    /// which is no other end.
     fn lost(&self, error: Errno) -> Errno {
         if error == Errno::RESET {
             self.state.end.set(Ended::new(Why::NotMpa, error));
@@ -58,7 +59,8 @@ impl Stream<'_> {
         error
     }
 
-    /// Whether TCP is connected, or was. Until then no call of ours touches the socket: its error is the program's to fetch.
+    /// Returns whether TCP is connected, or was. Until then no call of ours touches the socket: its
+    /// error is the program's to fetch.
     pub(super) fn is_connected(&self) -> bool {
         let connected = &self.state.connected;
         if !connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Connected {
@@ -67,7 +69,8 @@ impl Stream<'_> {
         connected.load(Ordering::Relaxed)
     }
 
-    /// What TCP answers to a `call` of the program that moves nothing. `None`: there is a connection, or will be, and it waits.
+    /// Returns what TCP answers to a `call` of the program that moves nothing. `None`: there is a
+    /// connection, or will be, and it waits.
     pub(super) fn unconnected(
         &self,
         call: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,

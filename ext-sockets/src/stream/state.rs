@@ -44,14 +44,16 @@ pub struct State {
     /// `TCP_CORK` as the program has set it.
     pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
-    /// When a process last said that it holds the socket no longer, by [`now`](super::room::now).
+    /// Moment at which a process last said that it holds the socket no longer, by
+    /// [`now`](super::room::now).
     pub(super) left: AtomicU64,
     /// Some that hold it have no place among the holders.
     pub(super) uncounted: AtomicBool,
     /// The block of those for whom there is no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// Places in the one layout, for what is to come: the kind of what travels in the FPDUs (0: a byte stream), what that kind needs, counters.
+    /// Places in the one layout, for what is to come: the kind of what travels in the FPDUs (0: a
+    /// byte stream), what that kind needs, counters.
     kind: AtomicU32,
     of_kind: [AtomicU64; 32],
     counters: [AtomicU64; 8],
@@ -77,10 +79,10 @@ impl State {
     pub(super) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
     pub(super) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
 
-    /// Where there is [`MAGIC`], if it is a state of this build.
+    /// Offset of [`MAGIC`] in a state of this build.
     pub(super) const MAGIC_AT: usize = offset_of!(Self, magic);
     pub(super) const ASKED: usize = offset_of!(Self, asked);
-    /// Where there is an octet that is 0 or 1.
+    /// Offsets of octets that are 0 or 1.
     pub(super) const TRUTHS: [usize; 27] = [
         offset_of!(Self, may_send),
         offset_of!(Self, owing),
@@ -203,14 +205,14 @@ impl State {
         self.connected.store(true, Ordering::Relaxed);
     }
 
-    /// How long the startup has gone on; `None` before it has begun.
+    /// Returns how long the startup has gone on; `None` before it has begun.
     #[must_use]
     pub fn startup_age(&self) -> Option<Duration> {
         let began = self.began.load(Ordering::Relaxed);
         (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
     }
 
-    /// Whether something waits to go out.
+    /// Returns whether something waits to go out.
     pub fn waits(&self) -> bool {
         self.owing.load(Ordering::Acquire)
     }
@@ -221,7 +223,8 @@ impl State {
         Some(if self.end.first_told() { end.errno.0 } else { 0 })
     }
 
-    /// What a call of ours took out of the kernel and a call of the program is to be told, once.
+    /// Returns what a call of ours took out of the kernel and a call of the program is to be told,
+    /// once.
     pub fn take_pending(&self) -> Option<i32> {
         (self.pending.load(Ordering::Relaxed) != 0)
             .then(|| self.pending.swap(0, Ordering::AcqRel))
@@ -329,7 +332,8 @@ pub(super) struct Rx {
     /// What stands behind them in the kernel, and goes when the last of them is read.
     pub(super) trailer: u32,
     pub(super) kept_at: u32,
-    /// Octets that the program has read of the FPDU in front, which had to stay in the kernel whole.
+    /// Octets that the program has read of the FPDU in front, which had to stay in the kernel
+    /// whole.
     pub(super) shown: u32,
     /// Octets in `kept` of an FPDU that is not whole.
     pub(super) absorbed: u32,
@@ -350,20 +354,21 @@ pub(super) struct Tx {
     /// The FIN goes out behind what is owed.
     pub(super) fin_due: bool,
     pub(super) fin_sent: bool,
-    /// What waits for the end of the startup is being framed: until this is false again nobody knows what of it was.
+    /// Set while octets that waited for the startup are framed: until it is false again nobody
+    /// knows which were.
     pub(super) framing: bool,
-    /// What is owed or kept is being changed, by several stores: see [`Tx::change`].
+    /// Set while what is owed or kept is changed, by several stores: see [`Tx::change`].
     pub(super) changing: AtomicBool,
     /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
-    /// What is owed: see [`Tx::owed`].
+    /// Bounds of what is owed: see [`Tx::owed`].
     pub(super) owed_from: u32,
     pub(super) owed_to: u32,
     pub(super) owed_in: Lease,
-    /// What waits for the end of the startup: see [`Tx::early`].
+    /// Bounds of what waits for the end of the startup: see [`Tx::early`].
     pub(super) early_from: u32,
     pub(super) early_to: u32,
     pub(super) early_in: Lease,
@@ -378,13 +383,13 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
 
-/// What may be owed without a block.
+/// Octets that may be owed without a block.
 pub(super) const LITTLE: usize = 1024;
 
 /// Changes with the layout of a state, so that one of another build is not taken for one of this.
 pub(super) const MAGIC: u64 = 0x7264_6470_0000_0003 ^ layout();
 
-/// Where what comes behind fields of another crate's lies.
+/// Returns the offset of what comes behind fields of another crate's.
 const fn layout() -> u64 {
     let places = [
         size_of::<State>(),
@@ -405,7 +410,7 @@ const fn layout() -> u64 {
     sum
 }
 
-/// How many holders have a place in the state, besides those beside the slot.
+/// Number of holders with a place in the state, besides those beside the slot.
 const HOLDERS: usize = 12;
 
 const STARTING: u32 = 0;

@@ -114,7 +114,8 @@ impl<'a, 'l> Train<'a, 'l> {
         if self.is_full(1) || self.arena.len() < wire_len {
             return Ok(false);
         }
-        // Its octets of the arena are lost to this train, should the payload not be there: it is sent now, or built anew.
+        // Its octets of the arena are lost to this train, should the payload not be there: it is
+        // sent now, or built anew.
         let room = self.room(wire_len);
         let (covered, trailer) = room.split_at_mut(LENGTH_LEN + ulpdu_len);
         put_header(covered, header, ulpdu_len);

@@ -28,7 +28,7 @@ struct Message {
     total: u32,
 }
 
-/// How long an FPDU's ULPDU may be, and a Send.
+/// Longest ULPDU of an FPDU, and longest Send.
 #[derive(Clone, Copy)]
 struct Limits {
     mulpdu: usize,
@@ -120,9 +120,9 @@ impl Stream<'_> {
         written
     }
 
-    /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing has happened: there are
-    /// octets in it that cannot be read. `source` and `open` move on behind the last FPDU that TCP has begun to
-    /// take, whose rest is owed.
+    /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing
+    /// has happened: there are octets in it that cannot be read. `source` and `open` move on behind
+    /// the last FPDU that TCP has begun to take, whose rest is owed.
     fn push_train<'a, 's: 'a>(
         &self,
         tx: &mut Tx,
@@ -172,8 +172,9 @@ impl Stream<'_> {
         Ok(taken == train.len())
     }
 
-    /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its message, are owed, for which a block is
-    /// reserved. Where there is none each Send is one FPDU, and so short that it is owed without.
+    /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its
+    /// message, are owed, for which a block is reserved. Where there is none each Send is one FPDU,
+    /// and so short that it is owed without.
     fn max_send(&self, tx: &mut Tx, mulpdu: usize, left: usize) -> u32 {
         let max_send = self.state.asked.max_send.max(1);
         let little = mulpdu.saturating_sub(UntaggedRepr::LEN).clamp(1, LITTLE_SEND);
@@ -181,7 +182,8 @@ impl Stream<'_> {
         if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
     }
 
-    /// Fills the train, and says what the state is behind each of its FPDUs. `EFAULT`: some of its octets are not there.
+    /// Fills the train, and says what the state is behind each of its FPDUs. `EFAULT`: some of its
+    /// octets are not there.
     fn load<'a, 'r>(
         &self,
         tx: &Tx,
@@ -251,7 +253,7 @@ impl Stream<'_> {
         if taken > 0 { Ok(taken) } else { Err(error) }
     }
 
-    /// How many of the next `octets`, which are not the last, fill their segments.
+    /// Returns how many of the next `octets`, which are not the last, fill their segments.
     pub(super) fn in_full_segments(&self, octets: usize) -> Result<usize, Errno> {
         let mut tx = self.lock_tx()?;
         if tx.emss == 0 {
@@ -282,8 +284,8 @@ fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
     if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
 }
 
-/// Ends a message with some more of its octets. A segment that is not the last leaves some; if they cannot be read, it ends
-/// with none (RFC 5041 §4.3: the last segment may be one without payload).
+/// Ends a message with some more of its octets. A segment that is not the last leaves some; if they
+/// cannot be read, it ends with none (RFC 5041 §4.3: the last segment may be one without payload).
 fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
     let count = ((message.total - message.mo) as usize).min(CLOSING);
     let mut octets = [0; CLOSING];

@@ -24,7 +24,7 @@ impl Patience {
         Self { none, until }
     }
 
-    /// The same, but no longer than `span` from now.
+    /// Returns this patience, but no longer than `span` from now.
     pub(super) fn at_most(&self, span: Duration) -> Self {
         let longest = Self::new(self.none, Some(span));
         let until = [self.until, longest.until].into_iter().flatten().min();

@@ -1,4 +1,5 @@
-//! Octets that a program sends before the startup is over: taken as TCP takes them, and framed behind it.
+//! Octets that a program sends before the startup is over: taken as TCP takes them, and framed
+//! behind it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -77,9 +78,10 @@ fn what_a_responder_said_early_waits_for_the_first_fpdu() {
     assert!(hand.segment().is_none(), "the end follows");
 }
 
-/// How many segments with octets have come, as TCP counts them.
+/// Returns how many segments with octets have come, as TCP counts them.
 fn data_segments(tcp: &TcpStream) -> u32 {
-    // SAFETY: all zeros is a value, and the kernel gives no more of `tcp_info` than there is room for.
+    // SAFETY: all zeros is a value, and the kernel gives no more of `tcp_info` than there is room
+    // for.
     unsafe {
         let mut info: libc::tcp_info = std::mem::zeroed();
         let mut len = size_of_val(&info) as libc::socklen_t;
@@ -158,7 +160,8 @@ fn a_startup_that_fails_is_told_once() {
     }
 }
 
-// A peer that takes the connection and says nothing, or goes: what was taken is not waited for without end.
+// A peer that takes the connection and says nothing, or goes: what was taken is not waited for
+// without end.
 #[test]
 fn early_octets_end_with_the_startups_time() {
     let quickly = Duration::from_millis(50);

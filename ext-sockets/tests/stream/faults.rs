@@ -165,7 +165,8 @@ fn a_terminate_reaches_a_peer_that_goes_on_sending() {
     ends_with(hand, &end, TerminateCode(0x1203));
 }
 
-// RFC 5044 §4.4: nothing of an FPDU with a bad CRC is the program's, though its socket was readable.
+// RFC 5044 §4.4: nothing of an FPDU with a bad CRC is the program's, though its socket was
+// readable.
 #[test]
 fn a_large_fpdu_that_is_not_good_is_told_by_the_read() {
     for (room, flags) in [(10, libc::MSG_PEEK), (10, 0), (100_000, 0)] {

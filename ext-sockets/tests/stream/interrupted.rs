@@ -11,11 +11,11 @@ use rddp_switch::stream::{Calls, Errno, Stream, Table};
 use crate::common::{End, Hand, octets};
 
 thread_local! {
-    /// How many waits without a time a signal interrupts.
+    /// Number of waits without a time that a signal interrupts.
     static SIGNALS: Cell<u32> = const { Cell::new(0) };
     /// The end on which a handler that interrupts the next read waits for these events.
     static WAITING: Cell<Option<(*const End, c_short)>> = const { Cell::new(None) };
-    /// What the handler was told.
+    /// Events that the handler was told.
     static TOLD: Cell<Option<c_short>> = const { Cell::new(None) };
 }
 
@@ -29,7 +29,8 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
     unsafe { libc::recvmsg(fd, message, flags) }
 }
 
-/// As Linux does it: where nothing is ready a signal comes before the end of the time, even of none.
+/// `ppoll` as Linux has it: where nothing is ready a signal comes before the end of the time, even
+/// of none.
 unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,

@@ -85,7 +85,8 @@ fn set_receive_buffer(tcp: &std::net::TcpStream, room: i32) {
     unsafe { libc::setsockopt(tcp.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, at, 4) };
 }
 
-// RFC 5044 §7.1.2 r4: a responder that has said as much as is kept is not writable before the first FPDU has come.
+// RFC 5044 §7.1.2 r4: a responder that has said as much as is kept is not writable before the first
+// FPDU has come.
 #[test]
 fn a_responder_is_writable_when_the_first_fpdu_has_come() {
     let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &responder());

@@ -1,4 +1,5 @@
-//! Memory of the program's that vanishes in the middle of a call: the kernel stops there, and what was summed is there no more.
+//! Memory of the program's that vanishes in the middle of a call: the kernel stops there, and what
+//! was summed is there no more.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -43,13 +44,14 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.at, GOOD * PAGE) }
     }
 
-    /// All of them, for calls that have to bear that some are gone.
+    /// Returns all pages, for calls that have to bear that some are gone.
     fn all(&mut self) -> &mut [u8] {
         // SAFETY: as above; only calls that are tested here touch those that may be gone.
         unsafe { std::slice::from_raw_parts_mut(self.at, PAGES * PAGE) }
     }
 
-    /// The next system call that moves octets moves `count` of them (none: `EFAULT`), and then all but `left` pages are gone.
+    /// The next system call that moves octets moves `count` of them (none: `EFAULT`), and then all
+    /// but `left` pages are gone.
     fn vanishes_behind(&self, count: usize, left: usize) {
         NEXT.set(Some(Vanishing { file: self.file.as_raw_fd(), left, count }));
     }
@@ -138,7 +140,8 @@ fn is_gone(end: &End) {
     assert_eq!(end.state.ended().unwrap().why, Why::MemoryGone);
 }
 
-// The sum of an FPDU is in its header's place, and TCP has begun to take it: no other octets will do.
+// The sum of an FPDU is in its header's place, and TCP has begun to take it: no other octets will
+// do.
 #[test]
 fn memory_that_vanishes_between_sum_and_write_ends_the_stream() {
     let (a, b) = pair(&initiator(), &responder());
@@ -189,7 +192,8 @@ fn copied_octets_may_vanish_while_they_are_sent() {
     assert_eq!(b.read(PAGES * PAGE).unwrap(), [0; 30_000]);
 }
 
-// Received in place, of which the kernel has given a part: wherever it stops, nothing of it is lost.
+// Received in place, of which the kernel has given a part: wherever it stops, nothing of it is
+// lost.
 #[test]
 fn a_receive_in_place_that_stops_in_the_middle_is_gone_on_with() {
     for taken in [1, HEAD - 1, HEAD, HEAD + 1, 10_000, 4 * PAGE, 4 * PAGE + HEAD] {

@@ -41,8 +41,8 @@ unsafe extern "C" {
     static LANDING: u8;
 }
 
-// What is noted for each thread: a [`Thread`], all zeros at first. Not local to its object file, because
-// the compiler may put the routine into another.
+// What is noted for each thread: a [`Thread`], all zeros at first. Not local to its object file,
+// because the compiler may put the routine into another.
 global_asm!(
     ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
     ".balign 8",
@@ -93,7 +93,7 @@ pub(crate) fn signals() -> &'static Signals {
     unsafe { &(*note()).signals }
 }
 
-/// What is noted for a thread.
+/// Notes on a thread: its guard, and its signals.
 #[repr(C)]
 struct Thread {
     note: Note,

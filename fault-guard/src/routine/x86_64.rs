@@ -96,7 +96,7 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// Where the work returns to.
+    /// Address that the work returns to.
     #[link_name = "rddp_fault_guard_return"]
     static RETURN: u8;
 }

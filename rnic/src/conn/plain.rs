@@ -4,9 +4,11 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Keeps a socket that is to be connected, or to listen, out of the switch's hands; what is accepted on it, too.
+/// Keeps a socket that is to be connected, or to listen, out of the switch's hands; what is
+/// accepted on it, too.
 pub(super) fn stay_plain(socket: BorrowedFd<'_>) {
-    // SAFETY: the value is as long as is said. Without the switch the kernel has no such option, which is as good.
+    // SAFETY: the value is as long as is said. Without the switch the kernel has no such option,
+    // which is as good.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,7 +1,8 @@
-//! What a connection costs in system calls, at either end, and what reading in small pieces does.
+//! System calls of a connection, at either end, and of reading in small pieces.
 //!
-//! The calls that `strace` sees are cut into connections. How many waits a startup takes depends on how busy the machine is, so
-//! it is the cheapest connection of several that is held against the limits.
+//! The calls that `strace` sees are cut into connections. How many waits a startup takes depends on
+//! how busy the machine is, so it is the cheapest connection of several that is held against the
+//! limits.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -33,7 +34,8 @@ fn traced(program: &Path, folder: &Path, trace: &Path, arguments: &[&str]) -> Co
     run
 }
 
-/// The names of the calls of a trace, with what follows each; one that another thread's cut in two counts once.
+/// The names of the calls of a trace, with what follows each; one that another thread's cut in two
+/// counts once.
 fn calls(trace: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(trace).unwrap();
     let call = |line: &str| {

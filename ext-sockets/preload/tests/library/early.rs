@@ -56,7 +56,7 @@ fn without_memory_for_early_octets_a_program_waits_for_leave_to_send() {
     assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n");
 }
 
-/// What a client of a silent server says on its standard error.
+/// Returns what a client of a silent server says on its standard error.
 fn told(mut command: Command, family: &str) -> String {
     let output = command.arg("silent").env("RDDP_FAMILY", family).output().unwrap();
     assert_eq!(succeeded(&output), "as it should be\n", "{family}");

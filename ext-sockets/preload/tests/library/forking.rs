@@ -1,4 +1,5 @@
-//! Forks at bad moments: other threads are at work, there is no process to be had, the child executes something else.
+//! Forks at bad moments: other threads are at work, there is no process to be had, the child
+//! executes something else.
 
 use tempfile::TempDir;
 

@@ -1,5 +1,5 @@
-//! Servers that close what they have just accepted, and clients what they have just connected: the other end sees a connection,
-//! and its end.
+//! Servers that close what they have just accepted, and clients what they have just connected: the
+//! other end sees a connection, and its end.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     for way in WAYS {
-        // A blocking connect that may fall back to plain TCP waits to be accepted, which one thread cannot; and a client that is
-        // reset falls back.
+        // A blocking connect that may fall back to plain TCP waits to be accepted, which one thread
+        // cannot; and a client that is reset falls back.
         let has_both = ["before_the_client", "to_a_child"].contains(&way);
         goes(&program, way, has_both, scratch.path());
     }

@@ -1,4 +1,5 @@
-//! Connections that a program comes to by `exec`, in a message, or by less common calls: framed as its policy says.
+//! Connections that a program comes to by `exec`, in a message, or by less common calls: framed as
+//! its policy says.
 
 use std::process::Output;
 

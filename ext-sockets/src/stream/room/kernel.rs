@@ -20,14 +20,14 @@ pub(in crate::stream) enum Direction {
     Both,
 }
 
-/// Where TCP is with a connection.
+/// State of a TCP connection, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stream) enum Tcp {
-    /// It is being made.
+    /// The connection is being made.
     Connecting,
     /// Octets can flow, or could until an end closed.
     Connected,
-    /// It could not be made, or is gone.
+    /// The connection could not be made, or is gone.
     Closed,
 }
 
@@ -198,7 +198,8 @@ impl Kernel<'_> {
         if sleep.ends() { result } else { Err(Errno::NO_DESCRIPTOR) }
     }
 
-    /// Lets other connections of this process take a step of their startup. When to do so again at the latest.
+    /// Lets other connections of this process take a step of their startup. When to do so again at
+    /// the latest.
     pub(in crate::stream) fn see_to_others(&self) -> Option<Duration> {
         (self.calls.0.others)()
     }
@@ -217,7 +218,8 @@ impl Kernel<'_> {
         Ok(room.and_then(|room| usize::try_from(room).ok()).unwrap_or(0))
     }
 
-    /// Makes the receive buffer as large as the system allows, up to a few of the longest FPDUs. How large it is.
+    /// Makes the receive buffer as large as the system allows, up to a few of the longest FPDUs.
+    /// How large it is.
     pub(in crate::stream) fn widen_by_force(&self) -> Result<usize, Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 512 * 1024)?;
         let room = self.option(libc::SOL_SOCKET, libc::SO_RCVBUF);
@@ -276,7 +278,7 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(cookie) }
     }
 
-    /// Where TCP is with the connection. Takes no error that is the program's to fetch.
+    /// Returns where TCP is with the connection. Takes no error that is the program's to fetch.
     pub(in crate::stream) fn tcp(&self) -> Tcp {
         if is_confined() {
             return Tcp::Connected;
@@ -284,7 +286,8 @@ impl Kernel<'_> {
         let mut state = 0u8;
         let mut len = 1;
         let at = (&raw mut state).cast::<c_void>();
-        // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
+        // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first
+        // octet.
         let done = unsafe {
             (self.calls.0.getsockopt)(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len)
         };

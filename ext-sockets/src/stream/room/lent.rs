@@ -16,7 +16,8 @@ use super::is_confined;
 use crate::stream::Errno;
 use crate::table;
 
-/// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that is so.
+/// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that
+/// is so.
 #[inline]
 pub fn guard() {
     if !mask::is_adopted() {
@@ -38,7 +39,8 @@ fn begin() {
         return;
     }
     if !READY.load(Ordering::Acquire) {
-        // The library's first call looks at the processor, and keeps what it finds in a cell that no fault may leave half made.
+        // The library's first call looks at the processor, and keeps what it finds in a cell that
+        // no fault may leave half made.
         black_box([1, 64, 4096].map(|len| crc32c(&[0; 4096][..len])));
         if install().is_err() {
             return;
@@ -128,12 +130,13 @@ fn check_by<T>(at: *const T, count: usize, work: Work) -> Result<(), Errno> {
     guard_if_any();
     let len = count.checked_mul(size_of::<T>()).ok_or(Errno::FAULT)?;
     let range = at.addr()..at.addr().checked_add(len).ok_or(Errno::FAULT)?;
-    // SAFETY: the octets are looked at, and at most replaced by themselves in one step; whatever is there bears that, and the
-    // work may be left at any of them.
+    // SAFETY: the octets are looked at, and at most replaced by themselves in one step; whatever is
+    // there bears that, and the work may be left at any of them.
     unsafe { call(range, work, ptr::null_mut(), at.cast(), len) }.map_err(|_| Errno::FAULT)
 }
 
-/// Copies `from` to the beginning of `to`, up to a page that is not there. How many octets that were.
+/// Copies `from` to the beginning of `to`, up to a page that is not there. How many octets that
+/// were.
 pub(in crate::stream) fn fill(to: &mut [u8], from: &[u8]) -> usize {
     let (to, from) = (&mut to[..from.len()], from);
     // SAFETY: `to` is borrowed alone, and stands for memory of the program's that may not be there.
@@ -146,7 +149,8 @@ pub(in crate::stream) fn fill(to: &mut [u8], from: &[u8]) -> usize {
     })
 }
 
-/// Copies the beginning of `from`, up to a page that is not there, to `to`. How many octets that were.
+/// Copies the beginning of `from`, up to a page that is not there, to `to`. How many octets that
+/// were.
 pub(in crate::stream) fn read(from: &[u8], to: &mut [u8]) -> usize {
     // SAFETY: `from` is borrowed, and stands for memory of the program's that may not be there.
     if unsafe { copy_out(from.as_ptr(), &mut to[..from.len()]) }.is_ok() {
@@ -158,7 +162,7 @@ pub(in crate::stream) fn read(from: &[u8], to: &mut [u8]) -> usize {
     })
 }
 
-/// How many octets of `octets` are there to be read, up to a page that is not.
+/// Returns how many octets of `octets` are there to be read, up to a page that is not.
 pub(in crate::stream) fn readable(octets: &[u8]) -> usize {
     page_by_page(octets.as_ptr().addr(), octets.len(), |at, len| touch(&octets[at..at + len]))
 }
@@ -213,18 +217,20 @@ unsafe extern "C" fn write_pages(to: *mut c_void, from: *const c_void, len: usiz
 /// As of [`touch_pages`]; `crc` is a number.
 unsafe extern "C" fn add_to_sum(crc: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
     let sum = crc.cast::<u32>();
-    // SAFETY: the caller's word. The slice is seen by the CRC library alone, which loads octets of any value, branches on none
-    // and owns nothing.
+    // SAFETY: the caller's word. The slice is seen by the CRC library alone, which loads octets of
+    // any value, branches on none and owns nothing.
     unsafe { *sum = crc32c_append(*sum, std::slice::from_raw_parts(from.cast(), len)) };
     crc
 }
 
-/// Octets up to the end of the page that `address` is in. Pages may be larger than this takes them for.
+/// Octets up to the end of the page that `address` is in. Pages may be larger than this takes them
+/// for.
 fn next_page(address: usize) -> usize {
     PAGE - address % PAGE
 }
 
-/// Does `work` on the pages of memory at `address`, until one is not there. How many octets came before it.
+/// Does `work` on the pages of memory at `address`, until one is not there. How many octets came
+/// before it.
 #[cold]
 fn page_by_page(
     address: usize,

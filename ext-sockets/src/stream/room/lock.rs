@@ -35,7 +35,7 @@ unsafe impl<T: Plain> Sync for Guarded<T> {}
 unsafe impl<T: Plain> Send for Guarded<T> {}
 
 impl<T: Plain> Guarded<T> {
-    /// Where the value lies.
+    /// Offset of the value.
     pub(in crate::stream) const VALUE: usize = std::mem::offset_of!(Self, value);
 
     /// Makes the mutex of one that is still private.

@@ -20,11 +20,11 @@ use crate::stream::{Errno, Options, Role, Stream};
 thread_local! {
     /// Scratches that this thread may have.
     static SCRATCHES: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// How often this thread may have a block for what it receives.
+    /// Number of blocks that this thread may have for what it receives.
     static BLOCKS: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// What the kernel was given.
+    /// Octets that the kernel was given.
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// What the kernel has received.
+    /// Octets that the kernel has received.
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// Sends without octets that come, each when all before it is taken.
     static EMPTY_SENDS: Cell<u32> = const { Cell::new(0) };
@@ -85,7 +85,7 @@ fn fails_with(error: Errno) -> libc::ssize_t {
     -1
 }
 
-/// Whether a signal comes first.
+/// Returns whether a signal comes first.
 fn is_interrupted() -> bool {
     let left = SIGNALS.get();
     SIGNALS.set(left.saturating_sub(1));
@@ -227,7 +227,8 @@ fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
     assert!((2..SENDS).contains(&looked), "{looked}");
 }
 
-// RFC 5044 §7.1.2 r4: the first FPDU that is good gives leave to send, whether the program reads all of it or not.
+// RFC 5044 §7.1.2 r4: the first FPDU that is good gives leave to send, whether the program reads
+// all of it or not.
 #[test]
 fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     let (state, calls) = (framed(), calls());
@@ -249,7 +250,7 @@ fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     assert_eq!((tx.early(), tx.msn), (&b""[..], before + 1));
 }
 
-/// What another process would take for true of a direction.
+/// A direction as another process would see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     owed: Vec<u8>,
@@ -266,14 +267,14 @@ impl Seen {
     }
 }
 
-/// Has a child do `work` step by step, and sees after each instruction what it would leave if it were killed there: nothing
-/// of the work, or all of it, or what nobody believes.
+/// Has a child do `work` step by step, and sees after each instruction what it would leave if it
+/// were killed there: nothing of the work, or all of it, or what nobody believes.
 #[cfg(target_arch = "x86_64")]
 fn is_done_whole_or_found_out(state: &SharedState, work: impl FnOnce()) {
     let before = Seen::of(&state.tx.lock().unwrap()).unwrap();
     let (mut seen, mut doubtful) = (vec![before], 0);
-    // SAFETY: the child does what any call does, and is killed. It stands still while its memory is looked at, in which the
-    // direction lies where its state says.
+    // SAFETY: the child does what any call does, and is killed. It stands still while its memory is
+    // looked at, in which the direction lies where its state says.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {

@@ -51,7 +51,8 @@ pub fn wait<'a>(
     }
 }
 
-/// What is to be done for sockets that are not settled takes several locks.
+/// Blocks signals if there are unsettled sockets: what is to be done for those takes several
+/// locks.
 fn no_signals() -> Option<next::NoSignals> {
     (framed::any_unsettled() || any_unsettled()).then(next::NoSignals::here)
 }

@@ -1,7 +1,8 @@
-//! Blocks: memory beside a state for octets that a stream holds outside the kernel, and for many holders.
+//! Blocks: memory beside a state for octets that a stream holds outside the kernel, and for many
+//! holders.
 //!
-//! A block is one stream's for one purpose. Its entry says whose, and what is said in the state is worth nothing against that. A stream without a
-//! file has a block of its own for each purpose.
+//! A block is one stream's for one purpose. Its entry says whose, and what is said in the state is
+//! worth nothing against that. A stream without a file has a block of its own for each purpose.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use super::process::SameErrno;
 use crate::stream::State;
 use crate::stream::state::{Rx, Tx};
 
-/// What a stream may have a block for.
+/// Purposes of a stream's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stream) enum Purpose {
     /// Under the lock of [`Tx`].
@@ -22,7 +23,7 @@ pub(in crate::stream) enum Purpose {
     Early,
     /// Under the lock of [`Rx`].
     Kept,
-    /// Of atomics, under no lock.
+    /// Holders beyond those that the slot has room for: atomics, under no lock.
     Holders,
 }
 
@@ -45,7 +46,7 @@ impl Lease {
     }
 }
 
-/// Whose a block is: how often the slot was taken, a purpose, the slot's number. Never 0.
+/// The owner of a block: how often the slot was taken, a purpose, the slot's number. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
@@ -58,7 +59,7 @@ impl Owner {
         Self(generation << 32 | SET | (purpose as u64) << PURPOSE_AT | place.number() as u64)
     }
 
-    /// Whether the slot is still that which reserved it.
+    /// Returns whether the slot is still that which reserved it.
     fn is_there(self, pool: &'static Pool) -> bool {
         let number = self.0 as usize & ((1 << PURPOSE_AT) - 1);
         pool.slot(number).is_some_and(|(slab, index)| {
@@ -81,7 +82,7 @@ impl Owner {
     }
 }
 
-/// What lies in a [`State`], under its lock, and has blocks.
+/// A direction of a [`State`]: lies there under its lock, and has blocks.
 ///
 /// # Safety
 /// [`AT`](Self::AT) is where the value lies in every state, and there is none outside of one.
@@ -143,18 +144,19 @@ pub(in crate::stream) fn give_back(of: &mut impl Leases, purpose: Purpose) {
 /// The octets of the block, if there is one.
 pub(in crate::stream) fn block<L: Leases>(of: &L, purpose: Purpose) -> Option<&[u8]> {
     let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
-    // SAFETY: allocated, mapped as long as the state, and the stream's alone for this purpose; whoever has `of` has the lock.
+    // SAFETY: allocated, mapped as long as the state, and the stream's alone for this purpose;
+    // whoever has `of` has the lock.
     Some(unsafe { std::slice::from_raw_parts(at, BLOCK) })
 }
 
-/// The same for writing.
+/// Returns a block's octets for writing, as [`block`] does for reading.
 pub(in crate::stream) fn block_mut<L: Leases>(of: &mut L, purpose: Purpose) -> Option<&mut [u8]> {
     let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
     // SAFETY: as above, and `of` is borrowed alone.
     Some(unsafe { std::slice::from_raw_parts_mut(at, BLOCK) })
 }
 
-/// Whether all blocks that it says it has are there, and its own.
+/// Returns whether all blocks that it says it has are there, and its own.
 #[inline]
 pub(in crate::stream) fn has_all<L: Leases>(of: &L, purposes: &[Purpose]) -> bool {
     purposes.iter().all(|purpose| of.lease(*purpose) == Lease::NONE || block(of, *purpose).is_some())
@@ -164,7 +166,8 @@ pub(in crate::stream) fn has_all<L: Leases>(of: &L, purposes: &[Purpose]) -> boo
 pub(super) fn holders<'a>(place: Place, lease: &AtomicU32) -> Option<&'a [AtomicU64]> {
     let number = Lease(lease.load(Ordering::Acquire)).number()?;
     let at = found(place, Purpose::Holders, number)?;
-    // SAFETY: allocated, mapped as long as the state, and for this purpose only; it is zeroed before it is known, and all in it is atomic.
+    // SAFETY: allocated, mapped as long as the state, and for this purpose only; it is zeroed
+    // before it is known, and all in it is atomic.
     Some(unsafe { std::slice::from_raw_parts(at.cast(), Purpose::HOLDERS_LEN) })
 }
 
@@ -240,7 +243,7 @@ fn given_back(place: Place, purpose: Purpose, number: u32) {
     }
 }
 
-/// Where a block is, if it is this one's.
+/// Returns where a block is, if it is this one's.
 fn found(place: Place, purpose: Purpose, number: u32) -> Option<*mut u8> {
     let (slab, offset): (Slab, usize) = match place.slab.home().pool {
         // Whatever the number: a purpose has one.

@@ -12,14 +12,16 @@ use super::process::{Known, Process, SameErrno};
 use super::{file, left, sound};
 use crate::stream::{Options, State};
 
-/// How long a slot stays after its last holder has left. A child that `vfork` or `posix_spawn` made holds the socket from its
-/// `exec` on, and cannot say so before the new program has begun.
+/// Time for which a slot stays after its last holder has left. A child that `vfork` or
+/// `posix_spawn` made holds the socket from its `exec` on, and cannot say so before the new program
+/// has begun.
 pub(super) const GRACE: u64 = 30_000_000_000;
 
-/// How often a process tries to have something of a new slab, which others see as soon as it does.
+/// Attempts to have something of a new slab, which other processes see as soon as this one does.
 pub(super) const A_FEW: usize = 3;
 
-/// The word of a slot in its [`Entry`]: how often it was taken, and by which process; none: it is free.
+/// The word of a slot in its [`Entry`]: how often it was taken, and by which process; none: it is
+/// free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use(u64);
 
@@ -66,12 +68,12 @@ impl Use {
 /// With a process's number. Linux has none as large.
 const ENDING: u32 = 1 << 31;
 
-/// What became of a look for a socket's state.
+/// Result of a look for a socket's state.
 #[derive(Debug)]
 pub enum Found {
     /// There is none.
     Nothing,
-    /// This one, which the calling process holds now.
+    /// A state, which the calling process holds now.
     State(SharedState),
     /// One that this process cannot use: another build's, or broken.
     Useless,
@@ -98,7 +100,8 @@ impl Slots {
         Some(Self { pool })
     }
 
-    /// A new state for the socket of this cookie, held by the calling process. `None`: there is no room.
+    /// A new state for the socket of this cookie, held by the calling process. `None`: there is no
+    /// room.
     #[must_use]
     pub fn create(self, cookie: u64, options: &Options) -> Option<SharedState> {
         let _errno = SameErrno::here();
@@ -107,8 +110,8 @@ impl Slots {
         entry.holders.iter().skip(1).for_each(|holder| holder.store(0, Ordering::Relaxed));
         entry.holders[0].store(Process::me().word(), Ordering::Relaxed);
         let at: NonNull<State> = slab.place(slot_at(index)).cast();
-        // SAFETY: the slot is this process's alone, and nobody has a reference to what was there: a slot is free when all its
-        // holders have dropped their states, or are gone.
+        // SAFETY: the slot is this process's alone, and nobody has a reference to what was there: a
+        // slot is free when all its holders have dropped their states, or are gone.
         let made = unsafe {
             clear(at);
             SharedState::begin(at, options)
@@ -193,7 +196,7 @@ impl Slots {
         self.pool
     }
 
-    /// How many slots are taken.
+    /// Returns how many slots are taken.
     #[must_use]
     pub fn taken(self) -> usize {
         let entries = self.pool.slabs(OF_SLOTS).flat_map(|(_, slab)| &slab.header().entries);
@@ -214,7 +217,7 @@ pub fn remove_unused(folder: &Path, user: u32) {
     file::remove_all_unused(folder, user);
 }
 
-/// This process is about to give up the system calls by which memory is had.
+/// Maps all slabs: this process is about to give up the system calls by which memory is had.
 pub fn map_all() {
     pool::mapped().for_each(|(_, pool)| pool.map_all());
 }
@@ -246,7 +249,7 @@ fn hold(slab: Slab, index: usize, cookie: u64) -> Found {
 
 const TRIES: u32 = 1000;
 
-/// Whether nobody holds the slot, and nobody has left it a moment ago.
+/// Returns whether nobody holds the slot, and nobody has left it a moment ago.
 fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
     let entry = &slab.header().entries[index];
     let seen = Use::of(entry);
@@ -261,14 +264,16 @@ fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
     (since == 0 || now().saturating_sub(since) > GRACE) && !state.is_held(|holder| known.is_alive(holder))
 }
 
-/// Zeroes a slot, word by word: a thread that has just left what was there may still look whether others hold it.
+/// Zeroes a slot, word by word: a thread that has just left what was there may still look whether
+/// others hold it.
 ///
 /// # Safety
 /// The slot is the calling process's alone, but for such looks, which are atomic.
 unsafe fn clear(at: NonNull<State>) {
     const { assert!(size_of::<State>().is_multiple_of(size_of::<AtomicU64>())) };
     let words = size_of::<State>() / size_of::<AtomicU64>();
-    // SAFETY: the caller's word; a slot begins at a multiple of more than a word, and any octets are words.
+    // SAFETY: the caller's word; a slot begins at a multiple of more than a word, and any octets
+    // are words.
     let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>().as_ptr(), words) };
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
@@ -327,7 +332,7 @@ pub(super) fn leave_place(state: &State, place: Place) {
     }
 }
 
-/// The same of one in a file.
+/// Has the calling process leave a state that lies in a file.
 pub(super) fn leave(state: &State, slab: Slab, pool: &'static Pool, number: usize) {
     let _errno = SameErrno::here();
     state.leave(Process::me());
@@ -337,7 +342,8 @@ pub(super) fn leave(state: &State, slab: Slab, pool: &'static Pool, number: usiz
     }
 }
 
-/// Frees a slot that this process was the last to leave, if nobody has come since. `only_if_late`: and if that is long ago.
+/// Frees a slot that this process was the last to leave, if nobody has come since. `only_if_late`:
+/// and if that is long ago.
 pub(super) fn free_left(pool: &'static Pool, number: usize, generation: u32, only_if_late: bool) -> bool {
     let Some((slab, index)) = pool.slot(number) else { return true };
     let seen = Use::of(&slab.header().entries[index]);

@@ -31,7 +31,7 @@ pub(super) fn path(folder: &Path, user: u32) -> PathBuf {
     others.into_iter().find(|path| is_own_or_free(path, user)).unwrap_or(first)
 }
 
-/// How many names there are for a file.
+/// Number of names that a file may have.
 const NAMES: u32 = 16;
 
 fn is_own_or_free(path: &Path, user: u32) -> bool {
@@ -41,12 +41,12 @@ fn is_own_or_free(path: &Path, user: u32) -> bool {
     }
 }
 
-/// Whether it is a file that only this user can open.
+/// Returns whether it is a file that only this user can open.
 fn is_own(about: &fs::Metadata, user: u32) -> bool {
     about.is_file() && about.uid() == user && about.mode() & 0o077 == 0
 }
 
-/// Whose file that is, by its name.
+/// Returns the user whose file that is, by its name.
 fn user_of(name: &str) -> Option<u32> {
     let (user, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let (layout, number) = rest.split_once('-').unwrap_or((rest, "0"));
@@ -123,7 +123,8 @@ fn longest() -> u64 {
     limit.rlim_cur
 }
 
-/// Whether a file of `slabs` slabs may have one more: at most half of what it has and what is free together.
+/// Returns whether a file of `slabs` slabs may have one more: at most half of what it has and what
+/// is free together.
 pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
     let Some(Ok(folder)) = path.parent().map(|folder| CString::new(folder.as_os_str().as_bytes())) else {
         return false;
@@ -151,7 +152,8 @@ pub(super) fn allocate(path: &Path, user: u32, slab: usize) -> bool {
     unsafe { libc::posix_fallocate(file.as_raw_fd(), at, len) == 0 }
 }
 
-/// Removes the file if nobody has it mapped and no process that lives holds a socket whose state is in it. `me` is not counted.
+/// Removes the file if nobody has it mapped and no process that lives holds a socket whose state is
+/// in it. `me` is not counted.
 pub(super) fn remove_unused(path: &Path, user: u32, me: Option<Process>) {
     let Some(file) = open(path, user, false) else { return };
     if lock(&file, libc::LOCK_EX) && is_under(&file, path) && !has_holders(&file, me) {
@@ -159,8 +161,8 @@ pub(super) fn remove_unused(path: &Path, user: u32, me: Option<Process>) {
     }
 }
 
-/// Removes such files of this user, and of everybody where this is root; there also those by which one user keeps
-/// another from having any.
+/// Removes such files of this user, and of everybody where this is root; there also those by which
+/// one user keeps another from having any.
 pub(super) fn remove_all_unused(folder: &Path, user: u32) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let of = entry.file_name().to_str().and_then(user_of);
@@ -173,7 +175,7 @@ pub(super) fn remove_all_unused(folder: &Path, user: u32) {
     }
 }
 
-/// Whether a socket has a state in this user's file of another build.
+/// Returns whether a socket has a state in this user's file of another build.
 pub(super) fn knows(folder: &Path, user: u32, cookie: u64) -> bool {
     let own = path(folder, user);
     let others =
@@ -185,7 +187,7 @@ pub(super) fn knows(folder: &Path, user: u32, cookie: u64) -> bool {
         .any(|file| any_entry(&file, |words| words.first() == Some(&cookie)))
 }
 
-/// Whether this process is among the first holders of a socket with a state in the file.
+/// Returns whether this process is among the first holders of a socket with a state in the file.
 pub(super) fn is_held_by(path: &Path, user: u32, process: Process) -> bool {
     open(path, user, false)
         .is_some_and(|file| any_entry(&file, |words| words[0] != 0 && words[2..].contains(&process.word())))

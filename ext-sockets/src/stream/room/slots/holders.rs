@@ -1,7 +1,7 @@
 //! The processes that hold a socket.
 //!
-//! The first few stand beside the slot, some more in the state, and as many as there may be in a block. One is
-//! gone when its process is, though nobody has said so.
+//! The first few stand beside the slot, some more in the state, and as many as there may be in a
+//! block. One is gone when its process is, though nobody has said so.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::{claim, file};
 use crate::stream::State;
 
 impl State {
-    /// Whether it lies in a file.
+    /// Returns whether it lies in a file.
     #[must_use]
     pub fn is_in_file(&self) -> bool {
         self.place().slab.home().pool.is_some()
@@ -58,14 +58,16 @@ impl State {
         self.place().entry().holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process.word())
     }
 
-    /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say so, and its parent may
-    /// close its own number first. A child that is killed before it has said anything is expected as long as `parent` lives. The places of holders that are gone, of whom `known` knows, are used again.
+    /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say
+    /// so, and its parent may close its own number first. A child that is killed before it has said
+    /// anything is expected as long as `parent` lives. The places of holders that are gone, of whom
+    /// `known` knows, are used again.
     pub fn expect_child_of(&self, parent: Process, known: &mut Known) {
         self.enter(parent.child(), known);
     }
 
-    /// Notes that the child `process` of `parent` is there. It takes the place of one that was expected: another thread may
-    /// be about to fork, too.
+    /// Notes that the child `process` of `parent` is there. It takes the place of one that was
+    /// expected: another thread may be about to fork, too.
     pub fn join_child_of(&self, parent: Process, process: Process) {
         if !self.holders().any(|holder| expected_is(holder, parent, process.word())) {
             self.join(process);
@@ -112,13 +114,13 @@ impl State {
         }
     }
 
-    /// Whether one of its holders `is_alive`.
+    /// Returns whether one of its holders `is_alive`.
     pub fn is_held(&self, mut is_alive: impl FnMut(Process) -> bool) -> bool {
         let mut holders = self.holders().filter_map(|holder| Process::of_word(holder.load(Ordering::SeqCst)));
         self.uncounted.load(Ordering::SeqCst) || holders.any(&mut is_alive)
     }
 
-    /// Whether another process than the calling one holds it.
+    /// Returns whether another process than the calling one holds it.
     #[must_use]
     pub fn is_held_by_others(&self) -> bool {
         let _errno = SameErrno::here();
@@ -127,8 +129,8 @@ impl State {
     }
 }
 
-/// A process is about to `fork`: its child is expected to hold all that `parent` holds in files. Looks at what is packed beside the slots
-/// alone, as a process may have thousands.
+/// A process is about to `fork`: its child is expected to hold all that `parent` holds in files.
+/// Looks at what is packed beside the slots alone, as a process may have thousands.
 pub fn expect_children(parent: Process, known: &mut Known) {
     each_with(parent, |state, _| state.expect_child_of(parent, known));
 }
@@ -154,8 +156,8 @@ fn expected_is(holder: &AtomicU64, parent: Process, new: u64) -> bool {
         && holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
-/// The calling process, which begins to run a program, holds no sockets in this user's file but those that it `has`, by their cookies: `exec`
-/// has closed the others.
+/// The calling process, which begins to run a program, holds no sockets in this user's file but
+/// those that it `has`, by their cookies: `exec` has closed the others.
 pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
     let _errno = SameErrno::here();
     let path = file::path(folder, user);
@@ -174,7 +176,8 @@ pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
     }
 }
 
-/// The states in files that this process holds, each with its place for it if that is beside the slot.
+/// The states in files that this process holds, each with its place for it if that is beside the
+/// slot.
 fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) {
     for (_, pool) in pool::mapped() {
         for (_, slab) in pool.slabs(OF_SLOTS) {
@@ -192,8 +195,8 @@ fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) 
     }
 }
 
-/// This process, or one that it was forked from, holds a socket, or expects a child to, far from
-/// the slot: all places beside it were taken, and need not be any more.
+/// Set when this process, or one that it was forked from, holds a socket, or expects a child to,
+/// far from the slot: all places beside it were taken, and need not be any more.
 static FAR: AtomicBool = AtomicBool::new(false);
 
 fn take_place<'a>(mut holders: impl Iterator<Item = &'a AtomicU64>, process: Process) -> bool {
@@ -212,7 +215,7 @@ fn forget_dead(holder: &AtomicU64, known: &mut Known) {
 }
 
 impl Purpose {
-    /// How many holders fit a block.
+    /// Number of holders that fit a block.
     pub(super) const HOLDERS_LEN: usize = super::layout::BLOCK / size_of::<AtomicU64>();
 }
 

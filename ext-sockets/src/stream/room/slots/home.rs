@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use super::layout::{Entry, Header, PAGE, SLAB, SLOTS, slot_of};
 use super::pool::Pool;
 
-/// What this process knows of a slab.
+/// Notes of this process on a slab.
 pub(super) struct Home {
     /// The file that it is of; `None`: the memory of one state without a file.
     pub(super) pool: Option<&'static Pool>,
@@ -24,12 +24,14 @@ pub(super) struct Slab {
 }
 
 impl Slab {
-    /// Maps `len` octets by `body`, which is given the address that they must be at, and says of what they are.
+    /// Maps `len` octets by `body`, which is given the address that they must be at, and says of
+    /// what they are.
     pub(super) fn map(len: usize, home: Home, body: impl FnOnce(*mut u8) -> bool) -> Option<Self> {
         let len = len.next_multiple_of(PAGE);
         let all = len + SLAB + PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice, which reserves addresses and no memory.
+        // SAFETY: a new mapping at an address of the kernel's choice, which reserves addresses and
+        // no memory.
         let from = unsafe { libc::mmap(ptr::null_mut(), all, libc::PROT_NONE, flags, -1, 0) };
         if from == libc::MAP_FAILED {
             return None;
@@ -37,8 +39,9 @@ impl Slab {
         let from = from.cast::<u8>();
         let front = (from.addr() + PAGE).next_multiple_of(SLAB) - PAGE - from.addr();
         let at = from.wrapping_add(front + PAGE);
-        // SAFETY: parts of the mapping that was just made, which nobody else knows of; the first page becomes memory, which is
-        // large enough for a home, and `body` takes no more than it was told.
+        // SAFETY: parts of the mapping that was just made, which nobody else knows of; the first
+        // page becomes memory, which is large enough for a home, and `body` takes no more than it
+        // was told.
         unsafe {
             let page = from.add(front);
             let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -79,11 +82,12 @@ impl Slab {
 
     /// The front. Not longer than the slab is mapped, which of a file's is for ever.
     pub(super) fn header<'a>(self) -> &'a Header {
-        // SAFETY: every slab that is handed out is mapped, and its front is allocated; all in it is atomic.
+        // SAFETY: every slab that is handed out is mapped, and its front is allocated; all in it is
+        // atomic.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
-    /// What begins `offset` octets behind its front.
+    /// Returns what begins `offset` octets behind its front.
     pub(super) fn place(self, offset: usize) -> NonNull<u8> {
         debug_assert!(offset < SLAB);
         // SAFETY: inside of the slab.
@@ -96,7 +100,7 @@ impl Slab {
     }
 }
 
-/// Where a state lies.
+/// The place of a state: a slab, and an index there.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) slab: Slab,

@@ -1,4 +1,4 @@
-//! Where what lies in a file of states.
+//! Layout of a file of states.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -27,28 +27,30 @@ pub(super) const PAGE: usize = 64 * 1024;
 
 /// A state without a file: a slab of one slot and a block for each purpose.
 pub(super) const OWN_BLOCKS: usize = 4;
-/// Where its blocks are.
+/// Offset of a state's own blocks, where it lies in no file.
 pub(super) const OWN_BLOCKS_AT: usize = PAGE;
 /// Octets of it.
 pub(super) const OWN: usize = OWN_BLOCKS_AT + OWN_BLOCKS * BLOCK;
 
-/// The front of every slab, in every build: whose socket a slot is for can be seen whatever a state is like.
+/// The front of every slab, in every build: whose socket a slot is for can be seen whatever a state
+/// is like.
 #[repr(C)]
 pub(super) struct Header {
     /// [`OF_SLOTS`], [`OF_BLOCKS`], or nothing yet.
     pub(super) kind: AtomicU64,
-    /// Of the file's first slab: how many are allocated.
+    /// Number of slabs that are allocated; in the file's first slab alone.
     pub(super) slabs: AtomicU32,
     _unused: [u32; 13],
     pub(super) entries: [Entry; SLOTS],
 }
 
-/// What is said of a slot, or of a block, beside it.
+/// Notes on a slot, or on a block, beside it.
 #[repr(C)]
 pub(super) struct Entry {
     /// The `SO_COOKIE` of the socket that the slot is for, once it is filled; 0 of blocks.
     pub(super) cookie: AtomicU64,
-    /// Who uses it: of a slot see [`Use`](super::claim::Use), of a block its [`Owner`](super::blocks::Owner).
+    /// The user: of a slot a [`Use`](super::claim::Use), of a block its
+    /// [`Owner`](super::blocks::Owner).
     pub(super) used: AtomicU64,
     /// The first processes that hold the socket, packed so that `fork` finds them soon.
     pub(super) holders: [AtomicU64; 4],
@@ -68,7 +70,7 @@ const _: () = assert!(SLOTS == 336 && BLOCKS == 14 && HEADER + SLOTS * SLOT == S
 const _: () = assert!(OWN <= SLAB && slot_at(1) <= OWN_BLOCKS_AT);
 const _: () = assert!(SLAB.is_multiple_of(PAGE));
 
-/// Where slot `index` of a slab begins.
+/// Returns where slot `index` of a slab begins.
 pub(super) const fn slot_at(index: usize) -> usize {
     HEADER + index * SLOT
 }
@@ -78,7 +80,7 @@ pub(super) const fn slot_of(offset: usize) -> usize {
     offset.saturating_sub(HEADER) / SLOT
 }
 
-/// Where block `index` of a slab begins.
+/// Returns where block `index` of a slab begins.
 pub(super) const fn block_at(index: usize) -> usize {
     HEADER + index * BLOCK
 }

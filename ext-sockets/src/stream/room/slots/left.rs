@@ -1,4 +1,5 @@
-//! Slots that this process was the last to leave: free a while after that, and when there are too many of them.
+//! Slots that this process was the last to leave: free a while after that, and when there are too
+//! many of them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -7,7 +8,7 @@ use super::layout::MAX_SLABS;
 use super::layout::SLOTS;
 use super::pool::{self, Pool};
 
-/// How many wait.
+/// Number of slots that wait.
 const MANY: usize = 256;
 
 /// Generation, file and number of each, and [`SET`]; 0: none.
@@ -51,7 +52,7 @@ fn free_late(next: usize) {
 
 const A_FEW: usize = 4;
 
-/// All of them are free, if nobody has come since.
+/// Frees all slots that wait, if nobody has come since.
 pub(super) fn free_all() {
     for place in &LEFT {
         free(place.swap(0, Ordering::AcqRel), false);

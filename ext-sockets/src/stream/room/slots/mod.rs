@@ -1,9 +1,12 @@
-//! States of streams in memory that processes share: a file for each user, and memory of a state's own where there is none.
+//! States of streams in memory that processes share: a file for each user, and memory of a state's
+//! own where there is none.
 //!
-//! The file grows by slabs of 1 MiB, each allocated before anything is written to it: a store to a hole of a full file system would
-//! end the process. A slab holds slots, one for each socket, or blocks of 72 KiB, which a stream has as long as it holds octets.
-//! It never shrinks while it is mapped and nothing in it moves, as locks must not. The numbers that lie in it are looked at with mistrust: another
-//! process may have died anywhere, and a wrong one must do no more than end a stream.
+//! The file grows by slabs of 1 MiB, each allocated before anything is written to it: a store to a
+//! hole of a full file system would end the process. A slab holds slots, one for each socket, or
+//! blocks of 72 KiB, which a stream has as long as it holds octets. It never shrinks while it is
+//! mapped and nothing in it moves, as locks must not. The numbers that lie in it are looked at with
+//! mistrust: another process may have died anywhere, and a wrong one must do no more than end a
+//! stream.
 //!
 //! | file | what |
 //! |---|---|

@@ -8,13 +8,15 @@ use super::home::{Home, Place, Slab};
 use super::layout::{OWN, slot_at};
 use crate::stream::{Errno, Options, State};
 
-/// A [`State`] in memory that children of `fork` share, and, if it lies in a file, whoever finds it there.
+/// A [`State`] in memory that children of `fork` share, and, if it lies in a file, whoever finds it
+/// there.
 #[derive(Debug)]
 pub struct SharedState {
     at: NonNull<State>,
 }
 
-// SAFETY: a `State` is made of atomics, locks and settings that never change: it is meant to be used from everywhere.
+// SAFETY: a `State` is made of atomics, locks and settings that never change: it is meant to be
+// used from everywhere.
 unsafe impl Send for SharedState {}
 // SAFETY: as above.
 unsafe impl Sync for SharedState {}
@@ -43,10 +45,11 @@ impl SharedState {
     /// Fills a slot with a new state.
     ///
     /// # Safety
-    /// It is all zeros, mapped by [`Slab::map`] for as long as the result may live, and nobody else knows of it.
+    /// It is all zeros, mapped by [`Slab::map`] for as long as the result may live, and nobody else
+    /// knows of it.
     pub(super) unsafe fn begin(at: NonNull<State>, options: &Options) -> Result<Self, Errno> {
-        // SAFETY: a `State` is atomics, plain data and locks, for which zeros are values; and nobody else knows of it
-        // before this function returns.
+        // SAFETY: a `State` is atomics, plain data and locks, for which zeros are values; and
+        // nobody else knows of it before this function returns.
         let state = unsafe { &mut *at.as_ptr() };
         state.rx.init()?;
         state.tx.init()?;
@@ -64,7 +67,8 @@ impl Deref for SharedState {
     type Target = State;
 
     fn deref(&self) -> &State {
-        // SAFETY: mapped for as long as `self` lives, initialised, and never borrowed for writing again.
+        // SAFETY: mapped for as long as `self` lives, initialised, and never borrowed for writing
+        // again.
         unsafe { self.at.as_ref() }
     }
 }

@@ -1,4 +1,5 @@
-//! A file of states as this process has it mapped: slab by slab, when each is first needed, and for as long as the process lives.
+//! A file of states as this process has it mapped: slab by slab, when each is first needed, and for
+//! as long as the process lives.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -19,7 +20,7 @@ pub(super) struct Pool {
     slabs: Box<[AtomicPtr<u8>]>,
     /// Keeps the lock on the file, as a mapping that nobody looks at.
     lock: AtomicPtr<u8>,
-    /// Where a free slot, or block, is looked for first.
+    /// Number of the slot, or block, at which a look for a free one begins.
     pub(super) free_slot: AtomicUsize,
     pub(super) free_block: AtomicU32,
     /// Until then, by [`now`], the file is not asked to grow again.
@@ -28,7 +29,7 @@ pub(super) struct Pool {
     next_block_sweep: AtomicU64,
 }
 
-/// How many users' files a process can have mapped.
+/// Number of users' files that a process can have mapped.
 const POOLS: usize = 8;
 
 static MAPPED: [AtomicPtr<Pool>; POOLS] = [const { AtomicPtr::new(ptr::null_mut()) }; POOLS];
@@ -154,7 +155,7 @@ impl Pool {
         true
     }
 
-    /// How many slabs are allocated.
+    /// Returns how many slabs are allocated.
     pub(super) fn count(&self) -> usize {
         let first = self.slabs[0].load(Ordering::Acquire);
         let Some(first) = NonNull::new(first) else { return 0 };
@@ -197,8 +198,9 @@ impl Pool {
         let home = Home { pool: Some(self), number };
         Slab::map(SLAB, home, |at| {
             let (before, all) = (number * SLAB, (number + 1) * SLAB);
-            // SAFETY: from an old length of 0 a second mapping of the file is made (mremap(2)), from the first slab up to this one; its
-            // last part goes where the slab is to be, and the rest is unmapped again.
+            // SAFETY: from an old length of 0 a second mapping of the file is made (mremap(2)),
+            // from the first slab up to this one; its last part goes where the slab is to be, and
+            // the rest is unmapped again.
             unsafe {
                 let whole = libc::mremap(first.cast(), 0, all, libc::MREMAP_MAYMOVE);
                 if whole == libc::MAP_FAILED {
@@ -263,17 +265,19 @@ impl Pool {
         Some(())
     }
 
-    /// Whether slots that nobody holds are to be looked for: who finds none free asks often.
+    /// Returns whether slots that nobody holds are to be looked for: who finds none free asks
+    /// often.
     pub(super) fn sweep_is_due(&self) -> bool {
         is_due(&self.next_sweep)
     }
 
-    /// The same of blocks.
+    /// Returns whether blocks that nobody owns are to be looked for.
     pub(super) fn block_sweep_is_due(&self) -> bool {
         is_due(&self.next_block_sweep)
     }
 
-    /// Allocates the first `len` octets of a slab; those that are stay as they are. `false`: there is no memory for it.
+    /// Allocates the first `len` octets of a slab; those that are stay as they are. `false`: there
+    /// is no memory for it.
     fn allocate(&self, slab: Slab, number: usize, len: usize) -> bool {
         // SAFETY: pages of a mapping, whose octets do not change.
         if unsafe { libc::madvise(slab.address().as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) } == 0 {
@@ -309,7 +313,7 @@ impl Pool {
         }
     }
 
-    /// How many slots there may be at most.
+    /// Returns how many slots there may be at most.
     pub(super) fn slots(&self) -> usize {
         self.count() * SLOTS
     }
@@ -320,7 +324,7 @@ impl Pool {
         (slab.header().kind.load(Ordering::Acquire) == OF_SLOTS).then_some((slab, number % SLOTS))
     }
 
-    /// The same of a block's.
+    /// Returns the slab and the index of a block.
     #[inline]
     pub(super) fn block(&'static self, number: u32) -> Option<(Slab, usize)> {
         let number = number as usize;

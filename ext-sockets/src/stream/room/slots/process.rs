@@ -1,4 +1,5 @@
-//! Which process: by its number and by when it began, since numbers are used again and a zombie keeps its own.
+//! Which process: by its number and by when it began, since numbers are used again and a zombie
+//! keeps its own.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,8 +19,9 @@ const EXPECTED: u64 = 1 << 63;
 static ME: AtomicU64 = AtomicU64::new(0);
 
 impl Process {
-    /// The process that this memory belongs to, whatever program it runs: `exec` changes neither number nor beginning. A child of
-    /// `vfork` uses its parent's memory, and what is held there is held by the parent.
+    /// The process that this memory belongs to, whatever program it runs: `exec` changes neither
+    /// number nor beginning. A child of `vfork` uses its parent's memory, and what is held there is
+    /// held by the parent.
     #[must_use]
     pub fn me() -> Self {
         if let Some(me) = Self::known() {
@@ -34,7 +36,8 @@ impl Process {
         Self::of_word(ME.load(Ordering::Relaxed))
     }
 
-    /// This memory belongs to another process: in the child of a `fork`, and when the first socket makes it its own.
+    /// Forgets who the calling process is: in the child of a `fork`, and when the first socket
+    /// makes the memory its own.
     pub(crate) fn forget_me() {
         ME.store(0, Ordering::Relaxed);
     }
@@ -66,7 +69,7 @@ impl Process {
         Self(self.0 | EXPECTED)
     }
 
-    /// Its number.
+    /// Returns the process's number.
     #[must_use]
     pub const fn pid(self) -> u32 {
         (self.0 & PID) as u32
@@ -76,7 +79,8 @@ impl Process {
         (self.0 & !EXPECTED) >> PID_BITS
     }
 
-    /// Whether it is there still: not a zombie, and not another one with its number. Of a child that is expected: its parent.
+    /// Returns whether it is there still: not a zombie, and not another one with its number. Of a
+    /// child that is expected: its parent.
     #[must_use]
     pub fn is_alive(self) -> bool {
         if Self::known() == Some(Self(self.0 & !EXPECTED)) {
@@ -95,7 +99,7 @@ impl Process {
 pub struct Known(Vec<(Process, bool)>);
 
 impl Known {
-    /// As [`Process::is_alive`], of which each process is asked once.
+    /// Returns whether a process is alive; each is asked once, by [`Process::is_alive`].
     pub fn is_alive(&mut self, process: Process) -> bool {
         if let Some((_, is_alive)) = self.0.iter().find(|(known, _)| *known == process) {
             return *is_alive;
@@ -111,12 +115,12 @@ impl Known {
     }
 }
 
-/// What `/proc` says of a process.
+/// State of a process, by `/proc`.
 #[derive(Debug, PartialEq, Eq)]
 enum Life {
     /// Nothing runs: it is not there, or it is a zombie.
     Over,
-    /// It began that many ticks after the system did.
+    /// A process that began so many ticks after the system did.
     Lived { since: u64 },
     /// There is no such file: no process, no `/proc`, or one that hides it.
     Unknown,
@@ -131,8 +135,8 @@ fn life(pid: u32) -> Life {
     }
 }
 
-/// Reads what there is room for of `/proc/PID/stat`. By no means of the heap: a signal handler may be what closes a socket,
-/// in the middle of `malloc`.
+/// Reads what there is room for of `/proc/PID/stat`. By no means of the heap: a signal handler may
+/// be what closes a socket, in the middle of `malloc`.
 fn read_stat(pid: u32, line: &mut [u8]) -> io::Result<usize> {
     let mut path = [0; PATH];
     let mut rest = &mut path[..];
@@ -147,7 +151,8 @@ const PATH: usize = 21;
 /// Room for 22 fields: a name of 64 octets, and numbers of 20 digits.
 const LINE: usize = 1024;
 
-/// `proc_pid_stat(5)`: behind the name, which may hold anything, state (field 3), threads (20) and beginning (22).
+/// `proc_pid_stat(5)`: behind the name, which may hold anything, state (field 3), threads (20) and
+/// beginning (22).
 fn parse(line: &[u8]) -> Option<Life> {
     let behind = line.iter().rposition(|octet| *octet == b')')? + 1;
     let mut fields = std::str::from_utf8(&line[behind..]).ok()?.split_ascii_whitespace();

@@ -125,7 +125,8 @@ fn what_is_no_state_is_not_taken_for_one(folder: &Path, slots: Slots) {
     // Each truth value, and of the options one whose front is a role.
     let role = State::ASKED + 24;
     for offset in State::TRUTHS.into_iter().chain([State::MAGIC_AT, role]) {
-        // SAFETY: inside of the state; what is written is one octet that was there or is not looked at meanwhile.
+        // SAFETY: inside of the state; what is written is one octet that was there or is not looked
+        // at meanwhile.
         unsafe {
             let before = at.add(offset).replace(77);
             assert!(!is_found(), "{offset}");
