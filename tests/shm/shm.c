@@ -1,4 +1,5 @@
-/* What sockets in DDPMODE take of /dev/shm, and what they leave there: shm NAME [WORDS...], each a function below.
+/* What sockets in DDPMODE take of /dev/shm, and what they leave there: shm NAME [WORDS...], each
+ * a function below.
  *
  * Under librddp_sockets.so, in a mount namespace whose /dev/shm nobody else uses: see run.
  */
@@ -89,7 +90,8 @@ static int listener, count, numbers[MANY];
 static size_t each;
 static bool markers;
 
-/* Echoes in rounds: each connection is written to before it is read, so that more is on its way than buffers hold. */
+/* Echoes in rounds: each connection is written to before it is read, so that more is on its way
+ * than buffers hold. */
 static void serve(void) {
     for (int i = 0; i < count; i++)
         MUST(numbers[i] = accept(listener, NULL, NULL));
@@ -97,7 +99,8 @@ static void serve(void) {
         receive_all(numbers[i], i, 0, 100);
     for (int i = 0; i < count; i++)
         send_all(numbers[i], ~i, 0, 100);
-    /* Nobody reads until all is written that can be without waiting, twice: the second time behind what is owed. */
+    /* Nobody reads until all is written that can be without waiting, twice: the second time
+     * behind what is owed. */
     size_t *done = calloc(count, sizeof *done);
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < count; i++)
@@ -122,7 +125,8 @@ static void serve(void) {
         receive_all(numbers[i], i, 101, 1);
 }
 
-/* crowd COUNT OCTETS [markers]: so many connections, both ends, so many octets on each; prints what /dev/shm has at most. */
+/* crowd COUNT OCTETS [markers]: so many connections, both ends, so many octets on each; prints
+ * what /dev/shm has at most. */
 static void crowd(char **words) {
     count = atoi(words[0]), each = atol(words[1]), markers = words[2] != NULL;
     listener = listening();
@@ -183,7 +187,8 @@ static pid_t waiting(void) {
     return pid;
 }
 
-/* holders COUNT: so many children have the connection, too, and all are killed: nobody says that it holds it no longer. */
+/* holders COUNT: so many children have the connection, too, and all are killed: nobody says that
+ * it holds it no longer. */
 static void holders(char **words) {
     pid_t server, pids[100];
     int many = atoi(words[0]), fd = talking(&server);
@@ -208,7 +213,8 @@ static void killed(char **words) {
     kill(getpid(), SIGKILL);
 }
 
-/* zombie: a child that had the connection is dead, and nobody asks for it as long as this process lives, which uses no sockets any more. */
+/* zombie: a child that had the connection is dead, and nobody asks for it as long as this
+ * process lives, which uses no sockets any more. */
 static void zombie(char **words) {
     (void)words;
     pid_t server;
@@ -244,7 +250,8 @@ static void limited(char **words) {
     passing(words);
 }
 
-/* forks COUNT: prints how many microseconds of the processor a fork takes with so many connections, in the parent and in the child. */
+/* forks COUNT: prints how many microseconds of the processor a fork takes with so many
+ * connections, in the parent and in the child. */
 static void hold(void) {
     for (int i = 0; i < count; i++)
         MUST(numbers[i] = accept(listener, NULL, NULL));

@@ -1,9 +1,11 @@
 /* A peer that is killed at any moment: kill ROUNDS SEED [plain].
  *
- * Each round has a process that accepts and one that connects; either may have a child that holds the socket too and does half of the work:
- * one reads while the other writes. One of them is killed, after a random time or at a random system call. Those that are left have to
- * come to an end by themselves: with the octets that were sent, from the first on, and then the end, ECONNRESET, ECONNABORTED, EPIPE or
- * ETIMEDOUT. One that is not through after twenty seconds has hung.
+ * Each round has a process that accepts and one that connects; either may have a child that
+ * holds the socket too and does half of the work: one reads while the other writes. One of them
+ * is killed, after a random time or at a random system call. Those that are left have to come to
+ * an end by themselves: with the octets that were sent, from the first on, and then the end,
+ * ECONNRESET, ECONNABORTED, EPIPE or ETIMEDOUT. One that is not through after twenty seconds has
+ * hung.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -348,8 +350,9 @@ static void play(void) {
         did.octets += shared->got[i];
 }
 
-/* States in this user's files whose sockets are gone. Of each slab, in front, all builds alike: its kind, how many slabs there are, and 64
- * octets behind its beginning an entry of 48 octets for each state, which begins with the socket's cookie. */
+/* States in this user's files whose sockets are gone. Of each slab, in front, all builds alike:
+ * its kind, how many slabs there are, and 64 octets behind its beginning an entry of 48 octets
+ * for each state, which begins with the socket's cookie. */
 static unsigned left_over(const unsigned long *cookies, unsigned count) {
     enum { SLAB = 1 << 20, ENTRIES = 336, WORDS = 6 };
     static uint64_t front[8 + ENTRIES * WORDS];

@@ -51,12 +51,13 @@ extern "C" {
 #define DDP_IRD 5
 /* int, 0 to 16382 (32): own RDMA Reads that may be outstanding. */
 #define DDP_ORD 6
-/* int, a set of DDP_RTR_* (Write and Read): what may tell the accepting end that it may send; 0: client-server, where the
- * connecting end sends first. */
+/* int, a set of DDP_RTR_* (Write and Read): what may tell the accepting end that it may send; 0:
+ * client-server, where the connecting end sends first. */
 #define DDP_RTR 7
 /* Octets, at most 508 (none): private data of our startup frame. */
 #define DDP_PRIVATE_DATA 8
-/* int, 1 to 2^30 (65536): the largest Send of either end. Both ends must have the same or the receiving one the larger. */
+/* int, 1 to 2^30 (65536): the largest Send of either end. Both ends must have the same or the
+ * receiving one the larger. */
 #define DDP_LARGEST_SEND 9
 /* int, an enum ddp_gather (DDP_GATHER_WRITEV): how the pieces of an FPDU are put together. */
 #define DDP_GATHER 10
@@ -65,12 +66,13 @@ extern "C" {
 /* Octets, get only (none until it has come): the private data of the peer's startup frame. */
 #define DDP_PEER_PRIVATE_DATA 12
 
-/* int, an enum ddp_progress (as RDDP_PROGRESS in the environment says, "caller" or "threads"; else DDP_PROGRESS_CALLER): who
- * makes progress in blocking calls. May be set at any time. */
+/* int, an enum ddp_progress (as RDDP_PROGRESS in the environment says, "caller" or "threads";
+ * else DDP_PROGRESS_CALLER): who makes progress in blocking calls. May be set at any time. */
 #define DDP_PROGRESS 16
 
-/* int, milliseconds, 0 to 2^31-1 (as RDDP_STARTUP_TIMEOUT in the environment says; else 30000, and 2000 for a client under a
- * policy's "both"; 0 is that): how long the startup of MPA may take, at either end. Then calls answer ETIMEDOUT. */
+/* int, milliseconds, 0 to 2^31-1 (as RDDP_STARTUP_TIMEOUT in the environment says; else 30000,
+ * and 2000 for a client under a policy's "both"; 0 is that): how long the startup of MPA may
+ * take, at either end. Then calls answer ETIMEDOUT. */
 #define DDP_STARTUP_TIMEOUT 17
 
 enum ddp_progress {

@@ -1,4 +1,5 @@
-/* Threads that are cancelled where they wait for framed sockets: what is to be cleaned up is, and the connection goes on.
+/* Threads that are cancelled where they wait for framed sockets: what is to be cleaned up is,
+ * and the connection goes on.
  *
  * cancelled CALL: the call in which the thread sleeps. */
 #define _GNU_SOURCE

@@ -1,7 +1,8 @@
 /* A connection that cannot be made, as each way of waiting tells of it: connects WAY.
  *
- * Says line by line what the calls answer. Other than TCP's own nobody may have an answer, so the test compares. In a network of
- * its own, where it may make one, an address answers that the host is unreachable and another one does not answer at all.
+ * Says line by line what the calls answer. Other than TCP's own nobody may have an answer, so
+ * the test compares. In a network of its own, where it may make one, an address answers that the
+ * host is unreachable and another one does not answer at all.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

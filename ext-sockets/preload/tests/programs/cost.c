@@ -1,5 +1,6 @@
-/* cost server N | cost client PORT N | cost reader | cost twice | cost interrupted N: a server and a client that make a connection a request, as nginx and ab
- * do, and a client that reads 8 KB at a time and asks FIONREAD whether there is more, as wrk does.
+/* cost server N | cost client PORT N | cost reader | cost twice | cost interrupted N: a server
+ * and a client that make a connection a request, as nginx and ab do, and a client that reads 8
+ * KB at a time and asks FIONREAD whether there is more, as wrk does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* Programs that write as soon as they are connected: early WAY. TCP takes the first octets at once, and so does DDPMODE. */
+/* Programs that write as soon as they are connected: early WAY. TCP takes the first octets at
+ * once, and so does DDPMODE. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/tcp.h>
@@ -38,7 +39,8 @@ static void waits(int fd, int events) {
     IS(entry.revents & (POLLERR | POLLNVAL), 0);
 }
 
-/* Reads so many octets, which are those that were said from `from` on, and then the end if there is to be one. */
+/* Reads so many octets, which are those that were said from `from` on, and then the end if there
+ * is to be one. */
 static void hears(int fd, size_t from, size_t count, int end) {
     size_t all = 0;
     while (all < count) {
@@ -68,7 +70,8 @@ static void banner_and_close(void) {
     }
 }
 
-/* One thread has both ends, and neither waits for the other; nor do blocking ones that write before they accept. */
+/* One thread has both ends, and neither waits for the other; nor do blocking ones that write
+ * before they accept. */
 static void both_ends(void) {
     for (int kind = 0; kind < 2; kind++) {
         int fd = connects(kind * SOCK_NONBLOCK);
@@ -163,7 +166,8 @@ static void of_two_processes(void) {
     close(fd);
 }
 
-/* Who asks how much is not sent is told of what was kept, and waits for less if that is its wish. */
+/* Who asks how much is not sent is told of what was kept, and waits for less if that is its
+ * wish. */
 static void counted(void) {
     int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), count = 0, most = 2000;
     struct tcp_info info = {0};
@@ -337,7 +341,8 @@ static void accepts_another(int fd) {
     close(peer);
 }
 
-/* A program that has said something waits for something else, without end: what it said is heard meanwhile. */
+/* A program that has said something waits for something else, without end: what it said is heard
+ * meanwhile. */
 static void while_it_waits_elsewhere(void) {
     void (*const ways[])(int) = {polls, selects, waits_for_events, accepts_another};
     for (size_t at = 0; at < sizeof ways / sizeof *ways; at++) {

@@ -1,4 +1,5 @@
-/* Forks of a process whose sockets are in DDPMODE, at bad moments: each function is one, run by its name.
+/* Forks of a process whose sockets are in DDPMODE, at bad moments: each function is one, run by
+ * its name.
  *
  * With no library the same program runs over plain TCP, and says the same.
  */
@@ -39,7 +40,8 @@ static void *accepting(void *listener) {
     return NULL;
 }
 
-/* Other threads begin connections. A thread that waits for another that waits for it ends with the alarm. */
+/* Other threads begin connections. A thread that waits for another that waits for it ends with
+ * the alarm. */
 static void while_others_begin(void) {
     int listener = bound();
     NEED(listen(listener, 128) == 0);
@@ -68,8 +70,9 @@ static void while_others_begin(void) {
 
 static int opened[2], closed[2];
 
-/* The client of a server that accepts and closes: sees the end, and no reset, if the server's end was the last that anybody had. It
- * begins nothing before that, and is there before anybody listens. */
+/* The client of a server that accepts and closes: sees the end, and no reset, if the server's
+ * end was the last that anybody had. It begins nothing before that, and is there before anybody
+ * listens. */
 static pid_t sees_the_end(void) {
     NEED(pipe2(opened, O_CLOEXEC) == 0 && pipe2(closed, O_CLOEXEC) == 0);
     pid_t client = fork();
@@ -151,7 +154,8 @@ static void that_executes(void) {
     NEED(waitpid(child, NULL, 0) == child);
 }
 
-/* A child of the bare system call outlives the process that accepted the connection, and executes something else. */
+/* A child of the bare system call outlives the process that accepted the connection, and
+ * executes something else. */
 static void by_the_system_call(void) {
     int listener = bound(), there[2], gone[2];
     char octet;

@@ -1,4 +1,5 @@
-/* Signal handlers that write, read and close: none of it allocates, since a handler may have interrupted malloc itself. */
+/* Signal handlers that write, read and close: none of it allocates, since a handler may have
+ * interrupted malloc itself. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,5 @@
-/* Servers that accept and close: leaving WAY. Over plain TCP and framed their clients are told the same. */
+/* Servers that accept and close: leaving WAY. Over plain TCP and framed their clients are told
+ * the same. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -98,7 +99,8 @@ static void by_exit(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* The same of clients that look at one after the other: the end of the first is not kept back until the second has said all it has to. */
+/* The same of clients that look at one after the other: the end of the first is not kept back
+ * until the second has said all it has to. */
 static void by_exit_in_turn(void) {
     int first_seen[2];
     char octet;
@@ -125,7 +127,8 @@ static void by_exit_in_turn(void) {
     IS(waitpid(server, NULL, 0), server);
 }
 
-/* A child that has the connection goes on with it, however soon the parent closes it: one that forks, one that runs a program. */
+/* A child that has the connection goes on with it, however soon the parent closes it: one that
+ * forks, one that runs a program. */
 static void to_a_child(void) {
     char text[3] = "";
     int fd = connects(SOCK_NONBLOCK), peer = accepts();
@@ -170,7 +173,8 @@ static void by_reset(void) {
     }
 }
 
-/* With few descriptors to spare the oldest of the closed connections is given up, and none of the program's calls fails. */
+/* With few descriptors to spare the oldest of the closed connections is given up, and none of
+ * the program's calls fails. */
 static void with_few_descriptors(void) {
     enum { MANY = 200 };
     struct rlimit few = {64, 64}, was;
@@ -201,7 +205,8 @@ static void with_few_descriptors(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* A process that gives up a connection which another one uses gives up its own part: nothing is reset. */
+/* A process that gives up a connection which another one uses gives up its own part: nothing is
+ * reset. */
 static void with_a_child_and_few_descriptors(void) {
     enum { MANY = 100 };
     struct rlimit few = {64, 64};
@@ -403,7 +408,8 @@ static int is_reset_early(void) {
     return fd;
 }
 
-/* A reset is told once, by whichever call comes first; after that there is nothing to read, and nobody to write to. */
+/* A reset is told once, by whichever call comes first; after that there is nothing to read, and
+ * nobody to write to. */
 static void told_once(void) {
     enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
     char octet;
@@ -431,7 +437,8 @@ static void told_once(void) {
     IS(event.events, EPOLLRDHUP | EPOLLERR | EPOLLHUP);
 }
 
-/* A reset that a call has met which had sent something before is an error of the connection still. */
+/* A reset that a call has met which had sent something before is an error of the connection
+ * still. */
 static void met_by_a_send(void) {
     enum { MUCH = 30000000 };
     struct linger now = {1, 0};

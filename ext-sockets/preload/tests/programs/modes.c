@@ -1,4 +1,5 @@
-/* What DDPMODE options answer, line by line: "name: value as it should be", or the program ends with the line that is not so. */
+/* What DDPMODE options answer, line by line: "name: value as it should be", or the program ends
+ * with the line that is not so. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -277,7 +278,8 @@ static void streams(void) {
     IS(close_range(3, ~0U, 0), 0);
 }
 
-/* Closed before the other end has even accepted: the startup goes on without the program, and then the stream ends in order. */
+/* Closed before the other end has even accepted: the startup goes on without the program, and
+ * then the stream ends in order. */
 static void closed_early(void) {
     struct sockaddr_in addr;
     char octet;
@@ -322,7 +324,8 @@ static void from_plain_to_framed(void) {
     IS(close_range(3, ~0U, 0), 0);
 }
 
-/* One end in DDPMODE, the other plain: an error at the one, and no octet of framing for the program at the other that has the library. */
+/* One end in DDPMODE, the other plain: an error at the one, and no octet of framing for the
+ * program at the other that has the library. */
 static void one_side_only(void) {
     struct sockaddr_in addr;
     int listener = listening(&addr), client = tcp(), value = -1;

@@ -1,4 +1,5 @@
-/* Programs of several processes: statements that are so, or the process ends, and a place on loopback. */
+/* Programs of several processes: statements that are so, or the process ends, and a place on
+ * loopback. */
 #ifndef NEED_H
 #define NEED_H
 

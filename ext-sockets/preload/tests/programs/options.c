@@ -1,4 +1,5 @@
-/* What options of sockets answer, on a listener, before connect, and on both ends of a connection: the same lines in DDPMODE as without. */
+/* What options of sockets answer, on a listener, before connect, and on both ends of a
+ * connection: the same lines in DDPMODE as without. */
 #define _GNU_SOURCE
 #include <linux/tcp.h>
 #include <poll.h>

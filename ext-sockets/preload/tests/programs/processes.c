@@ -1,4 +1,5 @@
-/* Connections in DDPMODE that several processes hold, in the ways of servers: each function is one, run by its name.
+/* Connections in DDPMODE that several processes hold, in the ways of servers: each function is
+ * one, run by its name.
  *
  * With no library the same program runs over plain TCP, and says the same.
  */
@@ -170,8 +171,8 @@ static void reader_and_writer(void) {
     ended_well(client);
 }
 
-/* The connection becomes standard input and output of another program. Before it is executed a word has gone each way or, with
- * `fresh`, nothing has. */
+/* The connection becomes standard input and output of another program. Before it is executed a
+ * word has gone each way or, with `fresh`, nothing has. */
 static void inetd(int fresh) {
     int listener = listening();
     pid_t server = fork();
@@ -198,7 +199,8 @@ static void inetd(int fresh) {
     ended_well(server);
 }
 
-/* stdio: of a program that has the connection as standard input and output, and of one that opens it. */
+/* stdio: of a program that has the connection as standard input and output, and of one that
+ * opens it. */
 static void stdio(void) {
     int listener = listening();
     pid_t server = fork();
@@ -229,7 +231,8 @@ static void stdio(void) {
     ended_well(server);
 }
 
-/* A program runs another as CPython's subprocess does: vfork, close everything, exec. The parent's connection stays. */
+/* A program runs another as CPython's subprocess does: vfork, close everything, exec. The
+ * parent's connection stays. */
 static void vforked(void) {
     int listener = listening();
     pid_t server = fork();
@@ -324,7 +327,8 @@ static void *blocked(void *fd) {
     return (void *)(count <= 0 ? 1L : 0L);
 }
 
-/* A thread closes what another one reads. Plain TCP leaves the reader where it is until the peer does something; the peer does here. */
+/* A thread closes what another one reads. Plain TCP leaves the reader where it is until the peer
+ * does something; the peer does here. */
 static void closed_in_between(void) {
     int listener = listening(), fd = connected(), other = accept(listener, NULL, NULL);
     char octet = 'x';

@@ -1,5 +1,6 @@
-/* Ways by which a program comes to a connection without a connect or a listen that the library sees as it is: each function is one,
- * run by its name. The program says what was the case; with no library it runs over plain TCP. */
+/* Ways by which a program comes to a connection without a connect or a listen that the library
+ * sees as it is: each function is one, run by its name. The program says what was the case; with
+ * no library it runs over plain TCP. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
-/* Pointers that are no good, and the signals of such memory: each way is a function, run by its name.
+/* Pointers that are no good, and the signals of such memory: each way is a function, run by its
+ * name.
  *
- * With no library the same program runs over plain TCP, and says the same; only where TCP stops before a bad page depends
- * on how it cuts what it copies.
+ * With no library the same program runs over plain TCP, and says the same; only where TCP stops
+ * before a bad page depends on how it cuts what it copies.
  */
 #include "faults.h"
 #include <linux/filter.h>
@@ -86,7 +87,8 @@ void unmapped(void) {
     exchange(ends);
 }
 
-/* Sends what can be read of a file that was cut, to its bad page: all of it arrives, and nothing else. */
+/* Sends what can be read of a file that was cut, to its bad page: all of it arrives, and nothing
+ * else. */
 static void send_to_the_cut(int good, int from, int step) {
     int ends[2];
     connection(ends);

@@ -1,4 +1,5 @@
-/* The program's own handlers and masks of SIGSEGV and SIGBUS, beside which bad pointers are found out. */
+/* The program's own handlers and masks of SIGSEGV and SIGBUS, beside which bad pointers are
+ * found out. */
 #include "faults.h"
 #include <spawn.h>
 
@@ -253,7 +254,8 @@ static void sends_badly(int signal) {
     bad_send();
 }
 
-/* A handler that runs with everything blocked, by its own mask or a wait's, sends from a bad page. */
+/* A handler that runs with everything blocked, by its own mask or a wait's, sends from a bad
+ * page. */
 void masks_of_waits(void) {
     sigset_t all;
     sigfillset(&all);
@@ -394,7 +396,8 @@ static void leaves(int signal) {
     siglongjmp(out, 1);
 }
 
-/* A handler that jumps out of the middle of a copy leaves no guard, and no signal blocked, behind. */
+/* A handler that jumps out of the middle of a copy leaves no guard, and no signal blocked,
+ * behind. */
 void jumps(void) {
     int ends[2];
     install(SIGSEGV, leaves, 0);
@@ -412,7 +415,8 @@ void jumps(void) {
             munmap(page.at, 2 * PAGE), close(page.file);
         bad_send();
     }
-    /* Out of the middle of calls, wherever they are: of each socket the calls may fail from then on, and nothing else. */
+    /* Out of the middle of calls, wherever they are: of each socket the calls may fail from then
+     * on, and nothing else. */
     install(SIGALRM, leaves, 0);
     static char octets[8 << 20];
     for (volatile int i = 0; i < 5; i++) {
@@ -554,7 +558,8 @@ void bad_masks(void) {
     bad_send();
 }
 
-/* A signal that is let through and ignored interrupts no wait, but for epoll's, which the kernel never restarts. */
+/* A signal that is let through and ignored interrupts no wait, but for epoll's, which the kernel
+ * never restarts. */
 void ignored_in_waits(void) {
     sigset_t none, pending;
     struct timespec soon = {.tv_nsec = 1000000};

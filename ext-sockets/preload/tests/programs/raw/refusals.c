@@ -218,7 +218,8 @@ static void fullness(void) {
 /* Where no program has memory. */
 #define NOWHERE ((void *)0x1000)
 
-/* Pointers that are no good, and lists that end at a page that is not there: EFAULT, and nothing has happened. */
+/* Pointers that are no good, and lists that end at a page that is not there: EFAULT, and nothing
+ * has happened. */
 void bad_pointers(void) {
     static char octets[10];
     FAILS(ddp_register(0, octets, 10, 0, NOWHERE), EFAULT);

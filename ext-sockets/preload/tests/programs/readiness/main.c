@@ -1,4 +1,5 @@
-/* Which rule of readiness is tried is the first argument; the way of waiting is tried in turn. "as it should be", or the line that is not so. */
+/* Which rule of readiness is tried is the first argument; the way of waiting is tried in turn.
+ * "as it should be", or the line that is not so. */
 #include "readiness.h"
 
 static char buf[70000];

@@ -142,7 +142,8 @@ static void errors(void) {
     IS(event_of(set, 0, 0), 0);
 }
 
-/* RD5: data is what it was, also where it is by chance what the library gives the kernel for one of its own. */
+/* RD5: data is what it was, also where it is by chance what the library gives the kernel for one
+ * of its own. */
 static void data(void) {
     int ends[2], tube[2], set = epoll_create1(0);
     ready(ends);
