@@ -6,6 +6,7 @@
 //! library. Without them nothing here costs more than one load.
 
 use std::ffi::{OsStr, c_int};
+use std::fmt::Arguments;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -124,41 +125,41 @@ pub(crate) fn tell_unknown(fd: c_int) {
         |side, addr: Option<SocketAddr>| addr.is_some_and(|addr| switch.family(side, addr) == Family::Ddp);
     let (own, peer) = (next::local_address(fd), next::peer_address(fd));
     if (says_ddp(Side::Server, own) || says_ddp(Side::Client, peer)) && !TOLD.swap(true, Ordering::Relaxed) {
-        let program = String::from_utf8_lossy(&switch.program);
         let peer = peer.map_or(String::new(), |peer| format!(" with {peer}"));
-        let told = format_args!(
-            "{program}: the connection{peer} is plain: nothing is known of it (descriptor {fd}, by exec or in a message; told once)"
+        switch.say(
+            Level::Error,
+            format_args!(
+                "the connection{peer} is plain: nothing is known of it (descriptor {fd}, by exec or in a message; told once)"
+            ),
         );
-        journal::tell(switch.policy.log(), Level::Error, told);
     }
 }
 
 /// A peer has turned out to be a plain one, and is connected to in plain TCP.
 pub(crate) fn tell_plain(peer: SocketAddr) {
-    if let Some(switch) = SWITCH.get() {
-        let program = String::from_utf8_lossy(&switch.program);
-        let told = format_args!("{program}: connect {peer}: no MPA there, connected again in plain TCP");
-        journal::tell(switch.policy.log(), Level::Warning, told);
-    }
+    say(Level::Warning, format_args!("connect {peer}: no MPA there, connected again in plain TCP"));
 }
 
 /// A startup has failed, and there is no plain TCP to fall back to.
 pub(crate) fn tell_failed(why: impl std::fmt::Display) {
-    if let Some(switch) = SWITCH.get() {
-        let program = String::from_utf8_lossy(&switch.program);
-        journal::tell(switch.policy.log(), Level::Warning, format_args!("{program}: {why}"));
-    }
+    say(Level::Warning, format_args!("{why}"));
 }
 
 /// A server says nothing to a startup, and there is no plain TCP to fall back to: it may wait for
 /// its client's first words.
 pub(crate) fn tell_silent(peer: SocketAddr) {
+    say(
+        Level::Error,
+        format_args!(
+            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --both"
+        ),
+    );
+}
+
+/// Tells something of this program, if there is a policy, where that says.
+fn say(level: Level, what: Arguments<'_>) {
     if let Some(switch) = SWITCH.get() {
-        let program = String::from_utf8_lossy(&switch.program);
-        let told = format_args!(
-            "{program}: connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --both"
-        );
-        journal::tell(switch.policy.log(), Level::Error, told);
+        switch.say(level, what);
     }
 }
 
@@ -170,6 +171,12 @@ enum Verdict {
 }
 
 impl Switch {
+    /// Tells something of this program where the policy says.
+    fn say(&self, level: Level, what: Arguments<'_>) {
+        let program = String::from_utf8_lossy(&self.program);
+        journal::tell(self.policy.log(), level, format_args!("{program}: {what}"));
+    }
+
     fn family(&self, side: Side, addr: SocketAddr) -> Family {
         self.policy.family(side, &self.program, addr)
     }
@@ -213,9 +220,7 @@ impl Switch {
             Side::Server => "listen",
             Side::Client => "connect",
         };
-        let program = String::from_utf8_lossy(&self.program);
-        let told = format_args!("{program}: {what} {addr}: {}{remark}", family.word());
-        journal::tell(self.policy.log(), level, told);
+        self.say(level, format_args!("{what} {addr}: {}{remark}", family.word()));
         verdict
     }
 }
