@@ -112,25 +112,11 @@ impl Line {
     fn take(&mut self, held: &Held, fd: c_int) -> bool {
         let Some(state) = held.state() else { return false };
         while self.is_in_the_way(fd) && self.reset_oldest() {}
-        let set = loop {
-            if let Some(set) = self.set.or_else(high_set) {
-                break set;
-            }
-            if !self.reset_oldest() {
-                return false;
-            }
-        };
+        let Some(set) = self.get(|line| line.set.or_else(high_set)) else { return false };
         if self.set.replace(set).is_none() {
             hidden::hide(set);
         }
-        let fd = loop {
-            if let Some(fd) = next::duplicate_high(fd) {
-                break fd;
-            }
-            if !self.reset_oldest() {
-                return false;
-            }
-        };
+        let Some(fd) = self.get(|_| next::duplicate_high(fd)) else { return false };
         hidden::hide(fd);
         let asked = interest(state, fd);
         self.closed += 1;
@@ -138,6 +124,17 @@ impl Line {
         let _ = next::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
         self.waiting.insert(self.closed, one);
         true
+    }
+
+    /// Gets something that takes a number, at the cost of the oldest connections while none is to be
+    /// had.
+    fn get<T>(&mut self, something: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        loop {
+            let got = something(self);
+            if got.is_some() || !self.reset_oldest() {
+                return got;
+            }
+        }
     }
 
     /// Returns whether they take more than half of the numbers that the program leaves.
