@@ -98,7 +98,7 @@ fn finishes(state: &State, fd: c_int) -> bool {
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
 /// A socket that has come back in a message since it was closed stays.
 pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
-    if held.is_closed() && !leave(held, state) && held.has_other_callers() {
+    if held.is_closed() && !leave(held, state) && held.has_sleepers() {
         next::shut_both(fd);
     }
 }
@@ -164,4 +164,57 @@ pub fn exiting() {
     open.into_iter().for_each(end);
     linger::finish();
     stream::leave_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::super::store;
+    use super::*;
+    use crate::socket::{Mode, Settings};
+    use crate::stream::{Caller, Options};
+
+    /// A program that a child runs has the connection before it has begun, and so before it can say
+    /// that it holds it.
+    #[test]
+    fn a_closed_connection_is_not_shut_for_who_looks_at_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let mut of_a_child = server.try_clone().unwrap();
+        let fd = server.as_raw_fd();
+        let looked_at = socket::adopt(fd, responder()).unwrap();
+        looked_at.set_state(store::create(looked_at.cookie(), &Options::new(Role::Responder)).unwrap());
+        let call = looked_at.work_on(fd).unwrap();
+        call.sleeps();
+        call.wakes();
+        drop(call);
+        let held = socket::forget_before_close(fd).unwrap();
+        leave_alone(&held, held.state().unwrap(), fd);
+        of_a_child.write_all(b"x").expect("the child may write");
+        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_closed_connection_is_shut_for_a_call_that_sleeps() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let fd = server.as_raw_fd();
+        let held = socket::adopt(fd, responder()).unwrap();
+        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
+        let call = held.work_on(fd).unwrap();
+        call.sleeps();
+        let closed = socket::forget_before_close(fd).unwrap();
+        leave_alone(&closed, closed.state().unwrap(), fd);
+        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the end");
+        assert!(!call.wakes());
+    }
+
+    fn responder() -> Settings {
+        Settings { mode: Mode::Starting, role: Some(socket::Role::Responder), ..Settings::default() }
+    }
 }

@@ -41,11 +41,13 @@ impl AtWork<'_> {
 
 impl Caller for AtWork<'_> {
     fn sleeps(&self) {
+        self.held.socket().asleep.fetch_add(1, Ordering::SeqCst);
         self.at_work().fetch_sub(1, Ordering::SeqCst);
     }
 
     fn wakes(&self) -> bool {
         self.at_work().fetch_add(1, Ordering::SeqCst);
+        self.held.socket().asleep.fetch_sub(1, Ordering::SeqCst);
         self.is_there()
     }
 }
@@ -60,8 +62,10 @@ impl Socket {
     /// In the child of a `fork`: the threads that were at work are its parent's. Where there were
     /// none the page stays as it is, the parent's too.
     pub(super) fn none_at_work(&self) {
-        if self.at_work.load(Ordering::Relaxed) != 0 {
-            self.at_work.store(0, Ordering::SeqCst);
+        for count in [&self.at_work, &self.asleep] {
+            if count.load(Ordering::Relaxed) != 0 {
+                count.store(0, Ordering::SeqCst);
+            }
         }
     }
 

@@ -58,6 +58,7 @@ impl Uses {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }

@@ -48,6 +48,8 @@ pub struct Socket {
     cookie: AtomicU64,
     /// Calls that are at work on one of the numbers.
     at_work: AtomicU32,
+    /// Calls that sleep until there is something to do.
+    asleep: AtomicU32,
     /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
     mode: AtomicI32,
     /// No number of this process leads to it any more, though calls on it may go on.
@@ -72,6 +74,7 @@ impl Socket {
             numbers: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
             at_work: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
             mode: AtomicI32::new(Mode::Off as i32),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
@@ -176,9 +179,9 @@ impl Socket {
         self.numbers.load(Ordering::Relaxed) > 1
     }
 
-    /// Whether calls on it go on, besides the caller's own, when its last number is closed.
-    pub fn has_other_callers(&self) -> bool {
-        self.uses.count() > 1
+    /// Returns whether a thread of this process sleeps in a call on it.
+    pub fn has_sleepers(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst) > 0
     }
 }
 
