@@ -9,9 +9,13 @@
 
 use std::ffi::c_int;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
+
+use crate::stream::ours;
+
+pub use ours::any;
 
 /// Descriptors from here on are never ours; it is the kernel's own default limit (`fs.nr_open`).
 pub const LIMIT: usize = PAGES * PAGE;
@@ -22,15 +26,6 @@ const PAGE: usize = 4096;
 type Page = [AtomicU32; PAGE];
 
 static TABLE: [OnceBox<Page>; PAGES] = [const { OnceBox::new() }; PAGES];
-
-/// How many entries are set.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether any descriptor is ours.
-#[inline]
-pub fn any() -> bool {
-    COUNT.load(Ordering::Relaxed) != 0
-}
 
 /// What the entry of `fd` holds.
 #[inline]
@@ -51,7 +46,7 @@ pub fn set(fd: c_int, value: NonZeroU32) -> Result<Option<NonZeroU32>, BeyondTab
     let page = page.get_or_init(|| Box::new([const { AtomicU32::new(0) }; PAGE]));
     let held = NonZeroU32::new(page[index % PAGE].swap(value.get(), Ordering::SeqCst));
     if held.is_none() {
-        COUNT.fetch_add(1, Ordering::Relaxed);
+        ours::add();
     }
     Ok(held)
 }
@@ -64,7 +59,7 @@ pub fn clear(fd: c_int) -> Option<NonZeroU32> {
         return None;
     }
     let held = NonZeroU32::new(slot.swap(0, Ordering::SeqCst))?;
-    COUNT.fetch_sub(1, Ordering::Relaxed);
+    ours::remove();
     Some(held)
 }
 
@@ -73,7 +68,7 @@ pub fn clear_if(fd: c_int, value: NonZeroU32) -> bool {
     let clear = |slot: &AtomicU32| slot.compare_exchange(value.get(), 0, Ordering::SeqCst, Ordering::Relaxed);
     let cleared = slot(fd).is_some_and(|slot| clear(slot).is_ok());
     if cleared {
-        COUNT.fetch_sub(1, Ordering::Relaxed);
+        ours::remove();
     }
     cleared
 }

@@ -17,6 +17,7 @@ use std::ffi::{CStr, c_int, c_short, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
+pub use crate::stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::CALLS;
 pub use epoll::{control, new_set, wait_for_set};
@@ -158,17 +159,6 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
     unsafe { setsockopt(fd, level, name, octets.as_ptr().cast(), octets.len() as libc::socklen_t) };
     set_errno(before);
 }
-
-/// States of a TCP socket, as `tcp_info` numbers them.
-pub const TCP_ESTABLISHED: u8 = 1;
-/// It is being connected.
-pub const TCP_SYN_SENT: u8 = 2;
-/// It is being connected by the peer.
-pub const TCP_SYN_RECV: u8 = 3;
-/// It is neither connected nor listening.
-pub const TCP_CLOSE: u8 = 7;
-/// It listens.
-pub const TCP_LISTEN: u8 = 10;
 
 /// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
 pub fn tcp_state(fd: c_int) -> Option<u8> {

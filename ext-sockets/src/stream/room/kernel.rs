@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Calls, Cancellable};
-use crate::next::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT};
+use crate::stream::tcp_state::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT};
 use crate::stream::{Caller, Errno};
 
 /// A direction of the connection, or both, as `shutdown` names them.

@@ -13,8 +13,7 @@ use rddp_fault_guard::{Faulted, Work, call, copy_in, copy_out, install, mask, un
 use rddp_mpa::{crc32c, crc32c_append};
 
 use super::is_confined;
-use crate::stream::Errno;
-use crate::table;
+use crate::stream::{Errno, ours};
 
 /// Has faults of the calling thread in here found out, whatever it blocks. Costs one load once that
 /// is so.
@@ -27,7 +26,7 @@ pub fn guard() {
 
 /// [`guard`], in a process that has sockets of ours. Any other has no handler of ours.
 fn guard_if_any() {
-    if table::any() {
+    if ours::any() {
         guard();
     }
 }
