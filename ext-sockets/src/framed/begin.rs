@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 
-use super::{Framed, fall_back, store, unsettled};
-use crate::next::CALLS;
+use super::{CALLS, Framed, fall_back, store, unsettled};
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, State, Stream};
 use crate::{next, raw_mode, wait};

@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::{inherit::received, linger};
-use crate::next::CALLS;
+use super::{CALLS, inherit::received, linger};
 use crate::socket::{self, Held, UNTIL_PLAIN};
 use crate::stream::{self, Phase, Role, State, Stream};
 use crate::{next, raw_mode, switch, table, wait};

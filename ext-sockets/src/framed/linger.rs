@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::CALLS;
 use crate::hidden;
-use crate::next::{self, CALLS};
+use crate::next;
 use crate::socket::Held;
 use crate::stream::{Phase, Role, State, Stream};
 

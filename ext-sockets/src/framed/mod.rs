@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use libc::POLLNVAL;
 
-use crate::next::{self, CALLS};
+use crate::next;
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Errno, Phase, State, Stream, Uncancelled, Why};
+use crate::stream::{Calls, Errno, Phase, State, Stream, Uncancelled, Why};
 use crate::{stream, switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
@@ -37,6 +37,9 @@ pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, fork_is_over, received};
 pub use linger::makes_room;
 pub(crate) use unsettled::{any as any_unsettled, see_to_others, sleep_beside};
+
+/// The calls of every stream. Before one sleeps, it sees to the sockets that no call is at.
+static CALLS: Calls = next::calls(see_to_others);
 
 /// The process is about to give up most system calls: see [`stream::confine`]. What memory its
 /// streams may need is had now.

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::Framed;
-use crate::next::{self, CALLS};
+use super::{CALLS, Framed};
+use crate::next;
 use crate::socket::{self, Held};
 use crate::stream::{self, Stream};
 use crate::{table, wait};

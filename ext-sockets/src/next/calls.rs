@@ -1,15 +1,16 @@
 //! The C library's functions as a stream calls them.
 
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
 use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::stream::{Calls, Table};
 
-// SAFETY: each is the C library's function of its name, which `next` has found.
-/// See [`Stream::new`](crate::stream::Stream::new).
-pub static CALLS: Calls = unsafe {
-    Calls::from_table(Table {
+/// The functions that this module has found, and what is called before a sleep: see
+/// [`Stream::new`](crate::stream::Stream::new).
+pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
+    let table = Table {
         recv,
         send,
         recvmsg,
@@ -25,9 +26,11 @@ pub static CALLS: Calls = unsafe {
         fcntl,
         shutdown,
         connect,
-        others: crate::framed::see_to_others,
-    })
-};
+        others,
+    };
+    // SAFETY: each is the C library's function of its name, which `next` has found.
+    unsafe { Calls::from_table(table) }
+}
 
 macro_rules! on_to_next {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 pub use crate::stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use address::{address_of, connect_to, local_address, peer_address};
-pub use calls::CALLS;
+pub use calls::calls;
 pub use epoll::{control, new_set, wait_for_set};
 pub use forks::{Forking, Lockable, is_only_thread};
 pub use list::*;
