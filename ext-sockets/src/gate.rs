@@ -5,13 +5,14 @@
 use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
 
-use libc::{EBUSY, EINVAL, ENOTCONN, EOPNOTSUPP};
+use libc::{EBUSY, EINVAL, ENOTCONN};
 
 use crate::framed::{self, Connecting, Framed};
+use crate::next::{self, Value};
 use crate::policy::Side;
-use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings, Value};
+use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings};
 use crate::stream::{self, Errno, Phase, State};
-use crate::{next, process, raw_mode, switch, table, wait};
+use crate::{process, raw_mode, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
 #[derive(Debug)]
@@ -335,7 +336,7 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
         }
         Some(held) => socket::get(&as_it_is(&held), name),
         None => {
-            is_tcp(fd)?;
+            next::is_tcp(fd)?;
             socket::get(&Settings::default(), name)
         }
     }
@@ -369,29 +370,8 @@ fn as_it_is(held: &Held) -> Settings {
 }
 
 fn adopt(fd: c_int) -> Result<Held, c_int> {
-    is_tcp(fd)?;
+    next::is_tcp(fd)?;
     socket::adopt(fd, Settings::default())
-}
-
-/// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several
-/// connections.
-pub(crate) fn is_mptcp(fd: c_int) -> bool {
-    next::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_MPTCP)
-}
-
-/// Whether DDPMODE makes any sense here; the errno otherwise.
-pub(crate) fn is_tcp(fd: c_int) -> Result<(), c_int> {
-    tcp_state(fd).map(drop)
-}
-
-/// The state of a TCP socket; the errno of what is none.
-pub(crate) fn tcp_state(fd: c_int) -> Result<u8, c_int> {
-    // The kernel's own errno for no descriptor, or one that is no socket.
-    let protocol =
-        next::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok_or_else(|| next::why_no_socket(fd))?;
-    // A raw socket may have the protocol, and options of MPTCP answer like TCP's, but not both.
-    let state = (protocol == libc::IPPROTO_TCP).then(|| next::tcp_state(fd)).flatten();
-    state.ok_or(EOPNOTSUPP)
 }
 
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {

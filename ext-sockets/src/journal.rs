@@ -12,8 +12,7 @@ use std::io::{Error, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::gate::is_tcp;
-use crate::next;
+use crate::next::{self, is_tcp};
 use crate::policy::{Log, LogTo};
 
 /// How much a line matters, as the policy's `min-level` counts.

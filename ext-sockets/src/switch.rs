@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use once_cell::race::OnceBox;
 
 use crate::framed;
-use crate::gate::{is_mptcp, tcp_state};
 use crate::journal::{self, Level};
-use crate::next;
+use crate::next::{self, state_of_tcp};
 use crate::policy::{Family, Policy, Side};
 use crate::socket::{self, Kept, Mode, Settings};
 
@@ -117,7 +116,7 @@ pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
 pub(crate) fn tell_unknown(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(switch) = SWITCH.get() else { return };
-    if matches!(tcp_state(fd), Err(_) | Ok(next::TCP_CLOSE | next::TCP_LISTEN)) {
+    if matches!(state_of_tcp(fd), Err(_) | Ok(next::TCP_CLOSE | next::TCP_LISTEN)) {
         return;
     }
     // Which end it is nobody knows any more.
@@ -184,9 +183,9 @@ impl Switch {
     /// Applies the policy to a socket in that state of TCP; one in another is the kernel's to
     /// refuse.
     fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), c_int> {
-        let seen = tcp_state(fd);
+        let seen = state_of_tcp(fd);
         let is_mptcp = seen.is_err();
-        let is_concerned = seen.map_or_else(|_| self::is_mptcp(fd), |seen| seen == state);
+        let is_concerned = seen.map_or_else(|_| next::is_mptcp(fd), |seen| seen == state);
         if !is_concerned {
             return Ok(());
         }

@@ -5,8 +5,8 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use rddp_switch::next::Wanted;
 use rddp_switch::stream::{Errno, lent};
-use rddp_switch::wait::Wanted;
 use rddp_switch::{gate, next, table, wait};
 
 use crate::hook::answer;

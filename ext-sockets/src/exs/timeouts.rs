@@ -8,7 +8,7 @@ use libc::{EDOM, EINVAL, SOL_SOCKET};
 
 use super::lane::Timeout;
 use super::{IS_INITIALISED, engine};
-use crate::socket::Value;
+use crate::next::Value;
 use crate::threads::Direction;
 
 /// `SO_ASYNC_RECV_ORDERED`: receives end in the order of posting; here always.

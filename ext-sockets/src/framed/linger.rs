@@ -235,8 +235,8 @@ fn high_set() -> Option<c_int> {
     high
 }
 
-fn wanted(events: u32, number: u64) -> crate::wait::Wanted {
-    crate::wait::Wanted { events, data: number }
+fn wanted(events: u32, number: u64) -> next::Wanted {
+    next::Wanted { events, data: number }
 }
 
 fn interest(state: &State, fd: c_int) -> u32 {

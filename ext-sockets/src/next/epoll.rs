@@ -5,7 +5,14 @@ use std::time::Duration;
 
 use libc::epoll_event;
 
-use crate::wait::Wanted;
+/// What is asked of one descriptor in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Events and flags.
+    pub events: u32,
+    /// The asker's own, told with every event.
+    pub data: u64,
+}
 
 /// Changes a set. Leaves errno as it was.
 ///

@@ -12,6 +12,8 @@ mod forks;
 mod list;
 mod process;
 mod signals;
+mod tcp;
+mod value;
 
 use std::ffi::{CStr, c_int, c_short, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -20,7 +22,7 @@ use std::time::Duration;
 pub use crate::stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::calls;
-pub use epoll::{control, new_set, wait_for_set};
+pub use epoll::{Wanted, control, new_set, wait_for_set};
 pub use forks::{Forking, Lockable, is_only_thread};
 pub use list::*;
 pub use process::{
@@ -28,6 +30,8 @@ pub use process::{
     to_syslog, user_id,
 };
 pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
+pub use tcp::{is_mptcp, is_tcp, state_of_tcp};
+pub use value::Value;
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);

@@ -9,7 +9,6 @@ use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
 use super::{memory, queue, room, shared};
-use crate::gate;
 use crate::next;
 use crate::socket::{self, Held, Locked, Mode, Role, Settings};
 
@@ -86,7 +85,7 @@ const MAX_WORKS: u32 = 1 << 16;
 /// See the header.
 pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
     let Some(held) = socket::hold_checked(fd) else {
-        gate::is_tcp(fd)?;
+        next::is_tcp(fd)?;
         return Err(libc::EOPNOTSUPP);
     };
     let mut settings = held.settings();

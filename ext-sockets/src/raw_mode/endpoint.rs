@@ -18,7 +18,7 @@ use super::queue::Queue;
 use super::reserved::Share;
 use super::shared::Shared;
 use super::work::{op, post_errno};
-use crate::{gate, socket};
+use crate::{next, socket};
 
 pub(super) struct Endpoint {
     pub(super) qp: QueuePair,
@@ -78,7 +78,7 @@ pub(super) struct Ending {
 /// The endpoint that a socket was made.
 pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> {
     let Some(held) = socket::hold(fd) else {
-        gate::is_tcp(fd)?;
+        next::is_tcp(fd)?;
         return Err(libc::EOPNOTSUPP);
     };
     if let Some(adapter) = Adapter::existing()

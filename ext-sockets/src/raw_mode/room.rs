@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::info::MAX_PRIVATE_DATA;
 use super::work::{Sge, Work};
 use crate::stream::{Errno, lent};
-use crate::{gate, next};
+use crate::{next, socket};
 
 /// Memory that the program registers.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ pub(super) fn duplicate(fd: c_int) -> Result<socket2::Socket, c_int> {
     if own < 0 {
         return Err(next::errno());
     }
-    gate::fresh(own);
+    socket::forget(own);
     // SAFETY: just made, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(own) }.into())
 }

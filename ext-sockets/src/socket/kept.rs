@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
 
-use super::options::Value;
-use crate::next;
+use crate::next::{self, Value};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

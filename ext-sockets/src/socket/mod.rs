@@ -27,7 +27,7 @@ pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
     DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
-    SOL_DDP, Value, get, set,
+    SOL_DDP, get, set,
 };
 pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
 

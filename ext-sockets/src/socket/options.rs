@@ -6,6 +6,7 @@ use std::time::Duration;
 use libc::{EINVAL, ENOPROTOOPT};
 
 use super::settings::{Gather, Mode, Role, Settings};
+use crate::next::Value;
 use crate::progress::Progress;
 
 /// The level of our options, outside the kernel's.
@@ -48,38 +49,6 @@ const MAX_PRIVATE_DATA: usize = 508;
 /// RFC 6581 §9 has 14 bits for each, and the value of all ones is "not negotiated".
 const MAX_DEPTH: c_int = 0x3ffe;
 const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
-
-/// An option's octets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
-    octets: [u8; Self::MAX],
-    len: usize,
-}
-
-impl Value {
-    const MAX: usize = 512;
-
-    /// An int, as C has it.
-    pub fn int(value: c_int) -> Self {
-        Self::octets(&value.to_ne_bytes())
-    }
-
-    /// What the program gets: at most 512 of these.
-    pub fn octets(from: &[u8]) -> Self {
-        let len = from.len().min(Self::MAX);
-        let mut octets = [0; Self::MAX];
-        octets[..len].copy_from_slice(&from[..len]);
-        Value { octets, len }
-    }
-}
-
-impl std::ops::Deref for Value {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.octets[..self.len]
-    }
-}
 
 /// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
 pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_int> {

@@ -18,8 +18,8 @@ mod select;
 mod watched;
 
 pub use epoll::{
-    Wanted, Watches, changed, closing, control, duplicated, forking, framed_now, given_late, gone,
-    has_entries, is_concerned, tell_again, wait, watches, withdraw,
+    Watches, changed, closing, control, duplicated, forking, framed_now, given_late, gone, has_entries,
+    is_concerned, tell_again, wait, watches, withdraw,
 };
 pub use poll::poll;
 pub use select::{Bits, select};

@@ -6,10 +6,11 @@ use libc::EPOLL_CTL_DEL;
 
 use super::interest::entry_of;
 use super::memory::{make_pool, pool};
-use super::pool::{Entry, Key, Pool, Wanted};
+use super::pool::{Entry, Key, Pool};
 use super::watches::{any, watches};
+use crate::next::{self, Wanted};
 use crate::socket::{self, Held};
-use crate::{next, process, switch, table};
+use crate::{process, switch, table};
 
 /// `fd` is about to be closed; it may not be the last number of what it is.
 #[inline]

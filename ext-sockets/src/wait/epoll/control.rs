@@ -7,11 +7,12 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
 use super::interest::{self, entry_of, refresh};
 use super::memory::{make_pool, pool};
-use super::pool::{Key, Pool, Wanted};
+use super::pool::{Key, Pool};
 use super::watches::{Watch, any, watches};
 use super::{close, sets};
+use crate::next::{self, Wanted};
 use crate::stream::Errno;
-use crate::{next, socket, switch, table};
+use crate::{socket, switch, table};
 
 /// Whether [`control`] has anything to say.
 #[inline]

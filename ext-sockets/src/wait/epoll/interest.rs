@@ -6,9 +6,9 @@ use std::time::Duration;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
 use super::memory::pool;
-use super::pool::{Entry, Key, Wanted};
+use super::pool::{Entry, Key};
 use super::watches::{Watch, Watches, any, watches};
-use crate::next;
+use crate::next::{self, Wanted};
 use crate::socket::{self, Held};
 use crate::wait::watched::Watched;
 

@@ -29,6 +29,5 @@ mod watches;
 pub use close::{closing, duplicated, forking, gone, withdraw};
 pub use control::{control, is_concerned};
 pub use interest::{changed, framed_now, tell_again};
-pub use pool::Wanted;
 pub use wait::{given_late, has_entries, wait};
 pub use watches::{Watches, watches};

@@ -4,14 +4,7 @@ use std::ffi::c_int;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// What a program asks of one descriptor in a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Events and flags.
-    pub events: u32,
-    /// The program's own, told with every event.
-    pub data: u64,
-}
+use crate::next::Wanted;
 
 /// What the kernel has as data of an entry: a tag that no other data has, a generation, a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
