@@ -39,6 +39,7 @@ pub mod gate;
 pub mod hidden;
 mod journal;
 pub mod next;
+mod plain_peers;
 pub mod policy;
 pub mod process;
 pub mod progress;

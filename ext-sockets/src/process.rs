@@ -4,13 +4,23 @@
 //! closes and duplicates are its own descriptors, and must not change what is known of the parent's. A wrapper of `vfork` would
 //! return twice, so the child is known by its process id. After `fork` the memory is a copy and the child's own.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::stream::Process;
-use crate::{framed, next, table};
+use crate::{next, table};
 
 /// The process that the table belongs to; 0 before anybody asked.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Called in the child of a `fork` that was the bare system call.
+static AFTER_SYSTEM_CALL: OnceLock<fn()> = OnceLock::new();
+
+/// Has `call` made in the child of a `fork` that was the bare system call, once that is noticed.
+/// The first to say so is heard.
+pub fn after_system_call(call: fn()) {
+    let _ = AFTER_SYSTEM_CALL.set(call);
+}
 
 /// Whether the table belongs to the calling process. A system call; asked only about sockets of ours.
 pub fn owns_table() -> bool {
@@ -25,7 +35,7 @@ pub fn owns_table() -> bool {
         // A `fork` that the C library knows nothing of: the system call itself.
         Err(_) if next::is_copied_memory() => {
             after_fork();
-            framed::after_system_call();
+            AFTER_SYSTEM_CALL.get().into_iter().for_each(|call| call());
             true
         }
         Err(_) => false,

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::framed;
 use crate::journal::{self, Level};
 use crate::next::{self, state_of_tcp};
+use crate::plain_peers;
 use crate::policy::{Family, Policy, Side};
 use crate::socket::{self, Kept, Mode, Settings};
 
@@ -203,7 +203,7 @@ impl Switch {
     /// Says what a socket is to be, to the log too.
     fn judge(&self, side: Side, addr: SocketAddr, is_mptcp: bool) -> Verdict {
         let family = self.family(side, addr);
-        let is_known_plain = || side == Side::Client && framed::is_known_plain(addr);
+        let is_known_plain = || side == Side::Client && plain_peers::is_known(addr);
         let (level, remark, verdict) = match family {
             Family::Tcp => (Level::Call, "", Verdict::Plain),
             Family::Sdp => (Level::Error, ": not in this build", Verdict::Refused(libc::EPROTONOSUPPORT)),

@@ -41,6 +41,7 @@ extern "C" fn on_load() {
     next::resolve();
     next::guard_by_these();
     next::around_fork(before_fork, framed_fork_is_over, in_child);
+    process::after_system_call(framed::after_system_call);
     next::at_exit(on_exit);
     switch::load();
     progress::load();

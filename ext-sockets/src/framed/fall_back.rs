@@ -5,42 +5,10 @@
 //! peer is a plain one is remembered for a time, so that the next `connect` does not try.
 
 use std::ffi::c_short;
-use std::net::SocketAddr;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use super::Framed;
 use crate::stream::{Errno, Phase, Role, Why};
-use crate::{next, switch};
-
-/// How long a peer is taken for a plain one.
-const REMEMBERED: Duration = Duration::from_secs(600);
-/// How many of them.
-const MANY: usize = 64;
-
-/// Peers, and when each was seen to be a plain one.
-pub(super) type Plain = Vec<(SocketAddr, Instant)>;
-
-static PLAIN: Mutex<Plain> = Mutex::new(Vec::new());
-
-pub(super) fn plain() -> next::Locked<Plain> {
-    next::lock(&PLAIN)
-}
-
-/// Whether this peer has turned out to be a plain one.
-pub fn is_known_plain(peer: SocketAddr) -> bool {
-    let mut known = plain();
-    known.retain(|(_, at)| at.elapsed() < REMEMBERED);
-    known.iter().any(|(known, _)| *known == peer)
-}
-
-fn remember(peer: SocketAddr) {
-    let mut known = plain();
-    if known.len() == MANY {
-        known.remove(0);
-    }
-    known.push((peer, Instant::now()));
-}
+use crate::{next, plain_peers, switch};
 
 /// An error of the stream: where it means a plain peer, and that is allowed, the connection is made anew.
 pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
@@ -79,7 +47,7 @@ pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
 pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
-    remember(to);
+    plain_peers::remember(to);
     switch::tell_plain(to);
     next::disconnect(framed.fd);
     state.stay_plain();

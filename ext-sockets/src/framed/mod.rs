@@ -33,7 +33,6 @@ use crate::{stream, switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
-pub use fall_back::is_known_plain;
 pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, fork_is_over, received};
 pub use linger::makes_room;
 pub(crate) use unsettled::{any as any_unsettled, see_to_others, sleep_beside};
