@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use libc::{EBUSY, EINVAL, ENOTCONN};
 
-use crate::framed::{self, Connecting, Framed};
+use crate::framed::{self, Framed};
 use crate::next::{self, Value};
 use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings};
@@ -79,13 +79,40 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting
             if mode == Mode::Asked {
                 next::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
             }
-            match framed::connecting(held, fd, to) {
-                Ok(connecting) => Way::Framed(connecting),
-                Err(errno) => Way::Refused(errno),
-            }
+            Connecting::begin(held, fd, to).map_or_else(Way::Refused, Way::Framed)
         }
         Mode::Failed => Way::Refused(held.settings().failure),
         _ => Way::Plain,
+    }
+}
+
+/// A `connect` of a socket in DDPMODE that is under way.
+#[derive(Debug)]
+pub enum Connecting {
+    /// To be framed.
+    Framed(framed::Connecting),
+    /// For RDMA itself: the socket, and its number.
+    Raw(Held, c_int),
+}
+
+impl Connecting {
+    fn begin(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Self, c_int> {
+        if !held.settings().raw {
+            return framed::connecting(held, fd, to).map(Connecting::Framed);
+        }
+        held.settings().to = to;
+        Ok(Connecting::Raw(held, fd))
+    }
+
+    /// The C library's `connect` has come back, with an errno if it failed.
+    ///
+    /// # Errors
+    /// What the program is told.
+    pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
+        match self {
+            Connecting::Framed(connecting) => connecting.connected(result),
+            Connecting::Raw(held, fd) => raw_mode::connected(&held, fd, result),
+        }
     }
 }
 
@@ -166,7 +193,12 @@ pub fn closing(fd: c_int) {
 #[cold]
 fn close(fd: c_int) {
     raw_mode::queue_closing(fd);
-    framed::closing(fd);
+    framed::closing(fd, raw_mode::closed);
+}
+
+/// The process is about to exit, which closes all that is open.
+pub fn exiting() {
+    framed::exiting(raw_mode::closed);
 }
 
 /// All from `first` to `last` are about to be closed.

@@ -30,7 +30,7 @@ mod stdio;
 mod variadic;
 mod wait;
 
-use rddp_switch::{as_program, framed, next, process, progress, raw_mode, startup, switch};
+use rddp_switch::{as_program, framed, gate, next, process, progress, raw_mode, startup, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -70,5 +70,5 @@ extern "C" fn in_child() {
 
 extern "C" fn on_exit() {
     stdio::flush();
-    framed::exiting();
+    gate::exiting();
 }

@@ -6,26 +6,22 @@ use std::net::SocketAddr;
 use super::{CALLS, Framed, fall_back, store, unsettled};
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::stream::{Errno, State, Stream};
-use crate::{next, raw_mode, wait};
+use crate::{next, wait};
 
-/// A socket in DDPMODE whose `connect` is under way.
+/// A framed socket whose `connect` is under way.
 #[derive(Debug)]
 pub struct Connecting {
     held: Held,
     fd: c_int,
 }
 
-/// What a `connect` on `fd` comes to, if it is a socket in DDPMODE. To be finished by [`Connecting::connected`].
+/// What a `connect` on `fd` comes to, which is to be framed. To be finished by [`Connecting::connected`].
 ///
 /// # Errors
 /// The errno of what stands in the way.
 pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Connecting, c_int> {
     let mut settings = held.settings();
     settings.to = to;
-    if settings.raw {
-        drop(settings);
-        return Ok(Connecting { held, fd });
-    }
     match held.state() {
         // A second attempt: the first has failed, or goes on and the kernel will say so.
         Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
@@ -47,10 +43,6 @@ impl Connecting {
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
         let no_signals = next::NoSignals::here();
-        if self.held.settings().raw {
-            drop(no_signals);
-            return raw_mode::connected(&self.held, self.fd, result);
-        }
         match result {
             Ok(()) => self.up(no_signals),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {

@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::{CALLS, inherit::received, linger};
 use crate::socket::{self, Held, UNTIL_PLAIN};
 use crate::stream::{self, Phase, Role, State, Stream};
-use crate::{next, raw_mode, switch, table, wait};
+use crate::{next, switch, table, wait};
 
-/// `fd` is about to be closed.
+/// `fd` is about to be closed. `close_raw` closes a socket in raw mode, by its cookie.
 #[inline]
-pub fn closing(fd: c_int) {
+pub fn closing(fd: c_int, close_raw: fn(u64)) {
     let no_signals = next::NoSignals::here();
     wait::closing(fd);
     let Some(held) = socket::forget_before_close(fd) else { return };
     let before = next::errno();
-    let lingers = last_number(&held, fd);
+    let lingers = last_number(&held, fd, close_raw);
     drop(no_signals);
     if lingers && !waits_until_finished(&held, fd) {
         linger::see_to(&held, fd);
@@ -42,9 +42,9 @@ fn waits_until_finished(held: &Held, fd: c_int) -> bool {
 /// Ends the last number of a socket. Returns whether it owes something to TCP, and leaves when that
 /// is done.
 #[cold]
-fn last_number(held: &Held, fd: c_int) -> bool {
+fn last_number(held: &Held, fd: c_int, close_raw: fn(u64)) -> bool {
     if held.settings().raw {
-        raw_mode::closed(held.cookie());
+        close_raw(held.cookie());
     }
     let Some(state) = held.state() else {
         wait::gone(held, false);
@@ -145,22 +145,22 @@ fn leave(held: &Held, state: &State) -> bool {
 
 /// Closes a number at the exit. The kernel would when the last connection is finished, and the peer
 /// of that one may wait for the end of this one first.
-fn end(fd: c_int) {
+fn end(fd: c_int, close_raw: fn(u64)) {
     let is_framed = socket::hold(fd).is_some_and(|held| held.state().is_some() && held.is_under(fd));
-    closing(fd);
+    closing(fd, close_raw);
     if is_framed {
         next::close_number(fd);
     }
 }
 
-/// The process is about to exit, which closes all that is open.
-pub fn exiting() {
+/// The process is about to exit, which closes all that is open. `close_raw` as of [`closing`].
+pub fn exiting(close_raw: fn(u64)) {
     if !socket::were_any() || stream::is_confined() {
         return;
     }
     linger::exit_begins();
     let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
-    open.into_iter().for_each(end);
+    open.into_iter().for_each(|fd| end(fd, close_raw));
     linger::finish();
     stream::leave_all();
 }

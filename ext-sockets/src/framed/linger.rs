@@ -289,7 +289,7 @@ mod tests {
             Settings { mode: Mode::Starting, role: Some(socket::Role::Responder), ..Settings::default() };
         let held = socket::adopt(server.as_raw_fd(), settings).unwrap();
         held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
-        closing(server.as_raw_fd());
+        closing(server.as_raw_fd(), |_| {});
         drop(server);
         assert!(held.is_closed());
         received(again.as_raw_fd());
