@@ -40,7 +40,7 @@ pub mod hidden;
 mod journal;
 pub mod next;
 mod plain_peers;
-pub mod policy;
+pub use rddp_policy as policy;
 pub mod process;
 pub mod progress;
 pub mod raw_mode;

@@ -1,6 +1,6 @@
 //! `ADDRESS[/PREFIX]:PORT[-PORT]`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use super::fault::Reason;

@@ -15,13 +15,14 @@
 //! Pure: octets in, rules out. A line that makes no sense is told with its number and what to do, and the others hold.
 //!
 //! ```
-//! use rddp_switch::policy::{Family, Policy, Side};
+//! use rddp_policy::{Family, Policy, Side};
 //!
 //! let (policy, faults) = Policy::parse(b"use ddp client curl* [2001:db8::/32]:443\n");
 //! assert!(faults.is_empty());
 //! assert_eq!(policy.family(Side::Client, b"curl", "[2001:db8::7]:443".parse().unwrap()), Family::Ddp);
 //! assert_eq!(policy.family(Side::Client, b"curl", "192.0.2.1:443".parse().unwrap()), Family::Tcp);
 //! ```
+#![forbid(unsafe_code)]
 
 mod address;
 mod fault;
@@ -31,7 +32,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use core::net::SocketAddr;
 
 use address::Destination;
 
