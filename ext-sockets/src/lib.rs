@@ -46,8 +46,7 @@ pub mod progress;
 pub mod raw_mode;
 pub mod socket;
 pub mod startup;
-
-pub mod stream;
+pub use rddp_stream as stream;
 pub mod switch;
 pub mod table;
 pub mod threads;
