@@ -32,13 +32,10 @@ compile_error!(
 );
 
 pub mod as_program;
-mod deadline;
 pub mod exs;
 pub mod framed;
 pub mod gate;
-pub mod hidden;
 mod journal;
-pub mod next;
 mod plain_peers;
 pub use rddp_policy as policy;
 pub mod process;
@@ -46,6 +43,9 @@ pub mod progress;
 pub mod raw_mode;
 pub mod socket;
 pub mod startup;
+pub use rddp_real as next;
+use rddp_real::deadline;
+pub use rddp_real::hidden;
 pub use rddp_stream as stream;
 pub mod switch;
 pub mod table;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::stream::{Calls, Table};
+use rddp_stream::{Calls, Table};
 
 /// The functions that this module has found, and what is called before a sleep: see
-/// [`Stream::new`](crate::stream::Stream::new).
+/// [`Stream::new`](rddp_stream::Stream::new).
 pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
     let table = Table {
         recv,

@@ -7,7 +7,7 @@ use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use rddp_fault_guard::{copy_out, mask};
 
 use super::{errno, set_errno};
-use crate::stream::lent;
+use rddp_stream::lent;
 
 /// The longest address that is looked at.
 const LONGEST: usize = size_of::<sockaddr_in6>();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The moment at which a limit, which begins now, is over. `None`: there is no limit, or it reaches
 /// beyond what the clock can tell.
-pub(crate) fn after(limit: Option<Duration>) -> Option<Instant> {
+pub fn after(limit: Option<Duration>) -> Option<Instant> {
     limit.and_then(|limit| Instant::now().checked_add(limit))
 }
 

@@ -7,8 +7,10 @@
 
 mod address;
 mod calls;
+pub mod deadline;
 mod epoll;
 mod forks;
+pub mod hidden;
 mod list;
 mod process;
 mod signals;
@@ -19,7 +21,6 @@ use std::ffi::{CStr, c_int, c_short, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-pub use crate::stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use address::{address_of, connect_to, local_address, peer_address};
 pub use calls::calls;
 pub use epoll::{Wanted, control, new_set, wait_for_set};
@@ -29,6 +30,7 @@ pub use process::{
     after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
     to_syslog, user_id,
 };
+pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
 pub use tcp::{is_mptcp, is_tcp, state_of_tcp};
 pub use value::Value;

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint};
 use std::iter::successors;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::next;
+use crate::close_number;
 
 /// Numbers from here on are not hidden: as many as Linux allows a process (`fs.nr_open`) unless it
 /// is told otherwise.
@@ -25,7 +25,7 @@ fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
 }
 
 /// Hides a descriptor that was just made.
-pub(crate) fn hide(fd: c_int) {
+pub fn hide(fd: c_int) {
     let Some((word, bit)) = place(fd) else { return };
     // Who sees the bit sees the count.
     COUNT.fetch_add(1, Ordering::AcqRel);
@@ -35,9 +35,9 @@ pub(crate) fn hide(fd: c_int) {
 }
 
 /// Closes one that was hidden.
-pub(crate) fn close(fd: c_int) {
+pub fn close(fd: c_int) {
     show(fd);
-    next::close_number(fd);
+    close_number(fd);
 }
 
 fn show(fd: c_int) {
