@@ -31,15 +31,13 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
-pub mod as_program;
-pub mod exs;
+pub use rddp_es_api::{as_program, exs, progress, threads};
 pub mod framed;
 pub mod gate;
 mod journal;
 mod plain_peers;
 pub use rddp_policy as policy;
 pub mod process;
-pub mod progress;
 pub mod raw_mode;
 pub mod socket;
 pub mod startup;
@@ -49,5 +47,4 @@ pub use rddp_real::hidden;
 pub use rddp_stream as stream;
 pub mod switch;
 pub mod table;
-pub mod threads;
 pub mod wait;

@@ -24,7 +24,7 @@ IMPURE = re.compile(
 PURE_NEEDS = {"crc-fast", "thiserror"}
 # What measures the layers: nothing may depend on it.
 BENCHES = "rddp-benches"
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real", "rddp-sockets", "rddp-preload", "rddp"]
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-sockets", "rddp-preload", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
@@ -36,9 +36,9 @@ ROOMS = [
     "ext-sockets/src/socket/held.rs", "ext-sockets/stream/src/room",
     "ext-sockets/src/wait/epoll/memory.rs",  # entries that the children of fork share
     "ext-sockets/src/raw_mode/room.rs",  # what a program's pointers promise
-    "ext-sockets/src/as_program",  # socket calls as the program finds them, on its memory
-    "ext-sockets/src/threads/room.rs",
-    "ext-sockets/src/exs/room",  # what C programs pass to the ES-API
+    "ext-sockets/es-api/src/as_program",  # socket calls as the program finds them, on its memory
+    "ext-sockets/es-api/src/threads/room.rs",
+    "ext-sockets/es-api/src/exs/room",  # what C programs pass to the ES-API
     "ext-sockets/preload/src",  # C signatures
     "ext-sockets/preload/benches",  # calls by C signatures
 ]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use libc::{EAGAIN, ECANCELED, ECONNABORTED, ENOENT};
-use rddp_switch::exs::{self, Event, EventPlaces, To, UNREGISTERED};
+use rddp_es_api::exs::{self, Event, EventPlaces, To, UNREGISTERED};
 
 const ATTRIBUTE_PROGRESS: c_int = 5;
 

@@ -42,7 +42,7 @@ pub struct Waiting {
 /// wait need not come here. On the threads themselves `attempt` runs at once, in place.
 ///
 /// ```
-/// use rddp_switch::threads::{Direction, Tried, run};
+/// use rddp_es_api::threads::{Direction, Tried, run};
 ///
 /// assert_eq!(run(Direction::Send, None, || Tried::Done(7)), Ok(7));
 /// ```

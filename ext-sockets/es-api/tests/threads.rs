@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::{EAGAIN, ECONNABORTED, EINTR, POLLIN};
-use rddp_switch::threads::{Direction, Task, Tried, Waiting, Waits, next_id, post, run};
+use rddp_es_api::threads::{Direction, Task, Tried, Waiting, Waits, next_id, post, run};
 
 /// Held by each test: they count threads, and one sends signals.
 fn alone() -> MutexGuard<'static, ()> {
