@@ -24,7 +24,7 @@ IMPURE = re.compile(
 PURE_NEEDS = {"crc-fast", "thiserror"}
 # What measures the layers: nothing may depend on it.
 BENCHES = "rddp-benches"
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-sockets", "rddp-preload", "rddp"]
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
@@ -33,9 +33,9 @@ ROOMS = [
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/real/src",  # the C library's functions, by name
-    "ext-sockets/src/socket/held.rs", "ext-sockets/stream/src/room",
-    "ext-sockets/src/wait/epoll/memory.rs",  # entries that the children of fork share
-    "ext-sockets/src/raw_mode/room.rs",  # what a program's pointers promise
+    "ext-sockets/switch/src/socket/held.rs", "ext-sockets/stream/src/room",
+    "ext-sockets/switch/src/wait/epoll/memory.rs",  # entries that the children of fork share
+    "ext-sockets/switch/src/raw_mode/room.rs",  # what a program's pointers promise
     "ext-sockets/es-api/src/as_program",  # socket calls as the program finds them, on its memory
     "ext-sockets/es-api/src/threads/room.rs",
     "ext-sockets/es-api/src/exs/room",  # what C programs pass to the ES-API
