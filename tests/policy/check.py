@@ -3,7 +3,7 @@
 
 - the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
 - unsafe code stands in the rooms made for it alone;
-- arrows point down: a crate depends on the layers below it only, and none on what measures them;
+- arrows point down: a crate depends on the layers below it only, and none on what measures or tests them;
 - every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md.
 
 Prints what is wrong, one line each; the exit status says whether anything is.
@@ -22,9 +22,13 @@ IMPURE = re.compile(
     r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
 # What a pure crate may depend on, outside the workspace.
 PURE_NEEDS = {"crc-fast", "thiserror"}
-# What measures the layers: nothing may depend on it.
-BENCHES = "rddp-benches"
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp"]
+# What measures and tests the layers: none of them may depend on it.
+OUTSIDE = {"rddp-benches", "rddp-compare", "rddp-tests"}
+# From the bottom up.
+LAYERS = [
+    "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
+    "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-cli",
+]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
@@ -81,17 +85,21 @@ def unsafe_rooms():
 
 def arrows(packages):
     for package in packages:
-        if any(need["name"] == BENCHES for need in package["dependencies"]):
-            faults.append(f"{package['name']} depends on {BENCHES}")
-        if package["name"] not in LAYERS:
+        name = package["name"]
+        if package["source"] is None and name not in LAYERS and name not in OUTSIDE:
+            faults.append(f"{name} is neither a layer nor outside of them: say so in {pathlib.Path(__file__).name}")
+        if name not in LAYERS:
             continue
         for need in package["dependencies"]:
-            above = need["name"] in LAYERS and LAYERS.index(need["name"]) >= LAYERS.index(package["name"])
-            if above and need["kind"] is None:
-                faults.append(f"{package['name']} depends on {need['name']}, which is not below it")
-            foreign = need["kind"] is None and need["name"] not in LAYERS
-            if foreign and package["name"] in PURE and need["name"] not in PURE_NEEDS:
-                faults.append(f"{package['name']}, a pure crate, depends on {need['name']}")
+            if need["kind"] is not None:
+                continue
+            if need["name"] in OUTSIDE:
+                faults.append(f"{name} depends on {need['name']}")
+            elif need["name"] not in LAYERS:
+                if name in PURE and need["name"] not in PURE_NEEDS:
+                    faults.append(f"{name}, a pure crate, depends on {need['name']}")
+            elif LAYERS.index(need["name"]) >= LAYERS.index(name):
+                faults.append(f"{name} depends on {need['name']}, which is not below it")
 
 
 def licences(metadata):
