@@ -37,7 +37,7 @@ ROOMS = [
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/real/src",  # the C library's functions, by name
-    "ext-sockets/switch/src/socket/held.rs", "ext-sockets/stream/src/room",
+    "ext-sockets/switch/src/socket/held.rs", "ext-sockets/stream/src/sys",
     "ext-sockets/switch/src/wait/epoll/memory.rs",  # entries that the children of fork share
     "ext-sockets/switch/src/raw_mode/room.rs",  # what a program's pointers promise
     "ext-sockets/es-api/src/as_program",  # socket calls as the program finds them, on its memory

@@ -3,10 +3,10 @@
 use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
-use super::room::Scratch;
 use super::rx::{Hold, Next, Pull, STEPS};
 use super::sink::Sink;
 use super::state::Rx;
+use super::sys::Scratch;
 use super::{Errno, Stream};
 
 impl Stream<'_> {

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::room::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
 use super::rx::MAX_TRAILER;
 use super::state::{LITTLE, Rx, State, Tx};
+use super::sys::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
 
 impl Tx {
     /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and
@@ -214,7 +214,7 @@ impl Rx {
     /// The block for them, reserved if it is not yet. `None`: there is none to be had.
     pub(super) fn kept_mut(&mut self) -> Option<&mut [u8]> {
         #[cfg(test)]
-        super::room::tests::spend_a_block()?;
+        super::sys::tests::spend_a_block()?;
         if reserve(self, Purpose::Kept) { block_mut(self, Purpose::Kept) } else { None }
     }
 
@@ -239,7 +239,7 @@ const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
 
 #[cfg(test)]
 mod tests {
-    use super::super::room::SharedState;
+    use super::super::sys::SharedState;
     use super::super::{Calls, Options, Role, Stream, Why};
     use super::{BLOCK, EARLY, Tx};
 

@@ -9,9 +9,9 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use super::options::{Plain, Role};
-use super::room::Scratch;
 use super::sink::Source;
 use super::state::{Phase, Tx};
+use super::sys::Scratch;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -122,7 +122,7 @@ impl Stream<'_> {
         }
         if tx.fin_due && !tx.fin_sent {
             tx.fin_sent = true;
-            let _ = self.kernel.shut(super::room::Direction::Send);
+            let _ = self.kernel.shut(super::sys::Direction::Send);
         }
         self.state.note_owed(&tx);
         // Before anybody else can have something kept.

@@ -8,8 +8,8 @@ use rddp_rdmap::{Fault, Opcode, TerminateCode, TerminateRepr, terminate_for, unt
 
 use super::ended::{Ended, Why};
 use super::inbound::Trouble;
-use super::room::{Direction, Guard, Kernel};
 use super::state::{Phase, Rx, Tx};
+use super::sys::{Direction, Guard, Kernel};
 use super::{Errno, Stream};
 
 impl Stream<'_> {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io::IoSlice;
 use std::os::fd::RawFd;
 
-use super::room::{Scratch, read_at, seek};
+use super::sys::{Scratch, read_at, seek};
 use super::{Errno, Stream};
 
 impl Stream<'_> {

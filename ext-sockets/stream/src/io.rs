@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::options::Role;
-use super::room::lent::guard;
-use super::room::{Direction, raise_sigpipe};
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
 use super::state::Phase;
+use super::sys::lent::guard;
+use super::sys::{Direction, raise_sigpipe};
 use super::wait::Patience;
 use super::{Errno, Stream};
 

@@ -37,11 +37,11 @@ mod options;
 pub mod ours;
 mod partial;
 mod ready;
-mod room;
 mod rx;
 mod sink;
 mod startup;
 mod state;
+mod sys;
 pub mod tcp_state;
 mod train;
 mod tx;
@@ -54,18 +54,18 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use room::lent;
-pub use room::{
+pub use state::{Mood, Phase, State};
+pub use sys::lent;
+pub use sys::{
     Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
     forget_children, forget_left, is_confined, join_children, leave_all, leave_closed, map_all,
     remove_unused, sink_pieces, source_pieces,
 };
-pub use room::{handlers_restart, raise_sigpipe};
-pub use state::{Mood, Phase, State};
+pub use sys::{handlers_restart, raise_sigpipe};
 pub use wait::Patience;
 
 use caller::Nobody;
-use room::Kernel;
+use sys::Kernel;
 
 /// A framed stream, for the length of a call.
 ///

@@ -14,9 +14,9 @@ use std::time::Duration;
 use rddp_mpa::CRC_LEN;
 
 use super::inbound::{Inbound, Step};
-use super::room::Guard;
 use super::rx::{Hold, Next};
 use super::state::Rx;
+use super::sys::Guard;
 use super::{Errno, Stream};
 
 impl Stream<'_> {

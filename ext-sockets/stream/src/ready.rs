@@ -10,9 +10,9 @@ use std::time::Duration;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::options::Role;
-use super::room::now;
 use super::rx::Pull;
 use super::state::Phase;
+use super::sys::now;
 use super::wait::Patience;
 use super::{Errno, Stream};
 

@@ -18,9 +18,9 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_rdmap::{TerminateCode, parse_header};
 
 use super::inbound::{Inbound, Mark, Step, Trouble};
-use super::room::{Guard, Scratch, is_confined, lent};
 use super::sink::Sink;
 use super::state::Rx;
+use super::sys::{Guard, Scratch, is_confined, lent};
 use super::{Errno, Stream};
 
 /// What there was for a receiving call.

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use rddp_fault_guard::Faulted;
 
-use super::room::lent;
+use super::sys::lent;
 
 /// Where received octets go, front to back.
 pub(super) struct Sink<'a, 'b> {

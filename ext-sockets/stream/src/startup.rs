@@ -18,8 +18,8 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, tagged_header, untagged_header};
 use super::ended::{Ended, Why};
 use super::fail::owe_fpdu;
 use super::options::{Plain, PrivateData, Role};
-use super::room::{Guard, Kernel, Tcp, now};
 use super::state::{Phase, Rx, Tx};
+use super::sys::{Guard, Kernel, Tcp, now};
 use super::{Errno, Stream};
 
 impl Stream<'_> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Asked, Options, PrivateData};
-use super::room::{Guarded, Lease, now};
+use super::sys::{Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -35,7 +35,7 @@ pub struct State {
     pub(super) early_full: AtomicBool,
     /// TCP is, or was, connected: the startup may touch the socket.
     pub(super) connected: AtomicBool,
-    /// When the startup began, by [`now`](super::room::now). 0: it has not.
+    /// When the startup began, by [`now`](super::sys::now). 0: it has not.
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -45,7 +45,7 @@ pub struct State {
     pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
     /// Moment at which a process last said that it holds the socket no longer, by
-    /// [`now`](super::room::now).
+    /// [`now`](super::sys::now).
     pub(super) left: AtomicU64,
     /// Some that hold it have no place among the holders.
     pub(super) uncounted: AtomicBool,

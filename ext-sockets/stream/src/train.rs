@@ -7,8 +7,8 @@ use rddp_fault_guard::Faulted;
 use rddp_mpa::{Framer, LENGTH_LEN, crc32c, fpdu_len};
 
 use super::options::Gather;
-use super::room::lent;
 use super::sink::Source;
+use super::sys::lent;
 
 pub(super) struct Train<'a, 'l> {
     list: &'l mut [IoSlice<'a>],

@@ -14,9 +14,9 @@ use rddp_rdmap::{Opcode, untagged_header};
 use super::buffers::LITTLE_SEND;
 use super::fail::owe_fpdu;
 use super::options::Gather;
-use super::room::{BLOCK, Scratch, lent};
 use super::sink::Source;
 use super::state::Tx;
+use super::sys::{BLOCK, Scratch, lent};
 use super::train::Train;
 use super::{Errno, Stream};
 

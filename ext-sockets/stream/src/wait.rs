@@ -4,9 +4,9 @@ use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::room::{handlers_restart, is_confined, now};
 use super::rx::Hold;
 use super::state::Phase;
+use super::sys::{handlers_restart, is_confined, now};
 use super::{Errno, Stream};
 
 /// How long a call may wait.
@@ -131,7 +131,7 @@ mod tests {
     use std::sync::OnceLock;
 
     use super::*;
-    use crate::room::{Calls, SharedState};
+    use crate::sys::{Calls, SharedState};
     use crate::{Options, Role};
 
     static OWING: OnceLock<(TcpStream, SharedState)> = OnceLock::new();
