@@ -29,7 +29,7 @@ LAYERS = [
     "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
     "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-cli",
 ]
-# Where unsafe code may stand: a module, or one file of a few lines.
+# Where unsafe code may stand: a module, or one file of a few lines. At most twelve.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
     "rnic/src/mem",
@@ -37,14 +37,10 @@ ROOMS = [
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/real/src",  # the C library's functions, by name
-    "ext-sockets/switch/src/socket/held.rs", "ext-sockets/stream/src/sys",
-    "ext-sockets/switch/src/wait/epoll/memory.rs",  # entries that the children of fork share
-    "ext-sockets/switch/src/raw_mode/room.rs",  # what a program's pointers promise
-    "ext-sockets/es-api/src/as_program",  # socket calls as the program finds them, on its memory
-    "ext-sockets/es-api/src/threads/room.rs",
-    "ext-sockets/es-api/src/exs/room",  # what C programs pass to the ES-API
-    "ext-sockets/preload/src",  # C signatures
-    "ext-sockets/preload/benches",  # calls by C signatures
+    "ext-sockets/stream/src/sys",  # system calls, and memory that processes share
+    "ext-sockets/es-api/src/sys",  # socket calls on a program's memory, and what C programs pass
+    "ext-sockets/switch/src/sys",  # memory that processes share, and what C programs pass
+    "ext-sockets/preload",  # C signatures, and calls by them
 ]
 
 root = pathlib.Path(__file__).resolve().parents[2]

@@ -9,9 +9,11 @@
 //! | [`as_program`] | the socket calls as the program finds them, for what acts on its behalf |
 #![deny(unsafe_code)]
 
-pub mod as_program;
 pub mod exs;
 pub mod progress;
+mod sys;
 pub mod threads;
+
+pub use sys::as_program;
 
 use rddp_real::{self as next, deadline, hidden};

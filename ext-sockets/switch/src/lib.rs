@@ -46,5 +46,6 @@ use rddp_real::deadline;
 pub use rddp_real::hidden;
 pub use rddp_stream as stream;
 pub mod switch;
+mod sys;
 pub mod table;
 pub mod wait;

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{EBUSY, EFAULT, EINVAL};
 
+use super::engine;
 use super::handles;
-use super::{engine, room};
+use crate::sys::exs::is_mapped;
 
 /// `EXS_MHANDLE_UNREGISTERED`.
 pub const UNREGISTERED: c_int = 0;
@@ -18,14 +19,14 @@ const SHARED: c_int = 1;
 
 /// A range.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     start: usize,
     len: usize,
 }
 
 /// Those of a process.
 #[derive(Debug, Default)]
-pub(super) struct Regions(Mutex<HashMap<c_int, Arc<Region>>>);
+pub(crate) struct Regions(Mutex<HashMap<c_int, Arc<Region>>>);
 
 /// The regions that an operation uses; they cannot be deregistered while this lives.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ pub struct Used {
 
 impl Used {
     /// One more, if the range is within it.
-    pub(super) fn add(&mut self, region: Option<Arc<Region>>, start: usize, len: usize) -> Result<(), c_int> {
+    pub(crate) fn add(&mut self, region: Option<Arc<Region>>, start: usize, len: usize) -> Result<(), c_int> {
         let Some(region) = region else { return Ok(()) };
         let from = start.checked_sub(region.start).ok_or(EINVAL)?;
         if from > region.len || len > region.len - from {
@@ -45,7 +46,7 @@ impl Used {
         Ok(())
     }
 
-    pub(super) fn join(&mut self, other: Used) {
+    pub(crate) fn join(&mut self, other: Used) {
         self.regions.extend(other.regions);
     }
 }
@@ -58,7 +59,7 @@ pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, c_int> 
     if flags & !SHARED != 0 || len == 0 || start.checked_add(len).is_none() {
         return Err(EINVAL);
     }
-    if !room::is_mapped(start, len) {
+    if !is_mapped(start, len) {
         return Err(EFAULT);
     }
     let handle = handles::next()?;
@@ -85,7 +86,7 @@ pub fn deregister(handle: c_int, flags: c_int) -> Result<(), c_int> {
 }
 
 /// The region of a handle; none of memory that is not registered.
-pub(super) fn of(handle: c_int) -> Result<Option<Arc<Region>>, c_int> {
+pub(crate) fn of(handle: c_int) -> Result<Option<Arc<Region>>, c_int> {
     if handle == UNREGISTERED {
         return Ok(None);
     }

@@ -20,15 +20,14 @@ mod close;
 mod event;
 mod handles;
 mod lane;
-mod memory;
+pub(crate) mod memory;
 mod operation;
 mod polled;
 mod polling;
 mod queue;
 mod registry;
-mod room;
 mod timeouts;
-mod work;
+pub(crate) mod work;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -44,14 +43,14 @@ use crate::progress::Progress;
 use crate::threads::{Direction, PerProcess};
 use crate::{deadline, next};
 
+pub use crate::sys::exs::{
+    Event, EventPlaces, FdVec, IoVec, MsgHdr, XferFile, XferPart, accept, connect, parts, poll, receive,
+    receive_message, send, send_file, send_message,
+};
 pub use close::{closing, closing_range, is_used, replacing};
 pub use event::Kind;
 pub use memory::{UNREGISTERED, deregister, register};
 pub use queue::MOST;
-pub use room::{
-    Event, EventPlaces, FdVec, IoVec, MsgHdr, XferFile, XferPart, accept, connect, parts, poll, receive,
-    receive_message, send, send_file, send_message,
-};
 pub use timeouts::{answers_option, option, set_option};
 pub use work::Work;
 

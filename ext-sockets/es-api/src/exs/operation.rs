@@ -7,8 +7,8 @@ use libc::ECANCELED;
 
 use super::event::{RECEIVE_TIMEOUT, SEND_TIMEOUT};
 use super::queue::Queue;
-use super::room::Event;
 use super::work::{Outcome, Work};
+use crate::sys::exs::Event;
 use crate::threads::Direction;
 
 /// See the module. The place for its event is reserved.

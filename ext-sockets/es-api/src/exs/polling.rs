@@ -9,9 +9,9 @@ use libc::pollfd;
 use super::event::Kind;
 use super::polled::Polled;
 use super::queue::Queue;
-use super::room::Event;
 use crate::as_program::{self, PollPlaces, would_block};
 use crate::progress::Progress;
+use crate::sys::exs::Event;
 use crate::threads::{self, Direction, Task, Waits};
 
 /// One that has not ended.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use libc::{EAGAIN, EBUSY, EINVAL};
 
-use super::room::{Event, EventPlaces};
 use crate::progress::Progress;
+use crate::sys::exs::{Event, EventPlaces};
 use crate::threads::{self, Bell, Direction, Rounds, Task};
 
 /// `EXS_EVTVEC_MAX`, and the largest depth.

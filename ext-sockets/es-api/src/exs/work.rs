@@ -6,8 +6,8 @@ use libc::{EINPROGRESS, EINTR, MSG_MORE, POLLOUT, off_t};
 
 use super::event::Kind;
 use super::memory::Used;
-use super::room::Event;
 use crate::as_program::{self, Address, Pieces, Places, would_block};
+use crate::sys::exs::Event;
 use crate::threads::Direction;
 
 /// See the module.
@@ -132,7 +132,7 @@ impl Work {
 
 impl Part {
     /// A part of a file, or what there is of it; a length of 0 is to its end.
-    pub(super) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, c_int> {
+    pub(crate) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, c_int> {
         let there = as_program::file_length(fd, offset)?;
         let left = if len == 0 { there } else { len.min(there) };
         Ok(Part::File { fd, offset, left, staged: Staged::default() })

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use libc::{EAGAIN, ECONNABORTED};
 
-use super::room::{self, Lent};
 use super::task::{Task, Waits, next_id};
 use super::{Direction, IS_WORKER, post};
+use crate::sys::threads::{self as sys, Lent};
 use crate::{as_program, deadline};
 
 /// What trying has come to.
@@ -67,7 +67,7 @@ pub fn run<R: Send>(
         }
         Tried::Later(waiting) => Some(waiting),
     };
-    let ended = room::lend(&mut store, |lent| hand_over(direction, until, lent));
+    let ended = sys::lend(&mut store, |lent| hand_over(direction, until, lent));
     // Done, even if a signal came at the same time.
     result.map_or_else(|| Err(ended.err().unwrap_or(ECONNABORTED)), Ok)
 }
@@ -78,7 +78,7 @@ fn hand_over(direction: Direction, until: Option<Instant>, lent: Lent) -> Result
     // Before it returns `lend` takes the attempt back, so that the thread finds nothing to do.
     post(direction, &task)?;
     while job.state.load(Ordering::Acquire) == UNDER_WAY {
-        room::sleep_on(&job.state, UNDER_WAY, until)?;
+        sys::sleep_on(&job.state, UNDER_WAY, until)?;
     }
     if job.state.load(Ordering::Acquire) == DONE { Ok(()) } else { Err(ECONNABORTED) }
 }
@@ -112,7 +112,7 @@ const ABANDONED: u32 = 2;
 impl Job {
     fn end(&self, state: u32) {
         self.state.store(state, Ordering::Release);
-        room::wake(&self.state);
+        sys::wake(&self.state);
     }
 }
 

@@ -16,7 +16,6 @@
 
 mod descriptor;
 mod job;
-mod room;
 mod rounds;
 mod task;
 mod worker;
@@ -28,9 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::next;
 
+pub(crate) use crate::sys::threads::{Bell, PerProcess};
 pub use descriptor::DESCRIPTOR;
 pub use job::{Tried, Waiting, run};
-pub(crate) use room::{Bell, PerProcess};
 pub(crate) use rounds::Rounds;
 pub use task::{Task, Waits, next_id};
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libc::{EAGAIN, ECONNABORTED, POLLERR, POLLHUP, POLLNVAL};
 
 use super::descriptor::Descriptor;
-use super::room::{self, PostBox};
 use super::rounds::Rounds;
 use super::task::Task;
 use super::{Direction, IS_WORKER};
+use crate::sys::threads::{PostBox, spawn};
 
 /// The end that work is posted to.
 pub(super) struct Worker {
@@ -37,7 +37,7 @@ impl Worker {
             Direction::Receive => "rddp-receive",
         };
         let of_thread = Arc::clone(&shared);
-        room::spawn(name, move || {
+        spawn(name, move || {
             IS_WORKER.set(true);
             Life { shared: of_thread, active: Vec::new() }.live();
         })?;

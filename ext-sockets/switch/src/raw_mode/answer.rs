@@ -6,7 +6,7 @@ use rddp_mpa::StartupMisuse;
 use rddp_rnic::{Answer, AnswerError};
 
 use super::endpoint;
-use super::room::Reply;
+use crate::sys::raw::Reply;
 
 /// `enum ddp_answer`.
 const ACCEPT: c_int = 1;

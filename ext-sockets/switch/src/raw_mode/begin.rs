@@ -8,9 +8,10 @@ use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, 
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
-use super::{memory, queue, room, shared};
+use super::{memory, queue, shared};
 use crate::next;
 use crate::socket::{self, Held, Locked, Mode, Role, Settings};
+use crate::sys::raw;
 
 /// `struct ddp_endpoint`.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +168,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
 fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.kept.lay_down(fd);
-    let socket = room::duplicate(fd)?;
+    let socket = raw::duplicate(fd)?;
     let begun = if endpoint.asks && !active {
         endpoint.qp.begin_asking(socket, &endpoint.options)
     } else {

@@ -10,7 +10,7 @@ use super::endpoint;
 use crate::socket::{Mode, Settings};
 
 /// The most private data of a peer.
-pub(super) const MAX_PRIVATE_DATA: usize = 512;
+pub(crate) const MAX_PRIVATE_DATA: usize = 512;
 
 /// `struct ddp_info`.
 #[derive(Clone, Copy, Debug)]

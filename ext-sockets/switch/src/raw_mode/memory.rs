@@ -6,8 +6,8 @@ use std::ffi::c_int;
 use rddp_rnic::{Access, MemoryRegion, MemoryWindow, ProtectionDomain, RegionOptions, Stag};
 
 use super::adapter::{Adapter, errno_of, memory_errno};
-use super::room::Area;
 use super::work::Sge;
+use crate::sys::raw::Area;
 
 /// Besides the rights, which are `Access`: fault all pages in now.
 const POPULATE: c_int = 1 << 8;

@@ -17,7 +17,6 @@
 //! | `reserved.rs` | room in event queues, which never overflow |
 //! | `work.rs` | works, from C to the RNIC's own |
 //! | `info.rs` | what can be asked about an endpoint |
-//! | `room.rs` | what the program's pointers promise |
 //!
 //! After `fork` a child has none of these objects: what it inherits of them answers ECONNABORTED or EBADF, and what it makes
 //! is its own.
@@ -31,18 +30,18 @@ mod info;
 mod memory;
 mod queue;
 mod reserved;
-mod room;
 mod shared;
 mod work;
 
+pub use crate::sys::raw::{Area, Reply, Works};
 pub use adapter::after_fork;
 pub use answer::answer;
 pub use begin::{How, attach, begin, connected};
 pub use endpoint::{closed, disconnect};
 pub use event::Event;
+pub(crate) use info::MAX_PRIVATE_DATA;
 pub use info::{Info, describe, info, peer_private_data};
 pub use memory::{close_domain, deregister, open_domain, open_window, register, reregister, stag_now};
 pub use queue::{closing as queue_closing, events, open as open_queue};
-pub use room::{Area, Reply, Works};
 pub use shared::{arm_receives, close_receives, open_receives, post_shared};
 pub use work::{Sge, Work, post};

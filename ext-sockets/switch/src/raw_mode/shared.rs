@@ -11,8 +11,8 @@ use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
 
 use super::adapter::Adapter;
 use super::memory::{self, View};
-use super::room::Works;
 use super::work::{Posting, post_errno, posting};
+use crate::sys::raw::Works;
 
 /// The most that can be outstanding.
 const MAX_SHARED: u32 = 1 << 20;

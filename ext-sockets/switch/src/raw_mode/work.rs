@@ -6,7 +6,7 @@ use rddp_rnic::{Access, Gather, Operation, PostError, RecvWr, Remote, SendWr, Sg
 
 use super::endpoint::{self, Endpoint};
 use super::memory::View;
-use super::room::{One, Works};
+use crate::sys::raw::{One, Works};
 
 /// `struct ddp_sge`: a piece of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

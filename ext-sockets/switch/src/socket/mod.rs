@@ -5,7 +5,6 @@
 
 mod allow;
 mod at_work;
-mod held;
 mod kept;
 mod options;
 mod settings;
@@ -18,11 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 
+use crate::sys::held::Uses;
 use crate::{next, process, table};
-use held::Uses;
 
+pub use crate::sys::held::Held;
 pub use allow::{Care, care};
-pub use held::Held;
 pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
@@ -42,7 +41,7 @@ static SOCKETS: [OnceBox<[Socket; CHUNK]>; CHUNKS] = [const { OnceBox::new() }; 
 /// See the module.
 #[derive(Debug)]
 pub struct Socket {
-    uses: Uses,
+    pub(crate) uses: Uses,
     /// The numbers of this process that it is open under.
     numbers: AtomicU32,
     cookie: AtomicU64,
@@ -377,7 +376,7 @@ fn at(index: NonZeroU32) -> Option<&'static Socket> {
 /// No chunk before this one has a free place, as far as is known.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
 
-fn is_free(index: NonZeroU32) {
+pub(crate) fn is_free(index: NonZeroU32) {
     FREE_FROM.fetch_min((index.get() as usize - 1) / CHUNK, Ordering::Relaxed);
 }
 

@@ -17,6 +17,7 @@ mod poll;
 mod select;
 mod watched;
 
+pub(crate) use epoll::Pool;
 pub use epoll::{
     Watches, changed, closing, control, duplicated, forking, framed_now, given_late, gone, has_entries,
     is_concerned, tell_again, wait, watches, withdraw,

@@ -5,11 +5,11 @@ use std::ffi::c_int;
 use libc::EPOLL_CTL_DEL;
 
 use super::interest::entry_of;
-use super::memory::{make_pool, pool};
 use super::pool::{Entry, Key, Pool};
 use super::watches::{any, watches};
 use crate::next::{self, Wanted};
 use crate::socket::{self, Held};
+use crate::sys::epoll_pool::{make_pool, pool};
 use crate::{process, switch, table};
 
 /// `fd` is about to be closed; it may not be the last number of what it is.

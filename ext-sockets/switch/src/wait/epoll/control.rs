@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
 use super::interest::{self, entry_of, refresh};
-use super::memory::{make_pool, pool};
 use super::pool::{Key, Pool};
 use super::watches::{Watch, any, watches};
 use super::{close, sets};
 use crate::next::{self, Wanted};
 use crate::stream::Errno;
+use crate::sys::epoll_pool::{make_pool, pool};
 use crate::{socket, switch, table};
 
 /// Whether [`control`] has anything to say.

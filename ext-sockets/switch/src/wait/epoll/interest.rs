@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
-use super::memory::pool;
 use super::pool::{Entry, Key};
 use super::watches::{Watch, Watches, any, watches};
 use crate::next::{self, Wanted};
 use crate::socket::{self, Held};
+use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
 
 /// The events of a set that are `poll`'s too; above them are flags.

@@ -8,7 +8,6 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `memory.rs` | the memory of the entries |
 //! | `pool.rs` | the entries, and the keys that lead to them |
 //! | `watches.rs` | where this process has put its entries |
 //! | `interest.rs` | what the kernel is asked to watch for |
@@ -20,7 +19,6 @@
 mod close;
 mod control;
 mod interest;
-mod memory;
 mod pool;
 mod sets;
 mod wait;
@@ -29,5 +27,6 @@ mod watches;
 pub use close::{closing, duplicated, forking, gone, withdraw};
 pub use control::{control, is_concerned};
 pub use interest::{changed, framed_now, tell_again};
+pub(crate) use pool::Pool;
 pub use wait::{given_late, has_entries, wait};
 pub use watches::{Watches, watches};

@@ -16,7 +16,7 @@ const MANY: usize = 1 << PLACE_BITS;
 
 /// Zeros are an empty one, but for the tag.
 #[repr(C)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     tag: AtomicU32,
     /// How many were ever used.
     used: AtomicU32,
@@ -47,7 +47,7 @@ pub(super) struct Entry {
 
 impl Pool {
     /// Before anybody else knows of it.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         // Neither a number nor an address has the highest bit set.
         let tag = RandomState::new().build_hasher().finish() as u32 | 1 << 31;
         self.tag.store(tag, Ordering::Release);

@@ -6,10 +6,10 @@ use std::time::Duration;
 use libc::epoll_event;
 
 use super::interest::{ONESHOT, of_poll, refresh};
-use super::memory::pool;
 use super::pool::{Entry, Key, Pool};
 use super::watches::{Watch, any_unsettled, watches};
 use crate::stream::{Errno, Patience};
+use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
 use crate::{framed, next, socket, table};
 

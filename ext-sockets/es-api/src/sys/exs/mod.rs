@@ -1,5 +1,4 @@
-//! The unsafe part of the ES-API: what C programs pass, as `include/rddp/exs.h` lays it out.
-#![allow(unsafe_code)]
+//! What C programs pass to the ES-API, as `include/rddp/exs.h` lays it out.
 
 mod arguments;
 mod places;
@@ -9,4 +8,4 @@ pub use arguments::{accept, connect, poll, receive, receive_message, send, send_
 pub use places::EventPlaces;
 pub use types::{Event, FdVec, IoVec, MsgHdr, XferFile, XferPart, parts};
 
-pub(super) use places::is_mapped;
+pub(crate) use places::is_mapped;

@@ -1,22 +1,21 @@
 //! The memory of the entries, which the children of `fork` share.
-#![allow(unsafe_code)]
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::pool::Pool;
+use crate::wait::Pool;
 
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
 
 /// The pool, if there is one.
 #[inline]
-pub(super) fn pool() -> Option<&'static Pool> {
+pub(crate) fn pool() -> Option<&'static Pool> {
     // SAFETY: mapped and begun before it was stored, and never unmapped. All in it is atomic.
     unsafe { POOL.load(Ordering::Acquire).as_ref() }
 }
 
 /// The pool, which is made if there is none; `None` without memory.
-pub(super) fn make_pool() -> Option<&'static Pool> {
+pub(crate) fn make_pool() -> Option<&'static Pool> {
     pool().or_else(make)
 }
 

@@ -1,6 +1,5 @@
-//! The unsafe part of the threads: values that belong to one process, descriptors of our own, a word to sleep on, a closure that
+//! Values that belong to one process, descriptors of our own, a word to sleep on, a closure that
 //! is lent to another thread.
-#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::mem::transmute;
@@ -11,8 +10,7 @@ use std::time::Instant;
 
 use libc::{EAGAIN, EINTR, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL};
 
-use super::descriptor::DESCRIPTOR;
-use super::job::Waiting;
+use crate::threads::{DESCRIPTOR, Waiting};
 use crate::{hidden, next};
 
 /// A value that is made once in each process, and is never freed. A child of `fork` has none until it makes one.
@@ -54,13 +52,13 @@ impl<T: Sync + Send + 'static> PerProcess<T> {
 
 /// A socket pair: descriptors go in at one end and come out at the other.
 #[derive(Debug)]
-pub(super) struct PostBox {
+pub(crate) struct PostBox {
     outbox: c_int,
     inbox: c_int,
 }
 
 impl PostBox {
-    pub(super) fn new() -> Result<Self, c_int> {
+    pub(crate) fn new() -> Result<Self, c_int> {
         let mut fds = [-1; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: it sets two ints.
@@ -70,11 +68,11 @@ impl PostBox {
         Ok(PostBox { outbox: out_of_the_way(fds[0]), inbox: out_of_the_way(fds[1]) })
     }
 
-    pub(super) fn inbox(&self) -> c_int {
+    pub(crate) fn inbox(&self) -> c_int {
         self.inbox
     }
 
-    pub(super) fn post(&self, octets: &[u8; DESCRIPTOR]) -> Result<(), c_int> {
+    pub(crate) fn post(&self, octets: &[u8; DESCRIPTOR]) -> Result<(), c_int> {
         let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
         // SAFETY: the octets are there.
         match unsafe { next::send(self.outbox, octets.as_ptr().cast(), DESCRIPTOR, flags) } {
@@ -84,13 +82,13 @@ impl PostBox {
     }
 
     /// Whoever takes finds the end.
-    pub(super) fn hang_up(&self) {
+    pub(crate) fn hang_up(&self) {
         // SAFETY: it takes two ints.
         unsafe { next::shutdown(self.outbox, libc::SHUT_RDWR) };
     }
 
     /// The next; `None` when there is none now.
-    pub(super) fn take(&self) -> Result<Option<[u8; DESCRIPTOR]>, c_int> {
+    pub(crate) fn take(&self) -> Result<Option<[u8; DESCRIPTOR]>, c_int> {
         let mut octets = [0; DESCRIPTOR];
         // SAFETY: the octets are there to be written.
         match unsafe { next::recv(self.inbox, octets.as_mut_ptr().cast(), DESCRIPTOR, MSG_DONTWAIT) } {
@@ -156,7 +154,7 @@ fn out_of_the_way(fd: c_int) -> c_int {
 }
 
 /// A thread with all signals blocked but those of its own faults: the others are the program's.
-pub(super) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
+pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
     let _no_signals = next::NoSignals::here();
     let life = move || {
         next::take_faults();
@@ -170,7 +168,7 @@ pub(super) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<
 const STACK: usize = 512 << 10;
 
 /// Sleeps while the word has this value.
-pub(super) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<(), c_int> {
+pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<(), c_int> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let time = left.map(|left| libc::timespec {
         tv_sec: left.as_secs() as libc::time_t,
@@ -188,7 +186,7 @@ pub(super) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> 
 }
 
 /// Wakes who sleeps on the word.
-pub(super) fn wake(word: &AtomicU32) {
+pub(crate) fn wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel looks at the address alone.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
@@ -198,7 +196,7 @@ type Attempt<'a> = dyn FnMut() -> Option<Waiting> + Send + 'a;
 
 /// A closure of another thread's stack, as long as that thread lends it.
 #[derive(Clone)]
-pub(super) struct Lent(Arc<Mutex<Loan>>);
+pub(crate) struct Lent(Arc<Mutex<Loan>>);
 
 struct Loan {
     attempt: Option<&'static mut Attempt<'static>>,
@@ -207,7 +205,7 @@ struct Loan {
 
 impl Lent {
     /// Tries, unless it was taken back. Whether it is to be tried again.
-    pub(super) fn attempt(&self) -> bool {
+    pub(crate) fn attempt(&self) -> bool {
         let mut loan = self.loan();
         loan.waiting = loan.attempt.as_mut().and_then(|attempt| attempt());
         if loan.waiting.is_none() {
@@ -217,7 +215,7 @@ impl Lent {
     }
 
     /// What it waits for.
-    pub(super) fn waiting(&self) -> Option<Waiting> {
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
         self.loan().waiting
     }
 
@@ -227,7 +225,7 @@ impl Lent {
 }
 
 /// Lends `attempt` for as long as `meanwhile` runs.
-pub(super) fn lend<R>(attempt: &mut Attempt<'_>, meanwhile: impl FnOnce(Lent) -> R) -> R {
+pub(crate) fn lend<R>(attempt: &mut Attempt<'_>, meanwhile: impl FnOnce(Lent) -> R) -> R {
     /// Takes it back, also when `meanwhile` panics; waits for an attempt that is being made.
     struct Return(Lent);
     impl Drop for Return {

@@ -2,19 +2,18 @@
 //!
 //! The state of its stream is mapped once in that time and unmapped by whoever ends it. That nobody can have a reference to it any more
 //! then is what the count is for, and why the two are together here.
-#![allow(unsafe_code)]
 
 use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::Socket;
+use crate::socket::{self, Socket};
 use crate::stream::{SharedState, State};
 
 /// The count of uses, and what lives as long as there are any.
 #[derive(Debug)]
-pub(super) struct Uses {
+pub(crate) struct Uses {
     /// 0: free. [`ENDING`]: the last one was given back, and what it held is being cleared away.
     count: AtomicU32,
     state: AtomicPtr<SharedState>,
@@ -23,17 +22,17 @@ pub(super) struct Uses {
 const ENDING: u32 = u32::MAX;
 
 impl Uses {
-    pub(super) const fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Uses { count: AtomicU32::new(0), state: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The first use of a free one.
-    pub(super) fn first(&self) -> bool {
+    pub(crate) fn first(&self) -> bool {
         self.count.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// One more, if there are any.
-    pub(super) fn another(&self) -> bool {
+    pub(crate) fn another(&self) -> bool {
         let more = |count| (count != 0 && count != ENDING).then(|| count + 1);
         self.count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
@@ -58,7 +57,7 @@ impl Uses {
         }
     }
 
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 }
@@ -72,7 +71,7 @@ pub struct Held {
 
 impl Held {
     /// Of a use that the caller has, and gives to the result.
-    pub(super) fn of_use(socket: &'static Socket, index: NonZeroU32) -> Self {
+    pub(crate) fn of_use(socket: &'static Socket, index: NonZeroU32) -> Self {
         Held { socket, index }
     }
 
@@ -82,7 +81,7 @@ impl Held {
     }
 
     /// The same for as long as the program lives, without being held.
-    pub(super) fn socket(&self) -> &'static Socket {
+    pub(crate) fn socket(&self) -> &'static Socket {
         self.socket
     }
 
@@ -124,7 +123,7 @@ impl Clone for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.socket.uses.give_back() {
-            super::is_free(self.index);
+            socket::is_free(self.index);
         }
     }
 }

@@ -1,5 +1,4 @@
 //! What the program's pointers promise, in values that only the promise makes: whoever has one may use it in safe code.
-#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -11,8 +10,7 @@ use std::slice;
 use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDomain, RegionOptions};
 use smallvec::SmallVec;
 
-use super::info::MAX_PRIVATE_DATA;
-use super::work::{Sge, Work};
+use crate::raw_mode::{MAX_PRIVATE_DATA, Sge, Work};
 use crate::stream::{Errno, lent};
 use crate::{next, socket};
 
@@ -35,7 +33,7 @@ impl Area {
         Ok(Area { begin: NonNull::new(begin).ok_or(libc::EFAULT)?, len })
     }
 
-    pub(super) fn register(
+    pub(crate) fn register(
         &self,
         domain: &ProtectionDomain,
         access: Access,
@@ -70,7 +68,7 @@ impl<'a> Works<'a> {
     }
 
     /// Each of them; EFAULT for one that is not there.
-    pub(super) fn iter(self) -> impl Iterator<Item = Result<One<'a>, c_int>> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Result<One<'a>, c_int>> {
         (0..self.count).map(move |index| {
             let at = self.at.wrapping_add(index);
             // SAFETY: as was promised; a work is integers and a pointer that nobody follows
@@ -103,28 +101,28 @@ impl<'a> Reply<'a> {
     }
 
     /// `None`: nothing of its own.
-    pub(super) fn octets(self) -> Option<&'a [u8]> {
+    pub(crate) fn octets(self) -> Option<&'a [u8]> {
         self.0
     }
 }
 
 /// A member of [`Works`].
 #[derive(Clone, Copy)]
-pub(super) struct One<'a> {
+pub(crate) struct One<'a> {
     work: Work,
     promised: PhantomData<&'a Work>,
 }
 
 /// A list of pieces, copied.
-pub(super) type List = SmallVec<[Sge; 4]>;
+pub(crate) type List = SmallVec<[Sge; 4]>;
 
 impl One<'_> {
-    pub(super) fn work(&self) -> &Work {
+    pub(crate) fn work(&self) -> &Work {
         &self.work
     }
 
     /// The pieces of its list.
-    pub(super) fn list(&self) -> Result<List, c_int> {
+    pub(crate) fn list(&self) -> Result<List, c_int> {
         match self.work.count as usize {
             0 => Ok(List::new()),
             count if count > MAX_SGE => Err(libc::EINVAL),
@@ -144,7 +142,7 @@ impl One<'_> {
     }
 
     /// The octets of its list, whose pieces are addresses.
-    pub(super) fn inline_octets(&self) -> Result<Vec<u8>, c_int> {
+    pub(crate) fn inline_octets(&self) -> Result<Vec<u8>, c_int> {
         let list = self.list()?;
         let total: u64 = list.iter().map(|piece| u64::from(piece.len)).sum();
         if total > MAX_INLINE as u64 {
@@ -166,7 +164,7 @@ impl One<'_> {
 }
 
 /// Another descriptor of the program's socket, for the RNIC; the calls of this library on it are the C library's.
-pub(super) fn duplicate(fd: c_int) -> Result<socket2::Socket, c_int> {
+pub(crate) fn duplicate(fd: c_int) -> Result<socket2::Socket, c_int> {
     // SAFETY: it takes an int.
     let own = unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if own < 0 {

@@ -2,7 +2,6 @@
 //!
 //! What acts for a program, the ES-API and the threads, makes the very calls that the program would make: in the preloaded
 //! library its own functions ([`install`]), which serve a socket in any mode; elsewhere the C library's.
-#![allow(unsafe_code)] // C functions take pointers
 
 mod accept;
 mod calls;

@@ -38,7 +38,7 @@ impl EventPlaces {
 }
 
 /// Whether memory is mapped under all of a range; looks at the mappings and not at the pages.
-pub(in crate::exs) fn is_mapped(start: usize, len: usize) -> bool {
+pub(crate) fn is_mapped(start: usize, len: usize) -> bool {
     let page = start & !(PAGE - 1);
     let Some(end) = start.checked_add(len) else { return false };
     let at: *mut c_void = std::ptr::with_exposed_provenance_mut(page);
