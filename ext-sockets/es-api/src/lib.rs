@@ -15,5 +15,3 @@ mod sys;
 pub mod threads;
 
 pub use sys::as_program;
-
-use rddp_real::{self as next, deadline, hidden};

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::next;
+use rddp_real as real;
 
 /// The variable that names the default: `caller` or `threads`.
 pub const PROGRESS: &str = "RDDP_PROGRESS";
@@ -34,7 +34,7 @@ impl Progress {
 
 /// Reads what the environment names; a word that is none of ours changes nothing. When the library is loaded.
 pub fn load() {
-    let word = next::secure_variable(PROGRESS);
+    let word = real::secure_variable(PROGRESS);
     if word.is_some_and(|word| word == "threads") {
         DEFAULT.store(Progress::Threads as c_int, Ordering::Relaxed);
     }

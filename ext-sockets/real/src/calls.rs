@@ -7,7 +7,7 @@ use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t
 
 use rddp_stream::{Calls, Table};
 
-/// The functions that this module has found, and what is called before a sleep: see
+/// The functions that this crate has found, and what is called before a sleep: see
 /// [`Stream::new`](rddp_stream::Stream::new).
 pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
     let table = Table {
@@ -28,11 +28,11 @@ pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
         connect,
         others,
     };
-    // SAFETY: each is the C library's function of its name, which `next` has found.
+    // SAFETY: each is the C library's function of its name, which this crate has found.
     unsafe { Calls::from_table(table) }
 }
 
-macro_rules! on_to_next {
+macro_rules! on_to_real {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $type),*) -> $result {
@@ -43,7 +43,7 @@ macro_rules! on_to_next {
     };
 }
 
-on_to_next! {
+on_to_real! {
     fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t;
     fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
     fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;

@@ -23,7 +23,7 @@ pub fn dprintf_chk_address() -> *const c_void {
     DPRINTF_CHK.address(c"__dprintf_chk")
 }
 
-macro_rules! next {
+macro_rules! real {
     ($(
         $(extern $abi:literal)? fn $name:ident(
             $($arg:ident: $type:ty),* $(; $($extra:ident: $more:ty),+)?
@@ -32,11 +32,11 @@ macro_rules! next {
         #[allow(non_snake_case)]
         struct Next { $($name: Found),* }
 
-        static NEXT: Next = Next { $($name: Found::not_yet()),* };
+        static REAL: Next = Next { $($name: Found::not_yet()),* };
 
         /// Looks all of them up, so that no later call has to.
         pub fn resolve() {
-            $(NEXT.$name.address(next!(@name $name));)*
+            $(REAL.$name.address(real!(@name $name));)*
             dprintf_address();
             dprintf_chk_address();
         }
@@ -48,8 +48,8 @@ macro_rules! next {
             ///
             /// As in C: pointers are what the function takes them for.
             #[inline]
-            pub unsafe fn $name($($arg: $type),* $(, $($extra: $more),+)?) -> next!(@result $($result)?) {
-                let found = NEXT.$name.address(next!(@name $name));
+            pub unsafe fn $name($($arg: $type),* $(, $($extra: $more),+)?) -> real!(@result $($result)?) {
+                let found = REAL.$name.address(real!(@name $name));
                 if found.is_null() {
                     return Absent::absent();
                 }
@@ -57,7 +57,7 @@ macro_rules! next {
                 let function = unsafe {
                     std::mem::transmute::<
                         *mut c_void,
-                        next!(@type $($abi)? ($($type),*) $(; $($more),+)? => next!(@result $($result)?)),
+                        real!(@type $($abi)? ($($type),*) $(; $($more),+)? => real!(@result $($result)?)),
                     >(found)
                 };
                 // SAFETY: the caller's promise.
@@ -79,7 +79,7 @@ macro_rules! next {
     (@type ($($type:ty),*); $($more:ty),+ => $result:ty) => { unsafe extern "C" fn($($type),*, ...) -> $result };
 }
 
-next! {
+real! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int;
     fn pipe(fds: *mut c_int) -> c_int;

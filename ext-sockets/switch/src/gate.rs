@@ -6,12 +6,12 @@ use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
 
 use libc::{EBUSY, EINVAL, ENOTCONN};
+use rddp_policy::Side;
+use rddp_real::{self as real, Value};
+use rddp_stream::{self as stream, Errno, Phase, State};
 
 use crate::framed::{self, Framed};
-use crate::next::{self, Value};
-use crate::policy::Side;
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings};
-use crate::stream::{self, Errno, Phase, State};
 use crate::{process, raw_mode, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
@@ -69,7 +69,7 @@ pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Way<Connecting
 
 #[cold]
 fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting> {
-    let _no_signals = next::NoSignals::here();
+    let _no_signals = real::NoSignals::here();
     let mode = held.settings().mode;
     match mode {
         // Another family's address, or none: the kernel refuses it, or dissolves the connection.
@@ -77,7 +77,7 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting
             // With it `connect` returns before there is a connection, and waits for octets to open
             // one. In DDPMODE it is not set.
             if mode == Mode::Asked {
-                next::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
+                real::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
             }
             Connecting::begin(held, fd, to).map_or_else(Way::Refused, Way::Framed)
         }
@@ -120,7 +120,7 @@ impl Connecting {
 #[inline]
 pub fn listen(fd: c_int) -> Result<(), c_int> {
     if switch::is_on()
-        && let Some(addr) = next::local_address(fd)
+        && let Some(addr) = real::local_address(fd)
     {
         return switch::apply(fd, Side::Server, addr);
     }
@@ -131,7 +131,7 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
 /// ended that.
 #[inline]
 pub fn accepting(listener: c_int) -> Result<(), c_int> {
-    if framed::any_unsettled() && !next::is_nonblocking(listener) {
+    if framed::any_unsettled() && !real::is_nonblocking(listener) {
         return framed::sleep_beside(listener);
     }
     Ok(())
@@ -145,10 +145,10 @@ pub fn accepted(listener: c_int, fd: c_int) {
         && switch::apply_to_listener(listener).is_err()
     {
         // A plain connection is what the policy refuses.
-        return next::disconnect(fd);
+        return real::disconnect(fd);
     }
     let Some(of_listener) = socket::hold(listener) else { return };
-    let _no_signals = next::NoSignals::here();
+    let _no_signals = real::NoSignals::here();
     let settings = of_listener.settings().of_child();
     let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
     if settings == Settings::DEFAULT {
@@ -157,7 +157,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
     match socket::adopt(fd, settings) {
         Ok(held) if !plain && !raw => framed::accepted(fd, &held),
         // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
-        Err(_) if !plain => next::disconnect(fd),
+        Err(_) if !plain => real::disconnect(fd),
         Ok(_) | Err(_) => {}
     }
 }
@@ -176,9 +176,9 @@ pub fn fresh(fd: c_int) {
 /// lingers has given one up. Leaves errno as it was.
 #[cold]
 pub fn makes_room() -> bool {
-    let errno = next::errno();
+    let errno = real::errno();
     let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && framed::makes_room();
-    next::set_errno(errno);
+    real::set_errno(errno);
     makes
 }
 
@@ -213,7 +213,7 @@ pub fn closing_range(first: c_uint, last: c_uint) {
 /// `to` is about to become another number of what `from` is, and what it is now will be closed.
 #[inline]
 pub fn duplicating(from: c_int, to: c_int) {
-    if from != to && table::entry(to).is_some() && next::is_open(from) {
+    if from != to && table::entry(to).is_some() && real::is_open(from) {
         close(to);
     }
 }
@@ -328,7 +328,7 @@ fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
     if let Some(errno) = state.take_startup_error() {
         return Some(errno);
     }
-    let kernels = next::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+    let kernels = real::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
     let told = std::mem::replace(&mut held.settings().error_told, true);
     Some(if told { kernels } else { end.errno.0 })
 }
@@ -368,7 +368,7 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
         }
         Some(held) => socket::get(&as_it_is(&held), name),
         None => {
-            next::is_tcp(fd)?;
+            real::is_tcp(fd)?;
             socket::get(&Settings::default(), name)
         }
     }
@@ -402,7 +402,7 @@ fn as_it_is(held: &Held) -> Settings {
 }
 
 fn adopt(fd: c_int) -> Result<Held, c_int> {
-    next::is_tcp(fd)?;
+    real::is_tcp(fd)?;
     socket::adopt(fd, Settings::default())
 }
 
@@ -418,10 +418,10 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
             settings.stays_plain = false;
             settings.raw = on == 2;
             settings.kept = Kept::of(fd);
-            match next::tcp_state(fd) {
+            match real::tcp_state(fd) {
                 // The startup begins with `ddp_begin`.
-                Some(next::TCP_ESTABLISHED) if settings.raw => settings.mode = Mode::Starting,
-                Some(next::TCP_ESTABLISHED) => framed::establish(fd, held, settings)?,
+                Some(real::TCP_ESTABLISHED) if settings.raw => settings.mode = Mode::Starting,
+                Some(real::TCP_ESTABLISHED) => framed::establish(fd, held, settings)?,
                 _ => settings.mode = Mode::Asked,
             }
         }
@@ -434,13 +434,13 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
 
 /// Whether DDPMODE can begin in the state that a socket is in.
 fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
-    match next::tcp_state(fd).ok_or(EINVAL)? {
+    match real::tcp_state(fd).ok_or(EINVAL)? {
         // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to say.
-        next::TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
+        real::TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
         // What the peer has sent so far is for the program.
-        next::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
-        next::TCP_CLOSE | next::TCP_LISTEN | next::TCP_ESTABLISHED => Ok(()),
-        next::TCP_SYN_SENT | next::TCP_SYN_RECV => Err(libc::EALREADY),
+        real::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
+        real::TCP_CLOSE | real::TCP_LISTEN | real::TCP_ESTABLISHED => Ok(()),
+        real::TCP_SYN_SENT | real::TCP_SYN_RECV => Err(libc::EALREADY),
         _ => Err(ENOTCONN),
     }
 }
@@ -448,7 +448,7 @@ fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
 /// A responder may find the initiator's Request there already.
 fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
     let mut front = [0; REQUEST_KEY.len()];
-    let seen = next::glance(fd, &mut front);
+    let seen = real::glance(fd, &mut front);
     match settings.role {
         Some(socket::Role::Responder) => !REQUEST_KEY.starts_with(&front[..seen]),
         _ => seen > 0,

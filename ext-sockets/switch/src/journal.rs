@@ -12,8 +12,8 @@ use std::io::{Error, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::next::{self, is_tcp};
-use crate::policy::{Log, LogTo};
+use rddp_policy::{Log, LogTo};
+use rddp_real::{self as real, is_tcp};
 
 /// How much a line matters, as the policy's `min-level` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,10 +30,10 @@ pub(crate) enum Level {
 /// Tells it, if it matters enough.
 pub(crate) fn tell(log: &Log, level: Level, what: Arguments<'_>) {
     if level as u8 >= log.min_level {
-        let errno = next::errno();
+        let errno = real::errno();
         // See the module.
         let _ = write(&log.destination, &format!("rddp: {what}\n"));
-        next::set_errno(errno);
+        real::set_errno(errno);
     }
 }
 
@@ -47,7 +47,7 @@ fn write(destination: &LogTo, line: &str) -> Result<(), Error> {
         LogTo::Stderr if is_tcp(libc::STDERR_FILENO).is_ok() => Ok(()),
         LogTo::Stderr => std::io::stderr().write_all(line.as_bytes()),
         LogTo::Syslog => {
-            next::to_syslog(line.trim_end());
+            real::to_syslog(line.trim_end());
             Ok(())
         }
         LogTo::File(name) => append(&folder(name)?, line),
@@ -62,7 +62,7 @@ fn append(path: &Path, line: &str) -> Result<(), Error> {
 
 /// Where the file of this name is.
 fn folder(name: &str) -> Result<PathBuf, Error> {
-    match next::user_id() {
+    match real::user_id() {
         0 => Ok(Path::new("/var/log").join(name)),
         user => {
             let folder = Path::new("/tmp").join(format!("{name}.{user}"));
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_folder_that_is_a_link_or_open_to_others_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
-        let user = next::user_id();
+        let user = real::user_id();
         let fresh = scratch.path().join("fresh");
         own(&fresh, user).unwrap();
         own(&fresh, user).unwrap();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::next;
+use rddp_real as real;
 
 /// How long a peer is taken for a plain one.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -17,8 +17,8 @@ type Plain = Vec<(SocketAddr, Instant)>;
 
 static PLAIN: Mutex<Plain> = Mutex::new(Vec::new());
 
-fn plain() -> next::Locked<Plain> {
-    next::lock(&PLAIN)
+fn plain() -> real::Locked<Plain> {
+    real::lock(&PLAIN)
 }
 
 /// Returns whether this peer has turned out to be a plain one.

@@ -7,8 +7,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::stream::Process;
-use crate::{next, table};
+use rddp_real as real;
+use rddp_stream::Process;
+
+use crate::table;
 
 /// The process that the table belongs to; 0 before anybody asked.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -24,16 +26,16 @@ pub fn after_system_call(call: fn()) {
 
 /// Whether the table belongs to the calling process. A system call; asked only about sockets of ours.
 pub fn owns_table() -> bool {
-    let me = next::process_id();
+    let me = real::process_id();
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             Process::forget_me();
-            next::note_memory();
+            real::note_memory();
             true
         }
         Err(owner) if owner == me => true,
         // A `fork` that the C library knows nothing of: the system call itself.
-        Err(_) if next::is_copied_memory() => {
+        Err(_) if real::is_copied_memory() => {
             after_fork();
             AFTER_SYSTEM_CALL.get().into_iter().for_each(|call| call());
             true
@@ -49,7 +51,7 @@ pub fn owns_table() -> bool {
 pub fn after_fork() {
     if table::any() {
         OWNER.store(std::process::id(), Ordering::Relaxed);
-        next::note_memory();
+        real::note_memory();
     } else {
         OWNER.store(0, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::next;
+use rddp_real as real;
 
 /// The variable that names it, in milliseconds.
 pub const STARTUP_TIMEOUT: &str = "RDDP_STARTUP_TIMEOUT";
@@ -21,6 +21,6 @@ pub fn of_process() -> Option<Duration> {
 
 /// Reads what the environment names; what is no number changes nothing. When the library is loaded.
 pub fn load() {
-    let number = next::secure_variable(STARTUP_TIMEOUT).and_then(|word| word.to_str()?.parse().ok());
+    let number = real::secure_variable(STARTUP_TIMEOUT).and_then(|word| word.to_str()?.parse().ok());
     OF_PROCESS.store(number.unwrap_or(0), Ordering::Relaxed);
 }

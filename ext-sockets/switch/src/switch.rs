@@ -13,11 +13,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
+use rddp_policy::{Family, Policy, Side};
+use rddp_real::{self as real, state_of_tcp};
 
 use crate::journal::{self, Level};
-use crate::next::{self, state_of_tcp};
 use crate::plain_peers;
-use crate::policy::{Family, Policy, Side};
 use crate::socket::{self, Kept, Mode, Settings};
 
 /// The variable that names a policy file.
@@ -37,14 +37,14 @@ struct Switch {
 /// Reads what the environment names.
 pub fn load() {
     // Who passes variables on may pass one empty that is not set.
-    let variable = |name| next::secure_variable(name).filter(|value| !value.is_empty());
+    let variable = |name| real::secure_variable(name).filter(|value| !value.is_empty());
     let policy = match (variable(POLICY), variable(FAMILY)) {
         (Some(path), _) => from_file(Path::new(&path)),
         (None, Some(word)) => of_word(&word),
         (None, None) => None,
     };
     if let Some(policy) = policy {
-        let program = next::program_name().as_bytes().to_vec();
+        let program = real::program_name().as_bytes().to_vec();
         let serves = policy.concerns(Side::Server, &program);
         // Nobody else sets it.
         let _ = SWITCH.set(Box::new(Switch { policy, program, serves }));
@@ -94,7 +94,7 @@ pub(crate) fn has_rules_for_servers() -> bool {
 /// Applies the policy to a socket that is about to connect to, or to listen at, `addr`. The errno if it may not.
 pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int> {
     match SWITCH.get() {
-        Some(switch) if !is_programs_choice(fd) => switch.apply(fd, side, addr, next::TCP_CLOSE),
+        Some(switch) if !is_programs_choice(fd) => switch.apply(fd, side, addr, real::TCP_CLOSE),
         _ => Ok(()),
     }
 }
@@ -102,13 +102,13 @@ pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int
 /// Applies the policy to a listener that has come by `exec` or in a message, when a connection to
 /// it is accepted.
 pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
-    let (Some(switch), Some(addr)) = (SWITCH.get(), next::local_address(fd)) else { return Ok(()) };
+    let (Some(switch), Some(addr)) = (SWITCH.get(), real::local_address(fd)) else { return Ok(()) };
     // As often as a plain connection is accepted: nothing more is asked of the kernel, and nothing
     // is told.
     if switch.family(Side::Server, addr) == Family::Tcp || is_programs_choice(fd) {
         return Ok(());
     }
-    switch.apply(fd, Side::Server, addr, next::TCP_LISTEN)
+    switch.apply(fd, Side::Server, addr, real::TCP_LISTEN)
 }
 
 /// A connection has come by `exec` or in a message, and nothing is known of it. It stays plain, and
@@ -116,13 +116,13 @@ pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
 pub(crate) fn tell_unknown(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(switch) = SWITCH.get() else { return };
-    if matches!(state_of_tcp(fd), Err(_) | Ok(next::TCP_CLOSE | next::TCP_LISTEN)) {
+    if matches!(state_of_tcp(fd), Err(_) | Ok(real::TCP_CLOSE | real::TCP_LISTEN)) {
         return;
     }
     // Which end it is nobody knows any more.
     let says_ddp =
         |side, addr: Option<SocketAddr>| addr.is_some_and(|addr| switch.family(side, addr) == Family::Ddp);
-    let (own, peer) = (next::local_address(fd), next::peer_address(fd));
+    let (own, peer) = (real::local_address(fd), real::peer_address(fd));
     if (says_ddp(Side::Server, own) || says_ddp(Side::Client, peer)) && !TOLD.swap(true, Ordering::Relaxed) {
         let peer = peer.map_or(String::new(), |peer| format!(" with {peer}"));
         switch.say(
@@ -185,7 +185,7 @@ impl Switch {
     fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), c_int> {
         let seen = state_of_tcp(fd);
         let is_mptcp = seen.is_err();
-        let is_concerned = seen.map_or_else(|_| next::is_mptcp(fd), |seen| seen == state);
+        let is_concerned = seen.map_or_else(|_| real::is_mptcp(fd), |seen| seen == state);
         if !is_concerned {
             return Ok(());
         }
@@ -233,7 +233,7 @@ fn is_programs_choice(fd: c_int) -> bool {
 
 /// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.
 fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
-    let _no_signals = next::NoSignals::here();
+    let _no_signals = real::NoSignals::here();
     let held = match socket::hold_checked(fd) {
         Some(held) => held,
         None => socket::adopt(fd, Settings::default())?,

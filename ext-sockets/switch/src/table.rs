@@ -12,8 +12,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
-
-use crate::stream::ours;
+use rddp_stream::ours;
 
 pub use ours::any;
 

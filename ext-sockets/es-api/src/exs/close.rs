@@ -5,9 +5,10 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::ECONNABORTED;
+use rddp_real as real;
 
 use super::{ENGINE, Engine};
-use crate::{next, threads};
+use crate::threads;
 
 /// Whether this process has used the ES-API: then what closes a number concerns it.
 #[inline]
@@ -40,7 +41,7 @@ pub fn closing_range(first: c_uint, last: c_uint) {
 pub fn replacing(from: c_int, to: c_int) {
     if from != to
         && let Some(engine) = ENGINE.get()
-        && next::is_open(from)
+        && real::is_open(from)
     {
         engine.closing(to);
     }

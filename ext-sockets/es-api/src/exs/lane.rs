@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use libc::{EBADF, ECONNABORTED, ENOTSOCK, POLLIN, POLLOUT};
+use rddp_real as real;
 
 use super::operation::{End, Operation};
 use super::polled::Polled;
 use super::queue::Queue;
 use super::work::Outcome;
-use crate::next;
 use crate::progress::Progress;
 use crate::threads::{self, Direction, Task, Waits};
 
@@ -64,7 +64,7 @@ impl Lane {
         Arc::new_cyclic(|me| Lane {
             id: threads::next_id(),
             fd,
-            cookie: next::cookie(fd),
+            cookie: real::cookie(fd),
             direction,
             connecting: connecting.clone(),
             inner: Mutex::default(),
@@ -79,7 +79,7 @@ impl Lane {
 
     /// Whether what is open under the number is a socket, and the same as ever.
     fn is_same_socket(&self) -> bool {
-        self.cookie.is_some() && next::cookie(self.fd) == self.cookie
+        self.cookie.is_some() && real::cookie(self.fd) == self.cookie
     }
 
     /// Whether it accepts operations.

@@ -37,11 +37,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use libc::{EINVAL, ENOENT, ENOTSUP};
+use rddp_real::{self as real, deadline};
 
 use crate::as_program::PollPlaces;
 use crate::progress::Progress;
 use crate::threads::{Direction, PerProcess};
-use crate::{deadline, next};
 
 pub use crate::sys::exs::{
     Event, EventPlaces, FdVec, IoVec, MsgHdr, XferFile, XferPart, accept, connect, parts, poll, receive,
@@ -88,7 +88,7 @@ pub fn init(version: c_int) -> Result<(), c_int> {
         return Err(EINVAL);
     }
     if !IS_INITIALISED.swap(true, Ordering::AcqRel) {
-        next::after_fork(after_fork);
+        real::after_fork(after_fork);
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ impl Engine {
             }
             self.registry.forget_stale(fd, &lane);
         }
-        Err(next::why_no_socket(fd))
+        Err(real::why_no_socket(fd))
     }
 }
 
@@ -257,7 +257,7 @@ fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result
         };
         engine.registry.forget_stale(fd, &lane);
     }
-    Err(next::why_no_socket(fd))
+    Err(real::why_no_socket(fd))
 }
 
 /// `exs_poll`.

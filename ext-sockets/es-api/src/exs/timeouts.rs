@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libc::{EDOM, EINVAL, SOL_SOCKET};
+use rddp_real::Value;
 
 use super::lane::Timeout;
 use super::{IS_INITIALISED, engine};
-use crate::next::Value;
 use crate::threads::Direction;
 
 /// `SO_ASYNC_RECV_ORDERED`: receives end in the order of posting; here always.

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use libc::{EAGAIN, EINTR, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL};
+use rddp_real::{self as real, hidden};
 
 use crate::threads::{DESCRIPTOR, Waiting};
-use crate::{hidden, next};
 
 /// A value that is made once in each process, and is never freed. A child of `fork` has none until it makes one.
 pub(crate) struct PerProcess<T> {
@@ -62,8 +62,8 @@ impl PostBox {
         let mut fds = [-1; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: it sets two ints.
-        if unsafe { next::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
-            return Err(next::errno());
+        if unsafe { real::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
+            return Err(real::errno());
         }
         Ok(PostBox { outbox: out_of_the_way(fds[0]), inbox: out_of_the_way(fds[1]) })
     }
@@ -75,8 +75,8 @@ impl PostBox {
     pub(crate) fn post(&self, octets: &[u8; DESCRIPTOR]) -> Result<(), c_int> {
         let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
         // SAFETY: the octets are there.
-        match unsafe { next::send(self.outbox, octets.as_ptr().cast(), DESCRIPTOR, flags) } {
-            count if count < 0 => Err(next::errno()),
+        match unsafe { real::send(self.outbox, octets.as_ptr().cast(), DESCRIPTOR, flags) } {
+            count if count < 0 => Err(real::errno()),
             _ => Ok(()),
         }
     }
@@ -84,17 +84,17 @@ impl PostBox {
     /// Whoever takes finds the end.
     pub(crate) fn hang_up(&self) {
         // SAFETY: it takes two ints.
-        unsafe { next::shutdown(self.outbox, libc::SHUT_RDWR) };
+        unsafe { real::shutdown(self.outbox, libc::SHUT_RDWR) };
     }
 
     /// The next; `None` when there is none now.
     pub(crate) fn take(&self) -> Result<Option<[u8; DESCRIPTOR]>, c_int> {
         let mut octets = [0; DESCRIPTOR];
         // SAFETY: the octets are there to be written.
-        match unsafe { next::recv(self.inbox, octets.as_mut_ptr().cast(), DESCRIPTOR, MSG_DONTWAIT) } {
+        match unsafe { real::recv(self.inbox, octets.as_mut_ptr().cast(), DESCRIPTOR, MSG_DONTWAIT) } {
             count if count == DESCRIPTOR as isize => Ok(Some(octets)),
-            count if count < 0 && matches!(next::errno(), EAGAIN | EINTR) => Ok(None),
-            count if count < 0 => Err(next::errno()),
+            count if count < 0 && matches!(real::errno(), EAGAIN | EINTR) => Ok(None),
+            count if count < 0 => Err(real::errno()),
             _ => Err(libc::EPIPE),
         }
     }
@@ -117,7 +117,7 @@ impl Bell {
     pub(crate) fn new() -> Result<Self, c_int> {
         // SAFETY: it takes two ints.
         match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
-            fd if fd < 0 => Err(next::errno()),
+            fd if fd < 0 => Err(real::errno()),
             fd => Ok(Bell { fd: out_of_the_way(fd) }),
         }
     }
@@ -128,13 +128,13 @@ impl Bell {
 
     pub(crate) fn ring(&self) {
         // SAFETY: eight octets are there.
-        unsafe { next::write(self.fd, (&raw const ONE).cast(), size_of::<u64>()) };
+        unsafe { real::write(self.fd, (&raw const ONE).cast(), size_of::<u64>()) };
     }
 
     pub(crate) fn quiet(&self) {
         let mut count = 0u64;
         // SAFETY: eight octets are there to be written.
-        unsafe { next::read(self.fd, (&raw mut count).cast(), size_of::<u64>()) };
+        unsafe { real::read(self.fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 }
 
@@ -148,16 +148,16 @@ impl Drop for Bell {
 
 /// Out of the program's sight.
 fn out_of_the_way(fd: c_int) -> c_int {
-    let number = next::duplicate_high(fd).inspect(|_| next::close_number(fd)).unwrap_or(fd);
+    let number = real::duplicate_high(fd).inspect(|_| real::close_number(fd)).unwrap_or(fd);
     hidden::hide(number);
     number
 }
 
 /// A thread with all signals blocked but those of its own faults: the others are the program's.
 pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
-    let _no_signals = next::NoSignals::here();
+    let _no_signals = real::NoSignals::here();
     let life = move || {
-        next::take_faults();
+        real::take_faults();
         life();
     };
     let made = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(life);
@@ -178,7 +178,7 @@ pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> 
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word and the time live; the kernel looks at nothing else.
     let slept = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
-    match if slept < 0 { next::errno() } else { 0 } {
+    match if slept < 0 { real::errno() } else { 0 } {
         ETIMEDOUT => Err(EAGAIN),
         EINTR => Err(EINTR),
         _ => Ok(()),

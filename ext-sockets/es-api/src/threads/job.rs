@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{EAGAIN, ECONNABORTED};
+use rddp_real::deadline;
 
 use super::task::{Task, Waits, next_id};
 use super::{Direction, IS_WORKER, post};
+use crate::as_program;
 use crate::sys::threads::{self as sys, Lent};
-use crate::{as_program, deadline};
 
 /// What trying has come to.
 #[derive(Debug)]

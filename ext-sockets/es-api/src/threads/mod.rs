@@ -25,14 +25,13 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::next;
-
 pub(crate) use crate::sys::threads::{Bell, PerProcess};
 pub use descriptor::DESCRIPTOR;
 pub use job::{Tried, Waiting, run};
 pub(crate) use rounds::Rounds;
 pub use task::{Task, Waits, next_id};
 
+use rddp_real as real;
 use worker::Worker;
 
 /// Which of the two threads.
@@ -73,7 +72,7 @@ fn watch_for_fork() {
         WORKERS.iter().for_each(PerProcess::forget);
     }
     if !WATCHED.swap(true, Ordering::AcqRel) {
-        next::after_fork(forget);
+        real::after_fork(forget);
     }
 }
 

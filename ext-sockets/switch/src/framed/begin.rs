@@ -3,10 +3,12 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 
+use rddp_real as real;
+use rddp_stream::{Errno, State, Stream};
+
 use super::{CALLS, Framed, fall_back, store, unsettled};
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
-use crate::stream::{Errno, State, Stream};
-use crate::{next, wait};
+use crate::wait;
 
 /// A framed socket whose `connect` is under way.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub fn connecting(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Conne
     settings.to = to;
     match held.state() {
         // A second attempt: the first has failed, or goes on and the kernel will say so.
-        Some(state) if settings.mode == Mode::Asked || next::tcp_state(fd) == Some(next::TCP_CLOSE) => {
+        Some(state) if settings.mode == Mode::Asked || real::tcp_state(fd) == Some(real::TCP_CLOSE) => {
             state.begin_again();
             settings.mode = Mode::Starting;
         }
@@ -42,7 +44,7 @@ impl Connecting {
     /// # Errors
     /// What the program is told.
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
-        let no_signals = next::NoSignals::here();
+        let no_signals = real::NoSignals::here();
         match result {
             Ok(()) => self.up(no_signals),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
@@ -57,12 +59,12 @@ impl Connecting {
         }
     }
 
-    fn up(self, no_signals: next::NoSignals) -> Result<(), c_int> {
+    fn up(self, no_signals: real::NoSignals) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
         held.settings().kept.lay_down(fd);
         held.state().into_iter().for_each(State::note_connected);
-        let waits = held.settings().plain_allowed && !next::is_nonblocking(fd);
+        let waits = held.settings().plain_allowed && !real::is_nonblocking(fd);
         let until_plain = held.state().map_or(UNTIL_PLAIN, |state| state.options().startup_timeout);
         let framed = Framed { held, fd };
         if !waits {

@@ -1,4 +1,4 @@
-//! Calls that wait, handed to the two threads of the technical report's design (`DDP_PROGRESS`): [`threads`](crate::threads).
+//! Calls that wait, handed to the two threads of the technical report's design (`DDP_PROGRESS`): [`threads`](rddp_es_api::threads).
 //!
 //! The thread does what can be done without waiting, again and again; the caller sleeps. Here to be measured beside calls that do it themselves.
 
@@ -7,11 +7,11 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
+use rddp_es_api::threads::{Direction, Tried, Waiting, run};
+use rddp_real::{self as real, deadline};
+use rddp_stream::{Errno, raise_sigpipe};
 
 use super::Framed;
-use crate::stream::{Errno, raise_sigpipe};
-use crate::threads::{Direction, Tried, Waiting, run};
-use crate::{deadline, next};
 
 impl Framed {
     /// Whether a call with these flags is one for the threads.
@@ -22,7 +22,7 @@ impl Framed {
 
     #[cold]
     fn would_wait(&self, flags: c_int) -> bool {
-        flags & (MSG_DONTWAIT | MSG_WAITALL) == 0 && !next::is_nonblocking(self.fd)
+        flags & (MSG_DONTWAIT | MSG_WAITALL) == 0 && !real::is_nonblocking(self.fd)
     }
 
     pub(super) fn recv_by_thread(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {

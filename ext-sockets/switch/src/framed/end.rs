@@ -3,24 +3,26 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
+use rddp_real as real;
+use rddp_stream::{self as stream, Phase, Role, State, Stream};
+
 use super::{CALLS, inherit::received, linger};
 use crate::socket::{self, Held, UNTIL_PLAIN};
-use crate::stream::{self, Phase, Role, State, Stream};
-use crate::{next, switch, table, wait};
+use crate::{switch, table, wait};
 
 /// `fd` is about to be closed. `close_raw` closes a socket in raw mode, by its cookie.
 #[inline]
 pub fn closing(fd: c_int, close_raw: fn(u64)) {
-    let no_signals = next::NoSignals::here();
+    let no_signals = real::NoSignals::here();
     wait::closing(fd);
     let Some(held) = socket::forget_before_close(fd) else { return };
-    let before = next::errno();
+    let before = real::errno();
     let lingers = last_number(&held, fd, close_raw);
     drop(no_signals);
     if lingers && !waits_until_finished(&held, fd) {
         linger::see_to(&held, fd);
     }
-    next::set_errno(before);
+    real::set_errno(before);
 }
 
 /// Waits as `SO_LINGER` says, until a signal comes, with the signals as the program has them.
@@ -28,12 +30,12 @@ pub fn closing(fd: c_int, close_raw: fn(u64)) {
 #[cold]
 fn waits_until_finished(held: &Held, fd: c_int) -> bool {
     let Some(state) = held.state() else { return true };
-    let finished = match next::linger(fd) {
+    let finished = match real::linger(fd) {
         Some(time) if !linger::is_exit() => Stream::new(fd, state, &CALLS).finish(time),
         _ => false,
     };
     if finished {
-        let _no_signals = next::NoSignals::here();
+        let _no_signals = real::NoSignals::here();
         leave_alone(held, state, fd);
     }
     finished
@@ -91,14 +93,14 @@ fn finishes(state: &State, fd: c_int) -> bool {
         return true;
     }
     // With a time of nothing the kernel resets the connection.
-    next::linger(fd) == Some(Duration::ZERO) || stream.finishes()
+    real::linger(fd) == Some(Duration::ZERO) || stream.finishes()
 }
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
 /// A socket that has come back in a message since it was closed stays.
 pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
     if held.is_closed() && !leave(held, state) && held.has_other_callers() {
-        next::shut_both(fd);
+        real::shut_both(fd);
     }
 }
 
@@ -149,7 +151,7 @@ fn end(fd: c_int, close_raw: fn(u64)) {
     let is_framed = socket::hold(fd).is_some_and(|held| held.state().is_some() && held.is_under(fd));
     closing(fd, close_raw);
     if is_framed {
-        next::close_number(fd);
+        real::close_number(fd);
     }
 }
 

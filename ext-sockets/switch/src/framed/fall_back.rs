@@ -6,9 +6,11 @@
 
 use std::ffi::c_short;
 
+use rddp_real as real;
+use rddp_stream::{Errno, Phase, Role, Why};
+
 use super::Framed;
-use crate::stream::{Errno, Phase, Role, Why};
-use crate::{next, plain_peers, switch};
+use crate::{plain_peers, switch};
 
 /// An error of the stream: where it means a plain peer, and that is allowed, the connection is made anew.
 pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
@@ -49,11 +51,11 @@ pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
     plain_peers::remember(to);
     switch::tell_plain(to);
-    next::disconnect(framed.fd);
+    real::disconnect(framed.fd);
     state.stay_plain();
     framed.become_plain();
     debug_assert_eq!(state.phase(), Phase::Plain);
-    match next::connect_to(framed.fd, to) {
+    match real::connect_to(framed.fd, to) {
         Ok(()) | Err(libc::EINPROGRESS | libc::EINTR) => Ok(()),
         Err(errno) => Err(Errno(errno)),
     }

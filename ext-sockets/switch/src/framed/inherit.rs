@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rddp_real as real;
+use rddp_stream::{self as stream, Found, Known, Process, State};
+
 use super::{linger, store, unsettled};
 use crate::socket::{self, Held, Kept, Mode, Role, Settings};
-use crate::stream::{self, Found, Known, Process, State};
-use crate::{next, process, switch, table, wait};
+use crate::{process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
 struct Alone {
@@ -17,8 +19,8 @@ struct Alone {
     /// The process whose child joins the holders.
     parent: Option<Process>,
     /// The closed sockets. A thread that waits until there are none has this lock and no other.
-    line: next::Locked<linger::Line>,
-    _forking: next::Forking,
+    line: real::Locked<linger::Line>,
+    _forking: real::Forking,
 }
 
 thread_local! {
@@ -33,7 +35,7 @@ pub fn before_fork() {
     if !socket::were_any() {
         return;
     }
-    let errno = next::errno();
+    let errno = real::errno();
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
         unsettled::see_to_others();
@@ -46,15 +48,15 @@ pub fn before_fork() {
         for_each_own(|state| state.expect_child_of(me, &mut known));
     }
     wait::forking();
-    let alone = next::Forking::here().map(|forking| {
+    let alone = real::Forking::here().map(|forking| {
         let line = linger::line();
         Alone { errno, parent, line, _forking: forking }
     });
-    next::forget_process();
+    real::forget_process();
     // A thread whose storage is gone forks without.
     let is_noted = alone.is_some() && FORKING.try_with(|place| place.replace(alone)).is_ok();
     if is_noted {
-        next::set_errno(0);
+        real::set_errno(0);
     }
 }
 
@@ -64,13 +66,13 @@ const STEPS: usize = 4;
 /// Ends a fork, in the parent, whether it has succeeded or failed.
 pub fn fork_is_over() {
     let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
-    let error = next::errno();
+    let error = real::errno();
     let has_failed = FAILURES.contains(&error);
     if let Some(parent) = alone.parent.filter(|_| has_failed) {
         stream::forget_children(parent);
         for_each_own(|state| state.forget_child_of(parent));
     }
-    next::set_errno(if has_failed { error } else { alone.errno });
+    real::set_errno(if has_failed { error } else { alone.errno });
 }
 
 /// Errnos of a `fork` that failed: those of `fork(2)`, and what filters of system calls say.
@@ -90,7 +92,7 @@ fn after(join: impl FnOnce()) {
     let alone = FORKING.try_with(RefCell::take).ok().flatten();
     Process::forget_me();
     if alone.is_none() {
-        next::is_only_thread();
+        real::is_only_thread();
     }
     if !socket::were_any() {
         return;
@@ -99,7 +101,7 @@ fn after(join: impl FnOnce()) {
     socket::none_at_work();
     join();
     if let Some(mut alone) = alone {
-        next::set_errno(alone.errno);
+        real::set_errno(alone.errno);
         // The parent sees to what is in it.
         alone.line.forget();
     }
@@ -124,7 +126,7 @@ fn for_each_own(mut look: impl FnMut(&State)) {
 
 /// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
 pub fn adopt_open() -> bool {
-    let before = next::errno();
+    let before = real::errno();
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -134,20 +136,20 @@ pub fn adopt_open() -> bool {
         socket::for_each(|held| has |= held.cookie() == cookie);
         has
     });
-    next::set_errno(before);
+    real::set_errno(before);
     table::any()
 }
 
 /// `fd` has come in a message, or otherwise from where nothing is known of it.
 pub fn received(fd: c_int) {
-    let before = next::errno();
+    let before = real::errno();
     socket::forget(fd);
     adopt(fd);
-    next::set_errno(before);
+    real::set_errno(before);
 }
 
 fn adopt(fd: c_int) {
-    let Some(cookie) = next::cookie(fd) else { return };
+    let Some(cookie) = real::cookie(fd) else { return };
     // What a child of `vfork` has been given is not its parent's.
     if !process::owns_table() {
         return;

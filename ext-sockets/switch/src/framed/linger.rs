@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rddp_real::{self as real, hidden};
+use rddp_stream::{Phase, Role, State, Stream};
+
 use super::CALLS;
-use crate::hidden;
-use crate::next;
 use crate::socket::Held;
-use crate::stream::{Phase, Role, State, Stream};
 
 /// How long a peer may read nothing before what it is owed is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,8 +53,8 @@ static LINE: Mutex<Line> = Mutex::new(Line { waiting: BTreeMap::new(), closed: 0
 static EMPTY: Condvar = Condvar::new();
 static EXITS: AtomicBool = AtomicBool::new(false);
 
-pub(super) fn line() -> next::Locked<Line> {
-    next::lock(&LINE)
+pub(super) fn line() -> real::Locked<Line> {
+    real::lock(&LINE)
 }
 
 /// The process is about to close everything, and to wait for what is not finished.
@@ -78,7 +78,7 @@ pub(super) fn see_to(held: &Held, fd: c_int) {
         line.thread_of = me;
         drop(line);
         // The thread takes none of the program's.
-        let _no_signals = next::NoSignals::here();
+        let _no_signals = real::NoSignals::here();
         if std::thread::Builder::new().name("rddp-linger".into()).spawn(run).is_err() {
             self::line().forget();
         }
@@ -96,7 +96,7 @@ fn run() {
     let mut ready = [0; 64];
     loop {
         let Some(set) = line().set else { return };
-        let count = next::wait_for_set(set, &mut ready, A_WHILE);
+        let count = real::wait_for_set(set, &mut ready, A_WHILE);
         let mut line = line();
         ready[..count].iter().for_each(|number| line.step(*number));
         line.end_late();
@@ -125,7 +125,7 @@ impl Line {
             hidden::hide(set);
         }
         let fd = loop {
-            if let Some(fd) = next::duplicate_high(fd) {
+            if let Some(fd) = real::duplicate_high(fd) {
                 break fd;
             }
             if !self.reset_oldest() {
@@ -136,14 +136,14 @@ impl Line {
         let asked = interest(state, fd);
         self.closed += 1;
         let one = Lingering { held: held.clone(), fd, asked, until: Instant::now() + patience(state, fd) };
-        let _ = next::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
+        let _ = real::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
         self.waiting.insert(self.closed, one);
         true
     }
 
     /// Returns whether they take more than half of the numbers that the program leaves.
     fn is_in_the_way(&self, fd: c_int) -> bool {
-        let left = || next::descriptor_limit().saturating_sub(next::lowest_free(fd).unwrap_or(usize::MAX));
+        let left = || real::descriptor_limit().saturating_sub(real::lowest_free(fd).unwrap_or(usize::MAX));
         self.waiting.len() >= A_FEW && self.waiting.len() >= left() / 2
     }
 
@@ -160,7 +160,7 @@ impl Line {
         }
         let asked = interest(state, one.fd);
         if std::mem::replace(&mut one.asked, asked) != asked {
-            let _ = next::control(set, libc::EPOLL_CTL_MOD, one.fd, wanted(asked, number));
+            let _ = real::control(set, libc::EPOLL_CTL_MOD, one.fd, wanted(asked, number));
         }
     }
 
@@ -185,7 +185,7 @@ impl Line {
     fn end(&mut self, number: u64, by_reset: bool) {
         let Some(one) = self.waiting.remove(&number) else { return };
         if let Some(set) = self.set {
-            let _ = next::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
+            let _ = real::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
         }
         if let Some(state) = one.held.state() {
             // What this process owes is its own to give up; the connection is not while another has
@@ -229,14 +229,14 @@ impl Line {
 
 /// A set under a number that is in nobody's way: a program may count on the lowest that is free.
 fn high_set() -> Option<c_int> {
-    let low = next::new_set()?;
-    let high = next::duplicate_high(low);
-    next::close_number(low);
+    let low = real::new_set()?;
+    let high = real::duplicate_high(low);
+    real::close_number(low);
     high
 }
 
-fn wanted(events: u32, number: u64) -> next::Wanted {
-    next::Wanted { events, data: number }
+fn wanted(events: u32, number: u64) -> real::Wanted {
+    real::Wanted { events, data: number }
 }
 
 fn interest(state: &State, fd: c_int) -> u32 {
@@ -260,7 +260,7 @@ fn patience(state: &State, fd: c_int) -> Duration {
 
 /// The process exits: what is not finished is waited for, for a while.
 pub(super) fn finish() {
-    let _no_signals = next::NoSignals::here();
+    let _no_signals = real::NoSignals::here();
     let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
     if line.thread_of != 0 && line.thread_of == std::process::id() {
         let longest = line.longest_at_exit();
@@ -276,7 +276,7 @@ mod tests {
     use super::super::{closing, received, store};
     use super::*;
     use crate::socket::{self, Mode, Settings};
-    use crate::stream::{Options, Process};
+    use rddp_stream::{Options, Process};
 
     #[test]
     fn a_lingering_socket_that_comes_back_in_a_message_is_open_again() {

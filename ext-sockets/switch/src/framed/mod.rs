@@ -25,11 +25,11 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use libc::POLLNVAL;
+use rddp_real as real;
+use rddp_stream::{self as stream, Calls, Errno, Phase, State, Stream, Uncancelled, Why};
 
-use crate::next;
 use crate::socket::{self, Held, Mode};
-use crate::stream::{Calls, Errno, Phase, State, Stream, Uncancelled, Why};
-use crate::{stream, switch, table, wait};
+use crate::{switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
 pub use end::{Expected, closing, exiting, expect_number};
@@ -38,7 +38,7 @@ pub use linger::makes_room;
 pub(crate) use unsettled::{any as any_unsettled, see_to_others, sleep_beside};
 
 /// The calls of every stream. Before one sleeps, it sees to the sockets that no call is at.
-static CALLS: Calls = next::calls(see_to_others);
+static CALLS: Calls = real::calls(see_to_others);
 
 /// The process is about to give up most system calls: see [`stream::confine`]. What memory its
 /// streams may need is had now.
@@ -94,10 +94,10 @@ impl Framed {
         // It was closed since it was looked up, whatever it is by now.
         let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.mood(), next::errno());
+        let (before, errno) = (state.mood(), real::errno());
         let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
         // What was tried and did not succeed is nothing to a program whose call does.
-        next::set_errno(errno);
+        real::set_errno(errno);
         if self.held.is_closed() {
             return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }
@@ -110,7 +110,7 @@ impl Framed {
 
     #[cold]
     fn changed(&self, state: &State) {
-        let _no_signals = next::NoSignals::here();
+        let _no_signals = real::NoSignals::here();
         if !state.mood().is_settled() {
             unsettled::note(&self.held, self.fd);
         }
@@ -182,7 +182,7 @@ impl Framed {
     /// was refused, or on the listener. A program that the kernel tells ENOBUFS sends without the
     /// flag; one that is told nothing waits for a completion.
     fn promises_completions(&self) -> bool {
-        next::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).is_some_and(|on| on != 0)
+        real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).is_some_and(|on| on != 0)
     }
 
     /// `sendfile`: see [`Stream::send_file`].
@@ -244,7 +244,7 @@ impl Framed {
         let Ok(state) = self.state() else { return ready };
         let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.mood(), next::errno());
+        let (before, errno) = (state.mood(), real::errno());
         let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
@@ -258,7 +258,7 @@ impl Framed {
         if state.mood() != before {
             self.changed(state);
         }
-        next::set_errno(errno);
+        real::set_errno(errno);
         revents
     }
 

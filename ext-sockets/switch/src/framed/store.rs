@@ -8,8 +8,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::next;
-use crate::stream::{self, Errno, Found, Options, Process, SharedState, Slots};
+use rddp_real as real;
+use rddp_stream::{self as stream, Errno, Found, Options, Process, SharedState, Slots};
 
 const FOLDER: &str = "/dev/shm";
 
@@ -21,8 +21,8 @@ const SWEEP_EVERY: u32 = 4096;
 /// A new state for the socket of this cookie. Where there is no such folder, no right to it, or no
 /// room in it, the state is for this process and its children alone.
 pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errno> {
-    let before = next::errno();
-    let (folder, user) = (Path::new(FOLDER), next::user_id());
+    let before = real::errno();
+    let (folder, user) = (Path::new(FOLDER), real::user_id());
     let sweeps = MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(SWEEP_EVERY);
     if sweeps {
         stream::remove_unused(folder, user);
@@ -32,7 +32,7 @@ pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errn
         slots.map(Slots::sweep);
     }
     let state = slots.and_then(|slots| slots.create(cookie, options)).map_or_else(|| create_own(options), Ok);
-    next::set_errno(before);
+    real::set_errno(before);
     state
 }
 
@@ -54,10 +54,10 @@ static HAS_OWN: AtomicBool = AtomicBool::new(false);
 /// The state of the socket of this cookie, if another process, or what this one was before `exec`,
 /// has left one.
 pub(super) fn find(cookie: u64) -> Found {
-    Slots::find(Path::new(FOLDER), next::user_id(), cookie)
+    Slots::find(Path::new(FOLDER), real::user_id(), cookie)
 }
 
 /// Leaves the states whose sockets a program that begins does not have; `has` says so by cookie.
 pub(super) fn leave_closed(has: impl Fn(u64) -> bool) {
-    stream::leave_closed(Path::new(FOLDER), next::user_id(), has);
+    stream::leave_closed(Path::new(FOLDER), real::user_id(), has);
 }

@@ -7,10 +7,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rddp_real as real;
+use rddp_stream::{self as stream, Stream};
+
 use super::{CALLS, Framed};
-use crate::next;
 use crate::socket::{self, Held};
-use crate::stream::{self, Stream};
 use crate::{table, wait};
 
 /// Sockets that were seen to be unsettled.
@@ -43,8 +44,8 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// How many are seen to in one wait: strangers who connect and say nothing make many.
 const BUDGET: usize = 16;
 
-pub(super) fn unsettled() -> next::Locked<Unsettled> {
-    next::lock(&UNSETTLED)
+pub(super) fn unsettled() -> real::Locked<Unsettled> {
+    real::lock(&UNSETTLED)
 }
 
 /// Notes that this one is.
@@ -92,10 +93,10 @@ pub(crate) fn see_to_others() -> Option<Duration> {
 /// # Errors
 /// `EINTR`: a signal came, and the call is not to be made again.
 pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
-    let before = next::errno();
+    let before = real::errno();
     let mut result = Ok(());
     while let Some(nap) = see_to_others() {
-        match next::sleep_on(fd, libc::POLLIN, nap) {
+        match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}
             Err(libc::EINTR) if stream::handlers_restart() => {}
             Err(libc::EINTR) => {
@@ -105,13 +106,13 @@ pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
             Ok(true) | Err(_) => break,
         }
     }
-    next::set_errno(before);
+    real::set_errno(before);
     result
 }
 
 #[cold]
 fn see_to(count: usize) -> Option<Duration> {
-    let _no_signals = next::NoSignals::here();
+    let _no_signals = real::NoSignals::here();
     let mut nap: Option<Duration> = None;
     for place in std::iter::from_fn(take).take(count) {
         let Some(framed) = place.framed() else { continue };

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use parking_lot::{Mutex, RwLock};
 use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
+use rddp_stream::lent;
 
 use super::endpoint::Endpoint;
 use super::memory::Registered;
 use super::queue::Queue;
 use super::shared::Shared;
-use crate::stream::lent;
 
 /// See the module.
 pub(super) struct Adapter {

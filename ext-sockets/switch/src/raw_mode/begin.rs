@@ -4,12 +4,12 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rddp_real as real;
 use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
 use super::{memory, queue, shared};
-use crate::next;
 use crate::socket::{self, Held, Locked, Mode, Role, Settings};
 use crate::sys::raw;
 
@@ -86,7 +86,7 @@ const MAX_WORKS: u32 = 1 << 16;
 /// See the header.
 pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
     let Some(held) = socket::hold_checked(fd) else {
-        next::is_tcp(fd)?;
+        real::is_tcp(fd)?;
         return Err(libc::EOPNOTSUPP);
     };
     let mut settings = held.settings();
@@ -96,9 +96,9 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
         (true, false, Mode::Failed) => return Err(settings.failure),
         (true, false, _) => {}
     }
-    let tcp = next::tcp_state(fd).ok_or(libc::EINVAL)?;
-    if !matches!(tcp, next::TCP_CLOSE | next::TCP_ESTABLISHED | next::TCP_SYN_SENT) {
-        return Err(if tcp == next::TCP_LISTEN { libc::EINVAL } else { libc::ENOTCONN });
+    let tcp = real::tcp_state(fd).ok_or(libc::EINVAL)?;
+    if !matches!(tcp, real::TCP_CLOSE | real::TCP_ESTABLISHED | real::TCP_SYN_SENT) {
+        return Err(if tcp == real::TCP_LISTEN { libc::EINVAL } else { libc::ENOTCONN });
     }
     let adapter = Adapter::get()?;
     let endpoint = make(adapter, fd, how, &settings)?;
@@ -115,8 +115,8 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
 pub fn begin(fd: c_int) -> Result<(), c_int> {
     let (_, endpoint) = endpoint::of(fd)?;
     let held = socket::hold_checked(fd).ok_or(libc::EBADF)?;
-    match next::tcp_state(fd) {
-        Some(next::TCP_ESTABLISHED | next::TCP_SYN_SENT) => start(fd, &endpoint, &mut held.settings()),
+    match real::tcp_state(fd) {
+        Some(real::TCP_ESTABLISHED | real::TCP_SYN_SENT) => start(fd, &endpoint, &mut held.settings()),
         _ => Err(libc::ENOTCONN),
     }
 }
@@ -201,7 +201,7 @@ pub fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Result<()
     let endpoint =
         Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&held.cookie()).cloned());
     let Some(endpoint) = endpoint else { return result };
-    let waits = result.is_ok() && !next::is_nonblocking(fd);
+    let waits = result.is_ok() && !real::is_nonblocking(fd);
     start(fd, &endpoint, &mut settings)?;
     drop(settings);
     match result {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rddp_mpa::StartupError;
+use rddp_real as real;
 use rddp_rnic::{
     AsyncEventKind, Completion, ConnectError, ConnectOptions, Connected, Fault, QpState, QueuePair, RecvWr,
     Request, SendWr, TerminateCode,
@@ -18,7 +19,7 @@ use super::queue::Queue;
 use super::reserved::Share;
 use super::shared::Shared;
 use super::work::{op, post_errno};
-use crate::{next, socket};
+use crate::socket;
 
 pub(super) struct Endpoint {
     pub(super) qp: QueuePair,
@@ -78,7 +79,7 @@ pub(super) struct Ending {
 /// The endpoint that a socket was made.
 pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> {
     let Some(held) = socket::hold(fd) else {
-        next::is_tcp(fd)?;
+        real::is_tcp(fd)?;
         return Err(libc::EOPNOTSUPP);
     };
     if let Some(adapter) = Adapter::existing()

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::{Mutex, RwLock};
+use rddp_real::deadline;
 use rddp_rnic::{
     AsyncEvent, AsyncEventKind, Completion, CompletionChannel, CompletionQueue, EventQueue, QpNum,
 };
@@ -24,7 +25,7 @@ use super::adapter::{Adapter, errno_of};
 use super::endpoint::{Ending, Endpoint};
 use super::event::{CLOSED, CONNECTED, Event, LIMIT, REQUESTED};
 use super::reserved::{CAPACITY, Reserved};
-use crate::{deadline, process, socket, table};
+use crate::{process, socket, table};
 
 /// What the table of descriptors has for a queue: no socket has this index.
 const IN_TABLE: NonZeroU32 = NonZeroU32::MAX;
@@ -80,7 +81,7 @@ pub fn open(flags: c_int) -> Result<c_int, c_int> {
 /// The queue behind a descriptor.
 pub(super) fn of(adapter: &Adapter, fd: c_int) -> Result<Arc<Queue>, c_int> {
     let found = adapter.queues.read().get(&fd).filter(|_| is_queue(fd)).cloned();
-    found.ok_or_else(|| if crate::next::is_open(fd) { libc::EINVAL } else { libc::EBADF })
+    found.ok_or_else(|| if rddp_real::is_open(fd) { libc::EINVAL } else { libc::EBADF })
 }
 
 fn is_queue(fd: c_int) -> bool {

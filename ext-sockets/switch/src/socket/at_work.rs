@@ -8,8 +8,9 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rddp_stream::Caller;
+
 use super::{Held, Socket};
-use crate::stream::Caller;
 use crate::table;
 
 /// A call that is at work, or sleeps, on one of the numbers of a socket.

@@ -7,8 +7,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
-
-use crate::next::{self, Value};
+use rddp_real::{self as real, Value};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +51,15 @@ impl Kept {
 
     /// What the program has set on the kernel's socket before it became ours.
     pub fn of(fd: c_int) -> Kept {
-        let on = |name| next::int_option(fd, libc::IPPROTO_TCP, name).is_some_and(|value| value != 0);
+        let on = |name| real::int_option(fd, libc::IPPROTO_TCP, name).is_some_and(|value| value != 0);
         let timeout = |name| {
-            let (sec, usec) = next::time_option(fd, SOL_SOCKET, name).unwrap_or_default();
+            let (sec, usec) = real::time_option(fd, SOL_SOCKET, name).unwrap_or_default();
             Timeout { sec, usec }
         };
         Kept {
             nodelay: on(TCP_NODELAY),
             cork: on(TCP_CORK),
-            rcvlowat: next::int_option(fd, SOL_SOCKET, SO_RCVLOWAT).unwrap_or(1),
+            rcvlowat: real::int_option(fd, SOL_SOCKET, SO_RCVLOWAT).unwrap_or(1),
             rcvtimeo: timeout(SO_RCVTIMEO),
             sndtimeo: timeout(SO_SNDTIMEO),
             laid_down: false,
@@ -75,21 +74,21 @@ impl Kept {
         if std::mem::replace(&mut self.laid_down, true) {
             return;
         }
-        next::set_option(fd, SOL_SOCKET, SO_SNDTIMEO, &FRAMED.value());
+        real::set_option(fd, SOL_SOCKET, SO_SNDTIMEO, &FRAMED.value());
         if self.rcvtimeo != Timeout::default() {
-            next::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &Timeout::default().value());
+            real::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &Timeout::default().value());
         }
         if self.cork {
-            next::set_option(fd, libc::IPPROTO_TCP, TCP_CORK, &Value::int(0));
+            real::set_option(fd, libc::IPPROTO_TCP, TCP_CORK, &Value::int(0));
         }
         if self.rcvlowat != 1 {
-            next::set_option(fd, SOL_SOCKET, SO_RCVLOWAT, &Value::int(1));
+            real::set_option(fd, SOL_SOCKET, SO_RCVLOWAT, &Value::int(1));
         }
     }
 
     /// Whether [`lay_down`](Self::lay_down) was called for this socket, here or elsewhere.
     pub fn is_laid_down(fd: c_int) -> bool {
-        next::time_option(fd, SOL_SOCKET, SO_SNDTIMEO) == Some((FRAMED.sec, FRAMED.usec))
+        real::time_option(fd, SOL_SOCKET, SO_SNDTIMEO) == Some((FRAMED.sec, FRAMED.usec))
     }
 
     /// Gives them to the kernel's socket, which has become a plain one.
@@ -104,7 +103,7 @@ impl Kept {
             (tcp, TCP_CORK),
         ] {
             if let Ok(value) = self.get(level, name) {
-                next::set_option(fd, level, name, &value);
+                real::set_option(fd, level, name, &value);
             }
         }
     }

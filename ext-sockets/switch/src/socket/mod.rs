@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
+use rddp_real as real;
 
 use crate::sys::held::Uses;
-use crate::{next, process, table};
+use crate::{process, table};
 
 pub use crate::sys::held::Held;
 pub use allow::{Care, care};
@@ -96,8 +97,8 @@ impl Socket {
 
     /// What is known of it.
     pub fn settings(&self) -> Locked<'_> {
-        let no_signals = next::NoSignals::here();
-        let lockable = next::Lockable::here();
+        let no_signals = real::NoSignals::here();
+        let lockable = real::Lockable::here();
         // Whatever panicked, each field makes sense by itself.
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         Locked { mode: &self.mode, settings, _lockable: lockable, _no_signals: no_signals }
@@ -110,7 +111,7 @@ impl Socket {
 
     /// Whether it is this socket that is open under `fd`, and not another since.
     pub fn is_under(&self, fd: c_int) -> bool {
-        next::cookie(fd) == Some(self.cookie())
+        real::cookie(fd) == Some(self.cookie())
     }
 
     /// Whether the last number of this process was closed while a call went on.
@@ -186,8 +187,8 @@ impl Socket {
 pub struct Locked<'a> {
     mode: &'a AtomicI32,
     settings: MutexGuard<'a, Settings>,
-    _lockable: next::Lockable,
-    _no_signals: next::NoSignals,
+    _lockable: real::Lockable,
+    _no_signals: real::NoSignals,
 }
 
 impl Deref for Locked<'_> {
@@ -256,7 +257,7 @@ pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
     if !process::owns_table() {
         return Err(libc::ENOBUFS);
     }
-    let cookie = next::cookie(fd).ok_or(libc::ENOSYS)?;
+    let cookie = real::cookie(fd).ok_or(libc::ENOSYS)?;
     let (socket, index) = reserve().ok_or(libc::ENOBUFS)?;
     let held = Held::of_use(socket, index);
     socket.cookie.store(cookie, Ordering::Relaxed);

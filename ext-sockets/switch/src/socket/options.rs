@@ -4,10 +4,10 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::{EINVAL, ENOPROTOOPT};
+use rddp_es_api::progress::Progress;
+use rddp_real::Value;
 
 use super::settings::{Gather, Mode, Role, Settings};
-use crate::next::Value;
-use crate::progress::Progress;
 
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;

@@ -4,12 +4,12 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
+use rddp_stream::{self as stream, Options, Plain, PrivateData};
 
 use super::kept::Kept;
-use crate::progress::Progress;
 use crate::startup;
-use crate::stream::{self, Options, Plain, PrivateData};
 
 /// How far a socket has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 
+use rddp_stream::Caller;
+
 use super::*;
-use crate::stream::Caller;
 
 #[test]
 fn a_socket_is_ours_until_its_last_number_is_closed() {

@@ -8,8 +8,9 @@ use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use rddp_stream::{SharedState, State};
+
 use crate::socket::{self, Socket};
-use crate::stream::{SharedState, State};
 
 /// The count of uses, and what lives as long as there are any.
 #[derive(Debug)]

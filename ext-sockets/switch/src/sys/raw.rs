@@ -7,12 +7,13 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::slice;
 
+use rddp_real as real;
 use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDomain, RegionOptions};
+use rddp_stream::{Errno, lent};
 use smallvec::SmallVec;
 
 use crate::raw_mode::{MAX_PRIVATE_DATA, Sge, Work};
-use crate::stream::{Errno, lent};
-use crate::{next, socket};
+use crate::socket;
 
 /// Memory that the program registers.
 #[derive(Debug)]
@@ -166,9 +167,9 @@ impl One<'_> {
 /// Another descriptor of the program's socket, for the RNIC; the calls of this library on it are the C library's.
 pub(crate) fn duplicate(fd: c_int) -> Result<socket2::Socket, c_int> {
     // SAFETY: it takes an int.
-    let own = unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    let own = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if own < 0 {
-        return Err(next::errno());
+        return Err(real::errno());
     }
     socket::forget(own);
     // SAFETY: just made, and nobody else's.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use libc::pollfd;
+use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
 use crate::framed;
-use crate::stream::{Errno, Patience};
 
 /// The entries that are framed, by their place.
 type Ours = SmallVec<[(usize, Watched); 4]>;

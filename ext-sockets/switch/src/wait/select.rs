@@ -4,11 +4,11 @@ use std::ffi::{c_int, c_short, c_ulong};
 use std::time::Duration;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
+use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
 use crate::framed;
-use crate::stream::{Errno, Patience};
 
 /// An `fd_set` of any size.
 pub type Bits = SmallVec<[c_ulong; 16]>;

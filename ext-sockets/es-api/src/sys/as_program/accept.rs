@@ -70,7 +70,7 @@ impl Places {
         let len = if place.addr.is_null() { std::ptr::null_mut() } else { &raw mut place.addr_len };
         let fd = accept(place.addr, len);
         if fd < 0 {
-            return Err(crate::next::errno());
+            return Err(rddp_real::errno());
         }
         place.fildes = fd;
         self.filled += 1;

@@ -8,11 +8,11 @@ use libc::{
     EAGAIN, EINTR, MSG_DONTWAIT, MSG_NOSIGNAL, O_NONBLOCK, iovec, msghdr, nfds_t, off_t, pollfd, sockaddr,
     sockaddr_storage, socklen_t,
 };
+use rddp_real as real;
 
 use super::accept::Places;
 use super::calls;
 use super::memory::Pieces;
-use crate::next;
 
 /// Whether a call with this errno is to be made again later.
 pub fn would_block(errno: c_int) -> bool {
@@ -70,7 +70,7 @@ pub fn file_length(file: c_int, offset: off_t) -> Result<usize, c_int> {
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: it fills the structure.
     if unsafe { libc::fstat(file, &raw mut stat) } != 0 {
-        return Err(next::errno());
+        return Err(real::errno());
     }
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err(libc::EINVAL);
@@ -111,7 +111,7 @@ pub fn connect(fd: c_int, addr: &Address) -> Result<(), c_int> {
         // SAFETY: the address is as long as `len` says.
         match unsafe { (calls().connect)(fd, (&raw const addr.octets).cast(), addr.len) } {
             0 => Ok(()),
-            _ => Err(next::errno()),
+            _ => Err(real::errno()),
         }
     })?
 }
@@ -153,7 +153,7 @@ pub fn nonblocking(fd: c_int) -> Result<bool, c_int> {
 fn flags(fd: c_int) -> Result<c_int, c_int> {
     // SAFETY: F_GETFL takes no pointer.
     match unsafe { (calls().fcntl)(fd, libc::F_GETFL, 0) } {
-        flags if flags < 0 => Err(next::errno()),
+        flags if flags < 0 => Err(real::errno()),
         flags => Ok(flags),
     }
 }
@@ -164,7 +164,7 @@ fn set_nonblocking(fd: c_int, on: bool) -> Result<(), c_int> {
     // SAFETY: F_SETFL takes an int.
     match unsafe { (calls().fcntl)(fd, libc::F_SETFL, wanted as usize) } {
         0 => Ok(()),
-        _ => Err(next::errno()),
+        _ => Err(real::errno()),
     }
 }
 
@@ -176,7 +176,7 @@ pub fn socket_error(fd: c_int) -> c_int {
     let got = unsafe {
         (calls().getsockopt)(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut len)
     };
-    if got == 0 { error } else { next::errno() }
+    if got == 0 { error } else { real::errno() }
 }
 
 /// Whether one of these events, or an error, is there.
@@ -197,7 +197,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, c_in
         .map_or(-1, |timeout| c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX));
     // SAFETY: they are as many as is said.
     match unsafe { (calls().poll)(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) } {
-        count if count < 0 => Err(next::errno()),
+        count if count < 0 => Err(real::errno()),
         count => Ok(count as usize),
     }
 }
@@ -211,5 +211,5 @@ fn header(pieces: &[iovec]) -> msghdr {
 }
 
 fn moved(count: isize) -> Result<usize, c_int> {
-    usize::try_from(count).map_err(|_| next::errno())
+    usize::try_from(count).map_err(|_| real::errno())
 }

@@ -11,8 +11,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{msghdr, nfds_t, pollfd, sockaddr, socklen_t, ssize_t};
 use once_cell::race::OnceBox;
-
-use crate::next;
+use rddp_real as real;
 
 pub use accept::{AcceptAddr, Places};
 pub use calls::{
@@ -38,13 +37,13 @@ static INSTALLED: OnceBox<Sockets> = OnceBox::new();
 
 /// The C library's own.
 static C_LIBRARY: Sockets = Sockets {
-    recvmsg: next::recvmsg,
-    sendmsg: next::sendmsg,
-    connect: next::connect,
-    accept4: next::accept4,
-    poll: next::poll,
-    fcntl: next::fcntl,
-    getsockopt: next::getsockopt,
+    recvmsg: real::recvmsg,
+    sendmsg: real::sendmsg,
+    connect: real::connect,
+    accept4: real::accept4,
+    poll: real::poll,
+    fcntl: real::fcntl,
+    getsockopt: real::getsockopt,
 };
 
 /// Has these calls made from now on. The first to say so is heard.

@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 
 use libc::EPOLL_CTL_DEL;
+use rddp_real::{self as real, Wanted};
 
 use super::interest::entry_of;
 use super::pool::{Entry, Key, Pool};
 use super::watches::{any, watches};
-use crate::next::{self, Wanted};
 use crate::socket::{self, Held};
 use crate::sys::epoll_pool::{make_pool, pool};
 use crate::{process, switch, table};
@@ -67,7 +67,7 @@ pub fn withdraw(held: &Held, fd: c_int) {
     }
     for watch in watches().orphans(held.cookie()) {
         if watch.fd == fd && entry_of(&watch).is_some_and(|entry| !entry.is_shared()) {
-            let _ = next::control(watch.epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 });
+            let _ = real::control(watch.epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 });
         }
     }
 }

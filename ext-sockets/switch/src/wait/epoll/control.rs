@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+use rddp_real::{self as real, Wanted};
+use rddp_stream::Errno;
 
 use super::interest::{self, entry_of, refresh};
 use super::pool::{Key, Pool};
 use super::watches::{Watch, any, watches};
 use super::{close, sets};
-use crate::next::{self, Wanted};
-use crate::stream::Errno;
 use crate::sys::epoll_pool::{make_pool, pool};
 use crate::{socket, switch, table};
 
@@ -25,7 +25,7 @@ pub fn is_concerned() -> bool {
 /// # Errors
 /// [`Errno::PLAIN`]: the set and the descriptor are for the kernel alone. Why it is refused.
 pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
-    let _no_signals = any().then(next::NoSignals::here);
+    let _no_signals = any().then(real::NoSignals::here);
     match operation {
         EPOLL_CTL_ADD => add(epoll, fd, wanted),
         EPOLL_CTL_MOD => modify(epoll, fd, wanted),
@@ -47,8 +47,8 @@ fn cookie_to_own(fd: c_int, data: u64) -> Option<u64> {
     }
     let looks_like_key = pool().is_some_and(|pool| pool.is_key(data));
     // The policy decides when it is connected.
-    let may_be_ours = || switch::is_on() && next::tcp_state(fd) == Some(next::TCP_CLOSE);
-    (looks_like_key || may_be_ours()).then(|| next::cookie(fd).unwrap_or(0))
+    let may_be_ours = || switch::is_on() && real::tcp_state(fd) == Some(real::TCP_CLOSE);
+    (looks_like_key || may_be_ours()).then(|| real::cookie(fd).unwrap_or(0))
 }
 
 /// Puts a new entry into a set, by ADD, or by MOD in place of what is there.
@@ -63,7 +63,7 @@ fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) ->
     let mask = interest::mask(fd, wanted.events);
     entry.asked.store(mask, Ordering::Relaxed);
     let mut watches = watches();
-    if let Err(errno) = next::control(epoll, operation, fd, Wanted { events: mask, data: key.0 }) {
+    if let Err(errno) = real::control(epoll, operation, fd, Wanted { events: mask, data: key.0 }) {
         pool.free(key);
         return Err(Errno(errno));
     }
@@ -84,7 +84,7 @@ fn modify(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     entry.want(wanted);
     let mask = interest::mask(fd, wanted.events);
     entry.asked.store(mask, Ordering::Relaxed);
-    if let Err(errno) = next::control(epoll, EPOLL_CTL_MOD, fd, Wanted { events: mask, data: watch.key.0 }) {
+    if let Err(errno) = real::control(epoll, EPOLL_CTL_MOD, fd, Wanted { events: mask, data: watch.key.0 }) {
         entry.want(before);
         entry.set_disarmed(was_disarmed);
         return Err(Errno(errno));
@@ -103,7 +103,7 @@ fn take_over(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
 fn delete(epoll: c_int, fd: c_int) -> Result<(), Errno> {
     let watch = locate(epoll, fd).ok_or(Errno::PLAIN)?;
     let mut watches = watches();
-    next::control(epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 }).map_err(Errno)?;
+    real::control(epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 }).map_err(Errno)?;
     watches.remove(watch);
     if let Some(pool) = pool() {
         pool.free(watch.key);
@@ -119,7 +119,7 @@ fn locate(epoll: c_int, fd: c_int) -> Option<Watch> {
     if known.is_none() && held.is_none() {
         return None;
     }
-    let cookie = held.map(|held| held.cookie()).or_else(|| next::cookie(fd)).unwrap_or(0);
+    let cookie = held.map(|held| held.cookie()).or_else(|| real::cookie(fd)).unwrap_or(0);
     let is_its = |watch: &Watch| pool.entry(watch.key).is_some_and(|entry| entry.cookie() == cookie);
     known.filter(is_its).or_else(|| {
         // The set may have another number, or this process the entry from its parent.

@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_short};
 use std::time::Duration;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+use rddp_real::{self as real, Wanted};
 
 use super::pool::{Entry, Key};
 use super::watches::{Watch, Watches, any, watches};
-use crate::next::{self, Wanted};
 use crate::socket::{self, Held};
 use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
@@ -95,7 +95,7 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
     };
     let wanted = entry.wanted();
     let mut mask = mask(watch.fd, wanted.events);
-    if has_a_time && next::has_threads() {
+    if has_a_time && real::has_threads() {
         // A thread that sleeps does not know of that time: there is room, which wakes it, so that it looks.
         mask |= libc::EPOLLOUT as u32;
     }
@@ -113,8 +113,8 @@ fn ask(watch: Watch, mask: u32) -> Result<(), c_int> {
     let wanted = Wanted { events: mask, data };
     if mask & EXCLUSIVE != 0 {
         // The kernel changes no such entry.
-        next::control(epoll, EPOLL_CTL_DEL, fd, wanted)?;
-        return next::control(epoll, EPOLL_CTL_ADD, fd, wanted);
+        real::control(epoll, EPOLL_CTL_DEL, fd, wanted)?;
+        return real::control(epoll, EPOLL_CTL_ADD, fd, wanted);
     }
-    next::control(epoll, EPOLL_CTL_MOD, fd, wanted)
+    real::control(epoll, EPOLL_CTL_MOD, fd, wanted)
 }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crate::next::Wanted;
+use rddp_real::Wanted;
 
 /// What the kernel has as data of an entry: a tag that no other data has, a generation, a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

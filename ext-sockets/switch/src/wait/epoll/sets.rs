@@ -2,13 +2,13 @@
 
 use std::ffi::c_int;
 
-use crate::next;
+use rddp_real as real;
 
 /// The data that the set `epoll` has for the descriptor `fd`. Leaves errno as it was.
 pub(super) fn data(epoll: c_int, fd: c_int) -> Option<u64> {
-    let errno = next::errno();
+    let errno = real::errno();
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}"));
-    next::set_errno(errno);
+    real::set_errno(errno);
     text.ok()?.lines().find_map(|line| data_of(line, fd))
 }
 

@@ -4,14 +4,15 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::epoll_event;
+use rddp_real as real;
+use rddp_stream::{Errno, Patience};
 
 use super::interest::{ONESHOT, of_poll, refresh};
 use super::pool::{Entry, Key, Pool};
 use super::watches::{Watch, any_unsettled, watches};
-use crate::stream::{Errno, Patience};
 use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
-use crate::{framed, next, socket, table};
+use crate::{framed, socket, table};
 
 /// Waits until the set `epoll` has something to tell the program, or `timeout` is over. How many events that is.
 ///
@@ -53,8 +54,8 @@ pub fn wait<'a>(
 
 /// Blocks signals if there are unsettled sockets: what is to be done for those takes several
 /// locks.
-fn no_signals() -> Option<next::NoSignals> {
-    (framed::any_unsettled() || any_unsettled()).then(next::NoSignals::here)
+fn no_signals() -> Option<real::NoSignals> {
+    (framed::any_unsettled() || any_unsettled()).then(real::NoSignals::here)
 }
 
 /// Whether any set may have an entry of ours.
@@ -157,7 +158,7 @@ fn number(entry: &Entry) -> Option<c_int> {
     if is_its(&fd) {
         return Some(fd);
     }
-    if cookie == 0 || next::cookie(fd) == Some(cookie) {
+    if cookie == 0 || real::cookie(fd) == Some(cookie) {
         return None;
     }
     table::within(0, c_int::MAX).find(is_its)

@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rddp_real as real;
 use smallvec::SmallVec;
 
 use super::pool::Key;
-use crate::next;
 
 /// A descriptor in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +35,8 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static UNSETTLED: AtomicUsize = AtomicUsize::new(0);
 
 /// The lock of all of them.
-pub fn watches() -> next::Locked<Watches> {
-    next::lock(&WATCHES)
+pub fn watches() -> real::Locked<Watches> {
+    real::lock(&WATCHES)
 }
 
 #[inline]
