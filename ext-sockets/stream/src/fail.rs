@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use rddp_ddp::{Msn, Stag};
-use rddp_mpa::{Framer, Framing, MpaError};
+use rddp_mpa::{Framing, MpaError};
 use rddp_rdmap::{Fault, Opcode, TerminateCode, TerminateRepr, terminate_for, untagged_header};
 
 use super::ended::{Ended, Why};
 use super::inbound::Trouble;
-use super::state::{Phase, Rx, Tx};
-use super::sys::{Direction, Guard, Kernel};
+use super::owed::owe_fpdu;
+use super::state::{Rx, Tx};
+use super::sys::Guard;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -93,112 +94,6 @@ impl Stream<'_> {
         self.kernel.reset();
         Errno::ABORTED
     }
-
-    /// Takes `count` octets out of the kernel, which has them, by `take`. Until that is noted the state is not true.
-    pub(super) fn moving(
-        &self,
-        rx: &mut Rx,
-        count: usize,
-        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
-    ) -> Result<(), Errno> {
-        match self.moving_some(rx, take) {
-            Ok(took) if took == count => Ok(()),
-            // Somebody reads the socket behind our back.
-            _ => Err(self.owner_died()),
-        }
-    }
-
-    /// Takes octets into memory of the program's, where the kernel stops if it is not there.
-    /// Returns how many it took.
-    pub(super) fn moving_some(
-        &self,
-        rx: &mut Rx,
-        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
-        rx.moving = true;
-        let took = take(&self.kernel);
-        rx.moving = false;
-        match took {
-            Err(Errno::FAULT) => Ok(0),
-            Err(_) => Err(self.owner_died()),
-            took => took,
-        }
-    }
-
-    /// Who gives a lock back has nothing on the move: if something is, its last owner died.
-    pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
-        let rx = self.state.rx.lock()?;
-        if rx.moving || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
-    }
-
-    pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
-        let tx = self.state.tx.lock()?;
-        let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);
-        if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
-    }
-
-    /// There is leave to send: what has waited for it goes out.
-    pub(super) fn may_send_now(&self) {
-        if self.state.may_send.load(Ordering::Acquire) {
-            return;
-        }
-        self.state.may_send.store(true, Ordering::Release);
-        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
-        let paid = self.lock_tx().and_then(|mut tx| {
-            self.shut_what_was_shut_early();
-            self.pay(&mut tx)
-        });
-        if let Err(error) = paid {
-            self.remember(error);
-        }
-    }
-
-    /// Gives TCP what is owed to it, without waiting. Whether that was all.
-    pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
-        let phase = self.state.phase();
-        let frames = phase == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
-        // In one segment with what is framed behind it: the RTR goes with the first octets.
-        let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
-        let mut paid = self.pay_octets(tx, more);
-        if paid == Ok(true) && frames {
-            paid = self.frame_early(tx);
-        }
-        if phase == Phase::Ended {
-            tx.drop_early();
-        }
-        let all = paid == Ok(true) && tx.early().is_empty();
-        // A FIN before the initiator's first FPDU would leave the responder without leave to send.
-        if all && tx.fin_due && !tx.fin_sent && self.state.phase() != Phase::Starting {
-            tx.fin_sent = true;
-            // It fails only when there is no connection any more.
-            let _ = self.kernel.shut(Direction::Send);
-        }
-        self.state.note_owed(tx);
-        paid
-    }
-
-    fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
-        while !tx.owed().is_empty() {
-            tx.moving = true;
-            let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
-            let all = tx.owed().len();
-            // `writev`, which is all that a confined process has, may have waited for room.
-            let later = matches!(took, Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED));
-            match took {
-                Ok(count) => tx.paid(count),
-                Err(_) if later => {}
-                // TCP takes no more from anyone.
-                Err(_) => tx.paid(all),
-            }
-            tx.moving = false;
-            match took {
-                Ok(_) => {}
-                Err(_) if later => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
 }
 
 /// RFC 5040 §5.4: one Terminate, on a queue of its own, and nothing behind it. Without room for it the FIN has to do.
@@ -208,35 +103,6 @@ fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
     let _ = owe_fpdu(tx, &header, payload.as_ref());
 }
 
-/// Promises TCP one FPDU. `false`: there is no room.
-#[must_use]
-pub(super) fn owe_fpdu(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -> bool {
-    let mut framer = tx.framer();
-    let header = header.octets();
-    // Not from the heap: a signal handler may be what sends, in the middle of `malloc`.
-    let mut room = [0; LONGEST];
-    let Some(out) = room.get_mut(..framer.fpdu_len(header.len() + payload.len())) else { return false };
-    let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
-    framer.emit_into(&header, payload.len(), fill, out);
-    tx.change(|tx| {
-        let owed = tx.owe(out);
-        if owed {
-            tx.position = framer.position();
-        }
-        owed
-    })
-}
-
-impl Tx {
-    pub(super) fn framer(&self) -> Framer {
-        let framing = Framing { crc: self.crc, markers: self.markers };
-        Framer::at(framing, self.position & !3)
-    }
-}
-
-/// No shorter than any FPDU that is promised whole: the longest ends a message, with its last 1024
-/// octets.
-const LONGEST: usize = 1280;
 /// Octets dropped in one call, and how many calls at most.
 const DRAIN: usize = 64 * 1024;
 const DRAINS: usize = 64;

@@ -199,16 +199,6 @@ impl Stream<'_> {
         }
         Err(self.truncated(rx))
     }
-
-    /// Sets `SO_RCVLOWAT`, if it is not that already.
-    pub(super) fn wake_at(&self, rx: &mut Rx, count: usize) -> Result<(), Errno> {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        if rx.wake_at.max(1) != count {
-            rx.wake_at = count;
-            self.kernel.wake_at(count)?;
-        }
-        Ok(())
-    }
 }
 
 /// What became of octets that are not there yet.

@@ -16,8 +16,8 @@ use rddp_mpa::{
 use rddp_rdmap::{Opcode, ReadRequestRepr, tagged_header, untagged_header};
 
 use super::ended::{Ended, Why};
-use super::fail::owe_fpdu;
 use super::options::{Plain, PrivateData, Role};
+use super::owed::owe_fpdu;
 use super::state::{Phase, Rx, Tx};
 use super::sys::{Guard, Kernel, Tcp, now};
 use super::{Errno, Stream};
@@ -277,22 +277,6 @@ impl Stream<'_> {
         self.state.may_send.store(true, Ordering::Release);
         self.state.set_framed();
         self.shut_what_was_shut_early();
-        self.pay(&mut tx).map(drop)
-    }
-
-    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the limit of what is owed.
-    pub(super) fn reply(&self, headers: &[rddp_ddp::Header]) -> Result<(), Errno> {
-        if headers.is_empty() {
-            return Ok(());
-        }
-        let mut tx = self.lock_tx()?;
-        for header in headers {
-            if !owe_fpdu(&mut tx, header, &[]) {
-                self.state.end.set(Ended::new(Why::Fault, Errno::RESET));
-                self.kernel.reset();
-                return Err(Errno::RESET);
-            }
-        }
         self.pay(&mut tx).map(drop)
     }
 }

@@ -12,8 +12,8 @@ use rddp_mpa::mulpdu;
 use rddp_rdmap::{Opcode, untagged_header};
 
 use super::buffers::LITTLE_SEND;
-use super::fail::owe_fpdu;
 use super::options::Gather;
+use super::owed::owe_fpdu;
 use super::sink::Source;
 use super::state::Tx;
 use super::sys::{BLOCK, Scratch, lent};

@@ -11,7 +11,7 @@ use rddp_mpa::{Framer, Framing};
 use rddp_rdmap::{Opcode, untagged_header};
 
 use super::{Calls, SharedState, Table};
-use crate::fail::owe_fpdu;
+use crate::owed::owe_fpdu;
 use crate::rx::Pull;
 use crate::sink::{Sink, Source};
 use crate::state::{State, Tx};
