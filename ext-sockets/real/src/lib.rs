@@ -3,6 +3,8 @@
 //! `resolve` looks all of them up when the library is loaded. A call that comes earlier, from a constructor of another
 //! library, looks its own function up: `dlsym` takes no lock of ours and allocates nothing when it finds something. After that a
 //! call costs one load and an indirect jump, touches no errno and is as safe in a signal handler as the function behind it.
+//!
+//! Beside them: numbers of descriptors that only we know of ([`hidden`]), and limits of time ([`deadline`]).
 #![allow(unsafe_code)] // function pointers by name are what this crate is for
 
 mod address;
