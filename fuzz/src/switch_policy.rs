@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use rddp_switch::policy::{Family, Policy, Side};
+use rddp_policy::{Family, Policy, Side};
 
 /// One input.
 pub fn run(octets: &[u8]) {

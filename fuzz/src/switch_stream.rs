@@ -12,7 +12,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use rddp_ddp::{Header, Msn, Stag};
 use rddp_mpa::{Framer, Framing, Initiator, Negotiated, Responder, ResponderStep, StartupConfig};
 use rddp_rdmap::{Opcode, tagged_header, untagged_header};
-use rddp_switch::stream::{Calls, Options, Phase, Role, SharedState, Stream};
+use rddp_stream::{Calls, Options, Phase, Role, SharedState, Stream};
 use socket2::SockRef;
 
 use crate::input::{Octets, Tail, inputs};

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
-use rddp_switch::policy::{Family, Policy};
+use rddp_policy::{Family, Policy};
 use rddp_switch::switch;
 
 use crate::failure::{Failure, Kind};

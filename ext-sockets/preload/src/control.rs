@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{EFAULT, sockaddr, socklen_t};
-use rddp_switch::exs;
+use rddp_es_api::exs;
+use rddp_real as real;
+use rddp_stream::lent;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::lent;
-use rddp_switch::{next, table};
+use rddp_switch::table;
 
 use crate::hook::{answer, fail};
 
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         return fail(errno);
     }
     // SAFETY: our caller's promise.
-    unsafe { next::listen(fd, backlog) }
+    unsafe { real::listen(fd, backlog) }
 }
 
 /// See `shutdown` in the C library's manual.
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::shutdown(fd, how) }
+    unsafe { real::shutdown(fd, how) }
 }
 
 /// See `connect` in the C library's manual.
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { connect_framed(fd, addr, len).unwrap_or_else(|| next::connect(fd, addr, len)) }
+    unsafe { connect_framed(fd, addr, len).unwrap_or_else(|| real::connect(fd, addr, len)) }
 }
 
 /// `connect` of a socket that the program or the policy has in DDPMODE; `None` for any other.
@@ -65,14 +66,14 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 ///
 /// As for `connect`.
 pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
-    let connecting = match gate::connect(fd, || next::address_of(addr, len)) {
+    let connecting = match gate::connect(fd, || real::address_of(addr, len)) {
         Way::Plain => return None,
         Way::Refused(errno) => return Some(fail(errno)),
         Way::Framed(connecting) => connecting,
     };
     // SAFETY: our caller's promise.
-    let result = unsafe { next::connect(fd, addr, len) };
-    Some(match connecting.connected(if result == 0 { Ok(()) } else { Err(next::errno()) }) {
+    let result = unsafe { real::connect(fd, addr, len) };
+    Some(match connecting.connected(if result == 0 { Ok(()) } else { Err(real::errno()) }) {
         Ok(()) => 0,
         Err(errno) => fail(errno),
     })
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn setsockopt(
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::setsockopt(fd, level, name, value, len) }
+    unsafe { real::setsockopt(fd, level, name, value, len) }
 }
 
 /// See `getsockopt` in the C library's manual, and rddp/ddp.h.
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn getsockopt(
         return unsafe { info_of_ours(fd, value, len) };
     }
     // SAFETY: our caller's promise. Nothing follows it: see `data::moving`.
-    unsafe { next::getsockopt(fd, level, name, value, len) }
+    unsafe { real::getsockopt(fd, level, name, value, len) }
 }
 
 /// `TCP_INFO` of a socket of ours.
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn getsockopt(
 #[inline(never)]
 unsafe fn info_of_ours(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
     // SAFETY: our caller's promise.
-    let result = unsafe { next::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, len) };
+    let result = unsafe { real::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, len) };
     if result == 0 {
         // SAFETY: the kernel has just written as many octets as `len` says.
         unsafe { count_unsent(fd, value.cast(), *len) };

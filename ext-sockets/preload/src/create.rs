@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{mode_t, sockaddr, socklen_t};
-use rddp_switch::{exs, gate, hidden, next};
+use rddp_es_api::exs;
+use rddp_real::{self as real, hidden};
+use rddp_switch::gate;
 
 use crate::hook::{fail, with_room};
 
@@ -28,7 +30,7 @@ macro_rules! pairs {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type,)* fds: *mut c_int) -> $result {
                 // SAFETY: our caller's promise.
-                let result = with_room(|| unsafe { next::$name($($arg,)* fds) });
+                let result = with_room(|| unsafe { real::$name($($arg,)* fds) });
                 if result == 0 {
                     // SAFETY: the call has set two.
                     let (one, other) = unsafe { (*fds, *fds.add(1)) };
@@ -54,7 +56,7 @@ pairs! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
     // SAFETY: our caller's promise.
-    let result = with_room(|| unsafe { next::pipe2(fds, flags) });
+    let result = with_room(|| unsafe { real::pipe2(fds, flags) });
     if result == 0 {
         // SAFETY: the call has set two.
         let (one, other) = unsafe { (*fds, *fds.add(1)) };
@@ -75,7 +77,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
         return fail(errno);
     }
     // SAFETY: our caller's promise.
-    let accepted = with_room(|| unsafe { next::accept(fd, addr, len) });
+    let accepted = with_room(|| unsafe { real::accept(fd, addr, len) });
     if accepted >= 0 {
         gate::accepted(fd, accepted);
     }
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
         return fail(errno);
     }
     // SAFETY: our caller's promise.
-    let accepted = with_room(|| unsafe { next::accept4(fd, addr, len, flags) });
+    let accepted = with_room(|| unsafe { real::accept4(fd, addr, len, flags) });
     if accepted >= 0 {
         gate::accepted(fd, accepted);
     }
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
-    let to = with_room(|| unsafe { next::dup(fd) });
+    let to = with_room(|| unsafe { real::dup(fd) });
     if to >= 0 {
         duplicate.is(to);
     }
@@ -127,7 +129,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     gate::duplicating(fd, to);
     let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
-    let result = unsafe { next::dup2(fd, to) };
+    let result = unsafe { real::dup2(fd, to) };
     if result >= 0 {
         duplicate.is(to);
     }
@@ -145,7 +147,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     gate::duplicating(fd, to);
     let duplicate = gate::duplicate(fd);
     // SAFETY: our caller's promise.
-    let result = unsafe { next::dup3(fd, to, flags) };
+    let result = unsafe { real::dup3(fd, to, flags) };
     if result >= 0 {
         duplicate.is(to);
     }
@@ -166,7 +168,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     exs::closing(fd);
     gate::closing(fd);
     // SAFETY: our caller's promise.
-    unsafe { next::close(fd) }
+    unsafe { real::close(fd) }
 }
 
 /// See `close_range` in the C library's manual.
@@ -184,7 +186,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     let mut result = 0;
     for (first, last) in hidden::around(first, last) {
         // SAFETY: our caller's promise.
-        result = unsafe { next::close_range(first, last, flags) };
+        result = unsafe { real::close_range(first, last, flags) };
         if result != 0 {
             break;
         }
@@ -204,10 +206,10 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     if hidden::any() {
         for (first, last) in hidden::around(first.max(0) as c_uint, c_uint::MAX) {
             // SAFETY: our caller's promise.
-            unsafe { next::close_range(first, last, 0) };
+            unsafe { real::close_range(first, last, 0) };
         }
         return;
     }
     // SAFETY: our caller's promise.
-    unsafe { next::closefrom(first) }
+    unsafe { real::closefrom(first) }
 }

@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rddp_real as real;
+use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
 use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::{Errno, lent, sink_pieces, source_pieces};
-use rddp_switch::{next, table};
+use rddp_switch::table;
 
 use crate::hook::{Failed, answer, fail};
 use crate::pieces::{MOST, Pieces, piece};
@@ -44,7 +45,7 @@ macro_rules! moving {
                         }
                     }
                     // SAFETY: our caller's promise.
-                    unsafe { next::$name($fd $(, $arg)*) }
+                    unsafe { real::$name($fd $(, $arg)*) }
                 }
                 $(
                     if $flags & libc::$flag != 0
@@ -59,7 +60,7 @@ macro_rules! moving {
                     return unsafe { on_ours($fd $(, $arg)*) };
                 }
                 // SAFETY: our caller's promise.
-                unsafe { next::$name($fd $(, $arg)*) }
+                unsafe { real::$name($fd $(, $arg)*) }
             }
         )*
     };
@@ -123,7 +124,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_in
         }
     }
     // SAFETY: our caller's promise.
-    let result = unsafe { next::recvmsg(fd, msg, flags) };
+    let result = unsafe { real::recvmsg(fd, msg, flags) };
     if result >= 0 {
         // SAFETY: the call has filled it.
         unsafe { message::note_descriptors(msg) };

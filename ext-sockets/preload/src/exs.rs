@@ -5,9 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use libc::{EFAULT, EINVAL, EIO, pollfd, size_t, sockaddr, socklen_t, timeval};
-use rddp_switch::as_program::{AcceptAddr, Sockets};
-use rddp_switch::exs::{self, Event, EventPlaces, MsgHdr, To, XferFile};
-use rddp_switch::stream::Uncancelled;
+use rddp_es_api::{
+    as_program::{AcceptAddr, Sockets},
+    exs::{self, Event, EventPlaces, MsgHdr, To, XferFile},
+};
+use rddp_stream::Uncancelled;
 
 use crate::hook::fail;
 use crate::{control, create, data, variadic, wait};

@@ -2,8 +2,9 @@
 
 use std::ffi::c_int;
 
-use rddp_switch::stream::Errno;
-use rddp_switch::{gate, next};
+use rddp_real as real;
+use rddp_stream::Errno;
+use rddp_switch::gate;
 
 /// A result that says that errno was set.
 pub(crate) trait Failed {
@@ -25,7 +26,7 @@ impl Failed for isize {
 /// Fails with this errno.
 #[cold]
 pub(crate) fn fail<T: Failed>(errno: c_int) -> T {
-    next::set_errno(errno);
+    real::set_errno(errno);
     T::failed()
 }
 
@@ -75,16 +76,16 @@ macro_rules! hooks {
             }
         )+
         // SAFETY: our caller's promise.
-        unsafe { next::$name($($arg),*) }
+        unsafe { real::$name($($arg),*) }
     }};
     (@new $name:ident($($arg:ident),*)) => {{
         // SAFETY: our caller's promise.
-        let fd = crate::hook::with_room(|| unsafe { next::$name($($arg),*) });
+        let fd = crate::hook::with_room(|| unsafe { real::$name($($arg),*) });
         gate::fresh(fd);
         fd
     }};
     (@plain $name:ident($($arg:ident),*)) => {
         // SAFETY: our caller's promise.
-        unsafe { next::$name($($arg),*) }
+        unsafe { real::$name($($arg),*) }
     };
 }

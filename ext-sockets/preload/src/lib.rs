@@ -30,7 +30,9 @@ mod stdio;
 mod variadic;
 mod wait;
 
-use rddp_switch::{as_program, framed, next, process, progress, raw_mode, startup, switch};
+use rddp_es_api::{as_program, progress};
+use rddp_real as real;
+use rddp_switch::{framed, gate, process, raw_mode, startup, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -38,10 +40,11 @@ use rddp_switch::{as_program, framed, next, process, progress, raw_mode, startup
 static ON_LOAD: extern "C" fn() = on_load;
 
 extern "C" fn on_load() {
-    next::resolve();
-    next::guard_by_these();
-    next::around_fork(before_fork, framed_fork_is_over, in_child);
-    next::at_exit(on_exit);
+    real::resolve();
+    real::guard_by_these();
+    real::around_fork(before_fork, framed_fork_is_over, in_child);
+    process::after_system_call(framed::after_system_call);
+    real::at_exit(on_exit);
     switch::load();
     progress::load();
     startup::load();
@@ -69,5 +72,5 @@ extern "C" fn in_child() {
 
 extern "C" fn on_exit() {
     stdio::flush();
-    framed::exiting();
+    gate::exiting();
 }

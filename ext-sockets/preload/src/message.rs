@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
+use rddp_stream::{Errno, lent};
 use rddp_switch::framed::{self, Framed};
-use rddp_switch::stream::{Errno, lent};
 
 use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;

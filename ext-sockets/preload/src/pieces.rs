@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
 use libc::{iovec, size_t};
-use rddp_switch::stream::{Errno, lent, sink_pieces, source_pieces};
+use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
 use smallvec::SmallVec;
 
 /// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).

@@ -10,10 +10,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io::IoSlice;
 use std::ptr;
 
+use rddp_real as real;
+use rddp_stream::Errno;
 use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::next;
-use rddp_switch::stream::Errno;
 
 use crate::hook::{answer, fail};
 
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::vdprintf(fd, format, args) }
+    unsafe { real::vdprintf(fd, format, args) }
 }
 
 /// See `vdprintf` in the C library's manual; what programs call that are built with `_FORTIFY_SOURCE`.
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::__vdprintf_chk(fd, flag, format, args) }
+    unsafe { real::__vdprintf_chk(fd, flag, format, args) }
 }
 
 /// See `dprintf` in the C library's manual.
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn __dprintf_chk(fd: c_int, flag: c_int, format: *const c_
 /// Called by [`dprintf`] alone.
 unsafe extern "C" fn way_of_dprintf(saved: *mut Saved, on_stack: *mut c_void) -> *const c_void {
     // SAFETY: as the caller says.
-    unsafe { way(saved, on_stack, 2, next::dprintf_address()) }
+    unsafe { way(saved, on_stack, 2, real::dprintf_address()) }
 }
 
 /// # Safety
@@ -260,7 +260,7 @@ unsafe extern "C" fn way_of_dprintf(saved: *mut Saved, on_stack: *mut c_void) ->
 /// Called by [`__dprintf_chk`] alone.
 unsafe extern "C" fn way_of_dprintf_chk(saved: *mut Saved, on_stack: *mut c_void) -> *const c_void {
     // SAFETY: as the caller says.
-    unsafe { way(saved, on_stack, 3, next::dprintf_chk_address()) }
+    unsafe { way(saved, on_stack, 3, real::dprintf_chk_address()) }
 }
 
 /// Where a call with so many `named` arguments, of which the last is the format, goes on; null when its result is there.
@@ -321,6 +321,6 @@ fn send_all(framed: &Framed, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> 
 
 fn write_plain(fd: c_int, octets: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the octets are borrowed until the call returns.
-    let sent = unsafe { next::write(fd, octets.as_ptr().cast(), octets.len()) };
-    usize::try_from(sent).map_err(|_| Errno(next::errno()))
+    let sent = unsafe { real::write(fd, octets.as_ptr().cast(), octets.len()) };
+    usize::try_from(sent).map_err(|_| Errno(real::errno()))
 }

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{EINVAL, EIO, size_t};
+use rddp_stream::{Errno, lent};
 use rddp_switch::raw_mode::{self, Area, Event, How, Info, Reply, Work, Works};
-use rddp_switch::stream::{Errno, lent};
 
 use crate::hook::fail;
 

@@ -5,8 +5,8 @@ use std::ptr;
 
 use libc::sigset_t;
 use rddp_fault_guard::{is_installed, mask};
-use rddp_switch::next;
-use rddp_switch::stream::{Errno, lent};
+use rddp_real as real;
+use rddp_stream::{Errno, lent};
 
 use crate::hook::fail;
 use crate::signals::{bits_of, set_of};
@@ -36,9 +36,9 @@ fn change(how: c_int, set: Option<&sigset_t>) -> Result<sigset_t, c_int> {
     let before_at = (&raw mut before).expose_provenance();
     // SAFETY: both sets live until it returns, and are as long as is said.
     let done = unsafe {
-        next::syscall(libc::SYS_rt_sigprocmask, how as usize, set_at, before_at, size_of::<u64>(), 0, 0)
+        real::syscall(libc::SYS_rt_sigprocmask, how as usize, set_at, before_at, size_of::<u64>(), 0, 0)
     };
-    if done == 0 { Ok(set_of(before)) } else { Err(next::errno()) }
+    if done == 0 { Ok(set_of(before)) } else { Err(real::errno()) }
 }
 
 /// An action as the kernel has it.

@@ -9,8 +9,8 @@ use std::ptr;
 
 use libc::{SIGBUS, SIGSEGV, sighandler_t, siginfo_t, sigset_t, timespec};
 use rddp_fault_guard::{is_installed, mask};
-use rddp_switch::next;
-use rddp_switch::stream::{Errno, lent};
+use rddp_real as real;
+use rddp_stream::{Errno, lent};
 
 use crate::hook::fail;
 
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn sigaction(
 ) -> c_int {
     if !is_installed() {
         // SAFETY: our caller's promise.
-        return unsafe { next::sigaction(signal, new, old) };
+        return unsafe { real::sigaction(signal, new, old) };
     }
     // SAFETY: our caller's promise: null, or an action.
     match rddp_fault_guard::sigaction(signal, unsafe { new.as_ref() }) {
@@ -71,7 +71,7 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     match rddp_fault_guard::sigaction(signal, Some(&action)) {
         Ok(before) => before.sa_sigaction,
         Err(errno) => {
-            next::set_errno(errno);
+            real::set_errno(errno);
             libc::SIG_ERR
         }
     }
@@ -79,7 +79,7 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
 
 /// Functions that install a handler: of a guarded signal by the guard, with these flags.
 macro_rules! signals {
-    ($($name:ident by $next:ident with $flags:expr;)*) => {
+    ($($name:ident by $real:ident with $flags:expr;)*) => {
         $(
             #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
             ///
@@ -92,7 +92,7 @@ macro_rules! signals {
                     return install(signal, handler, $flags);
                 }
                 // SAFETY: our caller's promise.
-                unsafe { next::$next(signal, handler) }
+                unsafe { real::$real(signal, handler) }
             }
         )*
     };
@@ -115,7 +115,7 @@ signals! {
 pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
     if !is_guarded(signal) {
         // SAFETY: our caller's promise.
-        return unsafe { next::sigset(signal, handler) };
+        return unsafe { real::sigset(signal, handler) };
     }
     let holds = handler == SIG_HOLD;
     let was_held = is_blocked(signal);
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn sighold(signal: c_int) -> c_int {
         return change(libc::SIG_BLOCK, signal);
     }
     // SAFETY: our caller's promise.
-    unsafe { next::sighold(signal) }
+    unsafe { real::sighold(signal) }
 }
 
 /// See `sigrelse` in the C library's manual.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn sigrelse(signal: c_int) -> c_int {
         return change(libc::SIG_UNBLOCK, signal);
     }
     // SAFETY: our caller's promise.
-    unsafe { next::sigrelse(signal) }
+    unsafe { real::sigrelse(signal) }
 }
 
 /// See `sigignore` in the C library's manual.
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
         return if install(signal, libc::SIG_IGN, 0) == libc::SIG_ERR { -1 } else { 0 };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::sigignore(signal) }
+    unsafe { real::sigignore(signal) }
 }
 
 /// See `siginterrupt` in the C library's manual.
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
 pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
     if !is_guarded(signal) {
         // SAFETY: our caller's promise.
-        return unsafe { next::siginterrupt(signal, flag) };
+        return unsafe { real::siginterrupt(signal, flag) };
     }
     let changed = rddp_fault_guard::sigaction(signal, None).and_then(|mut action| {
         action.sa_flags &= !libc::SA_RESTART;
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
         return unsafe { masked(how, set, old) };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::pthread_sigmask(how, set, old) }
+    unsafe { real::pthread_sigmask(how, set, old) }
 }
 
 /// See `sigprocmask` in the C library's manual.
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
         };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::sigprocmask(how, set, old) }
+    unsafe { real::sigprocmask(how, set, old) }
 }
 
 /// Runs a call that sleeps with `mask`, if that is not null, so that the guard works in handlers
@@ -279,11 +279,11 @@ pub(crate) unsafe fn asleep<T: crate::hook::Failed>(
         Ok(set) => set,
         Err(Errno(errno)) => return fail(errno),
     };
-    let result = mask::during(&set, |set| (sleep(set), next::errno()));
+    let result = mask::during(&set, |set| (sleep(set), real::errno()));
     result.map_or_else(
         || fail(libc::EINTR),
         |(result, errno)| {
-            next::set_errno(errno);
+            real::set_errno(errno);
             result
         },
     )
@@ -322,7 +322,7 @@ pub(crate) fn bits_of(set: &sigset_t) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { asleep(mask, |mask| next::sigsuspend(mask)) }
+    unsafe { asleep(mask, |mask| real::sigsuspend(mask)) }
 }
 
 /// See `sigpending` in the C library's manual.
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
     // SAFETY: our caller's promise.
-    let done = unsafe { next::sigpending(set) };
+    let done = unsafe { real::sigpending(set) };
     if done == 0 && is_installed() {
         // SAFETY: the call has filled it.
         mask::add_pending(unsafe { &mut *set });
@@ -364,10 +364,10 @@ pub unsafe extern "C" fn sigtimedwait(
     timeout: *const timespec,
 ) -> c_int {
     // SAFETY: our caller's promise.
-    let wait = || unsafe { next::sigtimedwait(set, info, timeout) };
+    let wait = || unsafe { real::sigtimedwait(set, info, timeout) };
     // SAFETY: our caller's promise.
     let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
-    match mask::take(&wanted, || (wait(), next::errno())) {
+    match mask::take(&wanted, || (wait(), real::errno())) {
         Ok((signal, held)) => {
             // SAFETY: our caller's promise: null, or room for it.
             if let Some(info) = unsafe { info.as_mut() } {
@@ -376,7 +376,7 @@ pub unsafe extern "C" fn sigtimedwait(
             signal
         }
         Err((result, errno)) => {
-            next::set_errno(errno);
+            real::set_errno(errno);
             result
         }
     }
@@ -401,7 +401,7 @@ pub unsafe extern "C" fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int {
     // SAFETY: our caller's promise.
-    let wait = || unsafe { next::sigwait(set, signal) };
+    let wait = || unsafe { real::sigwait(set, signal) };
     // SAFETY: our caller's promise.
     let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
     match mask::take(&wanted, wait) {

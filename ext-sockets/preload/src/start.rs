@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{pid_t, pthread_attr_t, pthread_t};
 use rddp_fault_guard::{as_ignored, mask::as_set};
-use rddp_switch::next;
+use rddp_real as real;
 
 /// Functions that go on to the C library with the kernel's mask, and for a program with what is
 /// ignored, as the program has set it.
@@ -20,7 +20,7 @@ macro_rules! starts {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 // SAFETY: our caller's promise.
-                starts!(@$how unsafe { next::$name($($arg),*) })
+                starts!(@$how unsafe { real::$name($($arg),*) })
             }
         )*
     };
@@ -28,7 +28,7 @@ macro_rules! starts {
     (@program $call:expr) => {
         as_ignored(|| as_set(|| {
             let result = $call;
-            (result, next::errno())
+            (result, real::errno())
         })).told()
     };
 }
@@ -40,7 +40,7 @@ trait Told {
 
 impl Told for (c_int, c_int) {
     fn told(self) -> c_int {
-        next::set_errno(self.1);
+        real::set_errno(self.1);
         self.0
     }
 }

@@ -9,8 +9,9 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use libc::{FILE, size_t, ssize_t};
+use rddp_real as real;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::{next, socket};
+use rddp_switch::socket;
 
 use crate::hook::fail;
 use crate::{create, data};
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         return unsafe { open(fd, mode) };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::fdopen(fd, mode) }
+    unsafe { real::fdopen(fd, mode) }
 }
 
 /// # Safety
@@ -83,7 +84,7 @@ macro_rules! filenos {
                     return fd;
                 }
                 // SAFETY: our caller's promise.
-                unsafe { next::$name(file) }
+                unsafe { real::$name(file) }
             }
         )*
     };
@@ -141,7 +142,7 @@ unsafe extern "C" fn write_cookie(cookie: *mut c_void, buf: *const c_char, len: 
         let sent = unsafe { data::write(cookie.addr() as c_int, buf.add(done).cast(), len - done) };
         match usize::try_from(sent) {
             Ok(count) => done += count,
-            Err(_) if next::errno() == libc::EINTR => {}
+            Err(_) if real::errno() == libc::EINTR => {}
             Err(_) => break,
         }
     }

@@ -10,10 +10,12 @@ use std::ffi::{c_char, c_int, c_long, c_ulong};
 use std::ptr::with_exposed_provenance_mut;
 
 use libc::mode_t;
+use rddp_es_api::exs;
 use rddp_fault_guard::is_installed;
+use rddp_real as real;
+use rddp_stream::lent;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::stream::lent;
-use rddp_switch::{exs, framed, next, switch, table};
+use rddp_switch::{framed, switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, raw_signals, signals, start, wait};
@@ -41,14 +43,14 @@ macro_rules! fcntls {
                 if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
                     let duplicate = gate::duplicate(fd);
                     // SAFETY: our caller's promise.
-                    let to = unsafe { next::$name(fd, command, argument) };
+                    let to = unsafe { real::$name(fd, command, argument) };
                     if to >= 0 {
                         duplicate.is(to);
                     }
                     return to;
                 }
                 // SAFETY: our caller's promise.
-                unsafe { next::$name(fd, command, argument) }
+                unsafe { real::$name(fd, command, argument) }
             }
         )*
     };
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         }
     }
     // SAFETY: our caller's promise.
-    let result = unsafe { next::ioctl(fd, request, argument) };
+    let result = unsafe { real::ioctl(fd, request, argument) };
     if result == 0 && matches!(request, libc::TIOCOUTQ | SIOCOUTQNSD) && table::entry(fd).is_some() {
         let place: *mut c_int = with_exposed_provenance_mut(argument);
         // SAFETY: the kernel has just written an int there.
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
         framed::confine();
     }
     // SAFETY: our caller's promise.
-    unsafe { next::prctl(option, a, b, c, d) }
+    unsafe { real::prctl(option, a, b, c, d) }
 }
 
 /// See `syscall` in the C library's manual.
@@ -130,7 +132,7 @@ pub unsafe extern "C" fn syscall(
         }
     }
     // SAFETY: our caller's promise.
-    unsafe { next::syscall(number, a, b, c, d, e, f) }
+    unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 
 /// The call as the function of its name makes it; `None` for one that has no part of ours.

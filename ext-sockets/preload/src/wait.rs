@@ -5,9 +5,9 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use rddp_switch::stream::{Errno, lent};
-use rddp_switch::wait::Wanted;
-use rddp_switch::{gate, next, table, wait};
+use rddp_real::{self as real, Wanted};
+use rddp_stream::{Errno, lent};
+use rddp_switch::{gate, table, wait};
 
 use crate::hook::answer;
 use crate::signals::asleep;
@@ -26,14 +26,14 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
         // SAFETY: our caller's promise.
         let ours = unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) };
         // SAFETY: our caller's promise.
-        answer(ours).unwrap_or_else(|| unsafe { next::poll(fds, count, timeout) })
+        answer(ours).unwrap_or_else(|| unsafe { real::poll(fds, count, timeout) })
     }
     if table::any() {
         // SAFETY: our caller's promise.
         return unsafe { with_ours(fds, count, timeout) };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::poll(fds, count, timeout) }
+    unsafe { real::poll(fds, count, timeout) }
 }
 
 /// See `ppoll` in the C library's manual.
@@ -54,7 +54,7 @@ pub unsafe extern "C-unwind" fn ppoll(
             unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
         });
         // SAFETY: our caller's promise.
-        ours.and_then(answer).unwrap_or_else(|| unsafe { next::ppoll(fds, count, timeout, mask) })
+        ours.and_then(answer).unwrap_or_else(|| unsafe { real::ppoll(fds, count, timeout, mask) })
     };
     // SAFETY: our caller's promise.
     unsafe { asleep(mask, sleep) }
@@ -77,7 +77,7 @@ pub unsafe extern "C-unwind" fn __poll_chk(
         return unsafe { poll(fds, count, timeout) };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::__poll_chk(fds, count, timeout, room) }
+    unsafe { real::__poll_chk(fds, count, timeout, room) }
 }
 
 /// `ppoll` of programs that are built with `_FORTIFY_SOURCE`.
@@ -98,7 +98,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
         return unsafe { ppoll(fds, count, timeout, mask) };
     }
     // SAFETY: our caller's promise.
-    unsafe { next::__ppoll_chk(fds, count, timeout, mask, room) }
+    unsafe { real::__ppoll_chk(fds, count, timeout, mask, room) }
 }
 
 fn fits(count: nfds_t, room: size_t) -> bool {
@@ -125,7 +125,7 @@ unsafe fn poll_ours(
     let ready = wait::poll(fds, timeout, |fds, nap| {
         let nap = nap.map(Nap::from);
         // SAFETY: a slice and a time that live until the call returns, and the caller's mask.
-        done(unsafe { next::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, Nap::at(nap.as_ref()), mask) })
+        done(unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, Nap::at(nap.as_ref()), mask) })
     })?;
     Ok(ready as c_int)
 }
@@ -158,7 +158,7 @@ pub unsafe extern "C-unwind" fn select(
         result
     });
     // SAFETY: our caller's promise.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { next::select(count, read, write, except, timeout) })
+    ours.and_then(answer).unwrap_or_else(|| unsafe { real::select(count, read, write, except, timeout) })
 }
 
 /// See `pselect` in the C library's manual.
@@ -184,7 +184,7 @@ pub unsafe extern "C-unwind" fn pselect(
         });
         // SAFETY: our caller's promise.
         ours.and_then(answer)
-            .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
+            .unwrap_or_else(|| unsafe { real::pselect(count, read, write, except, timeout, mask) })
     };
     // SAFETY: our caller's promise.
     unsafe { asleep(mask, sleep) }
@@ -218,7 +218,7 @@ unsafe fn select_ours(
         let nap = nap.map(Nap::from);
         let [read, write, except] = sets.each_mut().map(|set| set.as_mut_ptr().cast());
         // SAFETY: sets of as many bits as are counted and a time, which live until the call returns, and the caller's mask.
-        done(unsafe { next::pselect(count, read, write, except, Nap::at(nap.as_ref()), mask) })
+        done(unsafe { real::pselect(count, read, write, except, Nap::at(nap.as_ref()), mask) })
     });
     (result.map(|ready| ready as c_int), left)
 }
@@ -285,7 +285,7 @@ unsafe fn microseconds(timeout: *const timeval) -> Result<Option<Duration>, Errn
 }
 
 fn done(result: c_int) -> Result<(), Errno> {
-    if result < 0 { Err(Errno(next::errno())) } else { Ok(()) }
+    if result < 0 { Err(Errno(real::errno())) } else { Ok(()) }
 }
 
 /// See `epoll_ctl` in the C library's manual.
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn epoll_ctl(
         wait::control(epoll, operation, fd, wanted).map(|()| 0)
     });
     // SAFETY: our caller's promise.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { next::epoll_ctl(epoll, operation, fd, event) })
+    ours.and_then(answer).unwrap_or_else(|| unsafe { real::epoll_ctl(epoll, operation, fd, event) })
 }
 
 /// See `epoll_wait` in the C library's manual.
@@ -331,7 +331,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
             // SAFETY: our caller's promise.
-            unsafe { next::epoll_wait(epoll, events, room, whole_milliseconds(nap)) }
+            unsafe { real::epoll_wait(epoll, events, room, whole_milliseconds(nap)) }
         })
     };
     if wait::is_concerned()
@@ -341,7 +341,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     }
     let plain = Plain::begin(milliseconds(timeout));
     // SAFETY: our caller's promise.
-    let given = unsafe { next::epoll_wait(epoll, events, room, timeout) };
+    let given = unsafe { real::epoll_wait(epoll, events, room, timeout) };
     // SAFETY: as many as the kernel says.
     unsafe { plain.end(epoll, events, given, ours) }
 }
@@ -376,7 +376,7 @@ unsafe fn epoll_pwait_asleep(
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
             // SAFETY: our caller's promise.
-            unsafe { next::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask) }
+            unsafe { real::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask) }
         })
     };
     if let Some(told) = answer(ours(milliseconds(timeout))) {
@@ -384,7 +384,7 @@ unsafe fn epoll_pwait_asleep(
     }
     let plain = Plain::begin(milliseconds(timeout));
     // SAFETY: our caller's promise.
-    let given = unsafe { next::epoll_pwait(epoll, events, room, timeout, mask) };
+    let given = unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) };
     // SAFETY: as many as the kernel says.
     unsafe { plain.end(epoll, events, given, ours) }
 }
@@ -420,7 +420,7 @@ unsafe fn epoll_pwait2_asleep(
         wait_of_set(epoll, events, room, timeout, |nap| {
             let nap = nap.map(Nap::from);
             // SAFETY: our caller's promise.
-            unsafe { next::epoll_pwait2(epoll, events, room, Nap::at(nap.as_ref()), mask) }
+            unsafe { real::epoll_pwait2(epoll, events, room, Nap::at(nap.as_ref()), mask) }
         })
     };
     // SAFETY: our caller's promise.
@@ -431,7 +431,7 @@ unsafe fn epoll_pwait2_asleep(
     // A time that makes no sense is the kernel's to refuse.
     let plain = Plain::begin(asked.unwrap_or(Some(Duration::ZERO)));
     // SAFETY: our caller's promise.
-    let given = unsafe { next::epoll_pwait2(epoll, events, room, timeout, mask) };
+    let given = unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) };
     // SAFETY: as many as the kernel says.
     unsafe { plain.end(epoll, events, given, ours) }
 }
@@ -447,7 +447,7 @@ impl Plain {
     #[inline]
     fn begin(timeout: Option<Duration>) -> Self {
         let may_end_late = timeout.is_some_and(|timeout| !timeout.is_zero());
-        Plain { timeout, began: may_end_late.then(next::roughly_now) }
+        Plain { timeout, began: may_end_late.then(real::roughly_now) }
     }
 
     /// What the program is told of what the kernel has `given`: while the thread slept another one may have put the first socket of
@@ -486,7 +486,7 @@ impl Plain {
         if told > 0 {
             return told as c_int;
         }
-        let waited = self.began.map_or(Duration::ZERO, |began| next::roughly_now().saturating_sub(began));
+        let waited = self.began.map_or(Duration::ZERO, |began| real::roughly_now().saturating_sub(began));
         answer(go_on(self.timeout.map(|timeout| timeout.saturating_sub(waited)))).unwrap_or(0)
     }
 }

@@ -1,0 +1,291 @@
+//! The operations of one socket in one direction: one at a time, in the order in which they were posted (EX2).
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use libc::{EBADF, ECONNABORTED, ENOTSOCK, POLLIN, POLLOUT};
+use rddp_real as real;
+
+use super::operation::{End, Operation};
+use super::polled::Polled;
+use super::queue::Queue;
+use super::work::Outcome;
+use crate::progress::Progress;
+use crate::threads::{self, Direction, Task, Waits};
+
+/// See the module.
+pub(super) struct Lane {
+    id: u64,
+    fd: c_int,
+    cookie: Option<u64>,
+    direction: Direction,
+    /// Shared with the other direction, which waits for the end of `connect`.
+    connecting: Arc<AtomicBool>,
+    inner: Mutex<Inner>,
+    polled: Polled,
+    me: Weak<Lane>,
+}
+
+#[derive(Default)]
+struct Inner {
+    operations: VecDeque<Operation>,
+    /// Since when the first waits.
+    since: Option<Instant>,
+    timeout: Option<Timeout>,
+    is_closed: bool,
+    /// Queues whose callers go on with this.
+    watchers: Vec<Arc<Queue>>,
+}
+
+/// How long the first operation may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Timeout {
+    /// From when it has become the first.
+    pub(super) after: Duration,
+    /// For the next that waits so long, and then no more.
+    pub(super) is_once: bool,
+}
+
+/// What posting has come to.
+pub(super) enum Posted {
+    /// There will be an event.
+    Accepted,
+    /// There will be none; an errno.
+    Refused(c_int),
+    /// There is no socket under the number, or another by now, to which it goes.
+    OtherSocket(Operation),
+}
+
+impl Lane {
+    pub(super) fn new(fd: c_int, direction: Direction, connecting: &Arc<AtomicBool>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Lane {
+            id: threads::next_id(),
+            fd,
+            cookie: real::cookie(fd),
+            direction,
+            connecting: connecting.clone(),
+            inner: Mutex::default(),
+            polled: Polled::default(),
+            me: me.clone(),
+        })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what is open under the number is a socket, and the same as ever.
+    fn is_same_socket(&self) -> bool {
+        self.cookie.is_some() && real::cookie(self.fd) == self.cookie
+    }
+
+    /// Whether it accepts operations.
+    pub(super) fn is_current(&self) -> bool {
+        !self.inner().is_closed && self.is_same_socket()
+    }
+
+    /// Accepts an operation whose place is reserved: tries it at once, if nothing is before it and the caller makes progress.
+    pub(super) fn post(&self, mut operation: Operation) -> Posted {
+        let mut inner = self.inner();
+        if inner.is_closed {
+            return Posted::OtherSocket(operation);
+        }
+        let by_caller = operation.queue.progress() == Progress::Caller;
+        if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
+            match operation.attempt(self.fd) {
+                // No socket, or another by now.
+                Outcome::Ended(EBADF | ENOTSOCK) if operation.is_untouched() => {
+                    return Posted::OtherSocket(operation);
+                }
+                Outcome::Ended(errno) => {
+                    operation.end(self.fd, End::Of(errno));
+                    return Posted::Accepted;
+                }
+                Outcome::Later => {}
+            }
+        }
+        if !self.is_same_socket() {
+            return Posted::OtherSocket(operation);
+        }
+        match self.queue_up(&mut inner, operation, by_caller) {
+            Ok(()) => Posted::Accepted,
+            Err(errno) => Posted::Refused(errno),
+        }
+    }
+
+    fn queue_up(&self, inner: &mut Inner, operation: Operation, by_caller: bool) -> Result<(), c_int> {
+        let Some(me) = self.me.upgrade() else { return Err(ECONNABORTED) };
+        let task: Arc<dyn Task> = me;
+        let queue = operation.queue.clone();
+        if by_caller {
+            queue.watch(self.direction, &task);
+            if !inner.watchers.iter().any(|watcher| Arc::ptr_eq(watcher, &queue)) {
+                inner.watchers.push(queue);
+            }
+        } else {
+            threads::post(self.direction, &task)?;
+        }
+        if operation.is_connect() {
+            self.connecting.store(true, Ordering::Release);
+        }
+        if inner.operations.is_empty() {
+            inner.since = Some(Instant::now());
+        }
+        inner.operations.push_back(operation);
+        Ok(())
+    }
+
+    /// Nothing can be received before the socket is connected.
+    fn has_to_wait(&self) -> bool {
+        self.direction == Direction::Receive && self.connecting.load(Ordering::Acquire)
+    }
+
+    /// EX1, EX8: ends everything, and accepts no more.
+    pub(super) fn close(&self, errno: c_int) {
+        let mut inner = self.inner();
+        inner.is_closed = true;
+        while let Some(operation) = inner.operations.pop_front() {
+            self.end_first(&mut inner, operation, End::Of(errno));
+        }
+        self.rest(&mut inner);
+    }
+
+    /// After [`close`](Self::close): waits until nobody has the number in a `poll`. The threads have been nudged.
+    pub(super) fn wait_until_unpolled(&self) {
+        self.polled.wait();
+    }
+
+    /// Nothing is left.
+    fn rest(&self, inner: &mut Inner) {
+        inner.since = None;
+        let is_polled = self.polled.is_polled();
+        for watcher in inner.watchers.drain(..) {
+            watcher.unwatch(self.id);
+            if is_polled {
+                watcher.look_anew();
+            }
+        }
+    }
+
+    /// Cancels those with this handle, or all; says whether there was one.
+    pub(super) fn cancel(&self, ahandle: Option<usize>) -> bool {
+        let mut inner = self.inner();
+        let mut found = false;
+        for operation in &mut inner.operations {
+            if !operation.is_cancelled && ahandle.is_none_or(|ahandle| ahandle == operation.ahandle) {
+                operation.is_cancelled = true;
+                found = true;
+            }
+        }
+        while inner.operations.front().is_some_and(|first| first.is_cancelled)
+            && let Some(first) = inner.operations.pop_front()
+        {
+            self.end_first(&mut inner, first, End::Of(libc::ECANCELED));
+        }
+        if inner.operations.is_empty() {
+            self.rest(&mut inner);
+        }
+        found
+    }
+
+    pub(super) fn timeout(&self) -> Option<Timeout> {
+        self.inner().timeout
+    }
+
+    /// For the operation that is the first now, too.
+    pub(super) fn set_timeout(&self, timeout: Option<Timeout>) {
+        let mut inner = self.inner();
+        inner.timeout = timeout;
+        for watcher in &inner.watchers {
+            watcher.look_anew();
+        }
+        drop(inner);
+        threads::nudge();
+    }
+
+    fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
+        let connects = operation.is_connect();
+        inner.since = Some(Instant::now());
+        operation.end(self.fd, end);
+        if connects {
+            // Receives may begin, now that it was told.
+            self.connecting.store(false, Ordering::Release);
+            threads::nudge();
+        }
+    }
+}
+
+impl Inner {
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.since? + self.timeout?.after)
+    }
+
+    /// How the first operation ends now, if it does.
+    fn end_of_first(&mut self, fd: c_int) -> Option<End> {
+        let first = self.operations.front_mut()?;
+        match first.attempt(fd) {
+            // It was closed where nobody saw it.
+            Outcome::Ended(EBADF | ENOTSOCK) => return Some(End::Of(ECONNABORTED)),
+            Outcome::Ended(errno) => return Some(End::Of(errno)),
+            Outcome::Later => {}
+        }
+        if self.deadline().is_none_or(|deadline| Instant::now() < deadline) {
+            return None;
+        }
+        self.timeout = self.timeout.filter(|timeout| !timeout.is_once);
+        Some(End::TooLate)
+    }
+}
+
+impl Task for Lane {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    fn advance(&self) -> bool {
+        if !self.inner().operations.is_empty() && !self.is_same_socket() {
+            self.close(ECONNABORTED);
+        }
+        let mut inner = self.inner();
+        while !self.has_to_wait()
+            && let Some(end) = inner.end_of_first(self.fd)
+        {
+            let Some(first) = inner.operations.pop_front() else { break };
+            self.end_first(&mut inner, first, end);
+        }
+        if inner.operations.is_empty() {
+            self.rest(&mut inner);
+        }
+        !inner.operations.is_empty()
+    }
+
+    fn waits_for(&self, waits: &mut Waits) -> bool {
+        let inner = self.inner();
+        if inner.operations.is_empty() {
+            return false;
+        }
+        self.polled.begin();
+        waits.add(self.fd, if self.direction == Direction::Send { POLLOUT } else { POLLIN });
+        if !self.has_to_wait()
+            && let Some(deadline) = inner.deadline()
+        {
+            waits.until(deadline);
+        }
+        true
+    }
+
+    fn waited(&self) {
+        self.polled.end();
+    }
+
+    fn abandon(&self, errno: c_int) {
+        self.close(errno);
+    }
+}

@@ -1,0 +1,130 @@
+//! Registered memory (EX6, EX7): ranges that the program has named.
+//!
+//! Nothing is pinned: the byte stream moves octets from and to where they are. What a handle gives is the check.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::{EBUSY, EFAULT, EINVAL};
+
+use super::engine;
+use super::handles;
+use crate::sys::exs::is_mapped;
+
+/// `EXS_MHANDLE_UNREGISTERED`.
+pub const UNREGISTERED: c_int = 0;
+/// `EXS_MRF_SHARED`: other threads may use it too, as they may any.
+const SHARED: c_int = 1;
+
+/// A range.
+#[derive(Debug)]
+pub(crate) struct Region {
+    start: usize,
+    len: usize,
+}
+
+/// Those of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Regions(Mutex<HashMap<c_int, Arc<Region>>>);
+
+/// The regions that an operation uses; they cannot be deregistered while this lives.
+#[derive(Debug, Default)]
+pub struct Used {
+    regions: Vec<Arc<Region>>,
+}
+
+impl Used {
+    /// One more, if the range is within it.
+    pub(crate) fn add(&mut self, region: Option<Arc<Region>>, start: usize, len: usize) -> Result<(), c_int> {
+        let Some(region) = region else { return Ok(()) };
+        let from = start.checked_sub(region.start).ok_or(EINVAL)?;
+        if from > region.len || len > region.len - from {
+            return Err(EINVAL);
+        }
+        self.regions.push(region);
+        Ok(())
+    }
+
+    pub(crate) fn join(&mut self, other: Used) {
+        self.regions.extend(other.regions);
+    }
+}
+
+/// `exs_mregister`.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, c_int> {
+    if flags & !SHARED != 0 || len == 0 || start.checked_add(len).is_none() {
+        return Err(EINVAL);
+    }
+    if !is_mapped(start, len) {
+        return Err(EFAULT);
+    }
+    let handle = handles::next()?;
+    engine()?.regions.lock().insert(handle, Arc::new(Region { start, len }));
+    Ok(handle)
+}
+
+/// `exs_mderegister`.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub fn deregister(handle: c_int, flags: c_int) -> Result<(), c_int> {
+    if flags != 0 {
+        return Err(EINVAL);
+    }
+    let mut regions = engine()?.regions.lock();
+    let region = regions.get(&handle).ok_or_else(|| handles::unknown(handle))?;
+    // Operations take theirs under this lock.
+    if Arc::strong_count(region) > 1 {
+        return Err(EBUSY);
+    }
+    regions.remove(&handle);
+    Ok(())
+}
+
+/// The region of a handle; none of memory that is not registered.
+pub(crate) fn of(handle: c_int) -> Result<Option<Arc<Region>>, c_int> {
+    if handle == UNREGISTERED {
+        return Ok(None);
+    }
+    let regions = engine()?.regions.lock();
+    regions.get(&handle).cloned().map(Some).ok_or_else(|| handles::unknown(handle))
+}
+
+impl Regions {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<c_int, Arc<Region>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_lies_in_its_region_or_is_refused() {
+        let region = Arc::new(Region { start: 100, len: 10 });
+        let within = |start, len| Used::default().add(Some(region.clone()), start, len);
+        for (start, len) in [(100, 10), (100, 0), (109, 1), (110, 0)] {
+            assert_eq!(within(start, len), Ok(()), "{len} at {start}");
+        }
+        for (start, len) in [(99, 1), (100, 11), (109, 2), (110, 1), (111, 0), (105, usize::MAX), (0, 0)] {
+            assert_eq!(within(start, len), Err(EINVAL), "{len} at {start}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_in_use_as_long_as_an_operation_has_it() {
+        let region = Arc::new(Region { start: 0, len: 1 });
+        let mut used = Used::default();
+        used.add(Some(region.clone()), 0, 1).unwrap();
+        let mut all = Used::default();
+        all.join(used);
+        assert_eq!(Arc::strong_count(&region), 2);
+        drop(all);
+        assert_eq!(Arc::strong_count(&region), 1);
+    }
+}

@@ -1,0 +1,299 @@
+//! The ES-API (Open Group, Extended Sockets API Issue 1.0): calls that begin an operation and return, and events that say how
+//! it has ended. `include/rddp/exs.h` is the program's side of it; `docs/extended-sockets.md` says what we chose where the
+//! names alone are known.
+//!
+//! | rule | where |
+//! |---|---|
+//! | EX1 one event for each accepted call | `operation.rs`: it ends once, and by that is gone |
+//! | EX2 events of a socket and direction in the order of posting | `lane.rs`: one for each, one operation at a time |
+//! | EX3 the memory is the library's until the event | [`Work`] owns the right to it |
+//! | EX4 no overflow | `queue.rs`: posting reserves |
+//! | EX5 short receives, 0 at the peer's close | `work.rs` |
+//! | EX6, EX7 handles are checked, and held while in use | `memory.rs` |
+//! | EX8 close ends what is under way | [`closing`], before the number is free |
+//! | EX9 what an event says | `operation.rs` |
+//!
+//! An operation is carried out by the calls that a program would make ([`crate::as_program`]), none of which waits: at once when it
+//! is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two threads ([`Progress::Threads`]).
+
+mod close;
+mod event;
+mod handles;
+mod lane;
+pub(crate) mod memory;
+mod operation;
+mod polled;
+mod polling;
+mod queue;
+mod registry;
+mod timeouts;
+pub(crate) mod work;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use libc::{EINVAL, ENOENT, ENOTSUP};
+use rddp_real::{self as real, deadline};
+
+use crate::as_program::PollPlaces;
+use crate::progress::Progress;
+use crate::threads::{Direction, PerProcess};
+
+pub use crate::sys::exs::{
+    Event, EventPlaces, FdVec, IoVec, MsgHdr, XferFile, XferPart, accept, connect, parts, poll, receive,
+    receive_message, send, send_file, send_message,
+};
+pub use close::{closing, closing_range, is_used, replacing};
+pub use event::Kind;
+pub use memory::{UNREGISTERED, deregister, register};
+pub use queue::MOST;
+pub use timeouts::{answers_option, option, set_option};
+pub use work::Work;
+
+use lane::{Lane, Posted};
+use operation::Operation;
+use polling::Polling;
+use queue::{Queue, Wanted};
+
+/// `EXS_VERSION`.
+pub const VERSION: c_int = 1;
+
+/// What a process has.
+#[derive(Default)]
+struct Engine {
+    /// The process.
+    owner: u32,
+    queues: Mutex<HashMap<c_int, Arc<Queue>>>,
+    regions: memory::Regions,
+    registry: registry::Registry,
+}
+
+static ENGINE: PerProcess<Engine> = PerProcess::new();
+static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
+
+/// `exs_init`.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`.
+pub fn init(version: c_int) -> Result<(), c_int> {
+    extern "C" fn after_fork() {
+        handles::after_fork();
+        ENGINE.forget();
+    }
+    if version != VERSION {
+        return Err(EINVAL);
+    }
+    if !IS_INITIALISED.swap(true, Ordering::AcqRel) {
+        real::after_fork(after_fork);
+    }
+    Ok(())
+}
+
+/// This process's; a child of `fork` begins with nothing.
+fn engine() -> Result<&'static Engine, c_int> {
+    if !IS_INITIALISED.load(Ordering::Acquire) {
+        return Err(EINVAL);
+    }
+    let make = || Ok::<_, Infallible>(Engine { owner: std::process::id(), ..Engine::default() });
+    ENGINE.get_or_make(make).map_err(|never| match never {})
+}
+
+impl Engine {
+    fn queues(&self) -> std::sync::MutexGuard<'_, HashMap<c_int, Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self, handle: c_int) -> Result<Arc<Queue>, c_int> {
+        self.queues().get(&handle).cloned().ok_or_else(|| handles::unknown(handle))
+    }
+
+    /// The lane of the socket that is under this number now.
+    fn lane(&self, fd: c_int, direction: Direction) -> Result<Arc<Lane>, c_int> {
+        for _ in 0..2 {
+            let lane = self.registry.lane(fd, direction);
+            if lane.is_current() {
+                return Ok(lane);
+            }
+            self.registry.forget_stale(fd, &lane);
+        }
+        Err(real::why_no_socket(fd))
+    }
+}
+
+/// `exs_qcreate`.
+///
+/// # Errors
+/// As in `include/rddp/exs.h`; so below.
+pub fn create_queue(depth: c_int) -> Result<c_int, c_int> {
+    let engine = engine()?;
+    let queue = Arc::new(Queue::new(depth, Progress::of_process())?);
+    let handle = handles::next()?;
+    engine.queues().insert(handle, queue);
+    Ok(handle)
+}
+
+/// `exs_qdelete`.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn delete_queue(handle: c_int) -> Result<(), c_int> {
+    let engine = engine()?;
+    engine.queue(handle)?.delete()?;
+    engine.queues().remove(&handle);
+    Ok(())
+}
+
+/// Attributes of queues: the numbers of `EXS_QATTR_*`.
+mod attribute {
+    use std::ffi::c_int;
+
+    pub(super) const DEPTH: c_int = 1;
+    pub(super) const SIGNAL: c_int = 2;
+    pub(super) const EVENTS: c_int = 3;
+    pub(super) const WAIT: c_int = 4;
+    pub(super) const PROGRESS: c_int = 5;
+    pub(super) const PENDING: c_int = 6;
+}
+
+/// `EXS_SIG_DISABLE`: no signals are sent.
+const SIGNAL_DISABLED: c_int = 0;
+
+/// `exs_qmodify`.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn modify_queue(handle: c_int, name: c_int, value: c_int) -> Result<(), c_int> {
+    let queue = engine()?.queue(handle)?;
+    match name {
+        attribute::DEPTH => queue.set_depth(value),
+        attribute::WAIT => queue.set_wait_style(value),
+        attribute::PROGRESS => queue.set_progress(Progress::numbered(value).ok_or(EINVAL)?),
+        attribute::SIGNAL if value == SIGNAL_DISABLED => Ok(()),
+        attribute::SIGNAL => Err(ENOTSUP),
+        _ => Err(EINVAL),
+    }
+}
+
+/// `exs_qstatus`.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn queue_status(handle: c_int, name: c_int) -> Result<c_int, c_int> {
+    let queue = engine()?.queue(handle)?;
+    match name {
+        attribute::DEPTH => Ok(queue.depth() as c_int),
+        attribute::SIGNAL => Ok(SIGNAL_DISABLED),
+        attribute::EVENTS => Ok(queue.waiting_events() as c_int),
+        attribute::WAIT => Ok(queue.wait_style() as c_int),
+        attribute::PROGRESS => Ok(queue.progress() as c_int),
+        attribute::PENDING => Ok(queue.pending() as c_int),
+        _ => Err(EINVAL),
+    }
+}
+
+/// `exs_qfd`: from here on the threads make progress, since a descriptor can tell only of events that somebody makes.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn queue_descriptor(handle: c_int) -> Result<c_int, c_int> {
+    let queue = engine()?.queue(handle)?;
+    let fd = queue.readable()?;
+    queue.set_progress(Progress::Threads)?;
+    Ok(fd)
+}
+
+/// `exs_qdequeue`: `least` events, or what there is after `timeout`; `None` is for ever.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn dequeue(
+    handle: c_int,
+    places: &mut EventPlaces,
+    least: usize,
+    timeout: Option<Duration>,
+) -> Result<usize, c_int> {
+    let queue = engine()?.queue(handle)?;
+    // A time beyond all times is for ever.
+    let until = deadline::after(timeout);
+    queue.dequeue(places, Wanted { least, until })
+}
+
+/// Whom an operation's event goes to.
+#[derive(Clone, Copy, Debug)]
+pub struct To {
+    /// The queue.
+    pub queue: c_int,
+    /// The program's handle.
+    pub ahandle: usize,
+}
+
+/// Begins an operation on a socket.
+///
+/// # Errors
+/// See [`create_queue`]. Then there will be no event.
+pub fn post(fd: c_int, work: Work, to: To) -> Result<(), c_int> {
+    let engine = engine()?;
+    let queue = engine.queue(to.queue)?;
+    queue.reserve()?;
+    let posted = post_reserved(engine, fd, Operation::new(work, queue.clone(), to.ahandle));
+    if posted.is_err() {
+        queue.release();
+    }
+    posted
+}
+
+fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result<(), c_int> {
+    // The first time, and once more when the number has changed hands where nobody saw it.
+    for _ in 0..2 {
+        let lane = engine.registry.lane(fd, operation.direction());
+        operation = match lane.post(operation) {
+            Posted::Accepted => return Ok(()),
+            Posted::Refused(errno) => return Err(errno),
+            Posted::OtherSocket(operation) => operation,
+        };
+        engine.registry.forget_stale(fd, &lane);
+    }
+    Err(real::why_no_socket(fd))
+}
+
+/// `exs_poll`.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn post_poll(places: PollPlaces, to: To) -> Result<(), c_int> {
+    let engine = engine()?;
+    let queue = engine.queue(to.queue)?;
+    queue.reserve()?;
+    let poll = Polling::new(places, queue.clone(), to.ahandle);
+    // Known before it goes on: a close may come at once.
+    engine.registry.add_poll(poll.clone());
+    match poll.begin() {
+        Err(errno) if poll.withdraw() => {
+            queue.release();
+            Err(errno)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `exs_cancel`: what was posted for this descriptor with this handle, or everything.
+///
+/// # Errors
+/// See [`create_queue`].
+pub fn cancel(fd: c_int, ahandle: Option<usize>) -> Result<(), c_int> {
+    let engine = engine()?;
+    let mut found = false;
+    for lane in engine.registry.lanes(fd) {
+        found |= lane.cancel(ahandle);
+    }
+    for poll in engine.registry.polls(fd) {
+        if ahandle.is_none_or(|ahandle| ahandle == poll.ahandle()) {
+            found |= poll.end(libc::ECANCELED, &[]);
+        }
+    }
+    if found { Ok(()) } else { Err(ENOENT) }
+}

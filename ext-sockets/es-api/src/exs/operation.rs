@@ -1,0 +1,73 @@
+//! One accepted call, from posting to its event (EX1).
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use libc::ECANCELED;
+
+use super::event::{RECEIVE_TIMEOUT, SEND_TIMEOUT};
+use super::queue::Queue;
+use super::work::{Outcome, Work};
+use crate::sys::exs::Event;
+use crate::threads::Direction;
+
+/// See the module. The place for its event is reserved.
+pub(super) struct Operation {
+    work: Work,
+    pub(super) queue: Arc<Queue>,
+    pub(super) ahandle: usize,
+    moved: usize,
+    /// It ends when it is its turn: EX2 holds for what was cancelled, too.
+    pub(super) is_cancelled: bool,
+}
+
+/// How an operation has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With this errno, or 0.
+    Of(c_int),
+    /// It took too long.
+    TooLate,
+}
+
+impl Operation {
+    pub(super) fn new(work: Work, queue: Arc<Queue>, ahandle: usize) -> Self {
+        Operation { work, queue, ahandle, moved: 0, is_cancelled: false }
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        self.work.direction()
+    }
+
+    pub(super) fn is_connect(&self) -> bool {
+        matches!(self.work, Work::Connect { .. })
+    }
+
+    /// Whether nothing of it has been done.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.moved == 0
+    }
+
+    pub(super) fn attempt(&mut self, fd: c_int) -> Outcome {
+        if self.is_cancelled {
+            return Outcome::Ended(ECANCELED);
+        }
+        self.work.attempt(fd, &mut self.moved)
+    }
+
+    /// EX9: gives its event to the queue.
+    pub(super) fn end(self, fd: c_int, end: End) {
+        let (kind, errno) = match (end, self.direction()) {
+            (End::Of(errno), _) => (self.work.kind() as c_int, errno),
+            (End::TooLate, Direction::Send) => (SEND_TIMEOUT, libc::ETIMEDOUT),
+            (End::TooLate, Direction::Receive) => (RECEIVE_TIMEOUT, libc::ETIMEDOUT),
+        };
+        let mut event =
+            Event { kind, errno, socket: fd, ahandle: self.ahandle, length: self.moved, ..Event::default() };
+        self.work.describe(&mut event);
+        let queue = self.queue;
+        // EX3, EX7: what it used is the program's again before the event says so.
+        drop(self.work);
+        queue.complete(event);
+    }
+}

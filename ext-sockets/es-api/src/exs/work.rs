@@ -1,0 +1,253 @@
+//! What an operation has to do, and doing what can be done of it without waiting.
+
+use std::ffi::c_int;
+
+use libc::{EINPROGRESS, EINTR, MSG_MORE, POLLOUT, off_t};
+
+use super::event::Kind;
+use super::memory::Used;
+use crate::as_program::{self, Address, Pieces, Places, would_block};
+use crate::sys::exs::Event;
+use crate::threads::Direction;
+
+/// See the module.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "each is what the call of its name was given")]
+pub enum Work {
+    Send {
+        pieces: Pieces,
+        flags: c_int,
+        used: Used,
+        is_message: bool,
+    },
+    Receive {
+        pieces: Pieces,
+        flags: c_int,
+        used: Used,
+        is_message: bool,
+        arrived: c_int,
+    },
+    /// The parts in reverse order: the last is next.
+    SendFile {
+        parts: Vec<Part>,
+        flags: c_int,
+        used: Used,
+    },
+    Connect {
+        addr: Address,
+        begun: bool,
+    },
+    Accept {
+        places: Places,
+        own_ahandle: bool,
+    },
+}
+
+/// What trying has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Once more when the socket is ready.
+    Later,
+    /// Ended; an errno, or 0.
+    Ended(c_int),
+}
+
+/// A part of a file, or memory.
+#[derive(Debug)]
+pub enum Part {
+    /// Memory.
+    Memory(Pieces),
+    /// A file, from an offset on.
+    File { fd: c_int, offset: off_t, left: usize, staged: Staged },
+}
+
+/// Octets of a file that were read and not sent yet.
+#[derive(Debug, Default)]
+pub struct Staged {
+    octets: Vec<u8>,
+    sent: usize,
+}
+
+/// Octets of a file at a time.
+const STAGE: usize = 64 << 10;
+/// Stages of one try: others have their turn.
+const STAGES: usize = 16;
+
+impl Work {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Work::Send { is_message: false, .. } => Kind::Send,
+            Work::Send { .. } => Kind::SendMsg,
+            Work::Receive { is_message: false, .. } => Kind::Recv,
+            Work::Receive { .. } => Kind::RecvMsg,
+            Work::SendFile { .. } => Kind::SendFile,
+            Work::Connect { .. } => Kind::Connect,
+            Work::Accept { .. } => Kind::Accept,
+        }
+    }
+
+    /// EX2: the order in which events come is kept in each of the two.
+    pub(super) fn direction(&self) -> Direction {
+        match self {
+            Work::Send { .. } | Work::SendFile { .. } | Work::Connect { .. } => Direction::Send,
+            Work::Receive { .. } | Work::Accept { .. } => Direction::Receive,
+        }
+    }
+
+    /// Does what can be done now; `moved` counts.
+    pub(super) fn attempt(&mut self, fd: c_int, moved: &mut usize) -> Outcome {
+        let tried = match self {
+            Work::Send { pieces, flags, .. } => send(fd, pieces, *flags, moved),
+            Work::Receive { pieces, flags, arrived, .. } => receive(fd, pieces, *flags, arrived, moved),
+            Work::SendFile { parts, flags, .. } => send_file(fd, parts, *flags, moved),
+            Work::Connect { addr, begun } => connect(fd, addr, begun),
+            Work::Accept { places, .. } => accept(fd, places, moved),
+        };
+        match tried {
+            Ok(true) => Outcome::Ended(0),
+            Ok(false) => Outcome::Later,
+            Err(errno) if would_block(errno) => Outcome::Later,
+            Err(errno) => Outcome::Ended(errno),
+        }
+    }
+
+    /// What its event says of it (EX9).
+    pub(super) fn describe(&self, event: &mut Event) {
+        match self {
+            Work::Send { pieces, .. } => event.at = pieces.start().expose_provenance(),
+            Work::Receive { pieces, arrived, .. } => {
+                event.at = pieces.start().expose_provenance();
+                event.detail = *arrived;
+            }
+            Work::Accept { places, own_ahandle } => {
+                event.at = places.start().expose_provenance();
+                if *own_ahandle {
+                    event.ahandle = places.first_ahandle();
+                }
+            }
+            Work::SendFile { .. } | Work::Connect { .. } => {}
+        }
+    }
+}
+
+impl Part {
+    /// A part of a file, or what there is of it; a length of 0 is to its end.
+    pub(crate) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, c_int> {
+        let there = as_program::file_length(fd, offset)?;
+        let left = if len == 0 { there } else { len.min(there) };
+        Ok(Part::File { fd, offset, left, staged: Staged::default() })
+    }
+}
+
+/// `Ok(true)`: all of it has been sent.
+fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
+    let count = as_program::send(fd, pieces, flags)?;
+    pieces.pass(count);
+    *moved += count;
+    Ok(pieces.left() == 0)
+}
+
+/// EX5: as much as there is, unless `MSG_WAITALL` says all.
+fn receive(
+    fd: c_int,
+    pieces: &mut Pieces,
+    flags: c_int,
+    arrived: &mut c_int,
+    moved: &mut usize,
+) -> Result<bool, c_int> {
+    let waits = flags & libc::MSG_WAITALL != 0;
+    loop {
+        let (count, with) = as_program::receive(fd, pieces, flags & !libc::MSG_WAITALL)?;
+        *moved += count;
+        *arrived |= with;
+        pieces.pass(count);
+        if count == 0 || !waits || pieces.left() == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn send_file(fd: c_int, parts: &mut Vec<Part>, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
+    for _ in 0..STAGES {
+        let more = if parts.len() > 1 { flags | MSG_MORE } else { flags };
+        let done = match parts.last_mut() {
+            None => return Ok(true),
+            Some(Part::Memory(pieces)) => send(fd, pieces, more, moved)?,
+            Some(Part::File { fd: file, offset, left, staged }) => {
+                staged.fill(*file, offset, left)?;
+                // More of this file is more to come.
+                let more = if *left == 0 { more } else { more | MSG_MORE };
+                staged.send(fd, more, moved)? && *left == 0
+            }
+        };
+        if done {
+            parts.pop();
+        }
+    }
+    Ok(parts.is_empty())
+}
+
+impl Staged {
+    /// Reads on when all was sent. A file that has become shorter has nothing left.
+    fn fill(&mut self, file: c_int, offset: &mut off_t, left: &mut usize) -> Result<(), c_int> {
+        if self.sent < self.octets.len() {
+            return Ok(());
+        }
+        self.sent = 0;
+        self.octets.resize(STAGE.min(*left), 0);
+        let count = match as_program::read_at(file, &mut self.octets, *offset) {
+            // It is not the file that is waited for.
+            Err(errno) if would_block(errno) => return Err(libc::EIO),
+            read => read?,
+        };
+        self.octets.truncate(count);
+        *offset += count as off_t;
+        *left = if count == 0 { 0 } else { *left - count };
+        Ok(())
+    }
+
+    fn send(&mut self, fd: c_int, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
+        if self.octets.is_empty() {
+            return Ok(true);
+        }
+        let count = as_program::send_octets(fd, &self.octets[self.sent..], flags)?;
+        self.sent += count;
+        *moved += count;
+        Ok(self.sent == self.octets.len())
+    }
+}
+
+fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, c_int> {
+    if *begun {
+        if !as_program::is_ready(fd, POLLOUT)? {
+            return Ok(false);
+        }
+        return match as_program::socket_error(fd) {
+            0 => Ok(true),
+            errno => Err(errno),
+        };
+    }
+    match as_program::connect(fd, addr) {
+        Ok(()) => Ok(true),
+        Err(EINPROGRESS | EINTR) => {
+            *begun = true;
+            Ok(false)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// As many as there are; one at least.
+fn accept(fd: c_int, places: &mut Places, moved: &mut usize) -> Result<bool, c_int> {
+    while !places.are_full() {
+        match as_program::accept(fd, places) {
+            Ok(()) => {}
+            // That one is gone; the next may be there.
+            Err(libc::ECONNABORTED) => continue,
+            Err(_) if places.filled() > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    *moved = places.filled();
+    Ok(true)
+}

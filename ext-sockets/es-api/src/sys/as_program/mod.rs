@@ -1,0 +1,59 @@
+//! The socket calls of this process as its program finds them, none of which waits.
+//!
+//! What acts for a program, the ES-API and the threads, makes the very calls that the program would make: in the preloaded
+//! library its own functions ([`install`]), which serve a socket in any mode; elsewhere the C library's.
+
+mod accept;
+mod calls;
+mod memory;
+
+use std::ffi::{c_int, c_void};
+
+use libc::{msghdr, nfds_t, pollfd, sockaddr, socklen_t, ssize_t};
+use once_cell::race::OnceBox;
+use rddp_real as real;
+
+pub use accept::{AcceptAddr, Places};
+pub use calls::{
+    Address, accept, connect, file_length, is_ready, nonblocking, poll, read_at, receive, send, send_octets,
+    socket_error, would_block,
+};
+pub use memory::{Pieces, PollPlaces};
+
+/// Socket calls, each with the contract of the C function of its name.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is the C function of its name")]
+pub struct Sockets {
+    pub recvmsg: unsafe fn(c_int, *mut msghdr, c_int) -> ssize_t,
+    pub sendmsg: unsafe fn(c_int, *const msghdr, c_int) -> ssize_t,
+    pub connect: unsafe fn(c_int, *const sockaddr, socklen_t) -> c_int,
+    pub accept4: unsafe fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
+    pub poll: unsafe fn(*mut pollfd, nfds_t, c_int) -> c_int,
+    pub fcntl: unsafe fn(c_int, c_int, usize) -> c_int,
+    pub getsockopt: unsafe fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+}
+
+static INSTALLED: OnceBox<Sockets> = OnceBox::new();
+
+/// The C library's own.
+static C_LIBRARY: Sockets = Sockets {
+    recvmsg: real::recvmsg,
+    sendmsg: real::sendmsg,
+    connect: real::connect,
+    accept4: real::accept4,
+    poll: real::poll,
+    fcntl: real::fcntl,
+    getsockopt: real::getsockopt,
+};
+
+/// Has these calls made from now on. The first to say so is heard.
+///
+/// # Safety
+/// Each keeps the contract of the C function of its name, from any thread.
+pub unsafe fn install(sockets: Sockets) {
+    let _ = INSTALLED.set(Box::new(sockets));
+}
+
+fn calls() -> &'static Sockets {
+    INSTALLED.get().unwrap_or(&C_LIBRARY)
+}

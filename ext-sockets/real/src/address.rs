@@ -1,0 +1,137 @@
+//! Socket addresses as C has them.
+
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use rddp_fault_guard::{copy_out, mask};
+
+use super::{errno, set_errno};
+use rddp_stream::lent;
+
+/// The longest address that is looked at.
+const LONGEST: usize = size_of::<sockaddr_in6>();
+
+/// The internet address that a program's pointer leads to; `None` for any other, and where no memory is. Leaves errno as it was.
+///
+/// A pointer to nowhere does no harm: the fault guard reads through it, or the kernel in a thread
+/// that has no guard yet.
+pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    let mut octets = [0u8; LONGEST];
+    let len = LONGEST.min(len as usize);
+    if mask::is_adopted() {
+        // SAFETY: `connect` may read what is there, and nothing of ours refers to it.
+        let copied = unsafe { copy_out(addr.cast(), &mut octets[..len]) };
+        return copied.ok().and_then(|()| parse(&octets[..len]));
+    }
+    read_by_kernel(addr, len, &mut octets).then(|| parse(&octets[..len])).flatten()
+}
+
+/// Copies `len` octets from where the program's pointer leads to. Whether they are there.
+fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST]) -> bool {
+    let own = iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: len };
+    let programs = iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
+    let before = errno();
+    // SAFETY: it writes `len` octets to `octets`; where the program's pointer leads nowhere it fails.
+    let copied = unsafe {
+        libc::process_vm_readv(
+            std::process::id() as libc::pid_t,
+            &raw const own,
+            1,
+            &raw const programs,
+            1,
+            0,
+        )
+    };
+    let refused = copied < 0 && errno() != libc::EFAULT;
+    set_errno(before);
+    if refused {
+        // A sandbox that does not know the call, or refuses it.
+        // SAFETY: the pointer is as good as `connect` needs it.
+        return !addr.is_null() && unsafe { lent::get_octets(addr.cast(), &mut octets[..len]) }.is_ok();
+    }
+    copied == len as isize
+}
+
+/// The C library's `connect`, and its errno. Leaves errno as it was.
+pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), c_int> {
+    let addr = socket2::SockAddr::from(to);
+    let before = errno();
+    // SAFETY: the address is as long as it says.
+    let got = unsafe { super::connect(fd, addr.as_ptr().cast(), addr.len()) };
+    let result = if got == 0 { Ok(()) } else { Err(errno()) };
+    set_errno(before);
+    result
+}
+
+/// Where a socket is bound; `None` for one of another family. Leaves errno as it was.
+pub fn local_address(fd: c_int) -> Option<SocketAddr> {
+    name_by(fd, libc::getsockname)
+}
+
+/// The address that a socket is connected to; `None` for one that is not, or of another family.
+/// Leaves errno as it was.
+pub fn peer_address(fd: c_int) -> Option<SocketAddr> {
+    name_by(fd, libc::getpeername)
+}
+
+fn name_by(
+    fd: c_int,
+    ask: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+) -> Option<SocketAddr> {
+    let mut octets = [0u8; LONGEST];
+    let mut len = LONGEST as socklen_t;
+    let before = errno();
+    // SAFETY: `octets` is as long as `len` says.
+    let got = unsafe { ask(fd, octets.as_mut_ptr().cast(), &raw mut len) };
+    set_errno(before);
+    if got == 0 { parse(octets.get(..len as usize)?) } else { None }
+}
+
+fn parse(octets: &[u8]) -> Option<SocketAddr> {
+    match c_int::from(u16::from_ne_bytes(*octets.first_chunk()?)) {
+        libc::AF_INET if octets.len() >= size_of::<sockaddr_in>() => {
+            // SAFETY: it is long enough; any octets make one, and it need not be aligned.
+            let addr = unsafe { octets.as_ptr().cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from_bits(u32::from_be(addr.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(addr.sin_port)).into())
+        }
+        libc::AF_INET6 if octets.len() >= size_of::<sockaddr_in6>() => {
+            // SAFETY: as above.
+            let addr = unsafe { octets.as_ptr().cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(addr.sin6_addr.s6_addr);
+            let port = u16::from_be(addr.sin6_port);
+            Some(SocketAddrV6::new(ip, port, addr.sin6_flowinfo, addr.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_writes_them() {
+        for addr in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(addr) else { continue };
+            assert_eq!(local_address(listener.as_raw_fd()), Some(listener.local_addr().unwrap()));
+        }
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(local_address(file.as_raw_fd()), None);
+    }
+
+    #[test]
+    fn a_pointer_to_nowhere_is_no_address() {
+        let mut octets = [0u8; LONGEST];
+        octets[..8].copy_from_slice(&[2, 0, 0, 80, 192, 0, 2, 1]);
+        let len = size_of::<sockaddr_in>() as socklen_t;
+        assert_eq!(address_of(octets.as_ptr().cast(), len), Some("192.0.2.1:80".parse().unwrap()));
+        assert_eq!(address_of(octets.as_ptr().cast(), len - 1), None);
+        assert_eq!(address_of(std::ptr::without_provenance(8), len), None);
+        assert_eq!(address_of(std::ptr::null(), 0), None);
+    }
+}

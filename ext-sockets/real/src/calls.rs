@@ -1,0 +1,77 @@
+//! The C library's functions as a stream calls them.
+
+use std::ffi::{c_int, c_void};
+use std::time::Duration;
+
+use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
+
+use rddp_stream::{Calls, Table};
+
+/// The functions that this crate has found, and what is called before a sleep: see
+/// [`Stream::new`](rddp_stream::Stream::new).
+pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
+    let table = Table {
+        recv,
+        send,
+        recvmsg,
+        sendmsg,
+        read,
+        writev,
+        pread: libc::pread,
+        lseek: libc::lseek,
+        ppoll,
+        getsockopt,
+        setsockopt,
+        ioctl,
+        fcntl,
+        shutdown,
+        connect,
+        others,
+    };
+    // SAFETY: each is the C library's function of its name, which this crate has found.
+    unsafe { Calls::from_table(table) }
+}
+
+macro_rules! on_to_real {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+                // SAFETY: the caller's promise.
+                unsafe { super::$name($($arg),*) }
+            }
+        )*
+    };
+}
+
+on_to_real! {
+    fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t;
+    fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
+    fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
+    fn read(fd: c_int, buf: *mut c_void, count: usize) -> ssize_t;
+    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn shutdown(fd: c_int, how: c_int) -> c_int;
+    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+}
+
+unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { super::recv(fd, buf, len, flags) }
+}
+
+unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { super::ppoll(fds, count, timeout, mask) }
+}
+
+unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { super::ioctl(fd, request as libc::c_ulong, argument.expose_provenance()) }
+}

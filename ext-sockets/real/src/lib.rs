@@ -1,0 +1,312 @@
+//! The C library's own functions, as they are found behind ours in the order of loading.
+//!
+//! `resolve` looks all of them up when the library is loaded. A call that comes earlier, from a constructor of another
+//! library, looks its own function up: `dlsym` takes no lock of ours and allocates nothing when it finds something. After that a
+//! call costs one load and an indirect jump, touches no errno and is as safe in a signal handler as the function behind it.
+//!
+//! Beside them: numbers of descriptors that only we know of ([`hidden`]), and limits of time ([`deadline`]).
+#![allow(unsafe_code)] // function pointers by name are what this crate is for
+
+mod address;
+mod calls;
+pub mod deadline;
+mod epoll;
+mod forks;
+pub mod hidden;
+mod list;
+mod process;
+mod signals;
+mod tcp;
+mod value;
+
+use std::ffi::{CStr, c_int, c_short, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+pub use address::{address_of, connect_to, local_address, peer_address};
+pub use calls::calls;
+pub use epoll::{Wanted, control, new_set, wait_for_set};
+pub use forks::{Forking, Lockable, is_only_thread};
+pub use list::*;
+pub use process::{
+    after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
+    to_syslog, user_id,
+};
+pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
+pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
+pub use tcp::{is_mptcp, is_tcp, state_of_tcp};
+pub use value::Value;
+
+/// A function's address: null before it was looked up, [`ABSENT`] when there is none.
+struct Found(AtomicPtr<c_void>);
+
+/// Where no function can be.
+const ABSENT: *mut c_void = std::ptr::without_provenance_mut(1);
+
+impl Found {
+    const fn not_yet() -> Self {
+        Found(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// The address, or null when this C library has no such function.
+    #[inline]
+    fn address(&self, name: &CStr) -> *mut c_void {
+        let found = self.0.load(Ordering::Relaxed);
+        if found.is_null() || found == ABSENT { self.look_up(name) } else { found }
+    }
+
+    #[cold]
+    fn look_up(&self, name: &CStr) -> *mut c_void {
+        if self.0.load(Ordering::Relaxed) == ABSENT {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: `name` ends with a nul.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        // Two threads that look it up at once find the same.
+        self.0.store(if found.is_null() { ABSENT } else { found }, Ordering::Relaxed);
+        found
+    }
+}
+
+/// What a function that this C library does not have returns.
+trait Absent {
+    fn absent() -> Self;
+}
+
+impl Absent for c_int {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        -1
+    }
+}
+
+impl Absent for isize {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        -1
+    }
+}
+
+impl Absent for usize {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        libc::SIG_ERR
+    }
+}
+
+impl Absent for i64 {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        -1
+    }
+}
+
+impl Absent for *mut libc::FILE {
+    fn absent() -> Self {
+        set_errno(libc::ENOSYS);
+        std::ptr::null_mut()
+    }
+}
+
+impl Absent for () {
+    fn absent() -> Self {}
+}
+
+/// The calling thread's errno.
+pub fn errno() -> c_int {
+    // SAFETY: the C library's errno of this thread is always there.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(errno: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The cookie that the kernel gave this socket: the same across `dup` and `fork`, another for every other socket.
+///
+/// `None` when the descriptor is no socket. Leaves errno as it was.
+pub fn cookie(fd: c_int) -> Option<u64> {
+    let mut cookie = 0u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    let before = errno();
+    // SAFETY: `cookie` is as long as `len` says.
+    let got =
+        unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some(cookie)
+}
+
+/// An option of a socket whose value is an int; `None` when there is none. Leaves errno as it was.
+pub fn int_option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    let before = errno();
+    // SAFETY: `value` is as long as `len` says.
+    let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some(value)
+}
+
+/// An option of a socket whose value is a `struct timeval`, as seconds and microseconds. Leaves errno as it was.
+pub fn time_option(fd: c_int, level: c_int, name: c_int) -> Option<(i64, i64)> {
+    let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+    let before = errno();
+    // SAFETY: `value` is as long as `len` says.
+    let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some((value.tv_sec, value.tv_usec))
+}
+
+/// Sets an option of a socket; one that it does not have stays as it is. Leaves errno as it was.
+pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
+    let before = errno();
+    // SAFETY: the value is as long as is said.
+    unsafe { setsockopt(fd, level, name, octets.as_ptr().cast(), octets.len() as libc::socklen_t) };
+    set_errno(before);
+}
+
+/// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
+pub fn tcp_state(fd: c_int) -> Option<u8> {
+    let mut state = 0u8;
+    let mut len = 1;
+    let before = errno();
+    // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
+    let got =
+        unsafe { getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut len) };
+    set_errno(before);
+    (got == 0).then_some(state)
+}
+
+/// Looks at the octets that the kernel has and nobody has read. How many fit. Leaves errno as it was.
+pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
+    let before = errno();
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: `front` is borrowed for writing until the call returns.
+    let seen = unsafe { recv(fd, front.as_mut_ptr().cast(), front.len(), flags) };
+    set_errno(before);
+    usize::try_from(seen).unwrap_or(0)
+}
+
+/// Whether `O_NONBLOCK` is set. Leaves errno as it was.
+pub fn is_nonblocking(fd: c_int) -> bool {
+    let before = errno();
+    // SAFETY: F_GETFL takes no pointer.
+    let flags = unsafe { fcntl(fd, libc::F_GETFL, 0) };
+    set_errno(before);
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over; the errno of a
+/// sleep that failed. Leaves errno as it was.
+pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, c_int> {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let milliseconds = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
+    let before = errno();
+    // SAFETY: one entry, which lives until the call returns.
+    let ready = unsafe { poll(&raw mut entry, 1, milliseconds) };
+    let failure = errno();
+    set_errno(before);
+    if ready < 0 { Err(failure) } else { Ok(ready > 0) }
+}
+
+/// Whether anything is open under `fd`. Leaves errno as it was.
+pub fn is_open(fd: c_int) -> bool {
+    let before = errno();
+    // SAFETY: F_GETFD takes no pointer.
+    let open = unsafe { fcntl(fd, libc::F_GETFD, 0) } >= 0;
+    set_errno(before);
+    open
+}
+
+/// Ends both directions of a connection: whoever sleeps in a call on it wakes. Leaves errno as it was.
+pub fn shut_both(fd: c_int) {
+    let before = errno();
+    // SAFETY: two integers.
+    unsafe { shutdown(fd, libc::SHUT_RDWR) };
+    set_errno(before);
+}
+
+/// Another number for what is open under `fd`, closed by `exec`: above those of `select` if there is room, as programs count on low ones,
+/// and not far above, as each fork copies the table. Leaves errno as it was.
+pub fn duplicate_high(fd: c_int) -> Option<c_int> {
+    let before = errno();
+    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    let duplicate = |from: &usize| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
+    let few = descriptor_limit() / 2;
+    let number = [libc::FD_SETSIZE, 900, 200, few].iter().map(duplicate).find(|number| *number >= 0);
+    set_errno(before);
+    number
+}
+
+/// The lowest number that is free: as many, or more, are in use. `None`: there is none. Leaves
+/// errno as it was.
+pub fn lowest_free(fd: c_int) -> Option<usize> {
+    let before = errno();
+    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    let number = unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if number >= 0 {
+        close_number(number);
+    }
+    set_errno(before);
+    usize::try_from(number).ok()
+}
+
+/// Returns how many descriptors this process may have. Leaves errno as it was.
+pub fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is there to be filled; this cannot fail.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// `SO_LINGER`, if it is on. Leaves errno as it was.
+pub fn linger(fd: c_int) -> Option<std::time::Duration> {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    let before = errno();
+    let at = (&raw mut linger).cast();
+    // SAFETY: `linger` is as long as `len` says.
+    unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, &raw mut len) };
+    set_errno(before);
+    (linger.l_onoff != 0).then(|| std::time::Duration::from_secs(u64::from(linger.l_linger.unsigned_abs())))
+}
+
+/// Closes a number that nobody else knows of.
+pub fn close_number(fd: c_int) {
+    // SAFETY: an integer.
+    unsafe { close(fd) };
+}
+
+/// The monotonic clock, some milliseconds late: cheaper than a system call by far.
+pub fn roughly_now() -> std::time::Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is there to be filled.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    std::time::Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+/// Whether this process has, or has had, more threads than one, as far as the C library tells (glibc 2.32).
+pub fn has_threads() -> bool {
+    static SINGLE: Found = Found::not_yet();
+    let single = SINGLE.address(c"__libc_single_threaded").cast::<u8>();
+    // SAFETY: a byte of the C library's, which it changes before a thread is there that could see it change.
+    single.is_null() || unsafe { single.read_volatile() } == 0
+}
+
+/// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.
+pub fn disconnect(fd: c_int) {
+    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let before = errno();
+    // SAFETY: an address of that length.
+    unsafe { connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t) };
+    set_errno(before);
+}
+
+/// The errno of asking for an option of what is no socket: EBADF or ENOTSOCK.
+pub fn why_no_socket(fd: c_int) -> c_int {
+    // SAFETY: F_GETFD takes no pointer.
+    if unsafe { fcntl(fd, libc::F_GETFD, 0) } < 0 { libc::EBADF } else { libc::ENOTSOCK }
+}

@@ -1,0 +1,30 @@
+//! Looks at what kind of socket a descriptor is.
+
+use std::ffi::c_int;
+
+/// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several
+/// connections.
+pub fn is_mptcp(fd: c_int) -> bool {
+    super::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_MPTCP)
+}
+
+/// Checks that DDPMODE makes sense here.
+///
+/// # Errors
+/// As of [`state_of_tcp`].
+pub fn is_tcp(fd: c_int) -> Result<(), c_int> {
+    state_of_tcp(fd).map(drop)
+}
+
+/// Returns the state of a TCP socket.
+///
+/// # Errors
+/// The errno that tells of what is none.
+pub fn state_of_tcp(fd: c_int) -> Result<u8, c_int> {
+    // The kernel's own errno for no descriptor, or one that is no socket.
+    let protocol =
+        super::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok_or_else(|| super::why_no_socket(fd))?;
+    // A raw socket may have the protocol, and options of MPTCP answer like TCP's, but not both.
+    let state = (protocol == libc::IPPROTO_TCP).then(|| super::tcp_state(fd)).flatten();
+    state.ok_or(libc::EOPNOTSUPP)
+}

@@ -1,0 +1,100 @@
+//! What is there for the program, without taking it: `MSG_PEEK` and `FIONREAD`.
+
+use std::io::IoSliceMut;
+
+use super::inbound::{Inbound, Step};
+use super::rx::{Hold, Next, Pull, STEPS};
+use super::sink::Sink;
+use super::state::Rx;
+use super::sys::Scratch;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// `FIONREAD`: octets that a read would give at once. Of many, as many as fit the buffer of one look. Of a connection that is
+    /// broken none: as with TCP the error is for the next call that moves octets.
+    ///
+    /// # Errors
+    /// The descriptor is not the stream's any more, or the call is the C library's.
+    pub fn available(&self) -> Result<usize, Errno> {
+        match self.count_available() {
+            Err(error) if ![Errno::PLAIN, Errno(libc::EBADF), Errno(libc::ENOTSOCK)].contains(&error) => {
+                self.remember(error);
+                Ok(0)
+            }
+            other => other,
+        }
+    }
+
+    /// Octets of the FPDU in front that are left to read. A read gives them at once, and those
+    /// behind them that are there.
+    #[must_use]
+    pub fn left_in_front(&self) -> usize {
+        self.lock_rx().map_or(0, |rx| rx.left as usize)
+    }
+
+    fn count_available(&self) -> Result<usize, Errno> {
+        if !self.establish()? {
+            return Ok(0);
+        }
+        let mut counter = Sink::counter();
+        self.glimpse(&mut counter)?;
+        Ok(counter.done())
+    }
+
+    /// Whether more octets have come than [`available`](Self::available) looks at.
+    #[must_use]
+    pub fn has_more_than_a_look(&self) -> bool {
+        self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
+    }
+
+    /// Shows the program what is there, up to the room in `sink`, without waiting.
+    pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let mut steps = 0;
+        let mut rx = self.lock_rx()?;
+        // What is shown has to be known to be good, however large it is.
+        rx.bulk = false;
+        while rx.left == 0 {
+            steps += 1;
+            match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
+                Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
+                Next::End => return Ok(Pull::End),
+                // What is in front stays there.
+                Next::Full if rx.left == 0 => break,
+                // As `pull` does: the lock is not held for a peer that sends nothing for the
+                // program.
+                _ if rx.left == 0 && steps >= STEPS => return Ok(Pull::Nothing(Hold::Idle)),
+                Next::More | Next::Drained | Next::Full => {}
+            }
+        }
+        let mut scratch = Scratch::take()?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
+        show(&rx, &mut scratch[..seen], self.state.asked.max_send, sink);
+        Ok(Pull::Some)
+    }
+}
+
+/// The rest of the FPDU in front, and those behind it that are whole and good.
+fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
+    let (left, trailer) = (rx.left as usize, rx.trailer as usize);
+    let mut at = if rx.left_is_kept {
+        let from = rx.kept_at as usize;
+        sink.fill(rx.kept().get(from..from + left).unwrap_or_default());
+        trailer
+    } else {
+        sink.fill(&octets[..left.min(octets.len())]);
+        left + trailer
+    };
+    let mut inbound = Inbound::new(rx, max_send);
+    let mut shown = rx.shown as usize;
+    while at < octets.len() && sink.room() > 0 {
+        match inbound.step(&mut octets[at..]) {
+            Ok(Step::Data { payload, used }) => {
+                let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
+                sink.fill(&octets[from..at + payload.end]);
+                at += used;
+            }
+            Ok(Step::Silent { used, .. }) => at += used,
+            _ => break,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Octets that a stream holds outside the kernel: owed to TCP, kept back from the program, sent
+//! before the startup was over.
+//!
+//! A little of what is owed has a place in the state. All else lies in blocks, which are reserved
+//! when they are first needed and given back when they are empty. There may be none to be had.
+
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use super::rx::MAX_TRAILER;
+use super::state::{LITTLE, Rx, State, Tx};
+use super::sys::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
+
+impl Tx {
+    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and
+    /// control messages.
+    pub(super) fn owed(&self) -> &[u8] {
+        self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
+    }
+
+    /// Returns whether it makes sense: another process may have left anything here.
+    pub(super) fn is_sound(&self) -> bool {
+        let owed_len = self.owed_place().len();
+        has_all(self, &[Purpose::Owed, Purpose::Early])
+            && self.owed_from <= self.owed_to
+            && self.owed_to as usize <= owed_len
+            && self.early_from <= self.early_to
+            && self.early_to as usize <= EARLY
+    }
+
+    /// Returns whether there is something for TCP: octets or the end.
+    pub(super) fn owes(&self) -> bool {
+        self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
+    }
+
+    /// Makes room for `count` octets more of what is owed, reserving a block if they need one.
+    /// `false`: there is none, or that is more than a block holds.
+    #[must_use]
+    pub(super) fn prepare_to_owe(&mut self, count: usize) -> bool {
+        let owed = self.owed().len();
+        if owed + count <= self.owed_place().len() {
+            return true;
+        }
+        let full = owed + count > BLOCK || block(self, Purpose::Owed).is_some();
+        !full && self.change(|tx| tx.owe_in_block(owed))
+    }
+
+    /// Moves the `owed` octets that are owed to a block. `false`: there is none to be had.
+    fn owe_in_block(&mut self, owed: usize) -> bool {
+        if !reserve(self, Purpose::Owed) {
+            return false;
+        }
+        let (little, from) = (self.little, self.owed_from as usize);
+        let little = little.get(from..from + owed).unwrap_or_default();
+        if let Some(block) = block_mut(self, Purpose::Owed) {
+            block[..little.len()].copy_from_slice(little);
+        }
+        (self.owed_from, self.owed_to) = (0, owed as u32);
+        true
+    }
+
+    /// Promises more. `false`, and nothing has changed, when there is no room for all of it.
+    #[must_use]
+    pub(super) fn owe(&mut self, octets: &[u8]) -> bool {
+        if !self.prepare_to_owe(octets.len()) {
+            return false;
+        }
+        self.change(|tx| tx.append(octets));
+        true
+    }
+
+    /// Does what takes several stores: a process that dies in between is found out by who has the
+    /// lock next.
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.changing.load(Ordering::Relaxed);
+        self.changing.store(true, Ordering::Relaxed);
+        // A process dies between two instructions, and their order is the compiler's.
+        compiler_fence(Ordering::SeqCst);
+        let done = change(self);
+        compiler_fence(Ordering::SeqCst);
+        self.changing.store(outer, Ordering::Relaxed);
+        done
+    }
+
+    /// Puts octets behind what is owed, where there is room for them.
+    fn append(&mut self, octets: &[u8]) {
+        let (from, to) = (self.owed_from as usize, self.owed_to as usize);
+        let place = self.owed_place_mut();
+        let at = if place.len() - to < octets.len() {
+            place.copy_within(from..to, 0);
+            to - from
+        } else {
+            to
+        };
+        place[at..at + octets.len()].copy_from_slice(octets);
+        (self.owed_from, self.owed_to) = ((at + from - to) as u32, (at + octets.len()) as u32);
+    }
+
+    /// TCP has taken so many octets of what was owed.
+    pub(super) fn paid(&mut self, count: usize) {
+        self.owed_from = self.owed_from.saturating_add(count as u32);
+        if self.owed_from >= self.owed_to {
+            (self.owed_from, self.owed_to) = (0, 0);
+            self.spare_owed();
+        }
+    }
+
+    /// Gives back what [`prepare_to_owe`](Self::prepare_to_owe) reserved, if nothing is owed.
+    pub(super) fn spare_owed(&mut self) {
+        if self.owed_from >= self.owed_to && !is_confined() {
+            give_back(self, Purpose::Owed);
+        }
+    }
+
+    fn owed_place(&self) -> &[u8] {
+        block(self, Purpose::Owed).unwrap_or(&self.little)
+    }
+
+    fn owed_place_mut(&mut self) -> &mut [u8] {
+        if block(self, Purpose::Owed).is_some() {
+            return block_mut(self, Purpose::Owed).unwrap_or_default();
+        }
+        &mut self.little
+    }
+}
+
+impl Tx {
+    /// Octets of the program's that came before the startup was over, and are not framed yet.
+    pub(super) fn early(&self) -> &[u8] {
+        let octets = block(self, Purpose::Early).unwrap_or_default();
+        octets.get(self.early_from as usize..self.early_to as usize).unwrap_or_default()
+    }
+
+    /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and
+    /// noted by [`early_added`](Self::early_added). `None`: there is no block to be had.
+    pub(super) fn early_room(&mut self) -> Option<&mut [u8]> {
+        if !reserve(self, Purpose::Early) {
+            return None;
+        }
+        if self.early_from > 0 {
+            self.change(Self::move_early)?;
+        }
+        let to = self.early_to as usize;
+        block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
+    }
+
+    /// Moves them to the front of their block, if there is one.
+    fn move_early(&mut self) -> Option<()> {
+        let (from, to) = (self.early_from as usize, self.early_to as usize);
+        let octets = block_mut(self, Purpose::Early)?.get_mut(..EARLY)?;
+        octets.copy_within(from..to.max(from), 0);
+        (self.early_from, self.early_to) = (0, to.saturating_sub(from) as u32);
+        Some(())
+    }
+
+    /// The first `count` octets of the room have been filled.
+    pub(super) fn early_added(&mut self, count: usize) {
+        self.early_to = (self.early_to as usize).saturating_add(count).min(EARLY) as u32;
+        self.spare_early();
+    }
+
+    /// The first `count` of them are framed, and are TCP's or owed to it.
+    pub(super) fn early_framed(&mut self, count: usize) {
+        self.early_from = (self.early_from as usize).saturating_add(count).min(EARLY) as u32;
+        self.spare_early();
+    }
+
+    /// Returns whether there is no room for one more.
+    pub(super) fn early_is_full(&self) -> bool {
+        self.early().len() >= EARLY
+    }
+
+    /// Drops the early octets: they will never go out.
+    pub(super) fn drop_early(&mut self) {
+        self.early_framed(EARLY);
+    }
+
+    fn spare_early(&mut self) {
+        if self.early_from >= self.early_to {
+            (self.early_from, self.early_to) = (0, 0);
+            give_back(self, Purpose::Early);
+        }
+    }
+}
+
+impl State {
+    /// Reserves the blocks that a process cannot have which gives up the system calls for it.
+    pub fn prepare_to_confine(&self) {
+        if let Ok(mut rx) = self.rx.lock() {
+            let _ = rx.kept_mut();
+        }
+        if let Ok(mut tx) = self.tx.lock() {
+            let _ = tx.prepare_to_owe(BLOCK - LITTLE);
+        }
+    }
+}
+
+impl Rx {
+    /// Returns whether the state makes sense, as [`Tx::is_sound`] does.
+    pub(super) fn is_sound(&self) -> bool {
+        let (left, kept) = (self.left as usize, self.kept().len());
+        let left_end =
+            if self.left_is_kept && left > 0 { left.saturating_add(self.kept_at as usize) } else { 0 };
+        has_all(self, &[Purpose::Kept])
+            && self.trailer as usize <= MAX_TRAILER
+            && left <= BLOCK
+            && left_end.max(self.absorbed as usize) <= kept
+    }
+
+    /// Octets that were taken out of the kernel and are not read: a block, or nothing.
+    pub(super) fn kept(&self) -> &[u8] {
+        block(self, Purpose::Kept).unwrap_or_default()
+    }
+
+    /// The block for them, reserved if it is not yet. `None`: there is none to be had.
+    pub(super) fn kept_mut(&mut self) -> Option<&mut [u8]> {
+        #[cfg(test)]
+        super::sys::tests::spend_a_block()?;
+        if reserve(self, Purpose::Kept) { block_mut(self, Purpose::Kept) } else { None }
+    }
+
+    /// Gives the block back if nothing is kept any more.
+    pub(super) fn spare_kept(&mut self) {
+        let is_used = self.absorbed > 0 || (self.left_is_kept && self.left > 0);
+        if !is_used && !is_confined() {
+            give_back(self, Purpose::Kept);
+        }
+    }
+}
+
+/// Octets of a Send whose FPDU, and some control messages behind it, may be owed without a block.
+pub(super) const LITTLE_SEND: usize = LITTLE - 192;
+
+/// Octets that may be sent before the startup is over.
+pub(super) const EARLY: usize = 16 * 1024;
+
+// The longest FPDU (65535 octets of ULPDU, length, pad, CRC and its markers), and the one behind it
+// that ends the message; control messages.
+const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
+
+#[cfg(test)]
+mod tests {
+    use super::super::sys::SharedState;
+    use super::super::{Calls, Options, Role, Stream, Why};
+    use super::{BLOCK, EARLY, Tx};
+
+    fn state() -> SharedState {
+        SharedState::anonymous(&Options::new(Role::Initiator)).unwrap()
+    }
+
+    #[test]
+    fn what_is_owed_goes_out_in_order_and_has_a_limit() {
+        let state = state();
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(&[1; 60_000]));
+        tx.paid(50_000);
+        assert!(tx.owe(&[2; 60_000]), "room that was paid is used again");
+        assert!(!tx.owe(&[3; 10_000]));
+        assert_eq!(tx.owed().len(), 70_000);
+        assert!(tx.owed()[..10_000].iter().all(|octet| *octet == 1));
+        assert!(tx.owed()[10_000..].iter().all(|octet| *octet == 2));
+        tx.paid(70_000);
+        assert!(!tx.owes());
+    }
+
+    #[test]
+    fn what_is_kept_has_to_lie_in_its_block() {
+        let state = state();
+        let is_sound = |left: usize, kept_at: usize, absorbed: usize, left_is_kept: bool| {
+            let mut rx = state.rx.lock().unwrap();
+            (rx.left, rx.kept_at) = (left as u32, kept_at as u32);
+            (rx.absorbed, rx.left_is_kept) = (absorbed as u32, left_is_kept);
+            rx.is_sound()
+        };
+        assert!(is_sound(10, 0, 0, false) && is_sound(0, 9, 0, true));
+        assert!(!is_sound(10, 0, 0, true) && !is_sound(0, 0, 10, false), "nothing is kept");
+        assert!(state.rx.lock().unwrap().kept_mut().is_some());
+        assert!(is_sound(10, BLOCK - 10, 0, true) && is_sound(0, 0, BLOCK, false));
+        assert!(!is_sound(10, BLOCK - 9, 0, true) && !is_sound(0, 0, BLOCK + 1, false));
+        assert!(
+            !is_sound(u32::MAX as usize, u32::MAX as usize, 0, true) && !is_sound(BLOCK + 1, 0, 0, false)
+        );
+        let calls = Calls::libc();
+        state.set_framed();
+        let read = Stream::new(-1, &state, &calls).available();
+        assert_eq!((read, state.ended().unwrap().why), (Ok(0), Why::OwnerDied));
+    }
+
+    #[test]
+    fn what_is_owed_moves_to_a_block_when_it_grows() {
+        let state = state();
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(&[1; 900]));
+        tx.paid(100);
+        assert!(tx.owe(&[2; 2000]));
+        assert_eq!(tx.owed(), [[1; 800].as_slice(), &[2; 2000]].concat());
+        tx.paid(2799);
+        assert_eq!(tx.owed(), [2]);
+        tx.paid(1);
+        assert!(tx.owe(&[3; 10]));
+        assert_eq!(tx.owed(), [3; 10]);
+    }
+
+    #[test]
+    fn early_octets_are_kept_up_to_a_limit_and_leave_from_the_front() {
+        let state = state();
+        let mut tx = state.tx.lock().unwrap();
+        let keep = |tx: &mut Tx, octets: &[u8]| {
+            let room = tx.early_room().unwrap();
+            let count = octets.len().min(room.len());
+            room[..count].copy_from_slice(&octets[..count]);
+            tx.early_added(count);
+            count
+        };
+        assert_eq!(tx.early(), []);
+        assert_eq!(keep(&mut tx, &[1; 10_000]), 10_000);
+        assert_eq!(keep(&mut tx, &[2; 10_000]), EARLY - 10_000);
+        assert_eq!((keep(&mut tx, &[3; 1]), tx.early_is_full()), (0, true));
+        tx.early_framed(9_999);
+        assert_eq!(keep(&mut tx, &[3; 1]), 1);
+        assert_eq!(tx.early().len(), EARLY - 9_998);
+        assert_eq!(tx.early()[..2], [1, 2]);
+        assert_eq!(tx.early().last(), Some(&3));
+        tx.early_framed(EARLY);
+        assert_eq!(tx.early(), []);
+    }
+}

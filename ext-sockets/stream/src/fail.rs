@@ -1,0 +1,108 @@
+//! How a stream ends: the Terminate that the peer is owed, and what the program is told (RFC 5040 §7.1, RFC 5044 §8).
+
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Msn, Stag};
+use rddp_mpa::{Framing, MpaError};
+use rddp_rdmap::{Fault, Opcode, TerminateCode, TerminateRepr, terminate_for, untagged_header};
+
+use super::ended::{Ended, Why};
+use super::inbound::Trouble;
+use super::owed::owe_fpdu;
+use super::state::{Rx, Tx};
+use super::sys::Guard;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// The peer broke the protocol. What the program is told.
+    pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, trouble: &Trouble) -> Errno {
+        let code = trouble.fault.code();
+        // RFC 5044 §7.1.2 r4: before an FPDU of the initiator's has been found good nothing may be sent, a Terminate
+        // neither. A fault that DDP or RDMAP found is about an FPDU that was good.
+        let may_send = self.state.may_send.load(Ordering::Acquire) || !matches!(trouble.fault, Fault::Mpa(_));
+        let terminate = (may_send && trouble.fault.is_answerable())
+            .then(|| terminate_for(&trouble.fault, trouble.offending.as_ref()));
+        self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
+    }
+
+    /// The peer sent its Terminate, which is never answered by one (RFC 5040 §7.1).
+    pub(super) fn terminated(&self, rx: &mut Guard<'_, Rx>, code: TerminateCode) -> Errno {
+        self.end(rx, Ended { why: Why::Terminated, errno: Errno::RESET, code }, None)
+    }
+
+    /// The peer's FIN came inside an FPDU or a message: no octet of it passes for complete.
+    pub(super) fn truncated(&self, rx: &mut Guard<'_, Rx>) -> Errno {
+        let code = Fault::mpa(MpaError::Closed.code()).code();
+        self.end(rx, Ended { why: Why::Truncated, errno: Errno::RESET, code }, None)
+    }
+
+    /// Ends the stream: Terminate, FIN, and whatever still comes is dropped, so that no reset of ours overtakes them.
+    fn end(&self, rx: &mut Guard<'_, Rx>, end: Ended, terminate: Option<&TerminateRepr>) -> Errno {
+        self.state.end.set(end);
+        // Nothing below can change what the program is told.
+        if let Ok(mut tx) = self.lock_tx() {
+            if let Some(terminate) = terminate {
+                owe_terminate(&mut tx, terminate);
+            }
+            tx.fin_due = true;
+            let _ = self.pay(&mut tx);
+        }
+        rx.left = 0;
+        let _ = self.wake_at(rx, 1);
+        self.drain();
+        end.errno
+    }
+
+    /// Drops what has come, within bounds.
+    pub(super) fn drain(&self) {
+        for _ in 0..DRAINS {
+            match self.kernel.discard(DRAIN) {
+                Ok(count) if count > 0 => {}
+                _ => break,
+            }
+        }
+    }
+
+    /// Ends a startup that failed: RFC 5044 §7.1.2 closes TCP. The descriptor stays the program's, so TCP is reset.
+    pub(super) fn give_up(&self, why: Why, errno: Errno, code: MpaError) -> Errno {
+        self.state.end.set(Ended { why, errno, code: Fault::mpa(code.code()).code() });
+        self.kernel.reset();
+        errno
+    }
+
+    /// Ends a startup that failed after the Reply had come, with the Terminate of RFC 6581 §8.
+    pub(super) fn give_up_politely(&self, rx: &mut Guard<'_, Rx>, code: MpaError, framing: Framing) -> Errno {
+        if let Ok(mut tx) = self.state.tx.lock() {
+            (tx.crc, tx.markers) = (framing.crc, framing.markers);
+        }
+        let code = Fault::mpa(code.code()).code();
+        let end = Ended { why: Why::Startup, errno: Errno::PROTOCOL, code };
+        self.end(rx, end, Some(&TerminateRepr::bare(code)))
+    }
+
+    /// A process died with octets half moved: nobody can tell where in the stream it stopped.
+    pub(super) fn owner_died(&self) -> Errno {
+        self.state.end.set(Ended::new(Why::OwnerDied, Errno::ABORTED));
+        self.kernel.reset();
+        Errno::ABORTED
+    }
+
+    /// Memory of the program's that has been looked at is gone, in the middle of an FPDU: nobody
+    /// can tell its octets.
+    pub(super) fn memory_gone(&self) -> Errno {
+        self.state.end.set(Ended::new(Why::MemoryGone, Errno::ABORTED));
+        self.kernel.reset();
+        Errno::ABORTED
+    }
+}
+
+/// RFC 5040 §5.4: one Terminate, on a queue of its own, and nothing behind it. Without room for it the FIN has to do.
+fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
+    let payload = terminate.octets();
+    let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
+    let _ = owe_fpdu(tx, &header, payload.as_ref());
+}
+
+/// Octets dropped in one call, and how many calls at most.
+const DRAIN: usize = 64 * 1024;
+const DRAINS: usize = 64;

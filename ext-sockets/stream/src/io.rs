@@ -1,0 +1,367 @@
+//! The calls of a byte stream, with the results that POSIX and TCP give.
+
+use std::ffi::c_int;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::options::Role;
+use super::rx::{Hold, Pull};
+use super::sink::{Sink, Source};
+use super::state::Phase;
+use super::sys::lent::guard;
+use super::sys::{Direction, raise_sigpipe};
+use super::wait::Patience;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// `recv`, `read`, `readv`, `recvmsg`: fills `pieces` from front to back. 0 is the end of the peer's octets.
+    ///
+    /// Of `flags` `MSG_DONTWAIT`, `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC` (the octets are dropped) have the meaning that
+    /// TCP gives them; there are no urgent octets and no error queue.
+    ///
+    /// # Errors
+    /// As of TCP's calls: `EAGAIN`, `EINTR`, `ECONNRESET`, ...; and as long as the startup is not over why it failed.
+    pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        if flags & libc::MSG_OOB != 0 {
+            return Err(Errno::INVALID);
+        }
+        guard();
+        let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
+        let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
+        self.tell_pending()?;
+        let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
+        while sink.room() > 0 {
+            if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
+                return self.so_far(sink.done(), error);
+            }
+            if sink.done() >= enough {
+                break;
+            }
+        }
+        if sink.is_bad() && sink.done() == 0 { Err(Errno::FAULT) } else { Ok(sink.done()) }
+    }
+
+    /// Takes what is there, or waits. `Err(None)` is the end.
+    fn recv_once(
+        &self,
+        sink: &mut Sink<'_, '_>,
+        flags: c_int,
+        patience: &Patience,
+    ) -> Result<(), Option<Errno>> {
+        let peeks = flags & libc::MSG_PEEK != 0;
+        let pull = match self.establish() {
+            Ok(true) if peeks => self.glimpse(sink),
+            Ok(true) => self.pull(sink),
+            Ok(false) => match self.glance_unconnected() {
+                Some(Ok(0)) => Ok(Pull::End),
+                Some(answer) => answer.and(Err(Errno::RESET)),
+                None => Ok(Pull::Nothing(Hold::Partial)),
+            },
+            Err(_) if self.was_told_of_startup() => Ok(Pull::End),
+            Err(error) => Err(error),
+        };
+        match pull? {
+            Pull::Nothing(_) if self.is_shut_early() => Err(None),
+            // There is no more to be seen than what is there.
+            Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
+            Pull::Some => Ok(()),
+            Pull::End => Err(None),
+            Pull::Nothing(hold) => self.wait_to_receive(hold, patience).map_err(Some),
+        }
+    }
+
+    /// `send`, `write`, `writev`, `sendmsg`: the octets of `pieces` from front to back. What the result counts is TCP's, or
+    /// will be as soon as there is room, whoever makes the next call.
+    ///
+    /// Of `flags` `MSG_DONTWAIT`, `MSG_NOSIGNAL` and `MSG_MORE` have the meaning that TCP gives them.
+    ///
+    /// # Errors
+    /// As of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...; `EOPNOTSUPP` for `MSG_OOB`.
+    pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_OOB != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        guard();
+        let sent = self.send_all(Source::new(pieces), flags);
+        if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+            raise_sigpipe();
+        }
+        sent
+    }
+
+    fn send_all(&self, mut source: Source<'_>, flags: c_int) -> Result<usize, Errno> {
+        let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.send_timeout());
+        let all = source.left();
+        self.tell_pending()?;
+        loop {
+            let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
+            let error = match self.send_once(&source, more) {
+                Ok(count) => {
+                    source.skip(count);
+                    if source.left() > 0 {
+                        continue;
+                    }
+                    self.pay_in_time(&patience);
+                    return Ok(all);
+                }
+                Err(Errno::WOULD_BLOCK) => match self.wait_to_send(&patience) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            return self.so_far(all - source.left(), Some(error));
+        }
+    }
+
+    /// A call that may wait leaves nothing owed: its program may be gone in a moment. For the
+    /// startup it waits a moment only, since TCP would not: the peer may be one that this thread is
+    /// yet to accept. An error is the next call's.
+    fn pay_in_time(&self, patience: &Patience) {
+        let moment = patience.at_most(match self.state.options().role {
+            Role::Initiator => A_MOMENT,
+            // A stranger who says nothing costs no more.
+            Role::Responder => A_MOMENT / 4,
+        });
+        while self.owes() && !self.finishes() {
+            let patience = if self.state.may_send.load(Ordering::Acquire) { patience } else { &moment };
+            if let Err(error) = self.wait_for_owed(patience) {
+                return self.remember(error);
+            }
+        }
+    }
+
+    fn send_once(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
+        if self.state.shut_send.load(Ordering::Acquire) {
+            return Err(Errno::BROKEN_PIPE);
+        }
+        if self.state.end.is_set() {
+            // TCP says once what happened, and then that nothing can be sent.
+            return Err(if self.state.end.first_told() { self.ended_errno() } else { Errno::BROKEN_PIPE });
+        }
+        if !self.establish().inspect_err(|_| self.note_told())? {
+            // A write of nothing moves no octet, should TCP be connected by now.
+            return match self.unconnected(|kernel| kernel.send(&[IoSlice::new(&[])], 0)) {
+                Some(Err(error)) => Err(error),
+                None if self.is_connected() => self.send_early(source, more),
+                Some(Ok(_)) | None => Err(Errno::WOULD_BLOCK),
+            };
+        }
+        match self.has_leave_to_send() {
+            Ok(true) if source.left() > 0 => self.push(*source, more),
+            // The peer has finished: a write of nothing is none to TCP.
+            Ok(true) | Err(Errno::BROKEN_PIPE) if source.left() == 0 => Ok(0),
+            Ok(_) => self.send_early(source, more),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[allow(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is not general enough over lifetimes"
+    )]
+    fn glance_unconnected(&self) -> Option<Result<usize, Errno>> {
+        self.unconnected(|kernel| kernel.glance())
+    }
+
+    /// The caller is about to be told the end, if that is what its error is.
+    fn note_told(&self) {
+        if self.state.end.is_set() {
+            self.state.end.first_told();
+        }
+    }
+
+    /// A startup that failed is told once, as TCP tells of a connection that could not be made.
+    fn was_told_of_startup(&self) -> bool {
+        self.state.ended().is_some_and(|end| end.why.is_of_startup()) && !self.state.end.first_told()
+    }
+
+    /// RFC 5044 §7.1.2 r4: a responder sends no FPDU before a good one has come.
+    pub(super) fn has_leave_to_send(&self) -> Result<bool, Errno> {
+        if self.state.may_send.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        match self.look()? {
+            // It never will come.
+            Pull::End if !self.state.may_send.load(Ordering::Acquire) => Err(Errno::BROKEN_PIPE),
+            _ => Ok(self.state.may_send.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Whether a read would give something, seeing to all that is not for the program.
+    pub(super) fn look(&self) -> Result<Pull, Errno> {
+        self.pull(&mut Sink::new(&mut [], false))
+    }
+
+    /// What a call answers that has moved `done` octets before it met an error, or the end.
+    fn so_far(&self, done: usize, error: Option<Errno>) -> Result<usize, Errno> {
+        match error {
+            Some(error) if done == 0 => Err(error),
+            Some(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            None => Ok(done),
+        }
+    }
+
+    /// TCP tells an error once. To a call that has octets to tell of, it is the next call that tells it.
+    pub(super) fn remember(&self, error: Errno) {
+        let comes_again = [
+            Errno::WOULD_BLOCK,
+            Errno::INTERRUPTED,
+            Errno::BROKEN_PIPE,
+            Errno::PLAIN,
+            Errno::FAULT,
+            Errno::NO_DESCRIPTOR,
+            Errno::DEADLOCK,
+        ];
+        if !comes_again.contains(&error) && !self.state.end.is_set() {
+            self.state.pending.store(error.0, Ordering::Release);
+        }
+    }
+
+    fn tell_pending(&self) -> Result<(), Errno> {
+        self.state.take_pending().map_or(Ok(()), |error| Err(Errno(error)))
+    }
+
+    /// `TCP_CORK`: a segment that is not full waits for more octets. When that ends, what waits goes out.
+    ///
+    /// # Errors
+    /// That of `setsockopt`.
+    pub fn cork(&self, on: bool) -> Result<(), Errno> {
+        let was_on = self.state.corked.swap(on, Ordering::Relaxed);
+        if was_on && !on { self.kernel.no_delay() } else { Ok(()) }
+    }
+
+    /// `shutdown`. The FIN goes out behind everything that was accepted for sending: at once, if TCP has room for it, else
+    /// when a later call finds room.
+    ///
+    /// # Errors
+    /// `EINVAL` for another `how`; that of `shutdown`.
+    pub fn shutdown(&self, how: c_int) -> Result<(), Errno> {
+        if self.state.phase() == Phase::Plain {
+            return Err(Errno::PLAIN);
+        }
+        if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+            return Err(Errno::INVALID);
+        }
+        if self.state.phase() == Phase::Starting && !self.is_connected() {
+            return self.kernel.shut(match how {
+                libc::SHUT_RD => Direction::Receive,
+                libc::SHUT_WR => Direction::Send,
+                _ => Direction::Both,
+            });
+        }
+        if how != libc::SHUT_WR {
+            self.shut_receive()?;
+        }
+        if how != libc::SHUT_RD {
+            self.state.shut_send.store(true, Ordering::Release);
+            let mut tx = self.lock_tx()?;
+            tx.fin_due = true;
+            self.pay(&mut tx)?;
+        }
+        Ok(())
+    }
+
+    /// TCP is told when the startup is over: our own end of reading would look like the peer's
+    /// until then.
+    fn shut_receive(&self) -> Result<(), Errno> {
+        self.state.shut_receive.store(true, Ordering::Release);
+        // Under the lock, so that whoever gets leave to send sees one or the other.
+        let _tx = self.lock_tx();
+        if self.is_shut_early() { Ok(()) } else { self.kernel.shut(Direction::Receive) }
+    }
+
+    /// Returns whether the program reads no more, and TCP is to be told of it yet.
+    pub(super) fn is_shut_early(&self) -> bool {
+        self.state.shut_receive.load(Ordering::Acquire)
+            && match self.state.phase() {
+                Phase::Starting => true,
+                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Plain | Phase::Ended => false,
+            }
+    }
+
+    /// The startup is over: TCP is told of what the program has said before. For whoever has the
+    /// lock.
+    pub(super) fn shut_what_was_shut_early(&self) {
+        if self.state.shut_receive.load(Ordering::Acquire) {
+            let _ = self.kernel.shut(Direction::Receive);
+        }
+    }
+
+    /// Whether TCP is owed octets, or an end: from a short write that stopped inside an FPDU, an answer to the peer, a
+    /// `shutdown` behind them.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.state.owing.load(Ordering::Acquire)
+    }
+
+    /// Returns whether closing the socket now would lose what a later moment may bring about:
+    /// octets that TCP is owed, an end, this end's answer to a Request, or its RTR. A peer's frame
+    /// that meets a closed socket is answered by a reset.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.owes()
+            || match self.state.phase() {
+                Phase::Starting => self.is_connected(),
+                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Plain | Phase::Ended => false,
+            }
+    }
+
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), without waiting.
+    /// `true`: that was all, or no more can be done.
+    #[must_use]
+    pub fn finishes(&self) -> bool {
+        let paid = self.establish().and_then(|up| {
+            if up {
+                self.has_leave_to_send()?;
+            }
+            self.pay_if_owing()
+        });
+        match paid {
+            // The Terminate of a stream that has ended may be owed still.
+            Err(_) if self.state.phase() == Phase::Ended => self.pay_if_owing() != Ok(false),
+            Err(error) => {
+                self.remember(error);
+                true
+            }
+            Ok(_) => !self.is_unfinished(),
+        }
+    }
+
+    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout`
+    /// or until a signal comes. Whether that was all.
+    #[must_use]
+    pub fn finish(&self, timeout: Duration) -> bool {
+        let patience = Patience::new(false, Some(timeout));
+        while !self.finishes() {
+            if self.wait_to_pay(&patience).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns how long the startup may still take, if it goes on.
+    #[must_use]
+    pub fn startup_time(&self) -> Option<Duration> {
+        self.note_beginning();
+        self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
+    }
+
+    /// Resets the connection: nobody waits for what it owes any more.
+    pub fn abandon(&self) {
+        self.kernel.reset();
+    }
+}
+
+/// Time for which a call that may wait does so for a startup.
+const A_MOMENT: Duration = Duration::from_millis(200);

@@ -1,0 +1,164 @@
+//! A byte stream in FPDUs over the program's own TCP socket (MPA, DDP, RDMAP; RFC 5044, 5041, 5040).
+//!
+//! A [`Stream`] is made for one call and forgotten after it: a descriptor, the [`State`] that all holders of the socket
+//! share, and the C library's functions. There is no thread, no hidden descriptor and no private protocol. A write is one
+//! Send or several; a read takes their octets in order. The pure crates run in the calling thread, and the kernel's socket
+//! stays the truth of readiness, so that `poll`, `epoll`, `dup`, `fork` and `exec` go on working.
+//!
+//! | call of the program | here | answers |
+//! |---|---|---|
+//! | `connect` | [`Stream::greet`] once TCP is up; or [`Stream::start`], which waits | [`Errno::PLAIN`], or why not |
+//! | `accept` | nothing: the startup is done by the first call or wait | |
+//! | `read`, `recv*`, `readv` | [`Stream::recv`] | octets, 0 at the end |
+//! | `write`, `send*`, `writev` | [`Stream::send`] | octets that are TCP's business now |
+//! | `sendfile` | [`Stream::send_file`] | the same |
+//! | `shutdown` | [`Stream::shutdown`] | |
+//! | `close` of the last holder | [`Stream::finish`] | whether all that was owed is with TCP |
+//! | `poll`, `select`, `epoll_wait` | [`Stream::interest`] before, [`Stream::revents`] after, [`Stream::deadline`] | events |
+//! | `prctl(PR_SET_SECCOMP)` | [`confine`]; [`Stream::holds_octets`] before each wait from then on | |
+//! | `ioctl(FIONREAD)` | [`Stream::available`] | octets that a read would give |
+//! | `getsockopt(DDPMODE)` | [`State::phase`], [`State::ended`] | how far, and why not further |
+//!
+//! Every call answers [`Errno::PLAIN`] when the connection stays plain TCP; the caller then makes the C library's.
+//! Flow control is TCP's window: a receiver takes nothing out of the kernel that the program has not asked for.
+#![deny(unsafe_code)]
+
+mod available;
+mod buffers;
+mod caller;
+mod early;
+mod ended;
+mod errno;
+mod fail;
+mod file;
+mod inbound;
+mod io;
+mod locks;
+mod options;
+pub mod ours;
+mod owed;
+mod partial;
+mod ready;
+mod rx;
+mod sink;
+mod startup;
+mod state;
+mod sys;
+pub mod tcp_state;
+mod train;
+mod tx;
+mod wait;
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+pub use caller::Caller;
+pub use ended::{Ended, Why};
+pub use errno::Errno;
+pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use state::{Mood, Phase, State};
+pub use sys::lent;
+pub use sys::{
+    Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
+    forget_children, forget_left, is_confined, join_children, leave_all, leave_closed, map_all,
+    remove_unused, sink_pieces, source_pieces,
+};
+pub use sys::{handlers_restart, raise_sigpipe};
+pub use wait::Patience;
+
+use caller::Nobody;
+use sys::Kernel;
+
+/// A framed stream, for the length of a call.
+///
+/// ```
+/// use std::io::{IoSlice, IoSliceMut};
+/// use std::net::{TcpListener, TcpStream};
+/// use std::os::fd::AsRawFd;
+///
+/// use rddp_stream::{Calls, Options, Role, SharedState, Stream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let active = TcpStream::connect(listener.local_addr()?)?;
+/// let (passive, _) = listener.accept()?;
+///
+/// let echo = std::thread::spawn(move || {
+///     let (state, calls) = (SharedState::anonymous(&Options::new(Role::Responder)).unwrap(), Calls::libc());
+///     let stream = Stream::new(passive.as_raw_fd(), &state, &calls);
+///     let mut octets = [0; 64];
+///     let count = stream.recv(&mut [IoSliceMut::new(&mut octets)], 0).unwrap();
+///     stream.send(&[IoSlice::new(&octets[..count])], 0).unwrap();
+/// });
+///
+/// let (state, calls) = (SharedState::anonymous(&Options::new(Role::Initiator))?, Calls::libc());
+/// let stream = Stream::new(active.as_raw_fd(), &state, &calls);
+/// stream.send(&[IoSlice::new(b"in a Send")], 0)?;
+/// let mut octets = [0; 64];
+/// let count = stream.recv(&mut [IoSliceMut::new(&mut octets)], 0)?;
+/// assert_eq!(&octets[..count], b"in a Send");
+/// echo.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Stream<'a> {
+    kernel: Kernel<'a>,
+    state: &'a State,
+}
+
+impl<'a> Stream<'a> {
+    /// The stream on `fd`, a connected (or connecting) TCP socket, with its state.
+    #[must_use]
+    pub const fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
+        Self { kernel: Kernel { fd, calls, caller: &Nobody }, state }
+    }
+
+    /// The same, for a call that somebody wants to know of.
+    #[must_use]
+    pub fn called_by(self, caller: &'a dyn Caller) -> Self {
+        Self { kernel: Kernel { caller, ..self.kernel }, state: self.state }
+    }
+
+    /// The socket's `SO_COOKIE`, by which the state is found again.
+    ///
+    /// # Errors
+    /// That of `getsockopt`.
+    pub fn cookie(&self) -> Result<u64, Errno> {
+        self.kernel.cookie()
+    }
+
+    /// Sends this end's startup frame if it is the initiator, and does what else can be done without waiting. `true`: the
+    /// startup is over.
+    ///
+    /// # Errors
+    /// Why the connection is none.
+    pub fn greet(&self) -> Result<bool, Errno> {
+        self.establish()
+    }
+
+    /// Does what can be done without waiting: the startup, and what is owed to TCP. Takes nothing that is the program's.
+    ///
+    /// What is wrong with the connection the program's next call is told.
+    pub fn step(&self) {
+        let stepped = self.establish().and_then(|up| {
+            if up && !self.has_leave_to_send()? {
+                return Ok(());
+            }
+            self.pay_if_owing().map(drop)
+        });
+        if let Err(error) = stepped {
+            self.remember(error);
+        }
+    }
+
+    /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.
+    ///
+    /// # Errors
+    /// `EAGAIN` after `timeout`; [`Errno::PLAIN`]; why the connection is none.
+    pub fn start(&self, timeout: Option<Duration>) -> Result<(), Errno> {
+        let patience = wait::Patience::new(false, timeout);
+        while !self.establish()? {
+            self.wait_in_any_case(libc::POLLIN, &patience)?;
+        }
+        Ok(())
+    }
+}

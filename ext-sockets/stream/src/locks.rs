@@ -1,0 +1,52 @@
+//! The locks of the two directions, and octets that move under them.
+
+use std::sync::atomic::Ordering;
+
+use super::state::{Rx, Tx};
+use super::sys::{Guard, Kernel};
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Who gives a lock back has nothing on the move: if something is, its last owner died.
+    pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
+        let rx = self.state.rx.lock()?;
+        if rx.moving || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
+    }
+
+    pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
+        let tx = self.state.tx.lock()?;
+        let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);
+        if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
+    }
+
+    /// Takes `count` octets out of the kernel, which has them, by `take`. Until that is noted the state is not true.
+    pub(super) fn moving(
+        &self,
+        rx: &mut Rx,
+        count: usize,
+        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        match self.moving_some(rx, take) {
+            Ok(took) if took == count => Ok(()),
+            // Somebody reads the socket behind our back.
+            _ => Err(self.owner_died()),
+        }
+    }
+
+    /// Takes octets into memory of the program's, where the kernel stops if it is not there.
+    /// Returns how many it took.
+    pub(super) fn moving_some(
+        &self,
+        rx: &mut Rx,
+        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        rx.moving = true;
+        let took = take(&self.kernel);
+        rx.moving = false;
+        match took {
+            Err(Errno::FAULT) => Ok(0),
+            Err(_) => Err(self.owner_died()),
+            took => took,
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What one end of a stream wants. Settled before the first octet, and the same for every process that holds the socket.
+
+use std::time::Duration;
+
+use rddp_mpa::{Revision, RtrSet, StartupConfig};
+
+use super::Errno;
+
+/// Which frame this end sends first (RFC 5044 §7.1: the ULP says so).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The Request: whoever connects.
+    Initiator,
+    /// The Reply: whoever accepts.
+    Responder,
+}
+
+/// What a peer that does not speak MPA gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plain {
+    /// The connection is reset.
+    Refused,
+    /// It goes on as plain TCP, if this end is the responder and not an octet has been taken. An initiator's Request has
+    /// spoiled the connection; it can only be made anew.
+    Allowed,
+}
+
+/// How the pieces of an FPDU reach TCP: the three ways of the OSU report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gather {
+    /// Copied together, then one write. The only way that lets the program change the octets while they are sent.
+    Copy,
+    /// One vectored write of the pieces where they lie, short ones copied together.
+    Vectored,
+    /// One write for each piece, between `TCP_CORK` on and off.
+    Cork,
+}
+
+/// Octets for the peer's program in the startup frame.
+#[derive(Clone, Copy)]
+pub struct PrivateData {
+    octets: [u8; rddp_mpa::MAX_PRIVATE_DATA],
+    len: u16,
+}
+
+impl PrivateData {
+    /// No octets.
+    pub const NONE: Self = Self { octets: [0; rddp_mpa::MAX_PRIVATE_DATA], len: 0 };
+
+    /// These octets.
+    ///
+    /// # Errors
+    /// `EINVAL`: more than a startup frame of this revision can hold.
+    pub fn new(data: &[u8], revision: Revision) -> Result<Self, Errno> {
+        let max = match revision {
+            Revision::One => rddp_mpa::MAX_PRIVATE_DATA,
+            Revision::Two => rddp_mpa::MAX_ENHANCED_PRIVATE_DATA,
+        };
+        if data.len() > max {
+            return Err(Errno::INVALID);
+        }
+        Ok(Self::cut(data))
+    }
+
+    /// As many of these octets as there is room for.
+    pub(super) fn cut(data: &[u8]) -> Self {
+        let mut octets = [0; rddp_mpa::MAX_PRIVATE_DATA];
+        let len = data.len().min(octets.len());
+        octets[..len].copy_from_slice(&data[..len]);
+        Self { octets, len: len as u16 }
+    }
+}
+
+impl AsRef<[u8]> for PrivateData {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets[..usize::from(self.len).min(self.octets.len())]
+    }
+}
+
+/// The settings of a stream.
+///
+/// ```
+/// use rddp_stream::{Options, Role};
+///
+/// let options = Options { markers: true, ..Options::new(Role::Initiator) };
+/// assert_eq!(options.max_send, 65536);
+/// ```
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Who begins.
+    pub role: Role,
+    /// What becomes of a connection whose peer does not speak MPA.
+    pub plain: Plain,
+    /// Initiator: the MPA revision of the Request. A responder answers in kind.
+    pub revision: Revision,
+    /// Ask for CRCs. They are used when either end asks.
+    pub crc: bool,
+    /// Ask the peer to send markers. They are always sent when the peer asks.
+    pub markers: bool,
+    /// Inbound Reads at a time. The stream has nothing to be read; the peer's RTR may be a Read without octets.
+    pub ird: u16,
+    /// Outbound Reads at a time, of which the stream has none but perhaps its RTR.
+    pub ord: u16,
+    /// Initiator: a peer-to-peer connection (RFC 6581 §9.2), so that the responder may send as soon as it is made.
+    pub peer_to_peer: bool,
+    /// The kinds of RTR that are offered, or accepted.
+    pub rtr: RtrSet,
+    /// Octets of the longest Send, both ways. A longer one of the peer's ends the stream.
+    pub max_send: u32,
+    /// How FPDUs are put together.
+    pub gather: Gather,
+    /// How long the startup may take.
+    pub startup_timeout: Duration,
+    /// With [`Plain::Allowed`]: how long a responder waits for a Request before it takes the peer for a plain one that
+    /// waits to be spoken to.
+    pub plain_after: Duration,
+    /// For the peer's program.
+    pub private_data: PrivateData,
+}
+
+impl Options {
+    /// The defaults for a role.
+    #[must_use]
+    pub const fn new(role: Role) -> Self {
+        Self {
+            role,
+            plain: Plain::Refused,
+            revision: Revision::Two,
+            crc: true,
+            markers: false,
+            ird: 32,
+            ord: 32,
+            peer_to_peer: true,
+            rtr: RtrSet::SILENT,
+            max_send: 64 * 1024,
+            gather: Gather::Vectored,
+            startup_timeout: Duration::from_secs(5),
+            plain_after: Duration::from_secs(1),
+            private_data: PrivateData::NONE,
+        }
+    }
+
+    pub(super) fn startup(&self) -> StartupConfig {
+        StartupConfig {
+            revision: self.revision,
+            crc: self.crc,
+            markers: self.markers,
+            ird: self.ird,
+            ord: self.ord,
+            max_ird: self.ird.max(MAX_IRD),
+            assumed_ird: 1,
+            peer_to_peer: self.peer_to_peer,
+            rtr: self.rtr,
+        }
+    }
+}
+
+/// [`Options`] as they lie in a file, where another process may have written anything: integers of
+/// which all are values.
+#[repr(C)]
+pub(super) struct Asked {
+    /// Nanoseconds.
+    startup_timeout: u64,
+    plain_after: u64,
+    pub(super) max_send: u32,
+    ird: u16,
+    ord: u16,
+    role: u8,
+    plain: u8,
+    revision: u8,
+    gather: u8,
+    /// Options that are true or not, a bit each.
+    flags: u8,
+    private_data: PrivateData,
+}
+
+impl Asked {
+    pub(super) fn of(options: &Options) -> Self {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let Options { crc, markers, peer_to_peer, rtr, .. } = *options;
+        let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read];
+        Self {
+            startup_timeout: nanoseconds(options.startup_timeout),
+            plain_after: nanoseconds(options.plain_after),
+            max_send: options.max_send,
+            ird: options.ird,
+            ord: options.ord,
+            role: options.role as u8,
+            plain: options.plain as u8,
+            revision: options.revision as u8,
+            gather: options.gather as u8,
+            flags: flags.into_iter().enumerate().map(|(bit, is)| u8::from(is) << bit).sum(),
+            private_data: options.private_data,
+        }
+    }
+
+    /// Returns whether they are some that [`of`](Self::of) makes.
+    pub(super) fn is_sound(&self) -> bool {
+        self.role <= Role::Responder as u8
+            && self.plain <= Plain::Allowed as u8
+            && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
+            && self.gather <= Gather::Cork as u8
+            && self.flags < 1 << 6
+            && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
+    }
+
+    pub(super) fn role(&self) -> Role {
+        if self.role == Role::Initiator as u8 { Role::Initiator } else { Role::Responder }
+    }
+
+    pub(super) fn plain(&self) -> Plain {
+        if self.plain == Plain::Allowed as u8 { Plain::Allowed } else { Plain::Refused }
+    }
+
+    pub(super) fn gather(&self) -> Gather {
+        match self.gather {
+            COPY => Gather::Copy,
+            CORK => Gather::Cork,
+            _ => Gather::Vectored,
+        }
+    }
+
+    /// Returns all options.
+    pub(super) fn options(&self) -> Options {
+        let is = |bit: u32| self.flags & 1 << bit != 0;
+        Options {
+            role: self.role(),
+            plain: self.plain(),
+            revision: if self.revision == Revision::One as u8 { Revision::One } else { Revision::Two },
+            crc: is(0),
+            markers: is(1),
+            ird: self.ird,
+            ord: self.ord,
+            peer_to_peer: is(2),
+            rtr: RtrSet { send: is(3), write: is(4), read: is(5) },
+            max_send: self.max_send,
+            gather: self.gather(),
+            startup_timeout: Duration::from_nanos(self.startup_timeout),
+            plain_after: Duration::from_nanos(self.plain_after),
+            private_data: self.private_data,
+        }
+    }
+}
+
+const COPY: u8 = Gather::Copy as u8;
+const CORK: u8 = Gather::Cork as u8;
+
+/// Up to where IRD may be raised when the peer wants more. None of its Reads can succeed, so they cost no memory.
+const MAX_IRD: u16 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_same(one: &Options, other: &Options) -> bool {
+        let startup = |options: &Options| format!("{:?}", options.startup());
+        let rest = |options: &Options| {
+            let Options { role, plain, max_send, gather, startup_timeout, plain_after, .. } = *options;
+            (role, plain, max_send, gather, startup_timeout, plain_after)
+        };
+        startup(one) == startup(other)
+            && rest(one) == rest(other)
+            && one.private_data.as_ref() == other.private_data.as_ref()
+    }
+
+    #[test]
+    fn options_are_the_same_in_a_file() {
+        let initiator = Options { ird: 7, crc: false, ..Options::new(Role::Initiator) };
+        let responder = Options {
+            plain: Plain::Allowed,
+            revision: Revision::One,
+            markers: true,
+            peer_to_peer: false,
+            rtr: RtrSet { send: true, write: false, read: true },
+            gather: Gather::Cork,
+            startup_timeout: Duration::new(3, 4),
+            private_data: PrivateData::cut(b"some"),
+            ..Options::new(Role::Responder)
+        };
+        for options in [initiator, responder, Options { gather: Gather::Copy, ..initiator }] {
+            let asked = Asked::of(&options);
+            assert!(asked.is_sound() && is_same(&asked.options(), &options));
+        }
+    }
+}

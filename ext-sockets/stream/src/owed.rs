@@ -1,0 +1,123 @@
+//! What is owed to TCP: the rest of FPDUs that it has begun to take, and FPDUs that are promised
+//! whole.
+
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::Header;
+use rddp_mpa::{Framer, Framing};
+
+use super::ended::{Ended, Why};
+use super::state::{Phase, Tx};
+use super::sys::Direction;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// There is leave to send: what has waited for it goes out.
+    pub(super) fn may_send_now(&self) {
+        if self.state.may_send.load(Ordering::Acquire) {
+            return;
+        }
+        self.state.may_send.store(true, Ordering::Release);
+        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
+        let paid = self.lock_tx().and_then(|mut tx| {
+            self.shut_what_was_shut_early();
+            self.pay(&mut tx)
+        });
+        if let Err(error) = paid {
+            self.remember(error);
+        }
+    }
+
+    /// Gives TCP what is owed to it, without waiting. Whether that was all.
+    pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
+        let phase = self.state.phase();
+        let frames = phase == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
+        // In one segment with what is framed behind it: the RTR goes with the first octets.
+        let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
+        let mut paid = self.pay_octets(tx, more);
+        if paid == Ok(true) && frames {
+            paid = self.frame_early(tx);
+        }
+        if phase == Phase::Ended {
+            tx.drop_early();
+        }
+        let all = paid == Ok(true) && tx.early().is_empty();
+        // A FIN before the initiator's first FPDU would leave the responder without leave to send.
+        if all && tx.fin_due && !tx.fin_sent && self.state.phase() != Phase::Starting {
+            tx.fin_sent = true;
+            // It fails only when there is no connection any more.
+            let _ = self.kernel.shut(Direction::Send);
+        }
+        self.state.note_owed(tx);
+        paid
+    }
+
+    fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
+        while !tx.owed().is_empty() {
+            tx.moving = true;
+            let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
+            let all = tx.owed().len();
+            // `writev`, which is all that a confined process has, may have waited for room.
+            let later = matches!(took, Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED));
+            match took {
+                Ok(count) => tx.paid(count),
+                Err(_) if later => {}
+                // TCP takes no more from anyone.
+                Err(_) => tx.paid(all),
+            }
+            tx.moving = false;
+            match took {
+                Ok(_) => {}
+                Err(_) if later => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the limit of what is owed.
+    pub(super) fn reply(&self, headers: &[Header]) -> Result<(), Errno> {
+        if headers.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.lock_tx()?;
+        for header in headers {
+            if !owe_fpdu(&mut tx, header, &[]) {
+                self.state.end.set(Ended::new(Why::Fault, Errno::RESET));
+                self.kernel.reset();
+                return Err(Errno::RESET);
+            }
+        }
+        self.pay(&mut tx).map(drop)
+    }
+}
+
+/// Promises TCP one FPDU. `false`: there is no room.
+#[must_use]
+pub(super) fn owe_fpdu(tx: &mut Tx, header: &Header, payload: &[u8]) -> bool {
+    let mut framer = tx.framer();
+    let header = header.octets();
+    // Not from the heap: a signal handler may be what sends, in the middle of `malloc`.
+    let mut room = [0; LONGEST];
+    let Some(out) = room.get_mut(..framer.fpdu_len(header.len() + payload.len())) else { return false };
+    let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
+    framer.emit_into(&header, payload.len(), fill, out);
+    tx.change(|tx| {
+        let owed = tx.owe(out);
+        if owed {
+            tx.position = framer.position();
+        }
+        owed
+    })
+}
+
+impl Tx {
+    pub(super) fn framer(&self) -> Framer {
+        let framing = Framing { crc: self.crc, markers: self.markers };
+        Framer::at(framing, self.position & !3)
+    }
+}
+
+/// No shorter than any FPDU that is promised whole: the longest ends a message, with its last 1024
+/// octets.
+const LONGEST: usize = 1280;

@@ -1,0 +1,217 @@
+//! FPDUs of which only a part has come.
+//!
+//! A part is of no use to the program and must not wake it: `SO_RCVLOWAT` is set to the whole. Where the kernel will not
+//! hold as much, its window being too small, the part moves to shared memory as it comes. The last four octets are never
+//! moved: while the program has not read the payload, they keep the socket readable.
+//!
+//! A window is too small long before it is full: a sender whose segments are as large as FPDUs sends nothing into what is
+//! left of it until its timer fires.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rddp_mpa::CRC_LEN;
+
+use super::inbound::{Inbound, Step};
+use super::rx::{Hold, Next};
+use super::state::Rx;
+use super::sys::Guard;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Of `need` octets of the FPDU in front only `have` are in the kernel.
+    pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
+        if rx.narrow && need > SMALL && rx.kept_mut().is_some() {
+            return self.absorb(rx);
+        }
+        match self.missing(rx, have, need)? {
+            Missing::Arrived => return Ok(Next::More),
+            Missing::Late => return Ok(Next::Nothing(Hold::Partial)),
+            Missing::Never => return self.cut_off(rx),
+            Missing::NoRoom => {}
+        }
+        // It is readable, though it has not what was asked for: the window is as good as closed.
+        if rx.kept_mut().is_some() { self.absorb(rx) } else { self.widen_for(need) }
+    }
+
+    /// There is no memory for what has come of an FPDU: the kernel is to hold all of it, whatever
+    /// buffer the program has asked for.
+    fn widen_for(&self, need: usize) -> Result<Next, Errno> {
+        let room = self.kernel.widen_by_force()?;
+        if room < 2 * need { Err(Errno::NO_BUFFERS) } else { Ok(Next::Nothing(Hold::Partial)) }
+    }
+
+    /// Moves what there is of the FPDU in front to memory, and checks it when it is whole.
+    pub(super) fn absorb(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        let next = self.absorb_some(rx);
+        rx.spare_kept();
+        next
+    }
+
+    fn absorb_some(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        loop {
+            let have = rx.absorbed as usize;
+            // Four octets more than were moved can be looked at.
+            let ahead = self.look_ahead(rx, have)?;
+            let Some(total) = self.absorbed(rx, have + ahead)? else {
+                return Ok(Next::More);
+            };
+            let movable = total.saturating_sub(CRC_LEN + have);
+            let moved = if movable > 0 { self.move_in(rx, have, movable)? } else { 0 };
+            if moved == 0 {
+                return self.hold_back_rest(rx, total - have);
+            }
+        }
+    }
+
+    /// Moves the FPDU in front, of `len` octets, to memory in one go if all of it is there.
+    pub(super) fn absorb_whole(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
+        let kept = rx.kept_mut().and_then(|kept| kept.get_mut(..len)).ok_or(Errno::NO_BUFFERS)?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(kept)])?;
+        let next = if seen < len { self.hold_back(rx, seen, len) } else { self.absorb_seen(rx, len) };
+        rx.spare_kept();
+        next
+    }
+
+    /// The first `len` octets in front are in memory, and in the kernel still.
+    fn absorb_seen(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
+        let moved = len - CRC_LEN;
+        self.moving(rx, moved, |kernel| kernel.discard(moved))?;
+        rx.absorbed = moved as u32;
+        match self.absorbed(rx, len)? {
+            None => Ok(Next::More),
+            Some(_) => self.absorb(rx),
+        }
+    }
+
+    /// Absorbs without looking ahead, for a process that can only read: all of the FPDU moves to
+    /// memory.
+    pub(super) fn absorb_all(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        loop {
+            let have = rx.absorbed as usize;
+            let Some(total) = self.absorbed(rx, have)? else {
+                return Ok(Next::More);
+            };
+            if self.kernel.poll(libc::POLLIN, Some(Duration::ZERO))? == 0 {
+                return Ok(Next::Nothing(if have == 0 { Hold::Idle } else { Hold::Partial }));
+            }
+            if self.move_in(rx, have, total - have)? == 0 {
+                return self.finished(rx);
+            }
+        }
+    }
+
+    fn look_ahead(&self, rx: &mut Rx, have: usize) -> Result<usize, Errno> {
+        let ahead =
+            rx.kept_mut().and_then(|kept| kept.get_mut(have..have + CRC_LEN)).ok_or(Errno::NO_BUFFERS)?;
+        match self.kernel.peek(&mut [IoSliceMut::new(ahead)]) {
+            Err(Errno::WOULD_BLOCK) => Ok(0),
+            other => other,
+        }
+    }
+
+    fn move_in(&self, rx: &mut Guard<'_, Rx>, have: usize, count: usize) -> Result<usize, Errno> {
+        rx.moving = true;
+        let moved = match rx.kept_mut().and_then(|kept| kept.get_mut(have..have + count)) {
+            Some(kept) => self.kernel.take(&mut [IoSliceMut::new(kept)]),
+            None => Err(Errno::NO_BUFFERS),
+        };
+        let moved = match moved {
+            Err(Errno::WOULD_BLOCK) => Ok(0),
+            other => other,
+        };
+        rx.absorbed += *moved.as_ref().unwrap_or(&0) as u32;
+        rx.moving = false;
+        moved
+    }
+
+    /// As [`hold_back`](Self::hold_back), of an FPDU whose beginning is in memory.
+    fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, rest: usize) -> Result<Next, Errno> {
+        let have = self.kernel.unread()?;
+        let need = if rx.narrow && rest > SMALL { have + 1 } else { rest };
+        match self.missing(rx, have, need)? {
+            Missing::Arrived => Ok(Next::More),
+            // They are the first of the last four, and the kernel has them in a buffer that takes up all the window. One octet at the end is
+            // enough for readiness.
+            Missing::NoRoom if have > 0 && have < rest => {
+                let at = rx.absorbed as usize;
+                self.move_in(rx, at, have)?;
+                Ok(Next::More)
+            }
+            Missing::Late | Missing::NoRoom => Ok(Next::Nothing(Hold::Partial)),
+            Missing::Never => self.cut_off(rx),
+        }
+    }
+
+    /// Asks to be woken when `need` octets are in the kernel, and looks what became of those beyond the `have` that were
+    /// seen.
+    fn missing(&self, rx: &mut Rx, have: usize, need: usize) -> Result<Missing, Errno> {
+        self.wake_at(rx, need)?;
+        let ready = self.kernel.poll(libc::POLLIN | libc::POLLRDHUP, Some(Duration::ZERO))?;
+        if ready == 0 {
+            return Ok(Missing::Late);
+        }
+        // A FIN comes behind all octets: those are counted after it was seen.
+        let unread = self.kernel.unread()?;
+        let over = ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0;
+        Ok(match () {
+            () if unread >= need || (unread > have && !over) => Missing::Arrived,
+            () if over => Missing::Never,
+            () => Missing::NoRoom,
+        })
+    }
+
+    /// Looks at the first `seen` octets in memory, those that were moved and perhaps some more. `Some`: the FPDU has so many
+    /// octets at least. `None`: it is whole, and has been taken.
+    fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
+        let (used, step) =
+            match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
+                Ok(Step::Need { total }) => return Ok(Some(total)),
+                Ok(step) => (step.used(), step),
+                Err(trouble) => return Err(self.fault(rx, &trouble)),
+            };
+        let behind = used.saturating_sub(rx.absorbed as usize);
+        rx.absorbed = 0;
+        inbound.mark().apply(rx);
+        self.wake_at(rx, 1)?;
+        self.may_send_now();
+        if let Step::Data { payload, .. } = step {
+            (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
+            (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);
+            self.state.holding.store(behind == 0, Ordering::Release);
+            return Ok(None);
+        }
+        if behind > 0 {
+            self.moving(rx, behind, |kernel| kernel.discard(behind))?;
+        }
+        match step {
+            Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
+            Step::Silent { reply, .. } => self.reply(reply.as_slice()).map(|()| None),
+            Step::Need { .. } | Step::Data { .. } => Ok(None),
+        }
+    }
+
+    fn cut_off(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        if self.state.shut_receive.load(Ordering::Acquire) {
+            return Ok(Next::End);
+        }
+        Err(self.truncated(rx))
+    }
+}
+
+/// What became of octets that are not there yet.
+enum Missing {
+    /// There are more now.
+    Arrived,
+    /// They are on their way.
+    Late,
+    /// The peer has finished.
+    Never,
+    /// The window is too small for them.
+    NoRoom,
+}
+
+/// What leaves room in every window.
+const SMALL: usize = 4096;

@@ -1,0 +1,509 @@
+//! Receiving: octets go from the kernel to the program when it asks for them, and not before.
+//!
+//! The kernel's receive queue is the only queue, so its window is the flow control and its
+//! readiness is the truth. Of an FPDU that has been checked and not read to its end, the rest of
+//! the payload and the trailer stay in the kernel (`spec`: "the trailer left in the kernel"); a
+//! partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`). A large one that is read in small pieces
+//! moves to a block, all but its CRC, and is read from there.
+//!
+//! An FPDU is delivered when its CRC has been found good. That it may be part of a longer Send is of no interest to a byte
+//! stream, whose octets come in order anyway.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Header, UntaggedRepr};
+use rddp_fault_guard::Faulted;
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
+use rddp_rdmap::{TerminateCode, parse_header};
+
+use super::inbound::{Inbound, Mark, Step, Trouble};
+use super::sink::Sink;
+use super::state::Rx;
+use super::sys::{Guard, Scratch, is_confined, lent};
+use super::{Errno, Stream};
+
+/// What there was for a receiving call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pull {
+    /// Octets; or, where there was no room for any, octets are there.
+    Some,
+    /// Nothing yet.
+    Nothing(Hold),
+    /// Nothing any more.
+    End,
+}
+
+/// What a receiving call without octets waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Any octet.
+    Idle,
+    /// The rest of an FPDU: `SO_RCVLOWAT` is set to it.
+    Partial,
+}
+
+/// What one step of receiving came to.
+pub(super) enum Next {
+    /// Look again: there may be more.
+    More,
+    /// Something was taken, and that was all.
+    Drained,
+    /// No room is left for what is there.
+    Full,
+    Nothing(Hold),
+    End,
+}
+
+impl Stream<'_> {
+    /// Gives the program what is there, without waiting.
+    pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let mut rx = self.lock_rx()?;
+        let before = sink.done();
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            let next = self.advance(&mut rx, sink);
+            let some = sink.done() > before;
+            if steps >= STEPS && matches!(next, Ok(Next::More | Next::Drained)) {
+                // A peer that sends nothing for the program does not hold its call, nor the lock: what is left is readable still.
+                return Ok(if some { Pull::Some } else { Pull::Nothing(Hold::Idle) });
+            }
+            return match next {
+                Ok(Next::More) if !some || sink.room() > 0 => continue,
+                Ok(Next::Drained) if !some => continue,
+                Ok(Next::More | Next::Drained | Next::Full) => Ok(Pull::Some),
+                Err(error) if some => {
+                    self.remember(error);
+                    Ok(Pull::Some)
+                }
+                // The end is met again by the next call.
+                Ok(_) if some => Ok(Pull::Some),
+                Ok(Next::Nothing(hold)) => Ok(Pull::Nothing(hold)),
+                Ok(Next::End) => Ok(Pull::End),
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        if rx.left > 0 {
+            return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
+        }
+        if is_confined() {
+            return self.absorb_all(rx);
+        }
+        if rx.absorbed > 0 {
+            return self.absorb(rx);
+        }
+        self.fetch(rx, sink)
+    }
+
+    /// More of the FPDU in front, which has been checked.
+    fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        if rx.left_is_kept {
+            let at = rx.kept_at as usize;
+            let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());
+            rx.kept_at += count as u32;
+            rx.left -= count as u32;
+            if rx.left == 0 {
+                let trailer = rx.trailer as usize;
+                if trailer > 0 {
+                    self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
+                }
+                rx.left_is_kept = false;
+                rx.spare_kept();
+                self.state.holding.store(false, Ordering::Release);
+            }
+            return Ok(Next::More);
+        }
+        let want = (rx.left as usize).min(sink.room());
+        let done =
+            if sink.drops { self.unload_nowhere(rx, sink, want) } else { self.unload_into(rx, sink, want) };
+        done.map(|()| Next::More)
+    }
+
+    fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
+        let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
+        self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
+        sink.dropped(count);
+        rx.left -= count as u32;
+        Ok(())
+    }
+
+    fn unload_into(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, want: usize) -> Result<(), Errno> {
+        let mut behind = [0; MAX_TRAILER];
+        let mut list: [IoSliceMut<'_>; PIECES + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, mut used) = sink.lend(want, &mut list[..PIECES]);
+        let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
+        if trailer > 0 {
+            list[used] = IoSliceMut::new(&mut behind[..trailer]);
+            used += 1;
+        }
+        let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used]))?;
+        let all = took == count + trailer;
+        let took = took.min(count);
+        sink.filled(took);
+        rx.left -= took as u32;
+        match count - took {
+            _ if all => Ok(()),
+            // The trailer goes with the last of them.
+            0 => Err(self.owner_died()),
+            rest => self.unload_by_copy(rx, sink, rest),
+        }
+    }
+
+    /// Moves the next `count` octets of the FPDU in front, up to a page that is not there.
+    #[cold]
+    fn unload_by_copy(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
+        if is_confined() {
+            sink.ends_here();
+            return Ok(());
+        }
+        let mut scratch = Scratch::take()?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..count])])?;
+        if seen < count {
+            return Err(self.owner_died());
+        }
+        let count = sink.fill(&scratch[..seen]);
+        if count == 0 {
+            return Ok(());
+        }
+        let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
+        self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
+        rx.left -= count as u32;
+        Ok(())
+    }
+
+    /// Looks at the front of the receive queue, where an FPDU begins.
+    fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        let mut scratch = Scratch::take()?;
+        let glance = if rx.bulk { GLANCE } else { scratch.len() };
+        let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..glance])]) {
+            Ok(0) => return self.finished(rx),
+            Ok(seen) => seen,
+            Err(Errno::WOULD_BLOCK) => return Ok(Next::Nothing(Hold::Idle)),
+            Err(error) => return Err(error),
+        };
+        let all = seen < glance;
+        match self.take_batch(rx, &mut scratch[..seen], sink)? {
+            Taken::Left => Ok(Next::Full),
+            Taken::Whole if all => Ok(Next::Drained),
+            Taken::Whole => Ok(Next::More),
+            Taken::None { need } if all => self.hold_back(rx, seen, need),
+            Taken::None { need } => self.fetch_large(rx, &mut scratch, need, sink),
+        }
+    }
+
+    /// The FPDU in front has `len` octets, more than were looked at.
+    fn fetch_large(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        scratch: &mut Scratch,
+        len: usize,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Next, Errno> {
+        if is_read_by_pieces(rx, sink) && rx.kept_mut().is_some() {
+            return self.absorb_whole(rx, len);
+        }
+        let unread = self.kernel.unread()?;
+        if unread < len {
+            return self.hold_back(rx, unread, len);
+        }
+        if self.may_wait(rx, &scratch[..GLANCE], sink) {
+            return Ok(Next::Full);
+        }
+        if self.take_directly(rx, scratch, sink)? {
+            return Ok(Next::More);
+        }
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
+        match self.take_batch(rx, &mut scratch[..seen], sink)? {
+            Taken::Left => Ok(Next::Full),
+            Taken::Whole => Ok(Next::More),
+            // The length of a marked FPDU is known exactly only when its first octets are there.
+            Taken::None { need } if need > len => self.fetch_large(rx, scratch, need, sink),
+            Taken::None { need } => self.hold_back(rx, seen, need),
+        }
+    }
+
+    /// Takes the whole FPDUs at the front of `octets`, which are still in the kernel, as far as the sink has room.
+    fn take_batch(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Taken, Errno> {
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
+        let shown = std::mem::take(&mut rx.shown);
+        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize);
+        let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
+        if stays {
+            rx.shown = batch.leave_last();
+            // It is good, and gives leave to send, though it stays.
+            self.may_send_now();
+        }
+        if let Some(mark) = batch.mark {
+            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
+            let used = kept_back.unwrap_or(batch.used);
+            self.moving(rx, used, |kernel| kernel.discard(used))?;
+            mark.apply(rx);
+            rx.bulk = batch.largest >= BULK;
+            self.wake_at(rx, 1)?;
+            self.may_send_now();
+            self.reply(&batch.replies)?;
+        }
+        match batch.stop {
+            Stop::Terminated(code) => Err(self.terminated(rx, code)),
+            _ if stays => Ok(Taken::Left),
+            _ if batch.mark.is_some() => Ok(Taken::Whole),
+            Stop::Trouble(trouble) => Err(self.fault(rx, &trouble)),
+            Stop::Need(need) => Ok(Taken::None { need }),
+            Stop::Full => Ok(Taken::Whole),
+        }
+    }
+
+    /// Notes the rest of an FPDU that the sink had no room for, and says up to where the kernel's octets are done with.
+    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
+        rx.left = (left.to - left.from) as u32;
+        rx.left_is_kept = rx.markers;
+        if !rx.markers {
+            rx.trailer = (left.end - left.to) as u32;
+            return Ok(left.from);
+        }
+        // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC stays for readiness.
+        let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
+        kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
+        rx.kept_at = 0;
+        rx.trailer = CRC_LEN as u32;
+        Ok(left.end - CRC_LEN)
+    }
+
+    /// Returns whether a large FPDU, which is all there, may stay as it is until the program reads
+    /// it: it is readable, even if what a read then finds is that it is not good.
+    fn may_wait(&self, rx: &Rx, front: &[u8], sink: &Sink<'_, '_>) -> bool {
+        // RFC 5044 §7.1.2 r4: leave to send comes with one that is known to be good.
+        sink.room() == 0
+            && self.state.may_send.load(Ordering::Acquire)
+            && large_send(rx, front).is_some_and(|(header, len)| {
+                len > 0 && Inbound::new(rx, self.state.asked.max_send).would_receive(&header, len)
+            })
+    }
+
+    /// Receives a large FPDU, whose first octets are in `scratch`, straight into the program's
+    /// buffer, if it can be that: nobody looks there before the CRC is known to be good.
+    fn take_directly(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        scratch: &mut Scratch,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<bool, Errno> {
+        let Some((header, payload_len)) = large_send(rx, &scratch[..GLANCE]) else {
+            return Ok(false);
+        };
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
+        if sink.drops || sink.room() < payload_len || !inbound.would_receive(&header, payload_len) {
+            return Ok(false);
+        }
+        let ulpdu_len = UntaggedRepr::LEN + payload_len;
+        let (mut head, mut behind) = ([0; HEAD], [0; MAX_TRAILER]);
+        let trailer = pad_len(ulpdu_len) + CRC_LEN;
+        let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, used) = sink.lend(payload_len, &mut list[1..=PIECES]);
+        if count < payload_len {
+            return Ok(false);
+        }
+        list[0] = IoSliceMut::new(&mut head);
+        list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
+        let whole = fpdu_len(ulpdu_len);
+        let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
+        if took == 0 {
+            // The first page is not there.
+            return Ok(false);
+        }
+        let summed = if rx.crc { sum_first(&list[..=used], took) } else { Ok(0) };
+        let crc = summed.map_err(|_| self.memory_gone())?;
+        // Where a page is not there the kernel stops: what it has kept is looked at elsewhere.
+        let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
+        let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
+        if let Err(trouble) = inbound.received(&header, payload_len, crc32c_append(crc, covered), *field) {
+            return Err(self.fault(rx, &trouble));
+        }
+        if took < whole {
+            self.leave_rest(rx, took, HEAD + payload_len, trailer)?;
+        }
+        sink.filled(payload_len - rx.left as usize);
+        inbound.mark().apply(rx);
+        self.wake_at(rx, 1)?;
+        self.may_send_now();
+        Ok(true)
+    }
+
+    /// The last `count` octets of the FPDU in front, which stay in the kernel.
+    #[cold]
+    fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {
+        let rest = scratch.get_mut(..count).ok_or(Errno::NO_BUFFERS)?;
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(rest)])?;
+        if seen == count { Ok(rest) } else { Err(self.owner_died()) }
+    }
+
+    /// Notes what is left in the kernel of an FPDU that is good, whose payload ends at `end` and of
+    /// which `took` octets were taken.
+    #[cold]
+    fn leave_rest(&self, rx: &mut Rx, took: usize, end: usize, trailer: usize) -> Result<(), Errno> {
+        let head = HEAD.saturating_sub(took);
+        if head > 0 {
+            self.moving(rx, head, |kernel| kernel.discard(head))?;
+        }
+        if took + head >= end {
+            // All places for the payload were good: the kernel had no reason to stop there.
+            return Err(self.owner_died());
+        }
+        (rx.left, rx.trailer, rx.left_is_kept) = ((end - took - head) as u32, trailer as u32, false);
+        Ok(())
+    }
+
+    /// The peer has sent its FIN, and everything before it is read.
+    pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        let whole = !rx.is_open && rx.absorbed == 0;
+        if whole || self.state.shut_receive.load(Ordering::Acquire) {
+            return Ok(Next::End);
+        }
+        Err(self.truncated(rx))
+    }
+}
+
+/// What became of octets that were looked at.
+enum Taken {
+    /// At least one FPDU was whole, and has been taken.
+    Whole,
+    /// The program has read a part of the one in front, for which there is no other place.
+    Left,
+    /// None is: the one in front has `need` octets or more.
+    None { need: usize },
+}
+
+/// The whole FPDUs at the front of some octets.
+struct Batch {
+    used: usize,
+    /// Behind the last of them; `None` when there is none.
+    mark: Option<Mark>,
+    /// Octets and mark before the last FPDU.
+    before: (usize, Option<Mark>),
+    /// Octets of the first one that the program has read.
+    shown: usize,
+    left: Option<Left>,
+    largest: usize,
+    replies: Vec<Header>,
+    stop: Stop,
+}
+
+/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
+#[derive(Clone, Copy)]
+struct Left {
+    from: usize,
+    to: usize,
+    end: usize,
+}
+
+enum Stop {
+    Need(usize),
+    Full,
+    Terminated(TerminateCode),
+    Trouble(Trouble),
+}
+
+impl Batch {
+    fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>, shown: usize) -> Self {
+        let stop = Stop::Need(0);
+        let (before, replies) = ((0, None), Vec::new());
+        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
+        while batch.add(inbound, octets, sink) {
+            batch.mark = Some(inbound.mark());
+        }
+        batch
+    }
+
+    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
+    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
+        // What is not for the program does not keep it from what is behind it.
+        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) {
+            self.stop = Stop::Full;
+            return false;
+        }
+        let at = self.used;
+        let before = (at, self.mark);
+        match inbound.step(&mut octets[at..]) {
+            Ok(Step::Need { total }) => self.stop = Stop::Need(total),
+            Ok(Step::Data { payload, used }) => {
+                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
+                let (from, to) = (at + payload.start + shown, at + payload.end);
+                let taken = sink.fill(&octets[from..to]);
+                if from + taken < to {
+                    self.left = Some(Left { from: from + taken, to, end: at + used });
+                    (self.before, self.shown) = (before, shown + taken);
+                }
+                self.largest = self.largest.max(to - from);
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Silent { used, reply }) => {
+                self.replies.extend(reply);
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Terminated { used, code }) => {
+                self.used += used;
+                self.stop = Stop::Terminated(code);
+            }
+            Err(trouble) => self.stop = Stop::Trouble(trouble),
+        }
+        false
+    }
+
+    /// Takes all but the last, of which a part has been read, and says how much.
+    fn leave_last(&mut self) -> u32 {
+        (self.used, self.mark) = self.before;
+        self.left = None;
+        self.shown as u32
+    }
+}
+
+/// The CRC of the first `count` octets of some pieces, or of all if they are fewer.
+fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
+    let mut left = count;
+    pieces.iter().try_fold(0, |crc, piece| {
+        let now = piece.len().min(left);
+        left -= now;
+        lent::sum(crc, &piece[..now])
+    })
+}
+
+/// Returns whether the program reads in pieces so small that one copy of a large FPDU is better
+/// read from memory.
+fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
+    rx.bulk && !rx.markers && !sink.drops && (1..=BULK).contains(&sink.room())
+}
+
+/// The header of an unmarked Send, and how much payload it says there is.
+fn large_send(rx: &Rx, front: &[u8]) -> Option<(Header, usize)> {
+    if rx.markers {
+        return None;
+    }
+    let (length, segment) = front.split_first_chunk::<LENGTH_LEN>()?;
+    let header = parse_header(segment).ok()?;
+    let payload_len = usize::from(u16::from_be_bytes(*length)).checked_sub(header.len())?;
+    matches!(header, Header::Untagged(_)).then_some((header, payload_len))
+}
+
+/// Looks at the receive queue in one call, each at up to 72 KiB.
+pub(super) const STEPS: u32 = 64;
+/// Octets looked at when the next FPDU is thought to be a large one.
+const GLANCE: usize = 64;
+/// A payload that is worth receiving in place.
+const BULK: usize = 8 * 1024;
+/// Pieces of the program's buffer in one receive.
+const PIECES: usize = 32;
+/// Length field and header of a Send.
+const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
+/// Pad and CRC.
+pub(super) const MAX_TRAILER: usize = 3 + CRC_LEN;

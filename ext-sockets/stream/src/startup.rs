@@ -1,0 +1,306 @@
+//! From TCP to FPDUs: the Request and the Reply (RFC 5044 §7.1, RFC 6581), done by whoever first needs them done.
+//!
+//! Never in `accept`, and by `connect` only as far as sending the Request: a server may accept and hand the socket to
+//! another process, and one thread may connect to its own listener. Nothing is taken out of the kernel before it is known
+//! to be a startup frame, so that a plain peer's octets are there for a plain call.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rddp_ddp::{Msn, Stag};
+use rddp_mpa::{
+    Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
+    StartupError,
+};
+use rddp_rdmap::{Opcode, ReadRequestRepr, tagged_header, untagged_header};
+
+use super::ended::{Ended, Why};
+use super::options::{Plain, PrivateData, Role};
+use super::owed::owe_fpdu;
+use super::state::{Phase, Rx, Tx};
+use super::sys::{Guard, Kernel, Tcp, now};
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Does what can be done of the startup without waiting. `true`: FPDUs may flow.
+    pub(super) fn establish(&self) -> Result<bool, Errno> {
+        match self.state.phase() {
+            Phase::Framed => return Ok(true),
+            Phase::Plain => return Err(Errno::PLAIN),
+            Phase::Ended => return Err(self.ended_errno()),
+            Phase::Starting if !self.is_connected() => return Ok(false),
+            Phase::Starting => {}
+        }
+        let mut rx = self.lock_rx()?;
+        // Somebody else may have come first.
+        match self.state.phase() {
+            Phase::Starting => {}
+            _ => {
+                drop(rx);
+                return self.establish();
+            }
+        }
+        self.note_beginning();
+        let done = match self.state.asked.role() {
+            Role::Initiator => self.initiate(&mut rx),
+            Role::Responder => self.respond(&mut rx),
+        }
+        .map_err(|error| self.lost(error))?;
+        if done { Ok(true) } else { self.check_time() }
+    }
+
+    /// A reset ends the startup. TCP says it once, and from then on that the peer has finished,
+    /// which is no other end.
+    fn lost(&self, error: Errno) -> Errno {
+        if error == Errno::RESET {
+            self.state.end.set(Ended::new(Why::NotMpa, error));
+        }
+        error
+    }
+
+    /// Returns whether TCP is connected, or was. Until then no call of ours touches the socket: its
+    /// error is the program's to fetch.
+    pub(super) fn is_connected(&self) -> bool {
+        let connected = &self.state.connected;
+        if !connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Connected {
+            connected.store(true, Ordering::Relaxed);
+        }
+        connected.load(Ordering::Relaxed)
+    }
+
+    /// Returns what TCP answers to a `call` of the program that moves nothing. `None`: there is a
+    /// connection, or will be, and it waits.
+    pub(super) fn unconnected(
+        &self,
+        call: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
+    ) -> Option<Result<usize, Errno>> {
+        let closed = !self.state.connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Closed;
+        closed.then(|| call(&self.kernel)).filter(|answer| *answer != Err(Errno::WOULD_BLOCK))
+    }
+
+    pub(super) fn ended_errno(&self) -> Errno {
+        self.state.ended().map_or(Errno::ABORTED, |end| end.errno)
+    }
+
+    /// How long the startup may still take; `None` before it has begun.
+    pub(super) fn startup_left(&self) -> Option<Duration> {
+        let began = self.state.began.load(Ordering::Relaxed);
+        (began > 0)
+            .then(|| self.startup_limit().saturating_sub(Duration::from_nanos(now().saturating_sub(began))))
+    }
+
+    fn startup_limit(&self) -> Duration {
+        let options = self.state.options();
+        match (options.role, options.plain) {
+            (Role::Responder, Plain::Allowed) => options.plain_after,
+            _ => options.startup_timeout,
+        }
+    }
+
+    pub(super) fn note_beginning(&self) {
+        let _ = self.state.began.compare_exchange(0, now().max(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// RFC 5044 §7.1.2 r10: a startup does not take for ever.
+    fn check_time(&self) -> Result<bool, Errno> {
+        if self.startup_left() != Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        let options = self.state.options();
+        if options.role == Role::Responder && options.plain == Plain::Allowed {
+            return self.become_plain();
+        }
+        Err(self.give_up(Why::NoAnswer, Errno::TIMED_OUT, MpaError::Startup))
+    }
+
+    fn become_plain(&self) -> Result<bool, Errno> {
+        self.kernel.wake_at(1)?;
+        if !self.send_early_plain()? {
+            return Ok(false);
+        }
+        Err(Errno::PLAIN)
+    }
+
+    fn initiate(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+        let options = self.state.options();
+        let mut initiator =
+            Initiator::new(&options.startup(), options.private_data.as_ref()).map_err(|_| Errno::INVALID)?;
+        if !self.send_frame(initiator.request())? {
+            return Ok(false);
+        }
+        let mut frame = [0; FRAME];
+        let have = match self.look_at_frame(rx, &mut frame)? {
+            Seen::Octets(have) => have,
+            Seen::Nothing => return Ok(false),
+            Seen::End(have) => return Err(self.refuse(rx, initiator.closed(&frame[..have]), None)),
+        };
+        match initiator.handle(&frame[..have]) {
+            Ok(InitiatorStep::Need { total }) => self.wake_at(rx, total).map(|()| false),
+            Ok(InitiatorStep::Accepted { negotiated, private_data, used }) => {
+                self.moving(rx, used, |kernel| kernel.discard(used))?;
+                self.settle(rx, &negotiated, &private_data)?;
+                self.be_ready_to_receive(rx, &negotiated)?;
+                Ok(true)
+            }
+            Ok(InitiatorStep::Rejected { private_data, used, .. }) => {
+                self.moving(rx, used, |kernel| kernel.discard(used))?;
+                note_private_data(rx, &private_data);
+                self.wake_at(rx, 1)?;
+                // RFC 5044 §7.1.2 r3: TCP is left to the ULP.
+                self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
+                Err(Errno::REFUSED)
+            }
+            Err(error) => Err(self.refuse(rx, error, initiator.tx())),
+        }
+    }
+
+    fn respond(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+        let mut frame = [0; FRAME];
+        let have = match self.look_at_frame(rx, &mut frame)? {
+            Seen::Octets(have) => have,
+            Seen::Nothing => return Ok(false),
+            Seen::End(have) => {
+                let error = Responder::new().closed(&frame[..have]);
+                return self.not_mpa(rx, error);
+            }
+        };
+        match Responder::new().handle(&frame[..have]) {
+            Ok(ResponderStep::Need { total }) => self.wake_at(rx, total).map(|()| false),
+            Ok(ResponderStep::Request { request, used }) => self.accept(rx, &request, used),
+            Err(error) => self.not_mpa(rx, error),
+        }
+    }
+
+    fn accept(&self, rx: &mut Guard<'_, Rx>, request: &Request, used: usize) -> Result<bool, Errno> {
+        let options = self.state.options();
+        let mut config = options.startup();
+        // A Write as RTR needs no answer; a Read would wake the peer for nothing.
+        if request.rtr.and(config.rtr).write {
+            config.rtr = RtrSet::only(Rtr::Write);
+        }
+        let (reply, negotiated) =
+            request.accept(&config, options.private_data.as_ref()).map_err(|_| Errno::INVALID)?;
+        self.moving(rx, used, |kernel| kernel.discard(used))?;
+        self.settle(rx, &negotiated, &request.private_data)?;
+        self.state.set_framed();
+        self.send_frame(&reply)?;
+        Ok(true)
+    }
+
+    /// What came is no Request, or not all of one.
+    fn not_mpa(&self, rx: &mut Guard<'_, Rx>, error: StartupError) -> Result<bool, Errno> {
+        let plain = matches!(error, StartupError::BadKey | StartupError::Closed { .. });
+        if plain && self.state.asked.plain() == Plain::Allowed {
+            rx.wake_at = 1;
+            return self.become_plain();
+        }
+        Err(self.refuse(rx, error, None))
+    }
+
+    fn refuse(&self, rx: &mut Guard<'_, Rx>, error: StartupError, tx: Option<rddp_mpa::Framing>) -> Errno {
+        match (error, error.terminate(), tx) {
+            (_, Some(code), Some(framing)) => self.give_up_politely(rx, code, framing),
+            // A server that gives back what it gets makes our Request its answer.
+            (StartupError::BadKey | StartupError::WrongRole, ..) => {
+                self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code())
+            }
+            (StartupError::Closed { have: 0, .. }, ..) => {
+                self.give_up(Why::NotMpa, Errno::RESET, error.code())
+            }
+            _ => self.give_up(Why::Startup, Errno::PROTOCOL, error.code()),
+        }
+    }
+
+    /// Sends this end's startup frame, once. `false`: TCP has not taken all of it.
+    fn send_frame(&self, frame: &[u8]) -> Result<bool, Errno> {
+        let mut tx = self.lock_tx()?;
+        if !tx.greeted {
+            self.kernel.no_delay()?;
+            tx.greeted = tx.owe(frame);
+        }
+        self.pay(&mut tx)
+    }
+
+    /// Looks at what has come of the peer's frame.
+    fn look_at_frame(&self, rx: &mut Rx, frame: &mut [u8]) -> Result<Seen, Errno> {
+        let have = match self.kernel.peek(&mut [IoSliceMut::new(frame)]) {
+            Ok(0) => return Ok(Seen::End(0)),
+            Err(Errno::WOULD_BLOCK) => return Ok(Seen::Nothing),
+            other => other?,
+        };
+        // Seen before, and the rest was waited for in vain?
+        let waited = rx.wake_at as usize > have;
+        if waited && self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))? != 0 {
+            return Ok(Seen::End(have));
+        }
+        Ok(Seen::Octets(have))
+    }
+
+    /// Takes over what both ends have agreed on.
+    fn settle(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated, peer_data: &[u8]) -> Result<(), Errno> {
+        note_private_data(rx, peer_data);
+        (rx.crc, rx.markers) = (negotiated.crc, negotiated.markers_rx);
+        (rx.ird, rx.ord) = (negotiated.ird.into(), negotiated.ord.into());
+        (rx.msn, rx.request_msn) = (Msn::FIRST.0, Msn::FIRST.0);
+        let mut tx = self.lock_tx()?;
+        (tx.crc, tx.markers) = (negotiated.crc, negotiated.markers_tx);
+        tx.msn = Msn::FIRST.0;
+        drop(tx);
+        self.wake_at(rx, 1)?;
+        rx.narrow = self.kernel.widen(WINDOW)? < NARROW;
+        Ok(())
+    }
+
+    /// The initiator's first FPDU, which lets the responder send (RFC 5044 §7.1.2 r4, RFC 6581 §9.2). Where no RTR was
+    /// agreed on, a Send without octets does the same.
+    fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated) -> Result<(), Errno> {
+        let mut tx = self.lock_tx()?;
+        match negotiated.rtr {
+            Some(Rtr::Write) => owe_rtr(&mut tx, &tagged_header(Opcode::Write, Stag(0), 0, true), &[])?,
+            Some(Rtr::Read) => {
+                rx.rtr_read = true;
+                let read =
+                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
+                let mut octets = [0; ReadRequestRepr::LEN];
+                read.emit(&mut octets);
+                let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn::FIRST, 0, true);
+                owe_rtr(&mut tx, &header, &octets)?;
+            }
+            Some(Rtr::Send) | None => {
+                let header = untagged_header(Opcode::Send, Stag(0), Msn::FIRST, 0, true);
+                owe_rtr(&mut tx, &header, &[])?;
+                tx.msn = Msn::FIRST.next().0;
+            }
+        }
+        // Nobody can get in front of it: the lock is held.
+        self.state.may_send.store(true, Ordering::Release);
+        self.state.set_framed();
+        self.shut_what_was_shut_early();
+        self.pay(&mut tx).map(drop)
+    }
+}
+
+enum Seen {
+    Octets(usize),
+    Nothing,
+    /// The peer has finished, and that is all that came.
+    End(usize),
+}
+
+fn owe_rtr(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -> Result<(), Errno> {
+    if owe_fpdu(tx, header, payload) { Ok(()) } else { Err(Errno::NO_BUFFERS) }
+}
+
+fn note_private_data(rx: &mut Rx, data: &[u8]) {
+    rx.peer_data = PrivateData::cut(data);
+    rx.peer_data_known = true;
+}
+
+/// A window in which an FPDU is no more than an eighth.
+const WINDOW: u32 = 512 * 1024;
+/// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.
+const NARROW: usize = WINDOW as usize;
+
+/// The longest startup frame.
+const FRAME: usize = rddp_mpa::Frame::HEADER_LEN + rddp_mpa::MAX_PRIVATE_DATA;

@@ -1,0 +1,418 @@
+//! What is known of one connection, in memory that all processes which hold the socket share.
+//!
+//! The receiving direction and the sending one are a lock each; whoever calls does the work of its direction. Where both
+//! locks are needed the receiving one comes first. There are no pointers in here, and nothing that one process alone
+//! could give meaning to.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::ended::{AtomicEnd, Ended};
+use super::options::{Asked, Options, PrivateData};
+use super::sys::{Guarded, Lease, now};
+
+/// The shared state of a stream: see [`SharedState`](super::SharedState).
+#[repr(C)]
+pub struct State {
+    magic: AtomicU64,
+    phase: AtomicU32,
+    /// An FPDU of the peer's has come and been found good, or this end is the initiator: it may send (RFC 5044 §7.1.2).
+    pub(super) may_send: AtomicBool,
+    /// Octets, or an end of the direction, are owed to TCP: see [`Tx::owed`].
+    pub(super) owing: AtomicBool,
+    /// Octets are, for which TCP had no room. (The end has to wait for the end of the startup, and not for room.)
+    pub(super) wants_room: AtomicBool,
+    /// What TCP said to a call that had moved octets before: the next one answers it.
+    pub(super) pending: AtomicI32,
+    /// What `O_NONBLOCK` was when it was last asked for.
+    pub(super) nonblocking: AtomicBool,
+    /// Octets for the program are in [`Rx::kept`], and nothing of their FPDU is in the kernel.
+    pub(super) holding: AtomicBool,
+    pub(super) shut_receive: AtomicBool,
+    pub(super) shut_send: AtomicBool,
+    /// Nothing more of the program's is taken before there is leave to send.
+    pub(super) early_full: AtomicBool,
+    /// TCP is, or was, connected: the startup may touch the socket.
+    pub(super) connected: AtomicBool,
+    /// When the startup began, by [`now`](super::sys::now). 0: it has not.
+    pub(super) began: AtomicU64,
+    receive_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    /// `SO_RCVLOWAT` as the program has set it; 0 stands for 1.
+    low_water: AtomicU32,
+    /// `TCP_CORK` as the program has set it.
+    pub(super) corked: AtomicBool,
+    pub(super) end: AtomicEnd,
+    /// Moment at which a process last said that it holds the socket no longer, by
+    /// [`now`](super::sys::now).
+    pub(super) left: AtomicU64,
+    /// Some that hold it have no place among the holders.
+    pub(super) uncounted: AtomicBool,
+    /// The block of those for whom there is no place here.
+    pub(super) holders_in: AtomicU32,
+    pub(super) more_holders: [AtomicU64; HOLDERS],
+    /// Places in the one layout, for what is to come: the kind of what travels in the FPDUs (0: a
+    /// byte stream), what that kind needs, counters.
+    kind: AtomicU32,
+    of_kind: [AtomicU64; 32],
+    counters: [AtomicU64; 8],
+    pub(super) asked: Asked,
+    pub(super) rx: Guarded<Rx>,
+    pub(super) tx: Guarded<Tx>,
+}
+
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The startup frames are not exchanged yet.
+    Starting,
+    /// FPDUs flow.
+    Framed,
+    /// The peer does not speak MPA, and that is allowed: plain TCP.
+    Plain,
+    /// It is over: see [`State::ended`].
+    Ended,
+}
+
+impl State {
+    pub(super) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
+    pub(super) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
+
+    /// Offset of [`MAGIC`] in a state of this build.
+    pub(super) const MAGIC_AT: usize = offset_of!(Self, magic);
+    pub(super) const ASKED: usize = offset_of!(Self, asked);
+    /// Offsets of octets that are 0 or 1.
+    pub(super) const TRUTHS: [usize; 27] = [
+        offset_of!(Self, may_send),
+        offset_of!(Self, owing),
+        offset_of!(Self, wants_room),
+        offset_of!(Self, nonblocking),
+        offset_of!(Self, holding),
+        offset_of!(Self, shut_receive),
+        offset_of!(Self, shut_send),
+        offset_of!(Self, early_full),
+        offset_of!(Self, connected),
+        offset_of!(Self, corked),
+        offset_of!(Self, uncounted),
+        Self::RX + offset_of!(Rx, moving),
+        Self::RX + offset_of!(Rx, crc),
+        Self::RX + offset_of!(Rx, markers),
+        Self::RX + offset_of!(Rx, bulk),
+        Self::RX + offset_of!(Rx, rtr_read),
+        Self::RX + offset_of!(Rx, peer_data_known),
+        Self::RX + offset_of!(Rx, narrow),
+        Self::RX + offset_of!(Rx, left_is_kept),
+        Self::RX + offset_of!(Rx, is_open),
+        Self::TX + offset_of!(Tx, moving),
+        Self::TX + offset_of!(Tx, crc),
+        Self::TX + offset_of!(Tx, markers),
+        Self::TX + offset_of!(Tx, greeted),
+        Self::TX + offset_of!(Tx, fin_due),
+        Self::TX + offset_of!(Tx, fin_sent),
+        Self::TX + offset_of!(Tx, framing),
+    ];
+
+    pub(super) fn begin(&mut self, options: &Options) {
+        self.asked = Asked::of(options);
+        self.magic = AtomicU64::new(MAGIC);
+    }
+
+    /// How far the stream has come.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            _ if self.end.is_set() => Phase::Ended,
+            STARTING => Phase::Starting,
+            FRAMED => Phase::Framed,
+            _ => Phase::Plain,
+        }
+    }
+
+    pub(super) fn set_framed(&self) {
+        self.phase.store(FRAMED, Ordering::Release);
+    }
+
+    /// The connection was made anew, for a peer that does not speak MPA.
+    pub fn stay_plain(&self) {
+        self.set_plain();
+        self.end.clear();
+        self.owe_nothing();
+    }
+
+    /// What is owed has changed.
+    pub(super) fn note_owed(&self, tx: &Tx) {
+        let early = !tx.early().is_empty();
+        let room = !tx.owed().is_empty() || early && self.may_send.load(Ordering::Acquire);
+        self.wants_room.store(room, Ordering::Release);
+        self.owing.store(tx.owes() || early, Ordering::Release);
+    }
+
+    fn owe_nothing(&self) {
+        self.wants_room.store(false, Ordering::Release);
+        self.owing.store(false, Ordering::Release);
+    }
+
+    pub(super) fn set_plain(&self) {
+        self.phase.store(PLAIN, Ordering::Release);
+    }
+
+    /// Why the stream is over, if it is.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.end.load()
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.asked.options()
+    }
+
+    /// `SO_RCVTIMEO`: how long a receiving call may wait. `None`, or zero, is as long as it takes.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
+        self.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// `SO_SNDTIMEO`: how long a sending call may wait.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// `SO_RCVLOWAT`: how many octets a receiving call that waits returns with at least, if there is room for them.
+    pub fn set_low_water(&self, octets: u32) {
+        self.low_water.store(octets, Ordering::Relaxed);
+    }
+
+    pub(super) fn low_water(&self) -> usize {
+        self.low_water.load(Ordering::Relaxed).max(1) as usize
+    }
+
+    /// As set by [`set_receive_timeout`](Self::set_receive_timeout).
+    #[must_use]
+    pub fn receive_timeout(&self) -> Option<Duration> {
+        duration(self.receive_timeout.load(Ordering::Relaxed))
+    }
+
+    /// As set by [`set_send_timeout`](Self::set_send_timeout).
+    #[must_use]
+    pub fn send_timeout(&self) -> Option<Duration> {
+        duration(self.send_timeout.load(Ordering::Relaxed))
+    }
+
+    /// Notes that TCP is connected, so that nobody has to ask it.
+    pub fn note_connected(&self) {
+        self.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns how long the startup has gone on; `None` before it has begun.
+    #[must_use]
+    pub fn startup_age(&self) -> Option<Duration> {
+        let began = self.began.load(Ordering::Relaxed);
+        (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
+    }
+
+    /// Returns whether something waits to go out.
+    pub fn waits(&self) -> bool {
+        self.owing.load(Ordering::Acquire)
+    }
+
+    /// The errno of a startup that failed, unless a call has been told it.
+    pub fn take_startup_error(&self) -> Option<i32> {
+        let end = self.end.load().filter(|end| end.why.is_of_startup())?;
+        Some(if self.end.first_told() { end.errno.0 } else { 0 })
+    }
+
+    /// Returns what a call of ours took out of the kernel and a call of the program is to be told,
+    /// once.
+    pub fn take_pending(&self) -> Option<i32> {
+        (self.pending.load(Ordering::Relaxed) != 0)
+            .then(|| self.pending.swap(0, Ordering::AcqRel))
+            .filter(|errno| *errno != 0)
+    }
+
+    /// As if nothing had happened: TCP could not connect, and is about to be asked again.
+    pub fn begin_again(&self) {
+        self.connected.store(false, Ordering::Relaxed);
+        self.early_full.store(false, Ordering::Relaxed);
+        self.began.store(0, Ordering::Relaxed);
+        self.pending.store(0, Ordering::Relaxed);
+        self.end.clear();
+        if let Ok(mut tx) = self.tx.lock() {
+            (tx.greeted, tx.moving) = (false, false);
+            tx.drop_early();
+            let owed = tx.owed().len();
+            tx.paid(owed);
+        }
+        self.owe_nothing();
+        self.phase.store(STARTING, Ordering::Release);
+    }
+
+    /// What readiness depends on besides the kernel's socket: when it changes, so may [`Stream::interest`](super::Stream::interest).
+    #[must_use]
+    pub fn mood(&self) -> Mood {
+        Mood {
+            phase: self.phase.load(Ordering::Acquire),
+            ended: self.end.is_set(),
+            may_send: self.may_send.load(Ordering::Acquire),
+            owing: self.owing.load(Ordering::Acquire),
+            wants_room: self.wants_room.load(Ordering::Acquire),
+            early_full: self.early_full.load(Ordering::Acquire),
+            began: self.began.load(Ordering::Relaxed) > 0,
+        }
+    }
+
+    /// The peer's private data, once its startup frame has come.
+    #[must_use]
+    pub fn peer_private_data(&self) -> Option<PrivateData> {
+        let rx = self.rx.lock().ok()?;
+        rx.peer_data_known.then_some(rx.peer_data)
+    }
+}
+
+/// See [`State::mood`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mood {
+    phase: u32,
+    ended: bool,
+    may_send: bool,
+    owing: bool,
+    wants_room: bool,
+    early_full: bool,
+    began: bool,
+}
+
+impl Mood {
+    /// Whether the kernel's events are the program's: nothing but octets changes what it waits for.
+    #[must_use]
+    pub fn is_settled(self) -> bool {
+        self.ended || self.phase == PLAIN || (self.phase == FRAMED && self.may_send && !self.owing)
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("phase", &self.phase())
+            .field("ended", &self.ended())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The receiving direction. Octets that the program has not read are in the kernel, all but those in `kept`.
+#[repr(C)]
+pub(super) struct Rx {
+    /// Octets are being taken out of the kernel: until this is false again the fields behind it are not true.
+    pub(super) moving: bool,
+    pub(super) crc: bool,
+    pub(super) markers: bool,
+    /// The last FPDU was a large one: the next is looked at before it is read.
+    pub(super) bulk: bool,
+    /// A Read without octets was our RTR, and is not answered yet.
+    pub(super) rtr_read: bool,
+    pub(super) peer_data_known: bool,
+    /// The receive buffer is so small that a partial FPDU in it may close the window.
+    pub(super) narrow: bool,
+    /// What is left is in `kept` and not in the kernel.
+    pub(super) left_is_kept: bool,
+    /// Whether a message is open, and its `RsvdULP`.
+    pub(super) is_open: bool,
+    pub(super) open_ulp: u8,
+    /// Of the FPDUs taken: see [`rddp_mpa::Deframer::at`].
+    pub(super) position: u64,
+    pub(super) msn: u32,
+    pub(super) mo: u64,
+    pub(super) request_msn: u32,
+    pub(super) ird: u32,
+    pub(super) ord: u32,
+    /// `SO_RCVLOWAT` as the kernel has it; 0 stands for 1, which a socket begins with.
+    pub(super) wake_at: u32,
+    /// Octets of the checked FPDU in front that the program has not read.
+    pub(super) left: u32,
+    /// What stands behind them in the kernel, and goes when the last of them is read.
+    pub(super) trailer: u32,
+    pub(super) kept_at: u32,
+    /// Octets that the program has read of the FPDU in front, which had to stay in the kernel
+    /// whole.
+    pub(super) shown: u32,
+    /// Octets in `kept` of an FPDU that is not whole.
+    pub(super) absorbed: u32,
+    /// The block of what is held back: see [`Rx::kept`].
+    pub(super) kept_in: Lease,
+    pub(super) peer_data: PrivateData,
+}
+
+/// The sending direction. A message is never left open with the lock: whoever has it next may begin one.
+#[repr(C)]
+pub(super) struct Tx {
+    /// Octets are being given to the kernel: until this is false again the fields behind it are not true.
+    pub(super) moving: bool,
+    pub(super) crc: bool,
+    pub(super) markers: bool,
+    /// The startup frame of this end is among what was owed.
+    pub(super) greeted: bool,
+    /// The FIN goes out behind what is owed.
+    pub(super) fin_due: bool,
+    pub(super) fin_sent: bool,
+    /// Set while octets that waited for the startup are framed: until it is false again nobody
+    /// knows which were.
+    pub(super) framing: bool,
+    /// Set while what is owed or kept is changed, by several stores: see [`Tx::change`].
+    pub(super) changing: AtomicBool,
+    /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
+    pub(super) position: u64,
+    pub(super) msn: u32,
+    /// The EMSS when it was last asked for; 0 before that.
+    pub(super) emss: u32,
+    /// Bounds of what is owed: see [`Tx::owed`].
+    pub(super) owed_from: u32,
+    pub(super) owed_to: u32,
+    pub(super) owed_in: Lease,
+    /// Bounds of what waits for the end of the startup: see [`Tx::early`].
+    pub(super) early_from: u32,
+    pub(super) early_to: u32,
+    pub(super) early_in: Lease,
+    pub(super) little: [u8; LITTLE],
+}
+
+fn nanoseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn duration(nanoseconds: u64) -> Option<Duration> {
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}
+
+/// Octets that may be owed without a block.
+pub(super) const LITTLE: usize = 1024;
+
+/// Changes with the layout of a state, so that one of another build is not taken for one of this.
+pub(super) const MAGIC: u64 = 0x7264_6470_0000_0003 ^ layout();
+
+/// Returns the offset of what comes behind fields of another crate's.
+const fn layout() -> u64 {
+    let places = [
+        size_of::<State>(),
+        size_of::<Rx>(),
+        size_of::<Tx>(),
+        offset_of!(State, left),
+        offset_of!(State, counters),
+        offset_of!(State, asked),
+        size_of::<Asked>(),
+        offset_of!(State, rx),
+        offset_of!(State, tx),
+    ];
+    let (mut sum, mut at) = (0, 0);
+    while at < places.len() {
+        sum = u64::rotate_left(sum, 7) ^ places[at] as u64;
+        at += 1;
+    }
+    sum
+}
+
+/// Number of holders with a place in the state, besides those beside the slot.
+const HOLDERS: usize = 12;
+
+const STARTING: u32 = 0;
+const FRAMED: u32 = 1;
+const PLAIN: u32 = 2;

@@ -1,0 +1,114 @@
+//! The C library's functions that the stream calls: a preloaded library passes the originals behind its own.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::time::Duration;
+
+use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
+
+/// The functions (those that sleep unwind the stack when their thread is cancelled), each with the contract that its name has in libc; variadic ones with the one argument more that is used.
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each is the C function of its name")]
+pub struct Table {
+    pub recv: unsafe extern "C-unwind" fn(c_int, *mut c_void, usize, c_int) -> ssize_t,
+    pub send: unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> ssize_t,
+    pub recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t,
+    pub sendmsg: unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t,
+    pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
+    pub writev: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
+    pub pread: unsafe extern "C" fn(c_int, *mut c_void, usize, off_t) -> ssize_t,
+    pub lseek: unsafe extern "C" fn(c_int, off_t, c_int) -> off_t,
+    pub ppoll: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
+    pub getsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+    pub setsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    pub ioctl: unsafe extern "C" fn(c_int, libc::Ioctl, *mut c_void) -> c_int,
+    pub fcntl: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
+    pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
+    pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+    /// Called before a sleep that depends on more than octets: the other end may be one that this very thread has to see to.
+    /// Returns when to call it again at the latest.
+    pub others: fn() -> Option<Duration>,
+}
+
+impl Table {
+    /// The functions of the C library that this program is linked to.
+    #[must_use]
+    pub const fn libc() -> Self {
+        Self {
+            recv,
+            send: libc::send,
+            recvmsg: libc::recvmsg,
+            sendmsg: libc::sendmsg,
+            read: libc::read,
+            writev: libc::writev,
+            pread: libc::pread,
+            lseek: libc::lseek,
+            ppoll,
+            getsockopt: libc::getsockopt,
+            setsockopt: libc::setsockopt,
+            ioctl,
+            fcntl,
+            shutdown: libc::shutdown,
+            connect: libc::connect,
+            others: || None,
+        }
+    }
+}
+
+/// A [`Table`] whose functions are known to be what they are called.
+#[derive(Clone, Copy)]
+pub struct Calls(pub(super) Table);
+
+impl Calls {
+    /// The functions of the C library that this program is linked to.
+    #[must_use]
+    pub const fn libc() -> Self {
+        Self(Table::libc())
+    }
+
+    /// These functions, with another that is called before sleeps.
+    #[cfg(test)]
+    pub(crate) fn with_others(self, others: fn() -> Option<Duration>) -> Self {
+        Self(Table { others, ..self.0 })
+    }
+
+    /// Functions found otherwise, as by `dlsym`.
+    ///
+    /// # Safety
+    /// Each keeps the contract of the libc function of its name, from any thread and in any process that this one forks.
+    #[must_use]
+    pub const unsafe fn from_table(table: Table) -> Self {
+        Self(table)
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calls")
+    }
+}
+
+unsafe extern "C-unwind" fn recv(fd: c_int, out: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { libc::recv(fd, out, len, flags) }
+}
+
+unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::ppoll(fds, count, timeout, mask) }
+}
+
+unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::ioctl(fd, request, argument) }
+}
+
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::fcntl(fd, command, argument) }
+}

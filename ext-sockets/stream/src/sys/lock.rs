@@ -1,0 +1,168 @@
+//! A lock in shared memory that a process may die with.
+//!
+//! A robust mutex of the C library: uncontended it makes no system call, and the kernel gives a dead owner's lock to the
+//! next who asks. What that owner was at must show in the value. It is held for a few microseconds and never while anything sleeps.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+
+use crate::Errno;
+use crate::state::{Rx, Tx};
+
+/// Data that may lie in memory which several processes map, and which a process may leave half changed.
+///
+/// # Safety
+/// No pointers and nothing to drop. All zeros is a value, and so is every mixture of two values field by field: fields are
+/// stored one at a time, each by one instruction, but for octet arrays.
+pub(crate) unsafe trait Plain {}
+
+// SAFETY: integers, truth values and octets.
+unsafe impl Plain for Rx {}
+// SAFETY: as above.
+unsafe impl Plain for Tx {}
+
+/// A value and its lock. Both begin as zeros; [`init`](Self::init) comes before everything else.
+#[repr(C)]
+pub(crate) struct Guarded<T> {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through the mutex only, which is made for use between processes, thus between threads.
+unsafe impl<T: Plain> Sync for Guarded<T> {}
+// SAFETY: plain data, and a mutex that nobody holds once the value is owned.
+unsafe impl<T: Plain> Send for Guarded<T> {}
+
+impl<T: Plain> Guarded<T> {
+    /// Offset of the value.
+    pub(crate) const VALUE: usize = std::mem::offset_of!(Self, value);
+
+    /// Makes the mutex of one that is still private.
+    pub(super) fn init(&mut self) -> Result<(), Errno> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the attributes are initialised first, used, and destroyed; nobody else knows of the mutex yet.
+        unsafe {
+            check(libc::pthread_mutexattr_init(attributes.as_mut_ptr()))?;
+            let attributes = attributes.as_mut_ptr();
+            check(libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED))?;
+            check(libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST))?;
+            check(libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK))?;
+            check(libc::pthread_mutex_init(self.mutex.get(), attributes))?;
+            libc::pthread_mutexattr_destroy(attributes);
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock. `EDEADLK` when this thread has it already: a signal handler came in between, and what it wants to send or receive
+    /// has no place in the middle of that.
+    pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Errno> {
+        // SAFETY: `init` has made the mutex before the mapping was handed out.
+        match unsafe { libc::pthread_mutex_lock(self.mutex.get()) } {
+            0 => Ok(Guard { of: self }),
+            libc::EOWNERDEAD => {
+                // SAFETY: held now; the value is plain data, whatever its last owner had got to.
+                unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
+                Ok(Guard { of: self })
+            }
+            error => Err(Errno(error)),
+        }
+    }
+}
+
+/// The lock, held.
+pub(crate) struct Guard<'a, T: Plain> {
+    of: &'a Guarded<T>,
+}
+
+impl<T: Plain> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held, and `T` is plain: whatever another process left there is a value.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T: Plain> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `deref`, and the guard is borrowed alone.
+        unsafe { &mut *self.of.value.get() }
+    }
+}
+
+impl<T: Plain> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: this thread holds it.
+        unsafe { libc::pthread_mutex_unlock(self.of.mutex.get()) };
+    }
+}
+
+fn check(result: libc::c_int) -> Result<(), Errno> {
+    if result == 0 { Ok(()) } else { Err(Errno(result)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::super::{Calls, SharedState};
+    use super::*;
+    use crate::{Options, Role, Stream, Why};
+
+    /// Runs `body` in a child, which is killed in the middle of it.
+    fn die_in(body: impl FnOnce()) {
+        // SAFETY: the child takes a lock of ours and is killed; the parent waits for that.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                body();
+                libc::kill(libc::getpid(), libc::SIGKILL);
+            }
+            assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), 0), pid);
+        }
+    }
+
+    #[test]
+    fn a_lock_outlives_its_owner() {
+        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+        die_in(|| {
+            let mut tx = state.tx.lock().unwrap();
+            tx.msn = 7;
+            std::mem::forget(tx);
+        });
+        assert_eq!(state.tx.lock().unwrap().msn, 7);
+        let _held = state.tx.lock().unwrap();
+        assert_eq!(
+            state.tx.lock().map(drop),
+            Err(Errno(libc::EDEADLK)),
+            "a signal handler does not wait for itself"
+        );
+    }
+
+    #[test]
+    fn an_owner_that_died_with_octets_on_the_move_ends_the_stream() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let calls = Calls::libc();
+        for receiving in [false, true] {
+            let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+            die_in(|| {
+                if receiving {
+                    let mut rx = state.rx.lock().unwrap();
+                    rx.moving = true;
+                    std::mem::forget(rx);
+                } else {
+                    let mut tx = state.tx.lock().unwrap();
+                    tx.moving = true;
+                    std::mem::forget(tx);
+                }
+            });
+            let stream = Stream::new(tcp.as_raw_fd(), &state, &calls);
+            assert_eq!(stream.send(&[IoSlice::new(b"x")], libc::MSG_NOSIGNAL), Err(Errno::ABORTED));
+            assert_eq!(state.ended().unwrap().why, Why::OwnerDied);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The only unsafe code of the stream: system calls, memory that processes share, and the lock in it.
+//!
+//! [`Kernel`] is the socket, [`Guarded`] a value under a lock that outlives its owner, [`SharedState`] the mapping of a
+//! [`State`](super::State), [`Scratch`] a buffer for the length of one call. Safe code above them cannot misuse them.
+#![allow(unsafe_code)]
+
+mod calls;
+mod cancel;
+mod kernel;
+pub mod lent;
+mod lock;
+mod pieces;
+mod scratch;
+mod slots;
+#[cfg(test)]
+pub(super) mod tests;
+
+pub use calls::{Calls, Table};
+use cancel::Cancellable;
+pub use cancel::Uncancelled;
+pub use kernel::handlers_restart;
+pub use kernel::raise_sigpipe;
+pub(super) use kernel::{Direction, Kernel, Tcp, now, read_at, seek};
+pub use kernel::{confine, is_confined};
+pub(super) use lock::{Guard, Guarded};
+pub use pieces::{sink_pieces, source_pieces};
+pub(super) use scratch::Scratch;
+pub(super) use slots::{BLOCK, Lease, Purpose, block, block_mut, give_back, has_all, reserve};
+pub use slots::{
+    Found, Known, Process, SharedState, Slots, expect_children, forget_children, forget_left, join_children,
+    leave_all, leave_closed, map_all, remove_unused,
+};

@@ -1,0 +1,260 @@
+//! Blocks: memory beside a state for octets that a stream holds outside the kernel, and for many
+//! holders.
+//!
+//! A block is one stream's for one purpose. Its entry says whose, and what is said in the state is
+//! worth nothing against that. A stream without a file has a block of its own for each purpose.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::claim::{A_FEW, Use};
+use super::home::{Place, Slab};
+use super::layout::{BLOCK, BLOCKS, Entry, OF_BLOCKS, OWN_BLOCKS, OWN_BLOCKS_AT, SLOTS, block_at};
+use super::pool::Pool;
+use super::process::SameErrno;
+use crate::State;
+use crate::state::{Rx, Tx};
+
+/// Purposes of a stream's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Under the lock of [`Tx`].
+    Owed,
+    /// Under the lock of [`Tx`].
+    Early,
+    /// Under the lock of [`Rx`].
+    Kept,
+    /// Holders beyond those that the slot has room for: atomics, under no lock.
+    Holders,
+}
+
+const _: () = assert!(Purpose::Holders as usize + 1 == OWN_BLOCKS);
+
+/// The block that a stream has for a purpose: its number and 1. All zeros: none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Lease(u32);
+
+impl Lease {
+    const NONE: Self = Self(0);
+
+    fn of(number: u32) -> Self {
+        Self(number + 1)
+    }
+
+    fn number(self) -> Option<u32> {
+        self.0.checked_sub(1)
+    }
+}
+
+/// The owner of a block: how often the slot was taken, a purpose, the slot's number. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner(u64);
+
+const SET: u64 = 1 << 31;
+const PURPOSE_AT: u32 = 24;
+
+impl Owner {
+    fn of(place: Place, purpose: Purpose) -> Self {
+        let generation = u64::from(Use::of(place.entry()).generation());
+        Self(generation << 32 | SET | (purpose as u64) << PURPOSE_AT | place.number() as u64)
+    }
+
+    /// Returns whether the slot is still that which reserved it.
+    fn is_there(self, pool: &'static Pool) -> bool {
+        let number = self.0 as usize & ((1 << PURPOSE_AT) - 1);
+        pool.slot(number).is_some_and(|(slab, index)| {
+            let used = Use::of(&slab.header().entries[index]);
+            !used.is_free() && u64::from(used.generation()) == self.0 >> 32
+        })
+    }
+
+    fn has(self, entry: &Entry) -> bool {
+        entry.used.load(Ordering::Acquire) == self.0
+    }
+
+    fn takes(self, entry: &Entry) -> bool {
+        entry.used.load(Ordering::Relaxed) == 0
+            && entry.used.compare_exchange(0, self.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn gives_back(self, entry: &Entry) -> bool {
+        entry.used.compare_exchange(self.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A direction of a [`State`]: lies there under its lock, and has blocks.
+///
+/// # Safety
+/// [`AT`](Self::AT) is where the value lies in every state, and there is none outside of one.
+pub(crate) unsafe trait Leases {
+    const AT: usize;
+
+    fn lease(&self, purpose: Purpose) -> Lease;
+    fn lease_mut(&mut self, purpose: Purpose) -> &mut Lease;
+}
+
+// SAFETY: the offset is the compiler's.
+unsafe impl Leases for Tx {
+    const AT: usize = State::TX;
+
+    fn lease(&self, purpose: Purpose) -> Lease {
+        if purpose == Purpose::Early { self.early_in } else { self.owed_in }
+    }
+
+    fn lease_mut(&mut self, purpose: Purpose) -> &mut Lease {
+        if purpose == Purpose::Early { &mut self.early_in } else { &mut self.owed_in }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Leases for Rx {
+    const AT: usize = State::RX;
+
+    fn lease(&self, _: Purpose) -> Lease {
+        self.kept_in
+    }
+
+    fn lease_mut(&mut self, _: Purpose) -> &mut Lease {
+        &mut self.kept_in
+    }
+}
+
+fn place_of<L: Leases>(of: &L) -> Place {
+    // SAFETY: `L` says where in its state it lies.
+    unsafe { Place::of(std::ptr::from_ref(of).addr() - L::AT) }
+}
+
+/// Reserves a block, unless there is one. Whether there is one now.
+#[must_use]
+pub(crate) fn reserve(of: &mut impl Leases, purpose: Purpose) -> bool {
+    if of.lease(purpose) == Lease::NONE {
+        *of.lease_mut(purpose) = reserved(place_of(of), purpose).map_or(Lease::NONE, Lease::of);
+    }
+    of.lease(purpose) != Lease::NONE
+}
+
+/// Gives the block back, if there is one.
+pub(crate) fn give_back(of: &mut impl Leases, purpose: Purpose) {
+    let lease = std::mem::replace(of.lease_mut(purpose), Lease::NONE);
+    if let Some(number) = lease.number() {
+        given_back(place_of(of), purpose, number);
+    }
+}
+
+/// The octets of the block, if there is one.
+pub(crate) fn block<L: Leases>(of: &L, purpose: Purpose) -> Option<&[u8]> {
+    let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
+    // SAFETY: allocated, mapped as long as the state, and the stream's alone for this purpose;
+    // whoever has `of` has the lock.
+    Some(unsafe { std::slice::from_raw_parts(at, BLOCK) })
+}
+
+/// Returns a block's octets for writing, as [`block`] does for reading.
+pub(crate) fn block_mut<L: Leases>(of: &mut L, purpose: Purpose) -> Option<&mut [u8]> {
+    let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
+    // SAFETY: as above, and `of` is borrowed alone.
+    Some(unsafe { std::slice::from_raw_parts_mut(at, BLOCK) })
+}
+
+/// Returns whether all blocks that it says it has are there, and its own.
+#[inline]
+pub(crate) fn has_all<L: Leases>(of: &L, purposes: &[Purpose]) -> bool {
+    purposes.iter().all(|purpose| of.lease(*purpose) == Lease::NONE || block(of, *purpose).is_some())
+}
+
+/// The places for holders in the block of a state, if it has one.
+pub(super) fn holders<'a>(place: Place, lease: &AtomicU32) -> Option<&'a [AtomicU64]> {
+    let number = Lease(lease.load(Ordering::Acquire)).number()?;
+    let at = found(place, Purpose::Holders, number)?;
+    // SAFETY: allocated, mapped as long as the state, and for this purpose only; it is zeroed
+    // before it is known, and all in it is atomic.
+    Some(unsafe { std::slice::from_raw_parts(at.cast(), Purpose::HOLDERS_LEN) })
+}
+
+/// Reserves a block for holders, if there is none yet and one is to be had.
+pub(super) fn reserve_for_holders(place: Place, lease: &AtomicU32) {
+    if lease.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let Some(number) = reserved(place, Purpose::Holders) else { return };
+    let is_in_file = place.slab.home().pool.is_some();
+    if is_in_file && let Some(at) = found(place, Purpose::Holders, number) {
+        // SAFETY: as long as a block, and not known to anybody yet.
+        unsafe { at.write_bytes(0, BLOCK) };
+    }
+    let lease = lease.compare_exchange(0, Lease::of(number).0, Ordering::AcqRel, Ordering::Relaxed);
+    if lease.is_err() && is_in_file {
+        given_back(place, Purpose::Holders, number);
+    }
+}
+
+fn reserved(place: Place, purpose: Purpose) -> Option<u32> {
+    let Some(pool) = place.slab.home().pool else { return Some(purpose as u32) };
+    let owner = Owner::of(place, purpose);
+    let hint = pool.free_block.load(Ordering::Relaxed);
+    if let Some((slab, index)) = pool.block(hint)
+        && owner.takes(&slab.header().entries[index])
+    {
+        return Some(hint);
+    }
+    search(pool, owner)
+}
+
+#[cold]
+fn search(pool: &'static Pool, owner: Owner) -> Option<u32> {
+    let _errno = SameErrno::here();
+    let number = take_free(pool, owner)
+        .or_else(|| (pool.block_sweep_is_due() && sweep(pool)).then(|| take_free(pool, owner)).flatten())
+        // Another process may make the new slab one of slots, or take all that is in it.
+        .or_else(|| {
+            (0..A_FEW).find_map(|_| pool.grow(OF_BLOCKS).then(|| take_free(pool, owner)).flatten())
+        })?;
+    pool.free_block.store(number, Ordering::Relaxed);
+    Some(number)
+}
+
+fn entries(pool: &'static Pool) -> impl Iterator<Item = (u32, &'static Entry)> {
+    pool.slabs(OF_BLOCKS).flat_map(|(number, slab)| {
+        let numbers = (number * BLOCKS) as u32..;
+        numbers.zip(&slab.header().entries[..BLOCKS])
+    })
+}
+
+fn take_free(pool: &'static Pool, owner: Owner) -> Option<u32> {
+    entries(pool).find(|(_, entry)| owner.takes(entry)).map(|(number, _)| number)
+}
+
+/// Frees the blocks of slots that are free. Whether there were any.
+pub(super) fn sweep(pool: &'static Pool) -> bool {
+    let mut any = false;
+    for (_, entry) in entries(pool) {
+        let owner = Owner(entry.used.load(Ordering::Acquire));
+        any |= owner.0 != 0 && !owner.is_there(pool) && owner.gives_back(entry);
+    }
+    any
+}
+
+fn given_back(place: Place, purpose: Purpose, number: u32) {
+    let Some(pool) = place.slab.home().pool else { return };
+    if let Some((slab, index)) = pool.block(number)
+        && Owner::of(place, purpose).gives_back(&slab.header().entries[index])
+    {
+        pool.free_block.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Returns where a block is, if it is this one's.
+fn found(place: Place, purpose: Purpose, number: u32) -> Option<*mut u8> {
+    let (slab, offset): (Slab, usize) = match place.slab.home().pool {
+        // Whatever the number: a purpose has one.
+        None => (place.slab, OWN_BLOCKS_AT + purpose as usize * BLOCK),
+        Some(pool) => {
+            let (slab, index) = pool.block(number)?;
+            let is_own = Owner::of(place, purpose).has(&slab.header().entries[index]);
+            is_own.then_some((slab, block_at(index)))?
+        }
+    };
+    Some(slab.place(offset).as_ptr())
+}
+
+const _: () = assert!(super::layout::MAX_SLABS * SLOTS < 1 << PURPOSE_AT);

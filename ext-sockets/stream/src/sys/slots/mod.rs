@@ -1,0 +1,44 @@
+//! States of streams in memory that processes share: a file for each user, and memory of a state's
+//! own where there is none.
+//!
+//! The file grows by slabs of 1 MiB, each allocated before anything is written to it: a store to a
+//! hole of a full file system would end the process. A slab holds slots, one for each socket, or
+//! blocks of 72 KiB, which a stream has as long as it holds octets. It never shrinks while it is
+//! mapped and nothing in it moves, as locks must not. The numbers that lie in it are looked at with
+//! mistrust: another process may have died anywhere, and a wrong one must do no more than end a
+//! stream.
+//!
+//! | file | what |
+//! |---|---|
+//! | `layout.rs` | where what lies |
+//! | `file.rs` | whose a file is, and how long it stays |
+//! | `pool.rs` | a file as this process has it mapped; how it grows |
+//! | `home.rs` | from an address to what belongs to it |
+//! | `claim.rs` | slots: taken, found by cookie, freed |
+//! | `sound.rs` | whether what lies in a slot is a state |
+//! | `left.rs` | slots that may be free in a while |
+//! | `holders.rs`, `process.rs` | who holds a socket |
+//! | `blocks.rs` | blocks: reserved, given back |
+
+mod blocks;
+mod claim;
+mod file;
+mod holders;
+mod home;
+mod layout;
+mod left;
+mod own;
+mod pool;
+mod process;
+mod sound;
+
+pub(crate) use blocks::{Lease, Purpose, block, block_mut, give_back, has_all, reserve};
+pub use claim::{Found, Slots, leave_all, map_all, remove_unused};
+pub use holders::{expect_children, forget_children, join_children, leave_closed};
+pub(crate) use layout::BLOCK;
+pub use left::forget_left;
+pub use own::SharedState;
+pub use process::{Known, Process};
+
+#[cfg(test)]
+mod tests;

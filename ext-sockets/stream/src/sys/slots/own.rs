@@ -1,0 +1,86 @@
+//! A state that this process refers to: in a slot, or in memory of its own.
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use super::claim;
+use super::home::{Home, Place, Slab};
+use super::layout::{OWN, slot_at};
+use crate::{Errno, Options, State};
+
+/// A [`State`] in memory that children of `fork` share, and, if it lies in a file, whoever finds it
+/// there.
+#[derive(Debug)]
+pub struct SharedState {
+    at: NonNull<State>,
+}
+
+// SAFETY: a `State` is made of atomics, locks and settings that never change: it is meant to be
+// used from everywhere.
+unsafe impl Send for SharedState {}
+// SAFETY: as above.
+unsafe impl Sync for SharedState {}
+
+impl SharedState {
+    /// A new state in memory without a name: for this process and its children.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn anonymous(options: &Options) -> Result<Self, Errno> {
+        let slab = Slab::map(OWN, Home { pool: None, number: 0 }, |at| {
+            let (rights, shared) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            // SAFETY: `at` is ours to map over.
+            unsafe { libc::mmap(at.cast(), OWN, rights, shared | libc::MAP_FIXED, -1, 0) != libc::MAP_FAILED }
+        });
+        let slab = slab.ok_or_else(Errno::last)?;
+        let at = slab.place(slot_at(0)).cast();
+        // SAFETY: zeros, of which nobody else knows.
+        unsafe { Self::begin(at, options) }.inspect_err(|_| {
+            // SAFETY: nobody else knows of it.
+            unsafe { slab.unmap(OWN) };
+        })
+    }
+
+    /// Fills a slot with a new state.
+    ///
+    /// # Safety
+    /// It is all zeros, mapped by [`Slab::map`] for as long as the result may live, and nobody else
+    /// knows of it.
+    pub(super) unsafe fn begin(at: NonNull<State>, options: &Options) -> Result<Self, Errno> {
+        // SAFETY: a `State` is atomics, plain data and locks, for which zeros are values; and
+        // nobody else knows of it before this function returns.
+        let state = unsafe { &mut *at.as_ptr() };
+        state.rx.init()?;
+        state.tx.init()?;
+        state.begin(options);
+        Ok(Self { at })
+    }
+
+    /// The state in a slot, of which this process has become a holder.
+    pub(super) const fn of_slot(at: NonNull<State>) -> Self {
+        Self { at }
+    }
+}
+
+impl Deref for SharedState {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        // SAFETY: mapped for as long as `self` lives, initialised, and never borrowed for writing
+        // again.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl Drop for SharedState {
+    fn drop(&mut self) {
+        // SAFETY: `self` has it.
+        let place = unsafe { Place::of(self.at.addr().get()) };
+        match place.slab.home().pool {
+            Some(pool) => claim::leave(self, place.slab, pool, place.number()),
+            // SAFETY: borrows of it end before `self`.
+            None => unsafe { place.slab.unmap(OWN) },
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Which process: by its number and by when it began, since numbers are used again and a zombie
+//! keeps its own.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A process that holds a socket, or a child of it that is not there yet, in one word; never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process(u64);
+
+/// Linux has no process numbers of more bits (`PID_MAX_LIMIT`).
+const PID_BITS: u32 = 22;
+const PID: u64 = (1 << PID_BITS) - 1;
+/// A child is expected.
+const EXPECTED: u64 = 1 << 63;
+
+/// The process that this memory belongs to, once it has been asked for.
+static ME: AtomicU64 = AtomicU64::new(0);
+
+impl Process {
+    /// The process that this memory belongs to, whatever program it runs: `exec` changes neither
+    /// number nor beginning. A child of `vfork` uses its parent's memory, and what is held there is
+    /// held by the parent.
+    #[must_use]
+    pub fn me() -> Self {
+        if let Some(me) = Self::known() {
+            return me;
+        }
+        let me = Self::numbered(std::process::id());
+        ME.store(me.0, Ordering::Relaxed);
+        me
+    }
+
+    fn known() -> Option<Self> {
+        Self::of_word(ME.load(Ordering::Relaxed))
+    }
+
+    /// Forgets who the calling process is: in the child of a `fork`, and when the first socket
+    /// makes the memory its own.
+    pub fn forget_me() {
+        ME.store(0, Ordering::Relaxed);
+    }
+
+    /// The process that has this number now.
+    #[must_use]
+    pub fn numbered(pid: u32) -> Self {
+        let since = match life(pid) {
+            Life::Lived { since } => since & (u64::MAX >> (PID_BITS + 1)),
+            Life::Over | Life::Unknown => 0,
+        };
+        Self(since << PID_BITS | u64::from(pid) & PID)
+    }
+
+    /// The process of this [`word`](Self::word).
+    #[must_use]
+    pub fn of_word(word: u64) -> Option<Self> {
+        (word != 0).then_some(Self(word))
+    }
+
+    /// All that is known of it; never 0.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// A child of this one that cannot speak for itself yet.
+    pub(super) const fn child(self) -> Self {
+        Self(self.0 | EXPECTED)
+    }
+
+    /// Returns the process's number.
+    #[must_use]
+    pub const fn pid(self) -> u32 {
+        (self.0 & PID) as u32
+    }
+
+    fn since(self) -> u64 {
+        (self.0 & !EXPECTED) >> PID_BITS
+    }
+
+    /// Returns whether it is there still: not a zombie, and not another one with its number. Of a
+    /// child that is expected: its parent.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        if Self::known() == Some(Self(self.0 & !EXPECTED)) {
+            return true;
+        }
+        match life(self.pid()) {
+            Life::Over => false,
+            Life::Lived { since } => self.since() == 0 || self.since() == since,
+            Life::Unknown => has_number(self.pid()),
+        }
+    }
+}
+
+/// Processes that were asked for in one go, and whether they are alive.
+#[derive(Debug, Default)]
+pub struct Known(Vec<(Process, bool)>);
+
+impl Known {
+    /// Returns whether a process is alive; each is asked once, by [`Process::is_alive`].
+    pub fn is_alive(&mut self, process: Process) -> bool {
+        if let Some((_, is_alive)) = self.0.iter().find(|(known, _)| *known == process) {
+            return *is_alive;
+        }
+        let is_alive = process.is_alive();
+        self.0.push((process, is_alive));
+        is_alive
+    }
+
+    #[cfg(test)]
+    pub(super) fn note(&mut self, process: Process, is_alive: bool) {
+        self.0.push((process, is_alive));
+    }
+}
+
+/// State of a process, by `/proc`.
+#[derive(Debug, PartialEq, Eq)]
+enum Life {
+    /// Nothing runs: it is not there, or it is a zombie.
+    Over,
+    /// A process that began so many ticks after the system did.
+    Lived { since: u64 },
+    /// There is no such file: no process, no `/proc`, or one that hides it.
+    Unknown,
+}
+
+fn life(pid: u32) -> Life {
+    let mut line = [0; LINE];
+    match read_stat(pid, &mut line) {
+        Ok(count) => parse(&line[..count]).unwrap_or(Life::Over),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Life::Over,
+        Err(_) => Life::Unknown,
+    }
+}
+
+/// Reads what there is room for of `/proc/PID/stat`. By no means of the heap: a signal handler may
+/// be what closes a socket, in the middle of `malloc`.
+fn read_stat(pid: u32, line: &mut [u8]) -> io::Result<usize> {
+    let mut path = [0; PATH];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/{pid}/stat")?;
+    let left = rest.len();
+    let path = std::str::from_utf8(&path[..PATH - left]).map_err(io::Error::other)?;
+    File::open(path)?.read(line)
+}
+
+/// Room for `/proc/4294967295/stat`.
+const PATH: usize = 21;
+/// Room for 22 fields: a name of 64 octets, and numbers of 20 digits.
+const LINE: usize = 1024;
+
+/// `proc_pid_stat(5)`: behind the name, which may hold anything, state (field 3), threads (20) and
+/// beginning (22).
+fn parse(line: &[u8]) -> Option<Life> {
+    let behind = line.iter().rposition(|octet| *octet == b')')? + 1;
+    let mut fields = std::str::from_utf8(&line[behind..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let threads: u32 = fields.nth(16)?.parse().ok()?;
+    let since = fields.nth(1)?.parse().ok()?;
+    // A process whose first thread has ended goes on with the others.
+    let is_over = matches!(state, "X" | "x") || (state == "Z" && threads <= 1);
+    Some(if is_over { Life::Over } else { Life::Lived { since } })
+}
+
+fn has_number(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() == libc::EPERM }
+}
+
+/// The calling thread's errno, which is what it was when this is dropped.
+pub(super) struct SameErrno(libc::c_int);
+
+impl SameErrno {
+    pub(super) fn here() -> Self {
+        // SAFETY: the C library's errno of this thread is always there.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for SameErrno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_until_it_is_a_zombie() {
+        let me = Process::me();
+        assert!(me.is_alive() && me.child().is_alive() && me.since() > 0);
+        // SAFETY: the child sleeps until it is killed.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            loop {
+                // SAFETY: it takes nothing.
+                unsafe { libc::pause() };
+            }
+        }
+        let child = Process::numbered(pid.unsigned_abs());
+        assert!(child.is_alive() && child != me);
+        let another = Process(child.0 + (1 << PID_BITS));
+        assert!(!another.is_alive(), "one that began at another time");
+        // SAFETY: a child of ours.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            let mut about: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, libc::WEXITED | libc::WNOWAIT);
+        }
+        assert!(has_number(child.pid()) && !child.is_alive(), "a zombie");
+        // SAFETY: as above.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        assert!(!child.is_alive());
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let fields = |state: &str, threads: u32| {
+            format!("7 (a) Z (b) {state} 1 1 1 0 -1 4194304 1 1 1 1 1 1 1 1 20 0 {threads} 0 987 1")
+        };
+        assert_eq!(parse(fields("S", 1).as_bytes()), Some(Life::Lived { since: 987 }));
+        assert_eq!(parse(fields("Z", 1).as_bytes()), Some(Life::Over));
+        assert_eq!(parse(fields("Z", 3).as_bytes()), Some(Life::Lived { since: 987 }));
+        assert_eq!(parse(b"7 (a"), None);
+        assert_eq!(parse(b"7 (a) S 1"), None);
+    }
+}

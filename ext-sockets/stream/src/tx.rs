@@ -1,0 +1,312 @@
+//! Sending: octets become FPDUs in the call that brings them, and go to TCP in that call.
+//!
+//! A write is one Send, or several when it is longer than the longest one; their segments fit the EMSS of the moment. When
+//! TCP takes only a part, the rest of the FPDU that it has begun is **owed**: copied to shared memory, where whoever calls
+//! next finds it. A message that is then still open is ended by one short FPDU more, so that none is ever open between two
+//! calls: the next octets may be another process's.
+
+use std::io::IoSlice;
+
+use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
+use rddp_mpa::mulpdu;
+use rddp_rdmap::{Opcode, untagged_header};
+
+use super::buffers::LITTLE_SEND;
+use super::options::Gather;
+use super::owed::owe_fpdu;
+use super::sink::Source;
+use super::state::Tx;
+use super::sys::{BLOCK, Scratch, lent};
+use super::train::Train;
+use super::{Errno, Stream};
+
+/// The Send that is being cut into segments.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    msn: Msn,
+    mo: u32,
+    total: u32,
+}
+
+/// Longest ULPDU of an FPDU, and longest Send.
+#[derive(Clone, Copy)]
+struct Limits {
+    mulpdu: usize,
+    max_send: u32,
+}
+
+/// The state behind an FPDU of a train.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    /// Octets of the train up to here.
+    end: usize,
+    /// Octets of the program's up to here.
+    payload: usize,
+    position: u64,
+    msn: Msn,
+    message: Option<Message>,
+}
+
+impl Message {
+    fn header(&self, last: bool) -> Header {
+        untagged_header(Opcode::Send, Stag(0), self.msn, self.mo, last)
+    }
+}
+
+impl Stream<'_> {
+    /// Gives TCP what it takes of `source`, in FPDUs, without waiting. How many of its octets are TCP's business now;
+    /// `EAGAIN` when none.
+    pub(super) fn push(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
+        let mut tx = self.lock_tx()?;
+        if !self.pay(&mut tx)? {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        if tx.fin_due {
+            return Err(Errno::BROKEN_PIPE);
+        }
+        let all = source.left();
+        let written = self.push_source(&mut tx, &mut source, more);
+        tx.spare_owed();
+        self.state.note_owed(&tx);
+        let done = all - source.left();
+        match written {
+            Err(error) if done == 0 => Err(error),
+            Err(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            Ok(false) if done == 0 => Err(Errno::WOULD_BLOCK),
+            Ok(_) => Ok(done),
+        }
+    }
+
+    /// Gives TCP what it takes of `source`, which moves on. Whether that was all.
+    pub(super) fn push_source(
+        &self,
+        tx: &mut Tx,
+        source: &mut Source<'_>,
+        more: bool,
+    ) -> Result<bool, Errno> {
+        let mut open = None;
+        let mut written = Ok(true);
+        let mut good = None;
+        // Once for all trains: where there is none nothing has happened yet.
+        let mut scratch = Scratch::take()?;
+        while written == Ok(true) && source.left() > 0 {
+            source.reach = good.unwrap_or(usize::MAX);
+            written = if source.pieces() <= FEW_PIECES {
+                let mut list = [IoSlice::new(&[]); FEW];
+                self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
+            } else {
+                let mut list = vec![IoSlice::new(&[]); MANY];
+                self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
+            };
+            good = match written {
+                // Once more, up to the page that is not there.
+                Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
+                _ => None,
+            };
+            if good.is_some() {
+                written = Ok(true);
+            }
+        }
+        if let Some(message) = open {
+            close(tx, source, message);
+            tx.moving = false;
+            if written == Err(Errno::FAULT) {
+                self.pay(tx)?;
+            }
+        }
+        written
+    }
+
+    /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing
+    /// has happened: there are octets in it that cannot be read. `source` and `open` move on behind
+    /// the last FPDU that TCP has begun to take, whose rest is owed.
+    fn push_train<'a, 's: 'a>(
+        &self,
+        tx: &mut Tx,
+        arena: &'a mut [u8],
+        list: &mut [IoSlice<'a>],
+        source: &mut Source<'s>,
+        open: &mut Option<Message>,
+        more: bool,
+    ) -> Result<bool, Errno> {
+        let emss = self.emss(tx, source.left());
+        let mulpdu = mulpdu(emss, tx.markers);
+        let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
+        let mut train = Train::new(list, arena, self.state.asked.gather());
+        let mut records = [Record::default(); FPDUS];
+        let records = self.load(tx, limits, &mut train, source.within_reach(), *open, &mut records)?;
+        // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
+        let end_of_record = !more && train.len() > emss;
+        tx.moving = true;
+        let taken = match self.write(&train, more, end_of_record) {
+            Err(Errno::WOULD_BLOCK) => 0,
+            Err(error) => {
+                tx.moving = open.is_some();
+                return Err(error);
+            }
+            Ok(taken) => taken,
+        };
+        let whole = records.partition_point(|record| record.end <= taken);
+        let begun = whole.checked_sub(1).map_or(0, |last| records[last].end);
+        let last = if taken > begun { Some(whole) } else { whole.checked_sub(1) };
+        if let Some(record) = last.map(|last| records[last]) {
+            let mut rest = [0; CLOSING];
+            for octets in train.range(taken, record.end).flat_map(|piece| piece.chunks(CLOSING)) {
+                // It was there when it was summed, and TCP has begun the FPDU.
+                if lent::read(octets, &mut rest) < octets.len() {
+                    return Err(self.memory_gone());
+                }
+                let room = tx.owe(&rest[..octets.len()]);
+                debug_assert!(room, "there is room for the rest of an FPDU");
+            }
+            source.skip(record.payload);
+            *open = record.message;
+            tx.position = record.position;
+            tx.msn = record.msn.0;
+        }
+        // What is open is known to this call alone.
+        tx.moving = open.is_some();
+        Ok(taken == train.len())
+    }
+
+    /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its
+    /// message, are owed, for which a block is reserved. Where there is none each Send is one FPDU,
+    /// and so short that it is owed without.
+    fn max_send(&self, tx: &mut Tx, mulpdu: usize, left: usize) -> u32 {
+        let max_send = self.state.asked.max_send.max(1);
+        let little = mulpdu.saturating_sub(UntaggedRepr::LEN).clamp(1, LITTLE_SEND);
+        let fits = left <= little || (max_send as usize) <= little;
+        if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
+    }
+
+    /// Fills the train, and says what the state is behind each of its FPDUs. `EFAULT`: some of its
+    /// octets are not there.
+    fn load<'a, 'r>(
+        &self,
+        tx: &Tx,
+        limits: Limits,
+        train: &mut Train<'a, '_>,
+        mut source: Source<'a>,
+        mut open: Option<Message>,
+        records: &'r mut [Record; FPDUS],
+    ) -> Result<&'r [Record], Errno> {
+        let (all, Limits { mulpdu, max_send }) = (source.left(), limits);
+        let mut framer = tx.framer();
+        let mut msn = Msn(tx.msn);
+        let mut count = 0;
+        while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
+            let mut message = open.unwrap_or_else(|| Message {
+                msn,
+                mo: 0,
+                total: send_len(source.left(), max_send, mulpdu),
+            });
+            message.total =
+                message.total.min(message.mo.saturating_add(source.left().try_into().unwrap_or(u32::MAX)));
+            let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
+            let pushed = train.push(&mut framer, &message.header(cut.last), &mut source, cut.len);
+            if !pushed.map_err(|_| Errno::FAULT)? {
+                break;
+            }
+            message.mo += cut.len as u32;
+            open = (!cut.last).then_some(message);
+            if cut.last {
+                msn = msn.next();
+            }
+            let (end, payload, position) = (train.len(), all - source.left(), framer.position());
+            records[count] = Record { end, payload, position, msn, message: open };
+            count += 1;
+        }
+        Ok(&records[..count])
+    }
+
+    /// How many octets of the train TCP took.
+    fn write(&self, train: &Train<'_, '_>, more: bool, end_of_record: bool) -> Result<usize, Errno> {
+        if self.state.asked.gather() == Gather::Cork {
+            return self.write_corked(train);
+        }
+        let more = if more { libc::MSG_MORE } else { 0 };
+        let end = if end_of_record { libc::MSG_EOR } else { 0 };
+        self.kernel.send(train.pieces(), more | end)
+    }
+
+    fn write_corked(&self, train: &Train<'_, '_>) -> Result<usize, Errno> {
+        self.kernel.cork(true)?;
+        let mut taken = 0;
+        let mut error = Errno::WOULD_BLOCK;
+        for piece in train.pieces() {
+            let took = match self.kernel.send(&[IoSlice::new(piece)], 0) {
+                Ok(count) => count,
+                Err(first) => {
+                    error = first;
+                    0
+                }
+            };
+            taken += took;
+            if took < piece.len() {
+                break;
+            }
+        }
+        self.kernel.cork(false)?;
+        if taken > 0 { Ok(taken) } else { Err(error) }
+    }
+
+    /// Returns how many of the next `octets`, which are not the last, fill their segments.
+    pub(super) fn in_full_segments(&self, octets: usize) -> Result<usize, Errno> {
+        let mut tx = self.lock_tx()?;
+        if tx.emss == 0 {
+            self.emss(&mut tx, octets);
+        }
+        let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.markers);
+        let full = mulpdu.saturating_sub(UntaggedRepr::LEN).max(1);
+        Ok(if full > octets { octets } else { octets - octets % full })
+    }
+
+    /// The EMSS to cut by. Asked anew for each train, since it changes, but not for what fits any.
+    fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
+        if octets <= SMALL {
+            return SAFE_EMSS;
+        }
+        if let Some(emss) = self.kernel.emss() {
+            tx.emss = emss as u32;
+        }
+        (tx.emss as usize).max(SAFE_EMSS)
+    }
+}
+
+/// How many of a write's last `left` octets are one Send: all, or, if they are too many, as many as fill their segments. On
+/// loopback a segment has a little less room than a Send of 64 KiB, whose rest would be an FPDU more for each.
+fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
+    let left = u32::try_from(left).unwrap_or(u32::MAX);
+    let full = u32::try_from(mulpdu.saturating_sub(UntaggedRepr::LEN)).unwrap_or(u32::MAX).max(1);
+    if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
+}
+
+/// Ends a message with some more of its octets. A segment that is not the last leaves some; if they
+/// cannot be read, it ends with none (RFC 5041 §4.3: the last segment may be one without payload).
+fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
+    let count = ((message.total - message.mo) as usize).min(CLOSING);
+    let mut octets = [0; CLOSING];
+    let count = source.copy_some(&mut octets[..count]);
+    let room = owe_fpdu(tx, &message.header(true), &octets[..count]);
+    debug_assert!(room, "there is room for the rest of an FPDU and this one");
+    tx.msn = message.msn.next().0;
+}
+
+/// A list for programs that send few pieces, as most do; longer ones are not for the stack.
+const FEW: usize = 160;
+const FEW_PIECES: usize = 32;
+/// `IOV_MAX`.
+const MANY: usize = 1024;
+/// FPDUs in one train.
+const FPDUS: usize = 64;
+/// Where a train is full.
+const TRAIN: usize = 256 * 1024;
+/// Payload that fits one segment whatever the path: no need to ask for the EMSS.
+const SMALL: usize = 480;
+/// The EMSS where TCP does not tell, and for small messages.
+const SAFE_EMSS: usize = 536;
+/// Payload of the FPDU that ends a message early, at most.
+const CLOSING: usize = 1024;

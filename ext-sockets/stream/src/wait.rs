@@ -1,0 +1,161 @@
+//! Waiting, as the program's descriptor has it: `O_NONBLOCK`, `MSG_DONTWAIT`, `SO_RCVTIMEO`, `SO_SNDTIMEO`, signals.
+
+use std::ffi::c_short;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::rx::Hold;
+use super::state::Phase;
+use super::sys::{handlers_restart, is_confined, now};
+use super::{Errno, Stream};
+
+/// How long a call may wait.
+pub struct Patience {
+    none: bool,
+    /// Until then, by [`now`].
+    until: Option<u64>,
+}
+
+impl Patience {
+    /// None at all, or up to `timeout` from now, or as long as it takes.
+    pub fn new(none: bool, timeout: Option<Duration>) -> Self {
+        let until = timeout
+            .map(|timeout| now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
+        Self { none, until }
+    }
+
+    /// Returns this patience, but no longer than `span` from now.
+    pub(super) fn at_most(&self, span: Duration) -> Self {
+        let longest = Self::new(self.none, Some(span));
+        let until = [self.until, longest.until].into_iter().flatten().min();
+        Self { none: self.none, until }
+    }
+
+    /// Returns the time that is left, if there is a limit.
+    pub fn left(&self) -> Option<Duration> {
+        self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
+    }
+
+    /// Returns whether no time is left.
+    pub fn is_over(&self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}
+
+impl Stream<'_> {
+    /// Waits until octets may be there.
+    pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
+        let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
+        let settled = simple && self.state.mood().is_settled() && self.state.phase() == Phase::Framed;
+        if settled && self.kernel.see_to_others().is_none() {
+            return self.kernel.await_octet();
+        }
+        self.wait(libc::POLLIN, patience)
+    }
+
+    /// Waits until there may be room for octets.
+    pub(super) fn wait_to_send(&self, patience: &Patience) -> Result<(), Errno> {
+        self.wait(libc::POLLOUT, patience)
+    }
+
+    /// Waits until something may go to TCP of what it is owed.
+    pub(super) fn wait_for_owed(&self, patience: &Patience) -> Result<(), Errno> {
+        self.wait(0, patience)
+    }
+
+    fn wait(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
+        if patience.none || self.is_nonblocking()? {
+            self.pay_by_the_way();
+            return Err(Errno::WOULD_BLOCK);
+        }
+        self.wait_in_any_case(want, patience)
+    }
+
+    /// Whether the descriptor blocks; for a confined process, whether it did when another one asked.
+    fn is_nonblocking(&self) -> Result<bool, Errno> {
+        if is_confined() {
+            return Ok(self.state.nonblocking.load(Ordering::Relaxed));
+        }
+        let nonblocking = self.kernel.is_nonblocking()?;
+        self.state.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(nonblocking)
+    }
+
+    /// Waits whatever the descriptor's flags say.
+    pub(super) fn wait_in_any_case(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
+        if patience.is_over() {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        let others = self.kernel.see_to_others();
+        let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
+        let events = self.interest(want);
+        if events == 0 && !self.owes() {
+            // What was owed has been paid meanwhile: nothing would end this sleep.
+            return Ok(());
+        }
+        match self.kernel.poll(events, left) {
+            // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).
+            Err(Errno::INTERRUPTED) if patience.until.is_none() && handlers_restart() => Ok(()),
+            Err(error) => Err(error),
+            Ok(ready) => {
+                if ready & libc::POLLOUT != 0 {
+                    self.pay_if_owing()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A program that asks again and again, and never waits, gives TCP what is owed in the calls that have nothing for it: the
+    /// peer may wait for just that. An error is the next call's.
+    fn pay_by_the_way(&self) {
+        if let Err(error) = self.pay_if_owing() {
+            self.remember(error);
+        }
+    }
+
+    /// Gives TCP what is owed to it, if anything is.
+    pub(super) fn pay_if_owing(&self) -> Result<bool, Errno> {
+        if !self.state.owing.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let mut tx = self.lock_tx()?;
+        self.pay(&mut tx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::sync::OnceLock;
+
+    use super::*;
+    use crate::sys::{Calls, SharedState};
+    use crate::{Options, Role};
+
+    static OWING: OnceLock<(TcpStream, SharedState)> = OnceLock::new();
+
+    fn pay() -> Option<Duration> {
+        let (tcp, state) = OWING.get().unwrap();
+        assert_eq!(Stream::new(tcp.as_raw_fd(), state, &Calls::libc()).pay_if_owing(), Ok(true));
+        None
+    }
+
+    #[test]
+    fn who_waits_for_what_others_have_paid_goes_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
+        state.set_framed();
+        state.may_send.store(true, Ordering::Release);
+        let mut tx = state.tx.lock().unwrap();
+        assert!(tx.owe(b"the rest of an FPDU"));
+        state.note_owed(&tx);
+        drop(tx);
+        let (tcp, state) = OWING.get_or_init(|| (tcp, state));
+        let calls = Calls::libc().with_others(pay);
+        let stream = Stream::new(tcp.as_raw_fd(), state, &calls);
+        assert_eq!(stream.wait_for_owed(&Patience::new(false, None)), Ok(()));
+    }
+}

@@ -1,0 +1,177 @@
+//! Signals while a call waits. A program of its own: handlers belong to the process.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rddp_stream::{Calls, Errno, Options, Role, SharedState, Stream};
+
+static CALLS: Calls = Calls::libc();
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn note(_: libc::c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn handle(signal: i32, flags: i32) {
+    // SAFETY: a handler that does nothing but count.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = note as extern "C" fn(i32) as usize;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+struct End {
+    tcp: TcpStream,
+    state: SharedState,
+}
+
+impl End {
+    fn stream(&self) -> Stream<'_> {
+        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
+    }
+
+    fn read(&self, count: usize, flags: i32) -> Result<Vec<u8>, Errno> {
+        let mut octets = vec![0; count];
+        let got = self.stream().recv(&mut [IoSliceMut::new(&mut octets)], flags)?;
+        octets.truncate(got);
+        Ok(octets)
+    }
+
+    fn send(&self, octets: &[u8], flags: i32) -> Result<usize, Errno> {
+        self.stream().send(&[IoSlice::new(octets)], flags)
+    }
+}
+
+fn pair() -> (End, End) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let passive = listener.accept().unwrap().0;
+    let end = |tcp, role| End { tcp, state: SharedState::anonymous(&Options::new(role)).unwrap() };
+    let (a, b) = (end(active, Role::Initiator), end(passive, Role::Responder));
+    a.stream().greet().unwrap();
+    b.stream().greet().unwrap();
+    a.send(b"!", 0).unwrap();
+    assert_eq!(b.read(1, 0).unwrap(), b"!");
+    (a, b)
+}
+
+/// A thread that signals can be sent to.
+struct Caller<'s, T> {
+    handle: thread::ScopedJoinHandle<'s, T>,
+    id: libc::pthread_t,
+}
+
+fn call<'s, T: Send + 's>(
+    scope: &'s thread::Scope<'s, '_>,
+    body: impl FnOnce() -> T + Send + 's,
+) -> Caller<'s, T> {
+    let (tell, told) = mpsc::channel();
+    let handle = scope.spawn(move || {
+        // SAFETY: always succeeds.
+        tell.send(unsafe { libc::pthread_self() }).unwrap();
+        body()
+    });
+    Caller { handle, id: told.recv().unwrap() }
+}
+
+impl<T> Caller<'_, T> {
+    /// Sends the signal while the thread sleeps in its call, and waits for the handler.
+    fn interrupt(&self, signal: i32) {
+        thread::sleep(Duration::from_millis(50));
+        let before = HANDLED.load(Ordering::SeqCst);
+        // SAFETY: the thread has not been joined.
+        unsafe { libc::pthread_kill(self.id, signal) };
+        while HANDLED.load(Ordering::SeqCst) == before {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Sends the signal until the call has ended: one that comes before the thread sleeps
+    /// interrupts nothing.
+    fn interrupt_for_good(&self, signal: i32) {
+        while !self.handle.is_finished() {
+            thread::sleep(Duration::from_millis(50));
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(self.id, signal) };
+        }
+    }
+
+    fn join(self) -> T {
+        self.handle.join().unwrap()
+    }
+}
+
+/// Sends until the kernel takes no more, not even a little later.
+fn fill(end: &End, octets: &[u8]) {
+    let mut refused = 0;
+    while refused < 5 {
+        match end.send(octets, libc::MSG_DONTWAIT) {
+            Ok(_) => refused = 0,
+            Err(_) => refused += 1,
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+// One test: what handlers there are is part of what is tested.
+#[test]
+fn signals_interrupt_calls_as_they_do_tcp() {
+    let (restarts, interrupts) = (libc::SIGUSR1, libc::SIGUSR2);
+    let (a, b) = pair();
+    handle(restarts, libc::SA_RESTART);
+    let full = vec![7; 64 << 20];
+    thread::scope(|scope| {
+        // Nothing but handlers that restart: no call is interrupted, in whatever it waits.
+        let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
+        reader.interrupt(restarts);
+        a.send(b"01234", 0).unwrap();
+        reader.interrupt(restarts);
+        a.send(b"56789", 0).unwrap();
+        assert_eq!(reader.join().unwrap(), b"0123456789");
+        let writer = call(scope, || a.send(&full, 0));
+        writer.interrupt(restarts);
+        let mut got = 0;
+        while got < full.len() {
+            got += b.read(1 << 20, 0).unwrap().len();
+        }
+        assert_eq!(writer.join(), Ok(full.len()));
+    });
+    handle(interrupts, 0);
+    thread::scope(|scope| {
+        // The kernel knows which handler ran, where a call waits for any octet.
+        let reader = call(scope, || b.read(10, 0));
+        reader.interrupt(restarts);
+        assert!(!reader.handle.is_finished());
+        reader.interrupt_for_good(interrupts);
+        assert_eq!(reader.join(), Err(Errno::INTERRUPTED));
+        // What has moved counts.
+        a.send(b"part", 0).unwrap();
+        let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
+        reader.interrupt_for_good(interrupts);
+        assert_eq!(reader.join().unwrap(), b"part");
+        let writer = call(scope, || a.send(&full, 0));
+        writer.interrupt_for_good(interrupts);
+        let sent = writer.join().unwrap();
+        assert!(sent > 0 && sent < full.len());
+        fill(&a, &full);
+        let writer = call(scope, || a.send(&full, 0));
+        writer.interrupt_for_good(interrupts);
+        assert_eq!(writer.join(), Err(Errno::INTERRUPTED));
+    });
+    // A direction that is closed: EPIPE, and the signal unless it is not wanted.
+    handle(libc::SIGPIPE, 0);
+    let (a, _b) = pair();
+    a.stream().shutdown(libc::SHUT_WR).unwrap();
+    let before = HANDLED.load(Ordering::SeqCst);
+    assert_eq!(a.send(b"x", libc::MSG_NOSIGNAL), Err(Errno::BROKEN_PIPE));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), before);
+    assert_eq!(a.send(b"x", 0), Err(Errno::BROKEN_PIPE));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1);
+}

@@ -1,0 +1,204 @@
+//! Octets arrive as they were sent, whatever was agreed on and however they are cut.
+
+use std::io::IoSlice;
+use std::thread;
+
+use rddp_mpa::Revision;
+use rddp_stream::{Errno, Gather, Options};
+
+use crate::common::{End, Rng, fresh_pair, initiator, octets, pair, responder};
+
+/// Sends in writes of random lengths, then closes this direction.
+fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
+    let mut rng = Rng(seed);
+    let mut rest = data;
+    while !rest.is_empty() {
+        let limit = [20, 1500, 70_000, 400_000][rng.below(4)];
+        let (now, later) = rest.split_at((1 + rng.below(limit)).min(rest.len()));
+        end.send_all(now);
+        rest = later;
+    }
+    end.stream().shutdown(libc::SHUT_WR).unwrap();
+}
+
+fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
+    let mut rng = Rng(seed);
+    let mut all = Vec::new();
+    loop {
+        let limit = [9, 700, 9000, 200_000][rng.below(4)];
+        let octets = end.read(1 + rng.below(limit)).unwrap();
+        if octets.is_empty() {
+            return all;
+        }
+        all.extend(octets);
+    }
+}
+
+fn both_ways(active: &Options, passive: &Options, count: usize) {
+    let (a, b) = fresh_pair(active, passive);
+    let (to_b, to_a) = (octets(1, count), octets(2, count));
+    thread::scope(|scope| {
+        scope.spawn(|| send_in_pieces(&a, &to_b, 3));
+        scope.spawn(|| send_in_pieces(&b, &to_a, 4));
+        let at_a = scope.spawn(|| receive_in_pieces(&a, 5));
+        let at_b = scope.spawn(|| receive_in_pieces(&b, 6));
+        assert!(at_b.join().unwrap() == to_b, "to the passive end");
+        assert!(at_a.join().unwrap() == to_a, "to the active end");
+    });
+}
+
+#[test]
+fn octets_arrive_whatever_was_agreed_on() {
+    for bits in 0..16 {
+        let on = |bit: u32| bits & (1 << bit) != 0;
+        let active = Options {
+            crc: on(0),
+            markers: on(1),
+            revision: if on(3) { Revision::One } else { Revision::Two },
+            ..initiator()
+        };
+        let passive = Options { crc: on(0), markers: on(2), ..responder() };
+        both_ways(&active, &passive, 300_000);
+    }
+}
+
+#[test]
+fn octets_arrive_however_they_are_gathered() {
+    for gather in [Gather::Copy, Gather::Vectored, Gather::Cork] {
+        for max_send in [100, 3000, 65_536, 1_000_000] {
+            let options = |options: Options| Options { gather, max_send, ..options };
+            both_ways(&options(initiator()), &options(responder()), 200_000);
+        }
+    }
+}
+
+#[test]
+fn octets_arrive_with_and_without_a_first_fpdu_that_was_agreed_on() {
+    for peer_to_peer in [false, true] {
+        both_ways(&Options { peer_to_peer, ..initiator() }, &responder(), 10_000);
+    }
+}
+
+// The receiver takes nothing that its program has not asked for, so TCP's window stops the sender.
+#[test]
+fn a_receiver_that_does_not_read_stops_the_sender() {
+    let (a, b) = pair(&initiator(), &responder());
+    a.nonblocking();
+    let data = octets(7, 64 << 20);
+    let mut sent = 0;
+    while sent < data.len() {
+        let end = (sent + 100_000).min(data.len());
+        match a.send(&data[sent..end]) {
+            Ok(count) => sent += count,
+            Err(error) => {
+                assert_eq!(error, Errno::WOULD_BLOCK);
+                break;
+            }
+        }
+    }
+    assert!(sent < data.len(), "the sender was never stopped");
+    assert_eq!(a.send(b"more"), Err(Errno::WOULD_BLOCK));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| b.read_to_end(50_000).unwrap());
+        assert!(a.stream().finish(std::time::Duration::from_secs(20)));
+        a.stream().shutdown(libc::SHUT_WR).unwrap();
+        assert!(
+            reader.join().unwrap() == data[..sent],
+            "what was counted as sent arrives, no more and no less"
+        );
+    });
+}
+
+// A short write leaves the rest of an FPDU to whoever calls next, a reader too: a peer that waits for it would wait for
+// ever.
+#[test]
+fn what_is_owed_goes_out_with_any_call() {
+    let (a, b) = pair(&initiator(), &responder());
+    let sent = send_until_owing(&a);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut got = Vec::new();
+            while got.len() < sent.len() {
+                got.extend(b.read(100_000).unwrap());
+            }
+            b.send_all(b"all of it");
+            got
+        });
+        // Blocked in a read, with something to send.
+        assert_eq!(a.read(100).unwrap(), b"all of it");
+        assert!(other.join().unwrap() == sent);
+    });
+}
+
+// One that never waits, neither in a read nor in a poll.
+#[test]
+fn what_is_owed_goes_out_with_reads_that_find_nothing() {
+    let (a, b) = pair(&initiator(), &responder());
+    let sent = send_until_owing(&a);
+    b.nonblocking();
+    let mut got = Vec::new();
+    for _ in 0..10_000 {
+        assert_eq!(a.recv(&mut [0; 100], libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));
+        got.extend(b.read(100_000).unwrap_or_default());
+        if got.len() == sent.len() {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(got == sent, "{} of {}", got.len(), sent.len());
+}
+
+/// Writes that do not wait, up to one that stops inside an FPDU. What they say they have sent.
+fn send_until_owing(end: &End) -> Vec<u8> {
+    let block = octets(8, 300_000);
+    let mut sent = Vec::new();
+    while let Ok(count) = end.stream().send(&[IoSlice::new(&block)], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    {
+        sent.extend(&block[..count]);
+        if end.stream().owes() {
+            break;
+        }
+    }
+    assert!(end.stream().owes(), "the last FPDU was cut");
+    sent
+}
+
+// A program that exits behind a blocking write leaves no FPDU cut.
+#[test]
+fn a_write_that_may_wait_owes_nothing() {
+    let data = octets(9, 300_000);
+    for _ in 0..30 {
+        let (a, b) = pair(&initiator(), &responder());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for _ in 0..20 {
+                    a.send_all(&data);
+                    assert!(!a.stream().owes());
+                }
+                drop(a);
+            });
+            let got = b.read_to_end(40_000).unwrap();
+            assert_eq!(got.len(), 20 * data.len());
+            writer.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn many_small_writes_keep_their_order() {
+    let (a, b) = pair(&initiator(), &responder());
+    let writer = thread::spawn(move || {
+        for number in 0u32..20_000 {
+            a.send_all(&number.to_be_bytes());
+        }
+        a
+    });
+    let mut got = Vec::new();
+    while got.len() < 80_000 {
+        got.extend(b.read(4096).unwrap());
+    }
+    let numbers: Vec<u32> =
+        got.chunks(4).map(|octets| u32::from_be_bytes(octets.try_into().unwrap())).collect();
+    assert!(numbers.iter().copied().eq(0..20_000));
+    drop(writer.join().unwrap());
+}

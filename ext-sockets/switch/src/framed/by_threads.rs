@@ -1,0 +1,80 @@
+//! Calls that wait, handed to the two threads of the technical report's design (`DDP_PROGRESS`): [`threads`](rddp_es_api::threads).
+//!
+//! The thread does what can be done without waiting, again and again; the caller sleeps. Here to be measured beside calls that do it themselves.
+
+use std::ffi::{c_int, c_short};
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
+use rddp_es_api::threads::{Direction, Tried, Waiting, run};
+use rddp_real::{self as real, deadline};
+use rddp_stream::{Errno, raise_sigpipe};
+
+use super::Framed;
+
+impl Framed {
+    /// Whether a call with these flags is one for the threads.
+    #[inline]
+    pub(super) fn is_for_threads(&self, flags: c_int) -> bool {
+        self.held.is_threaded() && self.would_wait(flags)
+    }
+
+    #[cold]
+    fn would_wait(&self, flags: c_int) -> bool {
+        flags & (MSG_DONTWAIT | MSG_WAITALL) == 0 && !real::is_nonblocking(self.fd)
+    }
+
+    pub(super) fn recv_by_thread(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        let timeout = self.state()?.receive_timeout();
+        let attempt = || match self.call(|stream| stream.recv(pieces, flags | MSG_DONTWAIT)) {
+            Err(Errno::WOULD_BLOCK) => self.later(libc::POLLIN),
+            done => Tried::Done(done),
+        };
+        by_thread(Direction::Receive, timeout, attempt)
+    }
+
+    pub(super) fn send_by_thread(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        let timeout = self.state()?.send_timeout();
+        let all: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut list = pieces.to_vec();
+        let mut left = &mut list[..];
+        let mut done = 0;
+        let attempt = || loop {
+            match self.call(|stream| stream.send(left, flags | MSG_DONTWAIT | MSG_NOSIGNAL)) {
+                Ok(count) => {
+                    done += count;
+                    IoSlice::advance_slices(&mut left, count);
+                    if done == all {
+                        return Tried::Done(Ok(all));
+                    }
+                }
+                Err(Errno::WOULD_BLOCK) => return self.later(libc::POLLOUT),
+                Err(error) => return Tried::Done(Err(error)),
+            }
+        };
+        let sent = by_thread(Direction::Send, timeout, attempt);
+        match sent {
+            Err(error) if done == 0 => {
+                if error == Errno::BROKEN_PIPE && flags & MSG_NOSIGNAL == 0 {
+                    raise_sigpipe();
+                }
+                Err(error)
+            }
+            _ => Ok(done),
+        }
+    }
+
+    fn later<R>(&self, want: c_short) -> Tried<R> {
+        let until = deadline::after(self.deadline());
+        Tried::Later(Waiting { fd: self.fd, events: want, until })
+    }
+}
+
+fn by_thread(
+    direction: Direction,
+    timeout: Option<Duration>,
+    attempt: impl FnMut() -> Tried<Result<usize, Errno>> + Send,
+) -> Result<usize, Errno> {
+    run(direction, timeout, attempt).unwrap_or_else(|errno| Err(Errno(errno)))
+}

@@ -1,0 +1,303 @@
+//! Closed sockets that are not finished: octets that wait for room or for the startup, a startup
+//! that the peer is in the middle of.
+//!
+//! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel
+//! does for what is in its buffers. It is started when there is the first such socket and ends with
+//! the last. Where numbers are short the oldest is reset. When the process exits it is waited for.
+//! A process that is killed, or leaves by `_exit`, loses what is not with TCP.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rddp_real::{self as real, hidden};
+use rddp_stream::{Phase, Role, State, Stream};
+
+use super::CALLS;
+use crate::socket::Held;
+
+/// How long a peer may read nothing before what it is owed is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for which the peer's part of a startup is waited for, so that the end is behind it.
+const UNTIL_STARTED: Duration = Duration::from_secs(2);
+/// Time for which the exit of the process waits for a peer that reads nothing, or does not answer.
+const AT_EXIT: Duration = Duration::from_secs(5);
+/// Closed sockets that may always linger: so few are in nobody's way.
+const A_FEW: usize = 8;
+/// Longest sleep of the thread.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct Lingering {
+    held: Held,
+    fd: c_int,
+    /// Events that the set has been asked for.
+    asked: u32,
+    until: Instant,
+}
+
+pub(super) struct Line {
+    /// By the order in which they were closed, which is also what the set knows them by.
+    waiting: BTreeMap<u64, Lingering>,
+    closed: u64,
+    /// The set that the thread sleeps on.
+    set: Option<c_int>,
+    /// The process whose thread sees to them; 0: there is none.
+    thread_of: u32,
+}
+
+/// The closed sockets.
+static LINE: Mutex<Line> = Mutex::new(Line { waiting: BTreeMap::new(), closed: 0, set: None, thread_of: 0 });
+static EMPTY: Condvar = Condvar::new();
+static EXITS: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn line() -> real::Locked<Line> {
+    real::lock(&LINE)
+}
+
+/// The process is about to close everything, and to wait for what is not finished.
+pub(super) fn exit_begins() {
+    EXITS.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn is_exit() -> bool {
+    EXITS.load(Ordering::Relaxed)
+}
+
+/// `fd` is about to be closed and is not finished: the thread sees to it.
+pub(super) fn see_to(held: &Held, fd: c_int) {
+    let mut line = line();
+    if !line.take(held, fd) {
+        drop(line);
+        return held.state().into_iter().for_each(|state| super::end::leave_alone(held, state, fd));
+    }
+    let me = std::process::id();
+    if line.thread_of != me {
+        line.thread_of = me;
+        drop(line);
+        // The thread takes none of the program's.
+        let _no_signals = real::NoSignals::here();
+        if std::thread::Builder::new().name("rddp-linger".into()).spawn(run).is_err() {
+            self::line().forget();
+        }
+    }
+}
+
+/// Resets the oldest, for a program that has no number left. Returns whether there was one.
+pub fn makes_room() -> bool {
+    let mut line = line();
+    line.thread_of == std::process::id() && line.reset_oldest()
+}
+
+/// The thread: sleeps until one can go on.
+fn run() {
+    let mut ready = [0; 64];
+    loop {
+        let Some(set) = line().set else { return };
+        let count = real::wait_for_set(set, &mut ready, A_WHILE);
+        let mut line = line();
+        ready[..count].iter().for_each(|number| line.step(*number));
+        line.end_late();
+        if line.waiting.is_empty() {
+            line.end_thread();
+            return;
+        }
+    }
+}
+
+impl Line {
+    /// Takes a number of its own for the socket, at the cost of the oldest if there is none to
+    /// spare.
+    fn take(&mut self, held: &Held, fd: c_int) -> bool {
+        let Some(state) = held.state() else { return false };
+        while self.is_in_the_way(fd) && self.reset_oldest() {}
+        let Some(set) = self.get(|line| line.set.or_else(high_set)) else { return false };
+        if self.set.replace(set).is_none() {
+            hidden::hide(set);
+        }
+        let Some(fd) = self.get(|_| real::duplicate_high(fd)) else { return false };
+        hidden::hide(fd);
+        let asked = interest(state, fd);
+        self.closed += 1;
+        let one = Lingering { held: held.clone(), fd, asked, until: Instant::now() + patience(state, fd) };
+        let _ = real::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
+        self.waiting.insert(self.closed, one);
+        true
+    }
+
+    /// Gets something that takes a number, at the cost of the oldest connections while none is to be
+    /// had.
+    fn get<T>(&mut self, something: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        loop {
+            let got = something(self);
+            if got.is_some() || !self.reset_oldest() {
+                return got;
+            }
+        }
+    }
+
+    /// Returns whether they take more than half of the numbers that the program leaves.
+    fn is_in_the_way(&self, fd: c_int) -> bool {
+        let left = || real::descriptor_limit().saturating_sub(real::lowest_free(fd).unwrap_or(usize::MAX));
+        self.waiting.len() >= A_FEW && self.waiting.len() >= left() / 2
+    }
+
+    /// Brings one as far as it goes.
+    fn step(&mut self, number: u64) {
+        let (Some(one), Some(set)) = (self.waiting.get_mut(&number), self.set) else { return };
+        // A program that closes every number there is may have put something else there.
+        let Some(state) = one.held.state().filter(|_| one.held.is_under(one.fd)) else {
+            self.waiting.remove(&number);
+            return;
+        };
+        if Stream::new(one.fd, state, &CALLS).finishes() {
+            return self.end(number, false);
+        }
+        let asked = interest(state, one.fd);
+        if std::mem::replace(&mut one.asked, asked) != asked {
+            let _ = real::control(set, libc::EPOLL_CTL_MOD, one.fd, wanted(asked, number));
+        }
+    }
+
+    /// Ends those whose time is over.
+    fn end_late(&mut self) {
+        let now = Instant::now();
+        let late = |(number, one): (&u64, &Lingering)| (one.until <= now).then_some(*number);
+        let late: Vec<u64> = self.waiting.iter().filter_map(late).collect();
+        for number in late {
+            self.step(number);
+            let owes = self.waiting.get(&number).and_then(|one| one.held.state()).is_some_and(State::waits);
+            self.end(number, owes);
+        }
+    }
+
+    /// Resets the oldest. Returns whether there was one.
+    fn reset_oldest(&mut self) -> bool {
+        let oldest = self.waiting.keys().next().copied();
+        oldest.inspect(|number| self.end(*number, true)).is_some()
+    }
+
+    fn end(&mut self, number: u64, by_reset: bool) {
+        let Some(one) = self.waiting.remove(&number) else { return };
+        if let Some(set) = self.set {
+            let _ = real::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
+        }
+        if let Some(state) = one.held.state() {
+            // What this process owes is its own to give up; the connection is not while another has
+            // it, or it has come back.
+            let is_ours_alone = one.held.is_closed() && !state.is_held_by_others();
+            if by_reset && is_ours_alone && one.held.is_under(one.fd) {
+                Stream::new(one.fd, state, &CALLS).abandon();
+            }
+            super::end::leave_alone(&one.held, state, one.fd);
+        }
+        hidden::close(one.fd);
+    }
+
+    fn end_thread(&mut self) {
+        self.thread_of = 0;
+        self.set.take().into_iter().for_each(hidden::close);
+        EMPTY.notify_all();
+    }
+
+    /// Another process sees to them.
+    pub(super) fn forget(&mut self) {
+        self.thread_of = 0;
+        self.set.take().into_iter().for_each(hidden::close);
+        for lingering in std::mem::take(&mut self.waiting).into_values() {
+            hidden::close(lingering.fd);
+        }
+    }
+
+    /// Returns how long the exit waits for those that are there.
+    fn longest_at_exit(&self) -> Duration {
+        let now = Instant::now();
+        let of_one = |one: &Lingering| {
+            // A peer that has said nothing to the startup for long is not about to.
+            let silent = one.held.state().filter(|state| state.phase() == Phase::Starting);
+            let silence = silent.and_then(State::startup_age).unwrap_or_default();
+            one.until.saturating_duration_since(now).min(AT_EXIT.saturating_sub(silence))
+        };
+        self.waiting.values().map(of_one).max().unwrap_or_default()
+    }
+}
+
+/// A set under a number that is in nobody's way: a program may count on the lowest that is free.
+fn high_set() -> Option<c_int> {
+    let low = real::new_set()?;
+    let high = real::duplicate_high(low);
+    real::close_number(low);
+    high
+}
+
+fn wanted(events: u32, number: u64) -> real::Wanted {
+    real::Wanted { events, data: number }
+}
+
+fn interest(state: &State, fd: c_int) -> u32 {
+    u32::from(Stream::new(fd, state, &CALLS).interest_to_pay() as u16)
+}
+
+/// Returns the time that a closed socket has: for what the program was told is sent TCP's, else the
+/// startup's.
+fn patience(state: &State, fd: c_int) -> Duration {
+    let stream = Stream::new(fd, state, &CALLS);
+    match (stream.owes(), stream.startup_time()) {
+        // A server that has said nothing for long is not about to.
+        (false, Some(_)) if state.options().role == Role::Initiator => {
+            UNTIL_STARTED.saturating_sub(state.startup_age().unwrap_or_default())
+        }
+        (false, _) => UNTIL_STARTED,
+        (true, Some(left)) => left + A_WHILE,
+        (true, None) => PATIENCE,
+    }
+}
+
+/// The process exits: what is not finished is waited for, for a while.
+pub(super) fn finish() {
+    let _no_signals = real::NoSignals::here();
+    let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if line.thread_of != 0 && line.thread_of == std::process::id() {
+        let longest = line.longest_at_exit();
+        let _ = EMPTY.wait_timeout_while(line, longest, |line| !line.waiting.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::super::{closing, received, store};
+    use super::*;
+    use crate::socket::{self, Mode, Settings};
+    use rddp_stream::{Options, Process};
+
+    #[test]
+    fn a_lingering_socket_that_comes_back_in_a_message_is_open_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        // As `recvmsg` gives a number that nothing is known of.
+        let again = server.try_clone().unwrap();
+        let settings =
+            Settings { mode: Mode::Starting, role: Some(socket::Role::Responder), ..Settings::default() };
+        let held = socket::adopt(server.as_raw_fd(), settings).unwrap();
+        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
+        closing(server.as_raw_fd(), |_| {});
+        drop(server);
+        assert!(held.is_closed());
+        received(again.as_raw_fd());
+        let now = socket::hold(again.as_raw_fd()).unwrap();
+        assert_eq!(now.index(), held.index());
+        assert!(!now.is_closed());
+        drop(held);
+        line().reset_oldest();
+        assert!(now.state().unwrap().is_held(|holder| holder == Process::me()));
+        client.set_nonblocking(true).unwrap();
+        assert_eq!(client.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        socket::forget(again.as_raw_fd());
+    }
+}

@@ -1,0 +1,125 @@
+//! The process's own RNIC, made when it is first needed, and the objects of the program by their numbers.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use once_cell::race::OnceBox;
+use parking_lot::{Mutex, RwLock};
+use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
+use rddp_stream::lent;
+
+use super::endpoint::Endpoint;
+use super::memory::Registered;
+use super::queue::Queue;
+use super::shared::Shared;
+
+/// See the module.
+pub(super) struct Adapter {
+    pub(super) rnic: Rnic,
+    /// By the number that the program has of them; 0 is there from the beginning.
+    pub(super) domains: RwLock<HashMap<c_int, ProtectionDomain>>,
+    next_domain: AtomicI32,
+    /// By the index of their STags, which stays when the key changes.
+    pub(super) memory: RwLock<HashMap<u32, Registered>>,
+    /// By their descriptors.
+    pub(super) queues: RwLock<HashMap<c_int, Arc<Queue>>>,
+    /// Shared receives, by the number that the program has of them.
+    pub(super) shared: RwLock<HashMap<c_int, Arc<Shared>>>,
+    next_shared: AtomicI32,
+    /// By their sockets' cookies.
+    pub(super) endpoints: RwLock<HashMap<u64, Arc<Endpoint>>>,
+    /// Closed by the program, while TCP still takes a Terminate or a FIN to the peer.
+    lingering: Mutex<Vec<Arc<Endpoint>>>,
+}
+
+/// How many processes in a line of descent may use raw mode, each with an RNIC of its own.
+const GENERATIONS: usize = 64;
+
+/// One for each: an RNIC and its thread are not there after `fork`, and its locks are as the fork found them.
+static ADAPTERS: [OnceBox<Adapter>; GENERATIONS] = [const { OnceBox::new() }; GENERATIONS];
+
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+/// In the child of a `fork`: nothing of the parent's objects is its own.
+pub fn after_fork() {
+    let generation = GENERATION.load(Ordering::Relaxed);
+    if ADAPTERS.get(generation).is_some_and(|adapter| adapter.get().is_some()) {
+        GENERATION.store(generation + 1, Ordering::Relaxed);
+    }
+}
+
+impl Adapter {
+    /// This process's, if it has made one.
+    pub(super) fn existing() -> Option<&'static Adapter> {
+        // The calling thread moves octets of registered memory.
+        lent::guard();
+        ADAPTERS.get(GENERATION.load(Ordering::Relaxed))?.get()
+    }
+
+    /// This process's.
+    pub(super) fn get() -> Result<&'static Adapter, c_int> {
+        lent::guard();
+        let place = ADAPTERS.get(GENERATION.load(Ordering::Relaxed)).ok_or(libc::EAGAIN)?;
+        place.get_or_try_init(|| Self::new().map(Box::new)).map_err(|error| errno_of(&error))
+    }
+
+    fn new() -> Result<Self, Error> {
+        let rnic = Rnic::open()?;
+        let domains = HashMap::from([(0, rnic.alloc_pd())]);
+        Ok(Adapter {
+            rnic,
+            domains: RwLock::new(domains),
+            next_domain: AtomicI32::new(1),
+            memory: RwLock::default(),
+            queues: RwLock::default(),
+            shared: RwLock::default(),
+            next_shared: AtomicI32::new(1),
+            endpoints: RwLock::default(),
+            lingering: Mutex::default(),
+        })
+    }
+
+    pub(super) fn next_domain(&self) -> c_int {
+        self.next_domain.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn next_shared(&self) -> c_int {
+        self.next_shared.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Keeps what the program has let go of until its peer has been told, and forgets those before it that have.
+    pub(super) fn linger(&self, endpoint: Arc<Endpoint>) {
+        let mut lingering = self.lingering.lock();
+        lingering.push(endpoint);
+        let over: Vec<_> = lingering
+            .extract_if(.., |endpoint| {
+                !matches!(endpoint.qp.state(), QpState::ReadyToSend | QpState::Closing | QpState::Terminate)
+            })
+            .collect();
+        drop(lingering);
+        drop(over);
+    }
+}
+
+/// What the program is told of something that could not be made.
+pub(super) fn errno_of(error: &Error) -> c_int {
+    match error {
+        Error::Memory(error) => memory_errno(error),
+        Error::Host { source, .. } => source.raw_os_error().unwrap_or(libc::ENOMEM),
+        _ => libc::EINVAL,
+    }
+}
+
+pub(super) fn memory_errno(error: &MemError) -> c_int {
+    match error {
+        MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::OutOfBounds { .. } => libc::EFAULT,
+        MemError::NotPermitted { .. } | MemError::OtherPd(_) => libc::EACCES,
+        MemError::Maps(source) | MemError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        MemError::Random(_) => libc::EIO,
+        MemError::TooManyStags { .. } => libc::ENOMEM,
+        MemError::WindowsBound { .. } => libc::EBUSY,
+        _ => libc::EINVAL,
+    }
+}

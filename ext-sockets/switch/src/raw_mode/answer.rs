@@ -1,0 +1,36 @@
+//! What the program says to a peer's Request.
+
+use std::ffi::c_int;
+
+use rddp_mpa::StartupMisuse;
+use rddp_rnic::{Answer, AnswerError};
+
+use super::endpoint;
+use crate::sys::raw::Reply;
+
+/// `enum ddp_answer`.
+const ACCEPT: c_int = 1;
+const REJECT: c_int = 2;
+
+/// `ddp_answer`.
+///
+/// # Errors
+/// See the header.
+pub fn answer(fd: c_int, answer: c_int, reply: Reply<'_>) -> Result<(), c_int> {
+    let (_, endpoint) = endpoint::of(fd)?;
+    let answer = match answer {
+        ACCEPT => Answer::Accept,
+        REJECT => Answer::Reject,
+        _ => return Err(libc::EINVAL),
+    };
+    if !endpoint.asks {
+        return Err(libc::EINVAL);
+    }
+    let private_data = reply.octets().unwrap_or(&endpoint.options.private_data);
+    endpoint.qp.answer(answer, private_data).map_err(|error| match error {
+        AnswerError::Answered => libc::EALREADY,
+        AnswerError::Misuse(StartupMisuse::PrivateDataTooLong { .. }) => libc::EMSGSIZE,
+        AnswerError::Misuse(_) => libc::EPROTO,
+        _ => libc::ENOTCONN,
+    })
+}

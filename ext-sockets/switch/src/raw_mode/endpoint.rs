@@ -1,0 +1,339 @@
+//! One end of a connection: a QP, what the program calls it, and how it ends.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rddp_mpa::StartupError;
+use rddp_real as real;
+use rddp_rnic::{
+    AsyncEventKind, Completion, ConnectError, ConnectOptions, Connected, Fault, QpState, QueuePair, RecvWr,
+    Request, SendWr, TerminateCode,
+};
+
+use super::adapter::Adapter;
+use super::begin::How;
+use super::event::Event;
+use super::queue::Queue;
+use super::reserved::Share;
+use super::shared::Shared;
+use super::work::{op, post_errno};
+use crate::socket;
+
+pub(super) struct Endpoint {
+    pub(super) qp: QueuePair,
+    pub(super) domain: c_int,
+    pub(super) queue: Arc<Queue>,
+    /// The receives that it takes from, if they are not its own.
+    pub(super) shared: Option<Arc<Shared>>,
+    pub(super) options: ConnectOptions,
+    /// The program answers the peer's Request.
+    pub(super) asks: bool,
+    /// What the program calls it.
+    pub(super) tag: u64,
+    pub(super) fd: c_int,
+    pub(super) max_send: u32,
+    pub(super) max_recv: u32,
+    /// Works whose events have not been taken yet.
+    sends: AtomicU32,
+    receives: AtomicU32,
+    life: Mutex<Life>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    /// What the program was asked by the peer.
+    pub(super) request: Option<Request>,
+    /// What the startup has come to.
+    begun: Option<Result<Connected, c_int>>,
+    /// What the peer's program said to its no.
+    refusal: Vec<u8>,
+    /// The program has asked for the end.
+    asked: bool,
+    /// It has come, with this errno; nothing is taken any more.
+    pub(super) over: Option<c_int>,
+}
+
+impl Life {
+    /// What was agreed with the peer.
+    pub(super) fn connected(&self) -> Option<&Connected> {
+        self.begun.as_ref()?.as_ref().ok()
+    }
+
+    /// What the peer's program said in the startup.
+    pub(super) fn said(&self) -> &[u8] {
+        let asked = self.request.as_ref().map_or(&self.refusal, |request| &request.private_data);
+        self.connected().map_or(asked, |connected| &connected.private_data)
+    }
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) status: c_int,
+    pub(super) sent: Option<TerminateCode>,
+    pub(super) received: Option<TerminateCode>,
+}
+
+/// The endpoint that a socket was made.
+pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> {
+    let Some(held) = socket::hold(fd) else {
+        real::is_tcp(fd)?;
+        return Err(libc::EOPNOTSUPP);
+    };
+    if let Some(adapter) = Adapter::existing()
+        && let Some(endpoint) = adapter.endpoints.read().get(&held.cookie())
+    {
+        return Ok((adapter, endpoint.clone()));
+    }
+    let settings = held.settings();
+    Err(match (settings.raw, settings.attached) {
+        (false, _) => libc::EOPNOTSUPP,
+        (true, false) => libc::ENOTCONN,
+        // By a process that this one was forked from.
+        (true, true) => libc::ECONNABORTED,
+    })
+}
+
+/// The last number of the socket with this cookie is being closed.
+pub fn closed(cookie: u64) {
+    let Some(adapter) = Adapter::existing() else { return };
+    let endpoint = adapter.endpoints.write().remove(&cookie);
+    if let Some(endpoint) = endpoint {
+        endpoint.close();
+    }
+}
+
+/// `ddp_disconnect`.
+///
+/// # Errors
+/// ENOTCONN: there is no connection; EINVAL: no such way.
+pub fn disconnect(fd: c_int, how: c_int) -> Result<(), c_int> {
+    let (adapter, endpoint) = of(fd)?;
+    match how {
+        GRACEFUL => endpoint.ask(QueuePair::disconnect),
+        TERMINATE => endpoint.ask(QueuePair::terminate),
+        ABORT => endpoint.give_up(adapter),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// `enum ddp_disconnect`.
+const GRACEFUL: c_int = 0;
+const TERMINATE: c_int = 1;
+const ABORT: c_int = 2;
+
+impl Endpoint {
+    pub(super) fn new(
+        qp: QueuePair,
+        queue: Arc<Queue>,
+        shared: Option<Arc<Shared>>,
+        options: ConnectOptions,
+        fd: c_int,
+        how: &How,
+    ) -> Arc<Self> {
+        Arc::new(Endpoint {
+            qp,
+            domain: how.domain,
+            queue,
+            shared,
+            options,
+            asks: how.asks(),
+            tag: how.tag,
+            fd,
+            max_send: how.max_send(),
+            max_recv: how.max_recv(),
+            sends: AtomicU32::new(0),
+            receives: AtomicU32::new(0),
+            life: Mutex::default(),
+        })
+    }
+
+    /// Completions that may be in its queue: of works whose events were not taken yet, and, when all are flushed, of quiet
+    /// ones and second halves.
+    pub(super) fn share(&self) -> Share {
+        let shared = self.shared.as_ref().map(|shared| (shared.number, shared.max));
+        Share { own: 3 * self.max_send as usize + self.max_recv as usize, shared }
+    }
+
+    /// An event of it, to be filled in.
+    pub(super) fn event(&self) -> Event {
+        Event { endpoint: self.tag, fd: self.fd, ..Event::default() }
+    }
+
+    /// The event of a work.
+    pub(super) fn completed(&self, completion: &Completion) -> Event {
+        let event = Event { endpoint: self.tag, fd: self.fd, ..Event::of_work(completion) };
+        let count = if event.kind == op::RECEIVE { &self.receives } else { &self.sends };
+        // A quiet work that was flushed was not counted.
+        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        event
+    }
+
+    /// Posts to the send queue: how many were taken, and why not all.
+    pub(super) fn send(&self, list: &[SendWr]) -> (usize, Result<(), c_int>) {
+        let life = self.life.lock();
+        if life.over.is_some() {
+            return (0, Err(libc::EPIPE));
+        }
+        let room = self.max_send.saturating_sub(self.sends.load(Ordering::Relaxed));
+        let count = how_many_fit(list, room);
+        let (posted, result) = match self.qp.post_sends(&list[..count]) {
+            Ok(()) if count < list.len() => (count, Err(libc::EAGAIN)),
+            Ok(()) => (count, Ok(())),
+            Err((error, posted)) => (posted, Err(post_errno(error))),
+        };
+        let signaled = list[..posted].iter().filter(|wr| wr.signaled).count();
+        self.sends.fetch_add(signaled as u32, Ordering::Relaxed);
+        (posted, result)
+    }
+
+    /// Posts a receive.
+    pub(super) fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+        if self.shared.is_some() {
+            return Err(libc::EINVAL);
+        }
+        let life = self.life.lock();
+        if life.over.is_some() {
+            return Err(libc::EPIPE);
+        }
+        if self.receives.load(Ordering::Relaxed) >= self.max_recv {
+            return Err(libc::EAGAIN);
+        }
+        self.receives.fetch_add(1, Ordering::Relaxed);
+        self.qp.post_recv(wr).map_err(|error| {
+            self.receives.fetch_sub(1, Ordering::Relaxed);
+            post_errno(error)
+        })
+    }
+
+    /// What the startup has come to; `None` while it goes on.
+    pub(super) fn resolve(&self) -> Option<Result<(), c_int>> {
+        let mut life = self.life.lock();
+        if self.asks && life.request.is_none() {
+            life.request = self.qp.request();
+        }
+        if life.begun.is_none()
+            && let Some(begun) = self.qp.begun()
+        {
+            life.begun = Some(begun.map_err(|error| {
+                let errno = startup_errno(&error);
+                if let ConnectError::Rejected { private_data } = error {
+                    life.refusal = private_data;
+                }
+                errno
+            }));
+        }
+        life.begun.as_ref().map(|result| result.as_ref().map(drop).map_err(|errno| *errno))
+    }
+
+    /// Shows how far it has come.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Life) -> T) -> T {
+        let _ = self.resolve();
+        look(&self.life.lock())
+    }
+
+    /// The RNIC reports that something happened. How the connection has ended, if this is the first to say so.
+    pub(super) fn ending(&self, kind: &AsyncEventKind) -> Option<Ending> {
+        let refused = match kind {
+            AsyncEventKind::NotConnected => self.resolve().and_then(Result::err),
+            _ => None,
+        };
+        let mut life = self.life.lock();
+        let status = match kind {
+            AsyncEventKind::CloseComplete => 0,
+            AsyncEventKind::NotConnected => refused.unwrap_or(libc::ECONNABORTED),
+            AsyncEventKind::TerminateReceived(_) => libc::EREMOTEIO,
+            AsyncEventKind::CqOverflow => libc::ENOBUFS,
+            AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost | AsyncEventKind::Fault(_)
+                if life.asked =>
+            {
+                libc::ECONNABORTED
+            }
+            AsyncEventKind::Fault(fault) if *fault == Fault::local_catastrophic() => libc::ECONNABORTED,
+            AsyncEventKind::Fault(_) => libc::EPROTO,
+            AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost => libc::ECONNRESET,
+            AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed => libc::EIO,
+            _ => return None,
+        };
+        if life.over.is_some() {
+            return None;
+        }
+        life.over = Some(status);
+        drop(life);
+        if *kind == AsyncEventKind::NotConnected {
+            self.qp.abort();
+        }
+        // These wait for the QP's lock, behind which everything outstanding has been flushed.
+        let sent = self.qp.terminate_sent().map(|terminate| terminate.code);
+        let received = self.qp.terminate_received().map(|terminate| terminate.code);
+        Some(Ending { status, sent, received })
+    }
+
+    /// The program wants the connection to end.
+    fn ask(&self, end: impl FnOnce(&QueuePair)) -> Result<(), c_int> {
+        if self.qp.state() != QpState::ReadyToSend {
+            return Err(libc::ENOTCONN);
+        }
+        self.life.lock().asked = true;
+        end(&self.qp);
+        Ok(())
+    }
+
+    /// Ends it at once, whatever it was at.
+    fn give_up(self: &Arc<Self>, adapter: &Adapter) -> Result<(), c_int> {
+        let status = libc::ECANCELED;
+        if self.life.lock().over.replace(status).is_some() {
+            return Err(libc::ENOTCONN);
+        }
+        self.qp.abort();
+        self.queue.ended_here(adapter, self.clone(), Ending { status, sent: None, received: None });
+        Ok(())
+    }
+
+    /// The program has closed its queue: nobody will be told how it ends.
+    pub(super) fn abandon(self: &Arc<Self>) {
+        self.close();
+        self.life.lock().over.get_or_insert(libc::ECANCELED);
+    }
+
+    /// The program has closed its socket, or its queue: all works are flushed before this returns.
+    pub(super) fn close(self: &Arc<Self>) {
+        let connected = self.resolve().is_some_and(|begun| begun.is_ok());
+        match self.qp.state() {
+            QpState::Idle if !connected => {
+                if let Some(adapter) = Adapter::existing() {
+                    let _ = self.give_up(adapter);
+                }
+            }
+            // What has ended already is reported, or waits to be.
+            _ => drop(self.ask(QueuePair::disconnect)),
+        }
+    }
+}
+
+/// How many works can be posted when so many may be that make an event.
+fn how_many_fit(list: &[SendWr], room: u32) -> usize {
+    let mut left = room;
+    let fit = list.iter().take_while(|wr| {
+        let fits = !wr.signaled || left > 0;
+        left = left.saturating_sub(wr.signaled.into());
+        fits
+    });
+    fit.count()
+}
+
+/// Why there is no connection.
+pub(super) fn startup_errno(error: &ConnectError) -> c_int {
+    match error {
+        ConnectError::Tcp(error) => error.raw_os_error().unwrap_or(libc::EPROTO),
+        ConnectError::TimedOut(_) => libc::ETIMEDOUT,
+        ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => libc::ECONNRESET,
+        ConnectError::Rejected { .. } => libc::ECONNREFUSED,
+        ConnectError::Misuse(_) => libc::EINVAL,
+        ConnectError::NotIdle(_) => libc::ECONNABORTED,
+        ConnectError::GivenUp | ConnectError::Declined => libc::ECANCELED,
+        _ => libc::EPROTO,
+    }
+}

@@ -1,0 +1,189 @@
+//! Domains, regions and windows, and whether a work may name them.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+
+use rddp_rnic::{Access, MemoryRegion, MemoryWindow, ProtectionDomain, RegionOptions, Stag};
+
+use super::adapter::{Adapter, errno_of, memory_errno};
+use super::work::Sge;
+use crate::sys::raw::Area;
+
+/// Besides the rights, which are `Access`: fault all pages in now.
+const POPULATE: c_int = 1 << 8;
+/// Keep all pages in memory.
+const LOCK: c_int = 1 << 9;
+
+/// What an STag of the program's names.
+#[derive(Debug)]
+pub(super) struct Registered {
+    what: What,
+    domain: c_int,
+    access: Access,
+}
+
+#[derive(Debug)]
+enum What {
+    Region(MemoryRegion),
+    Window(MemoryWindow),
+}
+
+impl Registered {
+    fn stag(&self) -> Stag {
+        match &self.what {
+            What::Region(region) => region.stag(),
+            What::Window(window) => window.stag(),
+        }
+    }
+}
+
+/// The part of an STag that stays when its key changes.
+fn index(stag: u32) -> u32 {
+    stag >> 8
+}
+
+/// `ddp_domain`.
+///
+/// # Errors
+/// An errno, as for all functions here.
+pub fn open_domain() -> Result<c_int, c_int> {
+    let adapter = Adapter::get()?;
+    let number = adapter.next_domain();
+    adapter.domains.write().insert(number, adapter.rnic.alloc_pd());
+    Ok(number)
+}
+
+/// `ddp_domain_close`.
+///
+/// # Errors
+/// EINVAL: there is no such domain.
+pub fn close_domain(domain: c_int) -> Result<(), c_int> {
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    if domain == 0 {
+        return Err(libc::EINVAL);
+    }
+    adapter.domains.write().remove(&domain).map(drop).ok_or(libc::EINVAL)
+}
+
+pub(super) fn domain(adapter: &Adapter, number: c_int) -> Result<ProtectionDomain, c_int> {
+    adapter.domains.read().get(&number).cloned().ok_or(libc::EINVAL)
+}
+
+/// `ddp_register`: the STag.
+///
+/// # Errors
+/// See the header.
+pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, c_int> {
+    let options =
+        RegionOptions { populate: access & POPULATE != 0, lock: access & LOCK != 0, ..Default::default() };
+    let access = rights(access & !(POPULATE | LOCK))?;
+    let adapter = Adapter::get()?;
+    let domain = domain(adapter, number)?;
+    let region = area.register(&domain, access, &options).map_err(|error| errno_of(&error))?;
+    Ok(keep(adapter, What::Region(region), number, access))
+}
+
+/// `ddp_window`: its STag, which names nothing before it is bound.
+///
+/// # Errors
+/// See the header.
+pub fn open_window(number: c_int) -> Result<u32, c_int> {
+    let adapter = Adapter::get()?;
+    let window = domain(adapter, number)?.allocate_window().map_err(|error| errno_of(&error))?;
+    Ok(keep(adapter, What::Window(window), number, Access::empty()))
+}
+
+fn keep(adapter: &Adapter, what: What, domain: c_int, access: Access) -> u32 {
+    let registered = Registered { what, domain, access };
+    let stag = registered.stag().0;
+    adapter.memory.write().insert(index(stag), registered);
+    stag
+}
+
+/// `ddp_reregister`: the STag with its new key.
+///
+/// # Errors
+/// See the header.
+pub fn reregister(stag: u32, access: c_int) -> Result<u32, c_int> {
+    let access = rights(access)?;
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    let mut memory = adapter.memory.write();
+    let registered = named(&mut memory, stag)?;
+    let What::Region(region) = &registered.what else { return Err(libc::EINVAL) };
+    let fresh = region.reregister(access).map_err(|error| memory_errno(&error))?;
+    registered.access = access;
+    Ok(fresh.0)
+}
+
+/// `ddp_deregister`, of a region or a window.
+///
+/// # Errors
+/// See the header.
+pub fn deregister(stag: u32) -> Result<(), c_int> {
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    let mut memory = adapter.memory.write();
+    let registered = named(&mut memory, stag)?;
+    if let What::Region(region) = &registered.what {
+        region.deregister().map_err(|error| memory_errno(&error))?;
+    }
+    memory.remove(&index(stag));
+    Ok(())
+}
+
+fn named(memory: &mut HashMap<u32, Registered>, stag: u32) -> Result<&mut Registered, c_int> {
+    memory.get_mut(&index(stag)).filter(|registered| registered.stag().0 == stag).ok_or(libc::EINVAL)
+}
+
+fn rights(access: c_int) -> Result<Access, c_int> {
+    u8::try_from(access).ok().and_then(Access::from_bits).ok_or(libc::EINVAL)
+}
+
+/// `ddp_stag`: the STag that a region or window has now, by one that it had: binding gives it another key.
+///
+/// # Errors
+/// EINVAL: there is none.
+pub fn stag_now(stag: u32) -> Result<u32, c_int> {
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    adapter.memory.read().get(&index(stag)).map(|registered| registered.stag().0).ok_or(libc::EINVAL)
+}
+
+/// The program's memory, looked at for the works of one call.
+pub(super) struct View<'a> {
+    memory: parking_lot::RwLockReadGuard<'a, HashMap<u32, Registered>>,
+    domain: c_int,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(adapter: &'a Adapter, domain: c_int) -> Self {
+        View { memory: adapter.memory.read(), domain }
+    }
+
+    /// Whether a work may name these pieces, to be written or read. The RNIC looks again when it uses them.
+    pub(super) fn check(&self, list: &[Sge], write: bool) -> Result<(), c_int> {
+        list.iter().filter(|piece| piece.len > 0).try_for_each(|piece| self.check_one(piece, write))
+    }
+
+    fn check_one(&self, piece: &Sge, write: bool) -> Result<(), c_int> {
+        let registered = self.memory.get(&index(piece.stag)).ok_or(libc::EINVAL)?;
+        let What::Region(region) = &registered.what else { return Err(libc::EINVAL) };
+        if region.stag().0 != piece.stag {
+            return Err(libc::EINVAL);
+        }
+        if registered.domain != self.domain || (write && !registered.access.contains(Access::LOCAL_WRITE)) {
+            return Err(libc::EACCES);
+        }
+        let offset = piece.to.checked_sub(region.base()).ok_or(libc::EFAULT)?;
+        let end = offset.checked_add(u64::from(piece.len)).ok_or(libc::EFAULT)?;
+        if end > region.len() as u64 { Err(libc::EFAULT) } else { Ok(()) }
+    }
+
+    /// Whether an STag names a region or window of the program's in this domain.
+    pub(super) fn check_stag(&self, stag: u32) -> Result<(), c_int> {
+        match self.memory.get(&index(stag)) {
+            Some(registered) if registered.stag().0 != stag => Err(libc::EINVAL),
+            Some(registered) if registered.domain != self.domain => Err(libc::EACCES),
+            Some(_) => Ok(()),
+            None => Err(libc::EINVAL),
+        }
+    }
+}

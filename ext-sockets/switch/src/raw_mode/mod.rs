@@ -1,0 +1,47 @@
+//! Raw mode: RDMA itself over a program's own socket, by the software RNIC.
+//!
+//! A socket that was put into DDPMODE with `DDPMODE_RAW` carries no byte stream. [`attach`] makes it one end of an RDMA
+//! connection, and from then on the program posts [works](Works) to it and takes [events](Event) from a queue that is a
+//! descriptor. `include/rddp/raw.h` says what each call does and which errno means what.
+//!
+//! | file | what |
+//! |---|---|
+//! | `adapter.rs` | the process's own RNIC, and where its objects are found |
+//! | `memory.rs` | domains, regions, windows, and whether a work may name them |
+//! | `queue.rs` | event queues |
+//! | `event.rs` | events as C has them |
+//! | `endpoint.rs` | one end of a connection, and how it ends |
+//! | `begin.rs` | from `attach` and `connect` to a connection |
+//! | `answer.rs` | what the program says to a peer's Request |
+//! | `shared.rs` | receives that several endpoints take from |
+//! | `reserved.rs` | room in event queues, which never overflow |
+//! | `work.rs` | works, from C to the RNIC's own |
+//! | `info.rs` | what can be asked about an endpoint |
+//!
+//! After `fork` a child has none of these objects: what it inherits of them answers ECONNABORTED or EBADF, and what it makes
+//! is its own.
+
+mod adapter;
+mod answer;
+mod begin;
+mod endpoint;
+mod event;
+mod info;
+mod memory;
+mod queue;
+mod reserved;
+mod shared;
+mod work;
+
+pub use crate::sys::raw::{Area, Reply, Works};
+pub use adapter::after_fork;
+pub use answer::answer;
+pub use begin::{How, attach, begin, connected};
+pub use endpoint::{closed, disconnect};
+pub use event::Event;
+pub(crate) use info::MAX_PRIVATE_DATA;
+pub use info::{Info, describe, info, peer_private_data};
+pub use memory::{close_domain, deregister, open_domain, open_window, register, reregister, stag_now};
+pub use queue::{closing as queue_closing, events, open as open_queue};
+pub use shared::{arm_receives, close_receives, open_receives, post_shared};
+pub use work::{Sge, Work, post};

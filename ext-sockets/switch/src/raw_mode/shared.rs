@@ -1,0 +1,133 @@
+//! Receives that the messages of several endpoints take from.
+//!
+//! As many are outstanding as the program has asked for and no more, until their events are taken: so a queue of events has room
+//! for all of them once, however many endpoints share them (RFC 5042 §6.4.6).
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
+
+use super::adapter::Adapter;
+use super::memory::{self, View};
+use super::work::{Posting, post_errno, posting};
+use crate::sys::raw::Works;
+
+/// The most that can be outstanding.
+const MAX_SHARED: u32 = 1 << 20;
+
+pub(super) struct Shared {
+    pub(super) number: c_int,
+    pub(super) srq: SharedReceiveQueue,
+    domain: c_int,
+    pub(super) max: usize,
+    /// Endpoints that take from it, in queues that tell of them; `None`: it has been closed. Held while one is posted, too.
+    users: Mutex<Option<usize>>,
+}
+
+/// `ddp_receives`: the number.
+///
+/// # Errors
+/// See the header, as for all functions here.
+pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, c_int> {
+    if max == 0 || max > MAX_SHARED {
+        return Err(libc::EINVAL);
+    }
+    let adapter = Adapter::get()?;
+    let quota = (quota != 0).then_some(quota as usize);
+    let max = max as usize;
+    let srq = memory::domain(adapter, domain)?.create_srq(SrqConfig { max_recv: max, quota });
+    let number = adapter.next_shared();
+    let shared = Shared { number, srq, domain, max, users: Mutex::new(Some(0)) };
+    adapter.shared.write().insert(number, Arc::new(shared));
+    Ok(number)
+}
+
+/// `ddp_receives_close`.
+///
+/// # Errors
+/// EBUSY: endpoints take from it.
+pub fn close_receives(number: c_int) -> Result<(), c_int> {
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    of(adapter, number)?.close()?;
+    adapter.shared.write().remove(&number);
+    Ok(())
+}
+
+/// `ddp_receives_arm`.
+///
+/// # Errors
+/// EINVAL: there is none.
+pub fn arm_receives(number: c_int, limit: u32) -> Result<(), c_int> {
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    of(adapter, number)?.srq.arm_limit(limit as usize);
+    Ok(())
+}
+
+/// `ddp_post_shared`: how many were taken.
+///
+/// # Errors
+/// Why the first was not.
+pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, c_int> {
+    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    let shared = of(adapter, number)?;
+    let view = View::new(adapter, shared.domain);
+    let mut taken = 0;
+    for one in works.iter() {
+        let posted = one.and_then(|one| posting(&one, &view)).and_then(|posting| match posting {
+            Posting::Receive(wr) => shared.receive(wr),
+            Posting::Send(_) => Err(libc::EINVAL),
+        });
+        match posted {
+            Ok(()) => taken += 1,
+            Err(errno) if taken == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(taken)
+}
+
+/// The shared receives with this number.
+pub(super) fn of(adapter: &Adapter, number: c_int) -> Result<Arc<Shared>, c_int> {
+    adapter.shared.read().get(&number).cloned().ok_or(libc::EINVAL)
+}
+
+impl Shared {
+    fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+        let users = self.users.lock();
+        if users.is_none() {
+            return Err(libc::EINVAL);
+        }
+        if self.srq.outstanding() >= self.max {
+            return Err(libc::EAGAIN);
+        }
+        self.srq.post_recv(wr).map_err(post_errno)
+    }
+
+    /// One more endpoint takes from it.
+    pub(super) fn enter(&self) -> Result<(), c_int> {
+        let mut users = self.users.lock();
+        *users.as_mut().ok_or(libc::EINVAL)? += 1;
+        Ok(())
+    }
+
+    /// One of them has ended.
+    pub(super) fn leave(&self) {
+        if let Some(users) = &mut *self.users.lock() {
+            *users -= 1;
+        }
+    }
+
+    fn close(&self) -> Result<(), c_int> {
+        let mut users = self.users.lock();
+        match *users {
+            None => Err(libc::EINVAL),
+            Some(0) => {
+                *users = None;
+                Ok(())
+            }
+            Some(_) => Err(libc::EBUSY),
+        }
+    }
+}

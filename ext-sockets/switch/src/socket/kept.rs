@@ -1,0 +1,166 @@
+//! Options of a TCP socket that a framed stream acts on itself: the kernel's own work for the stream, not for the program.
+//!
+//! `TCP_NODELAY` and `TCP_CORK` would cut or hold back FPDUs, `SO_RCVLOWAT` is what hides an FPDU that is not all there, and the
+//! time-outs of a call are not those of the several that it makes. So the program's values are kept here.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
+use rddp_real::{self as real, Value};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// `TCP_NODELAY`.
+    pub nodelay: bool,
+    /// `TCP_CORK`.
+    pub cork: bool,
+    /// `SO_RCVLOWAT`, at least 1.
+    pub rcvlowat: c_int,
+    /// `SO_RCVTIMEO` in seconds and microseconds; none is for ever.
+    pub rcvtimeo: Timeout,
+    /// `SO_SNDTIMEO`.
+    pub sndtimeo: Timeout,
+    /// The kernel's socket is left to the stream: see [`lay_down`](Self::lay_down).
+    laid_down: bool,
+}
+
+/// A time-out as `struct timeval` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeout {
+    /// Seconds.
+    pub sec: i64,
+    /// Microseconds, below a million.
+    pub usec: i64,
+}
+
+/// A time-out that nobody asks for: a year, five months and some days.
+const FRAMED: Timeout = Timeout { sec: 44_440_444, usec: 0 };
+
+impl Kept {
+    /// What a fresh socket has.
+    pub const DEFAULT: Kept = Kept {
+        nodelay: false,
+        cork: false,
+        rcvlowat: 1,
+        rcvtimeo: Timeout { sec: 0, usec: 0 },
+        sndtimeo: Timeout { sec: 0, usec: 0 },
+        laid_down: false,
+    };
+
+    /// What the program has set on the kernel's socket before it became ours.
+    pub fn of(fd: c_int) -> Kept {
+        let on = |name| real::int_option(fd, libc::IPPROTO_TCP, name).is_some_and(|value| value != 0);
+        let timeout = |name| {
+            let (sec, usec) = real::time_option(fd, SOL_SOCKET, name).unwrap_or_default();
+            Timeout { sec, usec }
+        };
+        Kept {
+            nodelay: on(TCP_NODELAY),
+            cork: on(TCP_CORK),
+            rcvlowat: real::int_option(fd, SOL_SOCKET, SO_RCVLOWAT).unwrap_or(1),
+            rcvtimeo: timeout(SO_RCVTIMEO),
+            sndtimeo: timeout(SO_SNDTIMEO),
+            laid_down: false,
+        }
+    }
+
+    /// Leaves the kernel's socket to the stream: nothing of these holds there any more.
+    ///
+    /// The stream never waits to send, so the kernel's `SO_SNDTIMEO` is free to say for the life of the socket, in whatever process, that
+    /// there are FPDUs on it.
+    pub fn lay_down(&mut self, fd: c_int) {
+        if std::mem::replace(&mut self.laid_down, true) {
+            return;
+        }
+        real::set_option(fd, SOL_SOCKET, SO_SNDTIMEO, &FRAMED.value());
+        if self.rcvtimeo != Timeout::default() {
+            real::set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &Timeout::default().value());
+        }
+        if self.cork {
+            real::set_option(fd, libc::IPPROTO_TCP, TCP_CORK, &Value::int(0));
+        }
+        if self.rcvlowat != 1 {
+            real::set_option(fd, SOL_SOCKET, SO_RCVLOWAT, &Value::int(1));
+        }
+    }
+
+    /// Whether [`lay_down`](Self::lay_down) was called for this socket, here or elsewhere.
+    pub fn is_laid_down(fd: c_int) -> bool {
+        real::time_option(fd, SOL_SOCKET, SO_SNDTIMEO) == Some((FRAMED.sec, FRAMED.usec))
+    }
+
+    /// Gives them to the kernel's socket, which has become a plain one.
+    pub fn hand_over(&mut self, fd: c_int) {
+        self.laid_down = false;
+        let tcp = libc::IPPROTO_TCP;
+        for (level, name) in [
+            (SOL_SOCKET, SO_RCVTIMEO),
+            (SOL_SOCKET, SO_SNDTIMEO),
+            (SOL_SOCKET, SO_RCVLOWAT),
+            (tcp, TCP_NODELAY),
+            (tcp, TCP_CORK),
+        ] {
+            if let Ok(value) = self.get(level, name) {
+                real::set_option(fd, level, name, &value);
+            }
+        }
+    }
+
+    /// Sets one, with the kernel's own rules for its value.
+    pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+        match (level, name) {
+            (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo = Timeout::parse(octets)?,
+            (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo = Timeout::parse(octets)?,
+            (SOL_SOCKET, SO_RCVLOWAT) => match int(octets)? {
+                value if value < 0 => self.rcvlowat = c_int::MAX,
+                value => self.rcvlowat = value.max(1),
+            },
+            (libc::IPPROTO_TCP, TCP_NODELAY) => self.nodelay = int(octets)? != 0,
+            (libc::IPPROTO_TCP, TCP_CORK) => self.cork = int(octets)? != 0,
+            _ => return Err(libc::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    /// The value of one.
+    pub fn get(&self, level: c_int, name: c_int) -> Result<Value, c_int> {
+        Ok(match (level, name) {
+            (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo.value(),
+            (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo.value(),
+            (SOL_SOCKET, SO_RCVLOWAT) => Value::int(self.rcvlowat),
+            (libc::IPPROTO_TCP, TCP_NODELAY) => Value::int(self.nodelay.into()),
+            (libc::IPPROTO_TCP, TCP_CORK) => Value::int(self.cork.into()),
+            _ => return Err(libc::ENOPROTOOPT),
+        })
+    }
+}
+
+impl Timeout {
+    fn parse(octets: &[u8]) -> Result<Self, c_int> {
+        let (sec, rest) = octets.split_first_chunk().ok_or(EINVAL)?;
+        let (usec, _) = rest.split_first_chunk().ok_or(EINVAL)?;
+        let (sec, usec) = (i64::from_ne_bytes(*sec), i64::from_ne_bytes(*usec));
+        if !(0..1_000_000).contains(&usec) {
+            return Err(EDOM);
+        }
+        // A time before now is one that has passed at once; the kernel reads it as none.
+        Ok(if sec < 0 { Timeout::default() } else { Timeout { sec, usec } })
+    }
+
+    /// As a length of time; none is `None`.
+    pub fn duration(self) -> Option<Duration> {
+        let whole = Duration::from_secs(self.sec.unsigned_abs());
+        let all = whole.saturating_add(Duration::from_micros(self.usec.unsigned_abs()));
+        (all != Duration::ZERO).then_some(all)
+    }
+
+    fn value(self) -> Value {
+        Value::octets([self.sec.to_ne_bytes(), self.usec.to_ne_bytes()].as_flattened())
+    }
+}
+
+fn int(octets: &[u8]) -> Result<c_int, c_int> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+}

@@ -1,0 +1,403 @@
+//! One socket that is ours: what the program asked of it, under however many numbers it is open.
+//!
+//! Sockets live in chunks that are never freed, and are used again, so that a number's entry always leads to one; [`hold`]
+//! makes sure that it is the right one for as long as it is looked at.
+
+mod allow;
+mod at_work;
+mod kept;
+mod options;
+mod settings;
+
+use std::ffi::c_int;
+use std::num::NonZeroU32;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use once_cell::race::OnceBox;
+use rddp_real as real;
+
+use crate::sys::held::Uses;
+use crate::{process, table};
+
+pub use crate::sys::held::Held;
+pub use allow::{Care, care};
+pub use kept::Kept;
+pub use options::{
+    DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
+    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
+    SOL_DDP, get, set,
+};
+pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
+
+/// How many sockets can be ours at a time.
+pub const MAX_SOCKETS: usize = CHUNKS * CHUNK;
+
+const CHUNKS: usize = 1024;
+const CHUNK: usize = 64;
+
+static SOCKETS: [OnceBox<[Socket; CHUNK]>; CHUNKS] = [const { OnceBox::new() }; CHUNKS];
+
+/// See the module.
+#[derive(Debug)]
+pub struct Socket {
+    pub(crate) uses: Uses,
+    /// The numbers of this process that it is open under.
+    numbers: AtomicU32,
+    cookie: AtomicU64,
+    /// Calls that are at work on one of the numbers.
+    at_work: AtomicU32,
+    /// Calls that sleep until there is something to do.
+    asleep: AtomicU32,
+    /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
+    mode: AtomicI32,
+    /// No number of this process leads to it any more, though calls on it may go on.
+    closed: AtomicBool,
+    /// It is in an epoll set: see [`wait`](crate::wait).
+    watched: AtomicBool,
+    /// A set tells the program of edges.
+    edges: AtomicBool,
+    /// Octets left of the FPDU in front when the program last asked.
+    left: AtomicUsize,
+    /// It is among those that are seen to: `framed/unsettled.rs`.
+    listed: AtomicBool,
+    /// Calls that wait are for the threads: `DDP_PROGRESS`.
+    threaded: AtomicBool,
+    settings: Mutex<Settings>,
+}
+
+impl Socket {
+    const fn free() -> Self {
+        Socket {
+            uses: Uses::none(),
+            numbers: AtomicU32::new(0),
+            cookie: AtomicU64::new(0),
+            at_work: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
+            mode: AtomicI32::new(Mode::Off as i32),
+            closed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            edges: AtomicBool::new(false),
+            left: AtomicUsize::new(0),
+            listed: AtomicBool::new(false),
+            threaded: AtomicBool::new(false),
+            settings: Mutex::new(Settings::DEFAULT),
+        }
+    }
+
+    /// Whether its octets go where any socket's go, or will when it is connected. Locks nothing.
+    #[inline]
+    pub fn is_still_tcp(&self) -> bool {
+        self.mode.load(Ordering::Acquire) <= Mode::Asked as i32
+    }
+
+    /// Whether DDPMODE was asked for. Locks nothing.
+    #[inline]
+    pub fn is_in_ddpmode(&self) -> bool {
+        self.mode.load(Ordering::Acquire) != Mode::Off as i32
+    }
+
+    /// What is known of it.
+    pub fn settings(&self) -> Locked<'_> {
+        let no_signals = real::NoSignals::here();
+        let lockable = real::Lockable::here();
+        // Whatever panicked, each field makes sense by itself.
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { mode: &self.mode, settings, _lockable: lockable, _no_signals: no_signals }
+    }
+
+    /// The kernel's number of it, which no other socket has.
+    pub fn cookie(&self) -> u64 {
+        self.cookie.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is this socket that is open under `fd`, and not another since.
+    pub fn is_under(&self, fd: c_int) -> bool {
+        real::cookie(fd) == Some(self.cookie())
+    }
+
+    /// Whether the last number of this process was closed while a call went on.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// It is among those that are seen to, or not any more. Whether it was.
+    pub fn set_listed(&self, listed: bool) -> bool {
+        self.listed.swap(listed, Ordering::AcqRel)
+    }
+
+    /// Whether calls that wait are for the threads.
+    #[inline]
+    pub fn is_threaded(&self) -> bool {
+        self.threaded.load(Ordering::Relaxed)
+    }
+
+    /// Says whose they are.
+    pub fn set_threaded(&self, threaded: bool) {
+        self.threaded.store(threaded, Ordering::Relaxed);
+    }
+
+    /// Whether an epoll set has it.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Acquire)
+    }
+
+    /// An epoll set has it, or none any more.
+    pub fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Release);
+    }
+
+    /// Returns whether a set tells the program of edges.
+    #[inline]
+    pub fn tells_edges(&self) -> bool {
+        self.edges.load(Ordering::Acquire)
+    }
+
+    /// A set does, from now on.
+    pub fn set_tells_edges(&self) {
+        self.edges.store(true, Ordering::Release);
+    }
+
+    /// Notes what is left of the FPDU in front. What was left when the program last asked.
+    pub fn tell_left(&self, left: usize) -> usize {
+        self.left.swap(left, Ordering::Relaxed)
+    }
+
+    /// Takes back what [`expect_number`] has counted. Whether no number leads to it now.
+    pub fn one_less(&self) -> bool {
+        let is_last = self.numbers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last {
+            self.closed.store(true, Ordering::Release);
+        }
+        is_last
+    }
+
+    /// Whether it is open under several numbers of this process.
+    pub fn has_other_numbers(&self) -> bool {
+        self.numbers.load(Ordering::Relaxed) > 1
+    }
+
+    /// Returns whether a thread of this process sleeps in a call on it.
+    pub fn has_sleepers(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// The settings of a socket, for one to look at and change at a time.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    mode: &'a AtomicI32,
+    settings: MutexGuard<'a, Settings>,
+    _lockable: real::Lockable,
+    _no_signals: real::NoSignals,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.mode.store(self.settings.mode as i32, Ordering::Release);
+    }
+}
+
+/// The socket under `fd`, if it is one of ours.
+#[inline]
+pub fn hold(fd: c_int) -> Option<Held> {
+    table::entry(fd).and_then(|index| hold_entry(fd, index))
+}
+
+/// The socket under `fd`; a number under which something else is open by now is forgotten.
+pub fn hold_checked(fd: c_int) -> Option<Held> {
+    let held = hold(fd)?;
+    if held.is_under(fd) {
+        return Some(held);
+    }
+    forget_stale(fd, &held);
+    None
+}
+
+#[cold]
+fn hold_entry(fd: c_int, index: NonZeroU32) -> Option<Held> {
+    let socket = at(index)?;
+    if !socket.uses.another() {
+        return None;
+    }
+    let held = Held::of_use(socket, index);
+    // It may have been closed, and used for another, before it was held.
+    (table::entry(fd) == Some(index)).then_some(held)
+}
+
+/// The socket that [`Held::index`] led to, or another that has taken its place.
+pub(crate) fn hold_index(index: NonZeroU32) -> Option<Held> {
+    let socket = at(index)?;
+    socket.uses.another().then(|| Held::of_use(socket, index))
+}
+
+/// Whether this process, or those that it was forked from, ever had sockets of ours.
+pub fn were_any() -> bool {
+    SOCKETS[0].get().is_some()
+}
+
+/// Makes the socket under `fd` ours.
+///
+/// # Errors
+/// ENOSYS: a kernel without cookies, or no socket; ENOBUFS: too many are ours, or the table is another process's.
+pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
+    if !process::owns_table() {
+        return Err(libc::ENOBUFS);
+    }
+    let cookie = real::cookie(fd).ok_or(libc::ENOSYS)?;
+    let (socket, index) = reserve().ok_or(libc::ENOBUFS)?;
+    let held = Held::of_use(socket, index);
+    socket.cookie.store(cookie, Ordering::Relaxed);
+    socket.closed.store(false, Ordering::Relaxed);
+    socket.watched.store(false, Ordering::Relaxed);
+    socket.edges.store(false, Ordering::Relaxed);
+    socket.left.store(0, Ordering::Relaxed);
+    socket.threaded.store(false, Ordering::Relaxed);
+    socket.listed.store(false, Ordering::Relaxed);
+    socket.numbers.store(0, Ordering::Relaxed);
+    *socket.settings() = settings;
+    if enter(fd, &held) { Ok(held) } else { Err(libc::ENOBUFS) }
+}
+
+/// `to` has become another number of `from`.
+pub fn share(from: &Held, to: c_int) {
+    if process::owns_table() {
+        enter(to, from);
+    }
+}
+
+/// `to` has become a number of `from`, of which the last was closed.
+pub fn open_again(from: &Held, to: c_int) {
+    if process::owns_table() {
+        from.closed.store(false, Ordering::Release);
+        if !enter(to, from) {
+            from.closed.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Counts a number that the socket under `fd` is about to get, so that none that is closed meanwhile is its last. To be taken back by
+/// [`Socket::one_less`], whatever comes of it.
+pub fn expect_number(fd: c_int) -> Option<Held> {
+    table::entry(fd)?;
+    let held = if process::owns_table() { hold(fd)? } else { return None };
+    held.numbers.fetch_add(1, Ordering::SeqCst);
+    Some(held)
+}
+
+/// Nothing of ours is open under `fd` any more.
+#[inline]
+pub fn forget(fd: c_int) {
+    if table::entry(fd).is_some() && process::owns_table() {
+        leave(table::clear(fd));
+    }
+}
+
+/// `fd` is a number of something else by now, unless that is ours and known already.
+pub fn forget_stale(fd: c_int, held: &Held) {
+    if process::owns_table() && table::clear_if(fd, held.index()) {
+        leave(Some(held.index()));
+    }
+}
+
+/// Nothing of ours will be open under `fd` any more. The socket, if that was its last number in this process.
+pub fn forget_before_close(fd: c_int) -> Option<Held> {
+    table::entry(fd)?;
+    if !process::owns_table() {
+        return None;
+    }
+    let held = hold(fd)?;
+    leave(table::clear(fd));
+    held.await_calls();
+    if held.numbers.load(Ordering::Acquire) > 0 {
+        return None;
+    }
+    held.closed.store(true, Ordering::Release);
+    Some(held)
+}
+
+/// All sockets of ours, each held while `look` looks at it.
+pub fn for_each(mut look: impl FnMut(&Held)) {
+    for (number, chunk) in SOCKETS.iter().enumerate() {
+        let Some(chunk) = chunk.get() else { break };
+        for (place, socket) in chunk.iter().enumerate() {
+            if socket.uses.another() {
+                look(&Held::of_use(socket, index_of(number, place)));
+            }
+        }
+    }
+}
+
+/// In the child of a `fork`: no call is at work on any.
+pub fn none_at_work() {
+    SOCKETS.iter().map_while(|chunk| chunk.get()).flatten().for_each(Socket::none_at_work);
+}
+
+fn enter(fd: c_int, held: &Held) -> bool {
+    let socket = held.socket();
+    socket.uses.another();
+    socket.numbers.fetch_add(1, Ordering::AcqRel);
+    match table::set(fd, held.index()) {
+        Ok(before) => {
+            leave(before);
+            true
+        }
+        Err(table::BeyondTable) => {
+            leave(Some(held.index()));
+            false
+        }
+    }
+}
+
+fn leave(entry: Option<NonZeroU32>) {
+    if let Some((socket, index)) = entry.and_then(|index| Some((at(index)?, index))) {
+        socket.numbers.fetch_sub(1, Ordering::AcqRel);
+        drop(Held::of_use(socket, index));
+    }
+}
+
+fn at(index: NonZeroU32) -> Option<&'static Socket> {
+    let index = index.get() as usize - 1;
+    Some(&SOCKETS.get(index / CHUNK)?.get()?[index % CHUNK])
+}
+
+/// No chunk before this one has a free place, as far as is known.
+static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn is_free(index: NonZeroU32) {
+    FREE_FROM.fetch_min((index.get() as usize - 1) / CHUNK, Ordering::Relaxed);
+}
+
+fn reserve() -> Option<(&'static Socket, NonZeroU32)> {
+    for (number, chunk) in SOCKETS.iter().enumerate().skip(FREE_FROM.load(Ordering::Relaxed)) {
+        let chunk = chunk.get_or_init(|| Box::new([const { Socket::free() }; CHUNK]));
+        if let Some(place) = chunk.iter().position(|socket| socket.uses.first()) {
+            FREE_FROM.store(number, Ordering::Relaxed);
+            return Some((&chunk[place], index_of(number, place)));
+        }
+    }
+    None
+}
+
+fn index_of(number: usize, place: usize) -> NonZeroU32 {
+    NonZeroU32::MIN.saturating_add((number * CHUNK + place) as u32)
+}
+
+#[cfg(test)]
+mod tests;

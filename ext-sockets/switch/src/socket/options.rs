@@ -1,0 +1,244 @@
+//! The options of level `SOL_DDP`, as `include/rddp/ddp.h` names them: their octets to [`Settings`] and back.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::{EINVAL, ENOPROTOOPT};
+use rddp_es_api::progress::Progress;
+use rddp_real::Value;
+
+use super::settings::{Gather, Mode, Role, Settings};
+
+/// The level of our options, outside the kernel's.
+pub const SOL_DDP: c_int = 0x4444;
+
+/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
+pub const DDPMODE: c_int = 1;
+/// int: a [`Role`]; 0: who connects is the initiator.
+pub const DDP_ROLE: c_int = 2;
+/// int: whether CRCs are asked for.
+pub const DDP_CRC: c_int = 3;
+/// int: whether markers are asked for.
+pub const DDP_MARKERS: c_int = 4;
+/// int: RDMA Reads of the peer that may be outstanding.
+pub const DDP_IRD: c_int = 5;
+/// int: own RDMA Reads that may be outstanding.
+pub const DDP_ORD: c_int = 6;
+/// int: a set of ready-to-receive messages; 0: client-server.
+pub const DDP_RTR: c_int = 7;
+/// Up to 508 octets that go with our startup frame.
+pub const DDP_PRIVATE_DATA: c_int = 8;
+/// int: the largest Send of either end.
+pub const DDP_LARGEST_SEND: c_int = 9;
+/// int: a [`Gather`].
+pub const DDP_GATHER: c_int = 10;
+/// `struct ddp_mode_info`, read only.
+pub const DDP_MODE_INFO: c_int = 11;
+
+/// The private data of the peer's startup frame, read only.
+pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
+/// int: a [`Progress`]; may be set at any time.
+pub const DDP_PROGRESS: c_int = 16;
+/// int: milliseconds that the startup may take; 0: as the process has it.
+pub const DDP_STARTUP_TIMEOUT: c_int = 17;
+
+/// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder that it may send.
+const RTR_ALL: c_int = 0b111;
+/// RFC 5044 §7.1.1 allows 512 octets of private data, of which RFC 6581 §9 takes four.
+const MAX_PRIVATE_DATA: usize = 508;
+/// RFC 6581 §9 has 14 bits for each, and the value of all ones is "not negotiated".
+const MAX_DEPTH: c_int = 0x3ffe;
+const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
+
+/// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
+pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+    if name == DDP_PROGRESS {
+        settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
+        return Ok(());
+    }
+    let begins_later = settings.raw && settings.mode == Mode::Starting;
+    if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
+        return Err(EINVAL);
+    }
+    if name == DDP_PRIVATE_DATA {
+        return set_private_data(settings, octets);
+    }
+    let value = int(octets)?;
+    match name {
+        DDP_ROLE => settings.role = role(value)?,
+        DDP_CRC => settings.crc = flag(value)?,
+        DDP_MARKERS => settings.markers = flag(value)?,
+        DDP_IRD => settings.ird = depth(value)?,
+        DDP_ORD => settings.ord = depth(value)?,
+        DDP_RTR if value & !RTR_ALL == 0 => settings.rtr = value as u8,
+        DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
+        DDP_GATHER => settings.gather = gather(value)?,
+        DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
+        DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(EINVAL),
+        _ => return Err(ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+/// The value of one of ours.
+pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
+    Ok(match name {
+        DDPMODE => Value::int(settings.mode as c_int),
+        DDP_ROLE => Value::int(settings.role.map_or(0, |role| role as c_int)),
+        DDP_CRC => Value::int(settings.crc.into()),
+        DDP_MARKERS => Value::int(settings.markers.into()),
+        DDP_IRD => Value::int(settings.ird.into()),
+        DDP_ORD => Value::int(settings.ord.into()),
+        DDP_RTR => Value::int(settings.rtr.into()),
+        DDP_PRIVATE_DATA => Value::octets(settings.private_data.as_deref().unwrap_or_default()),
+        DDP_LARGEST_SEND => Value::int(settings.largest_send as c_int),
+        DDP_GATHER => Value::int(settings.gather as c_int),
+        DDP_MODE_INFO => mode_info(settings),
+        DDP_STARTUP_TIMEOUT => {
+            Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
+        }
+        DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
+        _ => return Err(ENOPROTOOPT),
+    })
+}
+
+/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw, the Terminate's code.
+fn mode_info(settings: &Settings) -> Value {
+    let role = settings.role.map_or(0, |role| role as c_int);
+    let code = settings.terminate.into();
+    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into(), code];
+    Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
+}
+
+fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), c_int> {
+    if octets.len() > MAX_PRIVATE_DATA {
+        return Err(EINVAL);
+    }
+    settings.private_data = (!octets.is_empty()).then(|| octets.into());
+    Ok(())
+}
+
+/// A time in milliseconds as the option has it; `None` is the default.
+fn milliseconds(value: c_int) -> Option<Duration> {
+    (value > 0).then(|| Duration::from_millis(u64::from(value.unsigned_abs())))
+}
+
+fn int(octets: &[u8]) -> Result<c_int, c_int> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+}
+
+fn role(value: c_int) -> Result<Option<Role>, c_int> {
+    match value {
+        0 => Ok(None),
+        1 => Ok(Some(Role::Initiator)),
+        2 => Ok(Some(Role::Responder)),
+        _ => Err(EINVAL),
+    }
+}
+
+fn gather(value: c_int) -> Result<Gather, c_int> {
+    match value {
+        0 => Ok(Gather::Writev),
+        1 => Ok(Gather::Copy),
+        2 => Ok(Gather::Cork),
+        _ => Err(EINVAL),
+    }
+}
+
+fn flag(value: c_int) -> Result<bool, c_int> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(EINVAL),
+    }
+}
+
+fn depth(value: c_int) -> Result<u16, c_int> {
+    if (0..=MAX_DEPTH).contains(&value) { Ok(value as u16) } else { Err(EINVAL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_read_back() {
+        let mut settings = Settings::default();
+        let options = [
+            (DDP_ROLE, 2),
+            (DDP_CRC, 0),
+            (DDP_MARKERS, 1),
+            (DDP_IRD, 0x3ffe),
+            (DDP_ORD, 0),
+            (DDP_RTR, 4),
+            (DDP_LARGEST_SEND, 4096),
+            (DDP_GATHER, 2),
+            (DDP_PROGRESS, 1),
+            (DDP_STARTUP_TIMEOUT, 500),
+        ];
+        for (name, value) in options {
+            assert_ne!(
+                get(&settings, name),
+                Ok(Value::int(value)),
+                "option {name} has the value that is to be set"
+            );
+            set(&mut settings, name, &value.to_ne_bytes()).unwrap();
+        }
+        for (name, value) in options {
+            assert_eq!(get(&settings, name), Ok(Value::int(value)), "option {name}");
+        }
+        set(&mut settings, DDP_PRIVATE_DATA, b"hello").unwrap();
+        assert_eq!(&*get(&settings, DDP_PRIVATE_DATA).unwrap(), b"hello");
+        set(&mut settings, DDP_PRIVATE_DATA, b"").unwrap();
+        assert_eq!(settings.private_data, None);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_change_nothing() {
+        let mut settings = Settings::default();
+        for (name, value) in [
+            (DDP_ROLE, 3i32),
+            (DDP_CRC, 2),
+            (DDP_MARKERS, -1),
+            (DDP_IRD, 0x3fff),
+            (DDP_ORD, -1),
+            (DDP_RTR, 8),
+            (DDP_LARGEST_SEND, 0),
+            (DDP_GATHER, 3),
+            (DDP_PROGRESS, 2),
+            (DDP_STARTUP_TIMEOUT, -1),
+        ] {
+            assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(EINVAL), "option {name}");
+        }
+        assert_eq!(set(&mut settings, DDP_CRC, &[1, 0, 0]), Err(EINVAL));
+        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, &[0; 509]), Err(EINVAL));
+        assert_eq!(set(&mut settings, DDP_MODE_INFO, &[0; 16]), Err(ENOPROTOOPT));
+        assert_eq!(set(&mut settings, 99, &[0; 4]), Err(ENOPROTOOPT));
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn nothing_is_set_once_the_startup_has_begun() {
+        for mode in [Mode::Starting, Mode::On, Mode::Failed] {
+            let mut settings = Settings { mode, ..Settings::default() };
+            assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn who_makes_progress_may_change_at_any_time() {
+        let mut settings = Settings { mode: Mode::On, ..Settings::default() };
+        set(&mut settings, DDP_PROGRESS, &1i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));
+        set(&mut settings, DDP_PROGRESS, &0i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(0)));
+    }
+
+    #[test]
+    fn mode_info_says_why_it_failed() {
+        let mut settings = Settings { role: Some(Role::Responder), ..Settings::default() };
+        settings.fail(libc::ETIMEDOUT);
+        let info = get(&settings, DDP_MODE_INFO).unwrap();
+        assert_eq!(&*info, [4, 2, libc::ETIMEDOUT, 0, 0].map(c_int::to_ne_bytes).as_flattened());
+    }
+}

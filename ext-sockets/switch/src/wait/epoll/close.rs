@@ -1,0 +1,105 @@
+//! When entries end: as the kernel's, with the last number of a socket, wherever that is.
+
+use std::ffi::c_int;
+
+use libc::EPOLL_CTL_DEL;
+use rddp_real::{self as real, Wanted};
+
+use super::interest::entry_of;
+use super::pool::{Entry, Key, Pool};
+use super::watches::{any, watches};
+use crate::socket::{self, Held};
+use crate::sys::epoll_pool::{make_pool, pool};
+use crate::{process, switch, table};
+
+/// `fd` is about to be closed; it may not be the last number of what it is.
+#[inline]
+pub fn closing(fd: c_int) {
+    if any() {
+        forget_number(fd);
+    }
+}
+
+#[cold]
+fn forget_number(fd: c_int) {
+    let here = watches().of(fd);
+    if here.is_empty() || !process::owns_table() {
+        return;
+    }
+    let held = socket::hold(fd);
+    let mut watches = watches();
+    for watch in here {
+        watches.remove(watch);
+        match (&held, entry_of(&watch), pool()) {
+            // To be ended with its last number.
+            (Some(held), Some(entry), _) if held.cookie() == entry.cookie() => {
+                watches.add_orphan(held.cookie(), watch);
+            }
+            (_, Some(entry), Some(pool)) if !entry.is_shared() => pool.free(watch.key),
+            _ => {}
+        }
+    }
+}
+
+/// The last number of this process is about to be closed. Another process may hold the socket still: then its entries live on.
+pub fn gone(held: &Held, is_held_elsewhere: bool) {
+    if !held.is_watched() {
+        return;
+    }
+    let mut watches = watches();
+    let orphans = watches.orphans(held.cookie());
+    watches.forget_orphans(held.cookie());
+    drop(watches);
+    let Some(pool) = pool() else { return };
+    for watch in orphans {
+        // Of one that was never connected nobody knows who else has it.
+        let may_live = held.state().is_none() && entry_of(&watch).is_some_and(Entry::is_shared);
+        if !is_held_elsewhere && !may_live {
+            pool.free(watch.key);
+        }
+    }
+}
+
+/// The program closes `fd`, its last number, and the library keeps the socket for a while: no set is to tell of it.
+pub fn withdraw(held: &Held, fd: c_int) {
+    if !held.is_watched() {
+        return;
+    }
+    for watch in watches().orphans(held.cookie()) {
+        if watch.fd == fd && entry_of(&watch).is_some_and(|entry| !entry.is_shared()) {
+            let _ = real::control(watch.epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 });
+        }
+    }
+}
+
+/// `from` has another number now.
+#[inline]
+pub fn duplicated(from: c_int) {
+    if any() {
+        share(|fd, epoll| fd == from || epoll == from);
+    }
+}
+
+/// The process is about to fork: what it has the child will have too. A set of which nothing is known yet must lead to the same
+/// entries in both.
+pub fn forking() {
+    if table::any() || switch::is_on() {
+        make_pool();
+    }
+    if any() {
+        share(|_, _| true);
+    }
+}
+
+fn share(which: impl Fn(c_int, c_int) -> bool) {
+    let watches = watches();
+    let those = watches.all().filter(|watch| which(watch.fd, watch.epoll));
+    those.filter_map(|watch| entry_of(&watch)).for_each(Entry::set_shared);
+}
+
+/// Another entry has come into the place of this one.
+pub(super) fn replaced(pool: &Pool, before: Key) {
+    if pool.entry(before).is_some_and(|entry| !entry.is_shared()) {
+        pool.free(before);
+    }
+}

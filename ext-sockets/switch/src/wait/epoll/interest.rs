@@ -1,0 +1,120 @@
+//! What the kernel is asked to watch for.
+
+use std::ffi::{c_int, c_short};
+use std::time::Duration;
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+use rddp_real::{self as real, Wanted};
+
+use super::pool::{Entry, Key};
+use super::watches::{Watch, Watches, any, watches};
+use crate::socket::{self, Held};
+use crate::sys::epoll_pool::pool;
+use crate::wait::watched::Watched;
+
+/// The events of a set that are `poll`'s too; above them are flags.
+const EVENTS: u32 = 0xffff;
+pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+const EDGES: u32 = libc::EPOLLET as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+
+/// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
+pub fn changed(held: &Held, fd: c_int) {
+    refresh_all(held, fd, false);
+}
+
+/// What holds already is to be an edge once more.
+pub fn tell_again(held: &Held, fd: c_int) {
+    refresh_all(held, fd, true);
+}
+
+fn refresh_all(held: &Held, fd: c_int, again: bool) {
+    let mut watches = watches();
+    let here = watches.of(fd);
+    for watch in here {
+        refresh(&mut watches, watch, again);
+    }
+    if held.has_other_numbers() {
+        let same =
+            |watch: &Watch| watch.fd != fd && entry_of(watch).is_some_and(|it| it.cookie() == held.cookie());
+        let elsewhere: Vec<Watch> = watches.all().filter(same).collect();
+        for watch in elsewhere {
+            refresh(&mut watches, watch, again);
+        }
+    }
+}
+
+/// The socket under `fd` is framed from now on, or is not any more; a set may have it from before.
+pub fn framed_now(held: &Held, fd: c_int) {
+    if any() && !watches().of(fd).is_empty() {
+        held.set_watched(true);
+        changed(held, fd);
+    }
+}
+
+pub(super) fn entry_of(watch: &Watch) -> Option<&'static Entry> {
+    pool()?.entry(watch.key)
+}
+
+/// What a wait sees of `wanted`, as `poll` knows it.
+pub(super) fn of_poll(events: u32) -> c_short {
+    (events & EVENTS) as u16 as c_short
+}
+
+/// What to ask the kernel for under this number.
+pub(super) fn mask(fd: c_int, wanted: u32) -> u32 {
+    let Some(watched) = Watched::of(fd) else { return wanted };
+    let want = of_poll(wanted);
+    // First, since it notes that a startup has begun, on which the interest depends.
+    let deadline = watched.deadline(want);
+    let mut events = watched.interest(want);
+    if deadline == Some(Duration::ZERO) {
+        // There is something to tell, and a socket that has ended has room.
+        events |= libc::POLLOUT;
+    }
+    wanted & !EVENTS | u32::from(events as u16)
+}
+
+/// Has the kernel watch for what is of interest now, or `again` for the same, which makes a new edge of it. Whether it was asked anything.
+pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool {
+    let Some(entry) = entry_of(&watch) else {
+        watches.remove(watch);
+        return false;
+    };
+    let has_a_time = match socket::hold(watch.fd) {
+        Some(held) if held.cookie() == entry.cookie() => {
+            if entry.wanted().events & EDGES != 0 {
+                held.set_tells_edges();
+            }
+            let is_unsettled = held.state().is_some_and(|state| !state.mood().is_settled());
+            watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp())
+        }
+        // Another socket's number by now.
+        Some(_) => return false,
+        None => watches.set_unsettled(watch, false),
+    };
+    let wanted = entry.wanted();
+    let mut mask = mask(watch.fd, wanted.events);
+    if has_a_time && real::has_threads() {
+        // A thread that sleeps does not know of that time: there is room, which wakes it, so that it looks.
+        mask |= libc::EPOLLOUT as u32;
+    }
+    let before = entry.asked.load(std::sync::atomic::Ordering::Relaxed);
+    if entry.is_disarmed() || before == mask && !again {
+        return false;
+    }
+    entry.asked.store(mask, std::sync::atomic::Ordering::Relaxed);
+    ask(watch, mask).is_ok()
+}
+
+fn ask(watch: Watch, mask: u32) -> Result<(), c_int> {
+    let Watch { fd, epoll, key } = watch;
+    let Key(data) = key;
+    let wanted = Wanted { events: mask, data };
+    if mask & EXCLUSIVE != 0 {
+        // The kernel changes no such entry.
+        real::control(epoll, EPOLL_CTL_DEL, fd, wanted)?;
+        return real::control(epoll, EPOLL_CTL_ADD, fd, wanted);
+    }
+    real::control(epoll, EPOLL_CTL_MOD, fd, wanted)
+}

@@ -1,0 +1,165 @@
+//! `epoll_wait`, `epoll_pwait`, `epoll_pwait2`.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::epoll_event;
+use rddp_real as real;
+use rddp_stream::{Errno, Patience};
+
+use super::interest::{ONESHOT, of_poll, refresh};
+use super::pool::{Entry, Key, Pool};
+use super::watches::{Watch, any_unsettled, watches};
+use crate::sys::epoll_pool::pool;
+use crate::wait::watched::Watched;
+use crate::{framed, socket, table};
+
+/// Waits until the set `epoll` has something to tell the program, or `timeout` is over. How many events that is.
+///
+/// `sleep` is the kernel's call, for at most so long; what it gives is changed in place.
+///
+/// # Errors
+/// [`Errno::PLAIN`]: no set has anything of ours, and nothing has been done. What `sleep` answers.
+pub fn wait<'a>(
+    epoll: c_int,
+    timeout: Option<Duration>,
+    mut sleep: impl FnMut(Option<Duration>) -> Result<&'a mut [epoll_event], Errno>,
+) -> Result<usize, Errno> {
+    if pool().is_none() && framed::see_to_others().is_none() {
+        return Err(Errno::PLAIN);
+    }
+    let patience = Patience::new(false, timeout);
+    let mut once_more = true;
+    let mut no_signals = no_signals();
+    loop {
+        let nap = [framed::see_to_others(), patience.left(), deadline()].into_iter().flatten().min();
+        drop(no_signals);
+        let events = sleep(nap)?;
+        let is_ours = |event: &epoll_event| pool().is_some_and(|pool| pool.is_key(event.u64));
+        no_signals = (events.is_empty() || events.iter().any(is_ours)).then(self::no_signals).flatten();
+        let is_over = patience.is_over();
+        let count = events.len();
+        let told = given_late(epoll, events);
+        if told > 0 {
+            return Ok(told);
+        }
+        let something_new = count > 0 || step();
+        if is_over && !(something_new && once_more) {
+            return Ok(0);
+        }
+        // What was new may be something to tell.
+        once_more = !is_over;
+    }
+}
+
+/// Blocks signals if there are unsettled sockets: what is to be done for those takes several
+/// locks.
+fn no_signals() -> Option<real::NoSignals> {
+    (framed::any_unsettled() || any_unsettled()).then(real::NoSignals::here)
+}
+
+/// Whether any set may have an entry of ours.
+#[inline]
+pub fn has_entries() -> bool {
+    pool().is_some()
+}
+
+/// What the kernel has given a call that began to sleep before there were entries, and may be of one that another thread has made since: the
+/// program's business is left. How many events that is.
+pub fn given_late(epoll: c_int, events: &mut [epoll_event]) -> usize {
+    pool().map_or(events.len(), |pool| translate(pool, epoll, events))
+}
+
+/// How long to sleep at most, for the sake of sockets that wait for more than octets. The kernel is asked for what is of interest to them.
+fn deadline() -> Option<Duration> {
+    if !any_unsettled() {
+        return None;
+    }
+    let mut watches = watches();
+    let all = watches.unsettled();
+    all.into_iter()
+        .filter_map(|watch| {
+            refresh(&mut watches, watch, false);
+            Watched::of(watch.fd)?.deadline(0)
+        })
+        .min()
+}
+
+/// Takes a step for each socket that waits for more than octets. Whether the kernel is now asked for something new.
+fn step() -> bool {
+    if !any_unsettled() {
+        return false;
+    }
+    let all = watches().unsettled();
+    let mut something_new = false;
+    for watch in all {
+        let Some(entry) = super::interest::entry_of(&watch) else { continue };
+        let before = entry.asked.load(std::sync::atomic::Ordering::Relaxed);
+        if let Some(watched) = Watched::of(watch.fd) {
+            let _ = watched.look(0, of_poll(entry.wanted().events));
+        }
+        refresh(&mut watches(), watch, false);
+        something_new |= entry.asked.load(std::sync::atomic::Ordering::Relaxed) != before;
+    }
+    something_new
+}
+
+/// Leaves what is the program's business. How many that are.
+fn translate(pool: &Pool, epoll: c_int, events: &mut [epoll_event]) -> usize {
+    let mut told = 0;
+    for at in 0..events.len() {
+        let event = events[at];
+        let translated = if pool.is_key(event.u64) { of_entry(pool, epoll, event) } else { Some(event) };
+        if let Some(event) = translated {
+            events[told] = event;
+            told += 1;
+        }
+    }
+    told
+}
+
+/// An event of ours, as the program is told of it; `None`: it is not.
+fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event> {
+    let key = Key(event.u64);
+    // It was deleted while the event was under way.
+    let entry = pool.entry(key)?;
+    let wanted = entry.wanted();
+    let once = wanted.events & ONESHOT != 0;
+    // Before the stream's mood can change, which would arm it again.
+    entry.set_disarmed(once);
+    let number = number(entry);
+    let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
+    if revents != 0 {
+        return Some(epoll_event { events: revents, u64: wanted.data });
+    }
+    entry.set_disarmed(false);
+    if let Some(fd) = number {
+        let mut watches = watches();
+        let watch = Watch { fd, epoll, key };
+        let here = watches.of(fd).into_iter().find(|known| known.key == key);
+        let watch = here.unwrap_or_else(|| {
+            watches.insert(watch);
+            watch
+        });
+        refresh(&mut watches, watch, once);
+    }
+    None
+}
+
+fn look(fd: c_int, ready: u32, wanted: u32) -> Option<u32> {
+    let revents = Watched::of(fd)?.look(of_poll(ready), of_poll(wanted))?;
+    Some(u32::from(revents as u16))
+}
+
+/// The number under which this process has the socket of an entry.
+fn number(entry: &Entry) -> Option<c_int> {
+    let (fd, cookie) = (entry.fd(), entry.cookie());
+    let is_its = |fd: &c_int| socket::hold(*fd).is_some_and(|held| held.cookie() == cookie);
+    if is_its(&fd) {
+        return Some(fd);
+    }
+    if cookie == 0 || real::cookie(fd) == Some(cookie) {
+        return None;
+    }
+    table::within(0, c_int::MAX).find(is_its)
+}

@@ -1,0 +1,125 @@
+//! `select` and `pselect`.
+
+use std::ffi::{c_int, c_short, c_ulong};
+use std::time::Duration;
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
+use rddp_stream::{Errno, Patience};
+use smallvec::SmallVec;
+
+use super::watched::Watched;
+use crate::framed;
+
+/// An `fd_set` of any size.
+pub type Bits = SmallVec<[c_ulong; 16]>;
+
+const WORD: usize = c_ulong::BITS as usize;
+
+/// What a set is asked with, and by what a descriptor comes to be in the result: for reading, for writing, exceptional.
+const ASKS: [c_short; 3] = [POLLIN, POLLOUT, POLLPRI];
+const TELLS: [c_short; 3] =
+    [POLLIN | POLLRDNORM | POLLHUP | POLLERR, POLLOUT | POLLWRNORM | POLLERR, POLLPRI];
+
+/// Waits until a descriptor in `sets` is ready, or `timeout` is over; then the sets are those that are. How many bits are
+/// set, and how much is left of the time.
+///
+/// `sleep` is the kernel's call, for at most so long.
+///
+/// # Errors
+/// [`Errno::PLAIN`]: none of them is framed, and nothing has been done. What `sleep` answers.
+pub fn select(
+    count: usize,
+    sets: &mut [Option<&mut [c_ulong]>; 3],
+    timeout: Option<Duration>,
+    mut sleep: impl FnMut(&mut [Bits; 3], Option<Duration>) -> Result<(), Errno>,
+) -> (Result<usize, Errno>, Option<Duration>) {
+    let mut ours = find(count, sets);
+    if ours.is_empty() && framed::see_to_others().is_none() {
+        return (Err(Errno::PLAIN), timeout);
+    }
+    let patience = Patience::new(false, timeout);
+    loop {
+        let others = framed::see_to_others();
+        let mut asked = sets.each_ref().map(|set| copy(set.as_deref(), count));
+        let mut nap = [patience.left(), others].into_iter().flatten().min();
+        for one in &ours {
+            put(&mut asked, one.fd, one.watched.interest(one.want));
+            nap = [nap, one.watched.deadline(one.want)].into_iter().flatten().min();
+        }
+        let slept = sleep(&mut asked, nap);
+        if let Err(error) = slept {
+            return (Err(error), patience.left());
+        }
+        let (before, is_over) = (ours.len(), patience.is_over());
+        ours.retain(|one| one.look(&mut asked));
+        let ready = asked.iter().flatten().map(|word| word.count_ones() as usize).sum();
+        if ready > 0 || is_over && ours.len() == before {
+            let given = sets.iter_mut().zip(&asked).filter_map(|(set, asked)| Some((set.as_mut()?, asked)));
+            given.for_each(|(set, asked)| set.copy_from_slice(asked));
+            return (Ok(ready), patience.left());
+        }
+    }
+}
+
+/// A framed descriptor, and the sets that it is in.
+struct One {
+    fd: usize,
+    want: c_short,
+    watched: Watched,
+}
+
+impl One {
+    /// Puts it in the sets that it belongs in. Whether it is still what it was.
+    fn look(&mut self, asked: &mut [Bits; 3]) -> bool {
+        let ready = events(|set| has(&asked[set], self.fd));
+        if ready == 0 && self.watched.deadline(self.want).is_none() {
+            return true;
+        }
+        let revents = self.watched.look(ready, self.want);
+        let told = revents.unwrap_or(0);
+        let told = events(|set| self.want & ASKS[set] != 0 && told & TELLS[set] != 0);
+        put(asked, self.fd, told);
+        revents.is_some()
+    }
+}
+
+fn find(count: usize, sets: &[Option<&mut [c_ulong]>; 3]) -> SmallVec<[One; 4]> {
+    let mut ours = SmallVec::new();
+    for place in 0..count.div_ceil(WORD) {
+        let mut all = sets.iter().flatten().fold(0, |all, set| all | set[place]);
+        while all != 0 {
+            let fd = place * WORD + all.trailing_zeros() as usize;
+            all &= all - 1;
+            let want = events(|set| sets[set].as_deref().is_some_and(|set| has(set, fd)));
+            // Urgent octets are the kernel's.
+            if fd < count
+                && want != POLLPRI
+                && let Some(watched) = Watched::of(fd as c_int)
+            {
+                ours.push(One { fd, want, watched });
+            }
+        }
+    }
+    ours
+}
+
+fn copy(set: Option<&[c_ulong]>, count: usize) -> Bits {
+    set.map_or_else(|| SmallVec::from_elem(0, count.div_ceil(WORD)), SmallVec::from_slice)
+}
+
+fn events(is_in: impl Fn(usize) -> bool) -> c_short {
+    (0..3).filter(|set| is_in(*set)).fold(0, |all, set| all | ASKS[set])
+}
+
+fn has(set: &[c_ulong], fd: usize) -> bool {
+    set[fd / WORD] & 1 << (fd % WORD) != 0
+}
+
+/// In just the sets that ask for `events`.
+fn put(sets: &mut [Bits; 3], fd: usize, events: c_short) {
+    for (set, asks) in sets.iter_mut().zip(ASKS) {
+        let bit = 1 << (fd % WORD);
+        let word = &mut set[fd / WORD];
+        *word = if events & asks != 0 { *word | bit } else { *word & !bit };
+    }
+}
