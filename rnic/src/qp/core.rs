@@ -83,7 +83,7 @@ impl QpInner {
         if core.state != QpState::ReadyToSend {
             return;
         }
-        tracing::info!(qp = self.num.0, %fault, "terminating");
+        tracing::info!(qp = self.attrs.num.0, %fault, "terminating");
         core.state = QpState::Terminate;
         if let Some(link) = &mut core.link {
             link.stream.fail();
@@ -95,7 +95,7 @@ impl QpInner {
                 core.counters.terminates_sent += 1;
             }
         }
-        self.report(AsyncEventKind::Fault(fault));
+        self.attrs.report(AsyncEventKind::Fault(fault));
         self.flush(core, None);
         self.begin_close(core);
     }
@@ -111,7 +111,7 @@ impl QpInner {
         if let Some(link) = &mut core.link {
             link.stream.fail();
         }
-        self.report(AsyncEventKind::TerminateReceived(terminate.code));
+        self.attrs.report(AsyncEventKind::TerminateReceived(terminate.code));
         // A Read that the peer refused is the oldest one out: its owner learns it from the completion.
         let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
         core.terminate_received = Some(terminate);
@@ -134,7 +134,7 @@ impl QpInner {
     pub(super) fn bound_close(&self, link: &mut Link) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         link.deadline = Some(deadline);
-        self.device.driver.at(deadline, self.token);
+        self.attrs.device.driver.at(deadline, self.attrs.token);
     }
 
     /// Any state to Error: TCP is gone, or goes now by a reset.
@@ -149,7 +149,7 @@ impl QpInner {
         {
             // draft-hilland-rddp-verbs §6.2: a Terminate whose connection does not end in order is a bad close.
             let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
-            self.report(if lost { AsyncEventKind::BadClose } else { kind });
+            self.attrs.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
         self.flush(core, None);
     }
@@ -162,7 +162,7 @@ impl QpInner {
             let deadline = link.deadline.filter(|_| link.ending.fin_due);
             let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
             let owed = link.out.rest().to_vec();
-            self.device.lingering.add(&self.device.driver, link.socket, owed, deadline);
+            self.attrs.device.lingering.add(&self.attrs.device.driver, link.socket, owed, deadline);
         }
         core.state = QpState::Error;
         self.flush(core, None);
@@ -177,7 +177,7 @@ impl QpInner {
             QpState::Closing => {
                 self.flush(core, None);
                 core.state = QpState::Idle;
-                self.report(AsyncEventKind::CloseComplete);
+                self.attrs.report(AsyncEventKind::CloseComplete);
             }
             _ => core.state = QpState::Error,
         }
@@ -198,26 +198,26 @@ impl QpInner {
         }));
         if flushed.is_err() {
             tracing::error!(
-                qp = self.num.0,
+                qp = self.attrs.num.0,
                 "a panic while a QP was given up: some of what was posted is lost"
             );
             // To drop it might panic once more.
             std::mem::forget(doubtful);
         }
-        self.report(AsyncEventKind::QpFailed);
+        self.attrs.report(AsyncEventKind::QpFailed);
     }
 
     fn drop_link(&self, link: &Link) {
-        self.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
-        self.device.promised.release(link.kept);
-        self.device.mem.disconnect(self.num);
+        self.attrs.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
+        self.attrs.device.promised.release(link.kept);
+        self.attrs.device.mem.disconnect(self.attrs.num);
         self.unwatch(link);
     }
 
     /// Takes a connection's socket out of the epoll sets.
     pub(super) fn unwatch(&self, link: &Link) {
-        self.device.driver.unwatch(link.fd());
-        self.cqs().for_each(|cq| cq.dismiss(link.fd()));
+        self.attrs.device.driver.unwatch(link.fd());
+        self.attrs.cqs().for_each(|cq| cq.dismiss(link.fd()));
     }
 
     /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.
@@ -225,24 +225,24 @@ impl QpInner {
         core.sq.end_all(refused);
         self.retire(core);
         self.end_receive(core, Status::Flushed, &Outcome::default());
-        for completion in core.rq.flush(self.num) {
-            self.recv_cq.push(completion, None);
+        for completion in core.rq.flush(self.attrs.num) {
+            self.attrs.recv_cq.push(completion, None);
         }
     }
 
     /// Completes what is done at the front of the send queue.
     pub(super) fn retire(&self, core: &mut Core) {
-        while let Some(completion) = core.sq.retire(self.num) {
+        while let Some(completion) = core.sq.retire(self.attrs.num) {
             if let Some(completion) = completion {
-                self.send_cq.push(completion, None);
+                self.attrs.send_cq.push(completion, None);
             }
         }
     }
 
     /// Completes the receive that a message was arriving in, if there is one.
     pub(super) fn end_receive(&self, core: &mut Core, status: Status, outcome: &Outcome) {
-        if let Some(completion) = core.rq.end(self.num, status, outcome) {
-            self.recv_cq.push(completion, core.rq.srq());
+        if let Some(completion) = core.rq.end(self.attrs.num, status, outcome) {
+            self.attrs.recv_cq.push(completion, core.rq.srq());
         }
     }
 
@@ -260,7 +260,7 @@ impl QpInner {
                     self.end_of_peer(core);
                 } else {
                     // draft-hilland-rddp-verbs §6.2.3: a FIN with work outstanding is an error.
-                    self.report(AsyncEventKind::BadClose);
+                    self.attrs.report(AsyncEventKind::BadClose);
                     self.terminate(core, Fault::bad_close(), None);
                     self.end_of_peer(core);
                 }
@@ -289,10 +289,10 @@ impl QpInner {
         let interest = interest(link);
         if interest != link.interest || link.ending.peer_done {
             link.interest = interest;
-            self.cqs().for_each(|cq| cq.set_interest(link.fd(), self.token, interest));
+            self.attrs.cqs().for_each(|cq| cq.set_interest(link.fd(), self.attrs.token, interest));
             // Out of the set, it is looked after by a program, which asks anew each time.
             if link.watched {
-                self.device.driver.arm(link.fd(), self.token, interest);
+                self.attrs.device.driver.arm(link.fd(), self.attrs.token, interest);
             }
         }
     }
@@ -303,10 +303,10 @@ impl QpInner {
         let interest = interest(link);
         link.interest = interest;
         if link.watched {
-            self.device.driver.arm(link.fd(), self.token, interest);
-        } else if let Err(error) = self.device.driver.watch(link.fd(), self.token, interest) {
+            self.attrs.device.driver.arm(link.fd(), self.attrs.token, interest);
+        } else if let Err(error) = self.attrs.device.driver.watch(link.fd(), self.attrs.token, interest) {
             // The kernel is out of memory or of its limit of watches, and without one nobody would ever look.
-            tracing::warn!(qp = self.num.0, %error, "the socket can no longer be watched");
+            tracing::warn!(qp = self.attrs.num.0, %error, "the socket can no longer be watched");
             self.lose(core, Some(AsyncEventKind::ConnectionLost));
         } else {
             link.watched = true;
@@ -324,15 +324,9 @@ impl QpInner {
     pub(crate) fn enter(&self, cq: &CqInner) -> io::Result<()> {
         let core = self.core.lock();
         let Some(link) = &core.link else { return Ok(()) };
-        cq.ready.add(link.fd(), self.token)?;
-        cq.set_interest(link.fd(), self.token, interest(link));
+        cq.ready.add(link.fd(), self.attrs.token)?;
+        cq.set_interest(link.fd(), self.attrs.token, interest(link));
         Ok(())
-    }
-
-    /// The completion queues that it uses, each once.
-    pub(super) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
-        let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
-        std::iter::once(&self.send_cq).chain(other)
     }
 }
 

@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 use super::QpInner;
 use super::core::Core;
 use super::link::Direct;
-use super::rx::{Faulty, Grants, Unplaceable, is_polled};
+use super::memory::Grants;
+use super::rx::{Faulty, Unplaceable, is_polled};
 use super::state::QpState;
 use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
 

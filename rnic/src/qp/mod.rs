@@ -10,9 +10,11 @@
 //! | `rx`, `direct`, `parked` | receiving |
 
 mod arena;
+mod attributes;
 mod core;
 mod direct;
 mod link;
+mod memory;
 mod parked;
 mod rq;
 mod rx;
@@ -35,6 +37,7 @@ use rddp_mpa::Negotiated;
 use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
+use self::attributes::QpAttributes;
 use self::core::Core;
 use self::link::{Link, RtrRead};
 use self::rq::RecvQueue;
@@ -45,16 +48,14 @@ use crate::config::{ConnectOptions, NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
-use crate::cq::CqInner;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
-use crate::event::{AsyncEventKind, EventQueue};
+use crate::event::AsyncEventKind;
 use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
-use crate::local::LocalMemory;
-use crate::mem::{Access, PdId, QpNum};
+use crate::mem::{PdId, QpNum};
 use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair: one end of an RDMA connection.
@@ -93,38 +94,41 @@ impl QueuePair {
             let source: std::sync::Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
             QpInner {
-                num: device.next_qp(),
-                token,
-                pd,
-                inbound: config.inbound(),
-                no_receive: config.no_receive,
-                events: config.events.as_ref().unwrap_or(&device.events).clone(),
+                attrs: QpAttributes {
+                    num: device.next_qp(),
+                    token,
+                    pd,
+                    inbound: config.inbound(),
+                    no_receive: config.no_receive,
+                    events: config.events.as_ref().unwrap_or(&device.events).clone(),
+                    send_cq: send_cq.clone(),
+                    recv_cq: recv_cq.clone(),
+                    device: device.clone(),
+                },
                 startup: Mutex::default(),
-                send_cq: send_cq.clone(),
-                recv_cq: recv_cq.clone(),
                 core: Mutex::new(Core::new(
                     SendQueue::new(config.max_send),
                     RecvQueue::new(config.max_recv, srq.clone()),
                 )),
-                device: device.clone(),
             }
         });
         // From here on it is taken apart again if something fails.
         let qp = QueuePair { inner: Home::new(inner) };
         let inner = qp.inner.here()?;
-        for cq in inner.cqs() {
-            cq.add_member(inner.token, inner).map_err(Error::host("watching the sockets of many QPs"))?;
+        for cq in inner.attrs.cqs() {
+            cq.add_member(inner.attrs.token, inner)
+                .map_err(Error::host("watching the sockets of many QPs"))?;
         }
-        device.qps.lock().insert(inner.num, Arc::downgrade(inner));
+        device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
         if let Some(srq) = srq {
-            srq.join(inner.num, inner);
+            srq.join(inner.attrs.num, inner);
         }
         Ok(qp)
     }
 
     /// Its number, as completions and events name it.
     pub fn num(&self) -> QpNum {
-        self.inner.anywhere().num
+        self.inner.anywhere().attrs.num
     }
 
     /// Where it stands.
@@ -177,7 +181,7 @@ impl QueuePair {
         let Ok(inner) = self.inner.here() else { return };
         let startup = inner.startup.lock().clone();
         if let Some(startup) = startup {
-            startup.abort(&inner.device.driver);
+            startup.abort(&inner.attrs.device.driver);
         }
         inner.with_core(|qp, core| qp.lose(core, None));
     }
@@ -245,19 +249,10 @@ impl Drop for QueuePair {
 
 #[derive(Debug)]
 pub(crate) struct QpInner {
-    num: QpNum,
-    token: u64,
-    pd: PdId,
-    /// What the QP's own switches let its peer do, where memory allows it, too.
-    inbound: Access,
-    no_receive: NoReceive,
-    events: EventQueue,
+    attrs: QpAttributes,
     /// The startup that the background thread sees to, or has seen to: see [`QueuePair::begin`].
     startup: Mutex<Option<Arc<Startup>>>,
-    send_cq: Arc<CqInner>,
-    recv_cq: Arc<CqInner>,
     core: Mutex<Core>,
-    device: Arc<DeviceInner>,
 }
 
 impl QpInner {
@@ -270,7 +265,7 @@ impl QpInner {
     }
 
     pub(crate) fn device(&self) -> &Arc<DeviceInner> {
-        &self.device
+        &self.attrs.device
     }
 
     pub(crate) fn startup(&self) -> &Mutex<Option<Arc<Startup>>> {
@@ -279,19 +274,24 @@ impl QpInner {
 
     /// Tells the program what happened, and wakes who waits for that.
     pub(crate) fn report(&self, kind: AsyncEventKind) {
-        self.events.push(self.num, kind);
-        self.cqs().for_each(|cq| cq.ready.bell.ring());
+        self.attrs.report(kind);
     }
 
-    fn local_memory(&self) -> LocalMemory<'_> {
-        LocalMemory { table: &self.device.mem, pd: self.pd }
+    /// What a startup is to ask for: see [`QpAttributes::options`].
+    pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
+        self.attrs.options(options)
+    }
+
+    /// What was agreed on, as the QP keeps to it: see [`QpAttributes::without_reads`].
+    pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
+        self.attrs.without_reads(negotiated)
     }
 
     fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
         let mut core = self.core.lock();
         let mut result = Ok(());
         for (posted, wr) in list.iter().enumerate() {
-            if let Err(error) = core.sq.push(wr, self.local_memory()) {
+            if let Err(error) = core.sq.push(wr, self.attrs.local_memory()) {
                 result = Err((error, posted));
                 break;
             }
@@ -311,7 +311,7 @@ impl QpInner {
 
     fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         let mut core = self.core.lock();
-        core.rq.push(wr, self.local_memory())?;
+        core.rq.push(wr, self.attrs.local_memory())?;
         if !core.state.takes_work() {
             self.flush(&mut core, None);
         } else if core.is_parked() {
@@ -362,7 +362,7 @@ impl QpInner {
         connected: impl FnOnce(),
     ) -> Result<(), ConnectError> {
         socket.set_nonblocking(true)?;
-        let negotiated = self.without_reads(negotiated);
+        let negotiated = self.attrs.without_reads(negotiated);
         let mut core = self.core.lock();
         let mut link = Link::new(socket, negotiated, options, active);
         if let Err(error) = self.admit(&core, &mut link) {
@@ -374,12 +374,12 @@ impl QpInner {
             // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
             let deadline = Deadline::after(options.timeout);
             link.deadline = deadline.moment();
-            self.device.driver.by(deadline, self.token);
+            self.attrs.device.driver.by(deadline, self.attrs.token);
         }
         if let Some(nudge) = link.nudge {
-            self.device.driver.at(nudge.due, self.token);
+            self.attrs.device.driver.at(nudge.due, self.attrs.token);
         }
-        self.device.mem.connect(self.num, self.pd, self.inbound);
+        self.attrs.device.mem.connect(self.attrs.num, self.attrs.pd, self.attrs.inbound);
         core.connect(link);
         connected();
         self.pump(&mut core);
@@ -391,10 +391,14 @@ impl QpInner {
         if core.state != QpState::Idle || core.link.is_some() {
             return Err(ConnectError::NotIdle(core.state));
         }
-        for cq in self.cqs() {
-            cq.admit(link.fd(), self.token)?;
+        for cq in self.attrs.cqs() {
+            cq.admit(link.fd(), self.attrs.token)?;
         }
-        self.device.driver.watch(link.fd(), self.token, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)?;
+        self.attrs.device.driver.watch(
+            link.fd(),
+            self.attrs.token,
+            EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
+        )?;
         link.watched = true;
         Ok(())
     }
@@ -435,10 +439,10 @@ impl QpInner {
 
     /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether this one ends now.
     fn check_queues(&self, core: &mut Core) -> bool {
-        let overflowed = self.send_cq.is_overflowed() || self.recv_cq.is_overflowed();
+        let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
         if ends {
-            self.report(AsyncEventKind::CqOverflow);
+            self.attrs.report(AsyncEventKind::CqOverflow);
             self.terminate(core, Fault::CqOverflow, None);
         }
         ends
@@ -447,17 +451,17 @@ impl QpInner {
     /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
     fn must_rest(&self, core: &Core) -> bool {
         let begins = |link: &Link| link.partial.is_empty() && link.direct.is_none();
-        self.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
+        self.attrs.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
     }
 
     /// Has nobody look for octets before the timer says so: they are there, and whoever slept on
     /// them would wake at once.
     fn rest_a_while(&self, core: &mut Core) {
-        self.device.relieve_partial();
+        self.attrs.device.relieve_partial();
         if let Some(link) = &mut core.link
             && !std::mem::replace(&mut link.resting, true)
         {
-            self.device.driver.at(Instant::now() + REST, self.token);
+            self.attrs.device.driver.at(Instant::now() + REST, self.attrs.token);
             self.update_interest(core);
         }
     }
@@ -477,7 +481,10 @@ impl QpInner {
         let Some(mut core) = self.core.try_lock() else { return };
         let Some(link) = core.link.as_ref().filter(|link| !link.partial.is_empty()) else { return };
         if link.partial_begun.is_some_and(|(_, begun)| now.duration_since(begun) >= STALLED) {
-            tracing::info!(qp = self.num.0, "reset: it stopped in an FPDU while memory for such is short");
+            tracing::info!(
+                qp = self.attrs.num.0,
+                "reset: it stopped in an FPDU while memory for such is short"
+            );
             self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
         }
     }
@@ -488,7 +495,7 @@ impl QpInner {
         let mut core = self.core.lock();
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
         if result.is_err() {
-            tracing::error!(qp = self.num.0, "a panic of the background thread: reset");
+            tracing::error!(qp = self.attrs.num.0, "a panic of the background thread: reset");
             self.abandon(&mut core);
         }
         result.ok()
@@ -507,10 +514,10 @@ impl QpInner {
             link.nudge = None;
             return;
         }
-        tracing::debug!(qp = self.num.0, ?nudge, "nothing heard yet: a Write of no octets");
+        tracing::debug!(qp = self.attrs.num.0, ?nudge, "nothing heard yet: a Write of no octets");
         link.push_nudge();
         if let Some(next) = link.nudge {
-            self.device.driver.at(next.due, self.token);
+            self.attrs.device.driver.at(next.due, self.attrs.token);
         }
         self.pump(core);
     }
@@ -519,14 +526,14 @@ impl QpInner {
     fn destroy(&self) {
         let startup = self.startup.lock().take();
         if let Some(startup) = startup {
-            startup.forget(&self.device.driver);
+            startup.forget(&self.attrs.device.driver);
         }
-        self.device.driver.leave(self.token);
-        self.cqs().for_each(|cq| cq.remove_member(self.token));
-        self.device.qps.lock().remove(&self.num);
+        self.attrs.device.driver.leave(self.attrs.token);
+        self.attrs.cqs().for_each(|cq| cq.remove_member(self.attrs.token));
+        self.attrs.device.qps.lock().remove(&self.attrs.num);
         let mut core = self.core.lock();
         if let Some(srq) = core.rq.srq() {
-            srq.forget(self.num);
+            srq.forget(self.attrs.num);
         }
         self.leave(&mut core);
     }
@@ -534,7 +541,7 @@ impl QpInner {
 
 impl Source for QpInner {
     fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
-        let (lease, cq) = self.cqs().map(|cq| (cq.lease(turn), cq)).max_by_key(|(lease, _)| *lease)?;
+        let (lease, cq) = self.attrs.cqs().map(|cq| (cq.lease(turn), cq)).max_by_key(|(lease, _)| *lease)?;
         lease.is_held().then(|| (lease, cq.clone() as Arc<dyn Holder>))
     }
 
@@ -548,7 +555,7 @@ impl Source for QpInner {
 
     fn rest(&self, driver: &Driver) -> bool {
         // Where the queue has an epoll set, one set less would not be felt.
-        if self.cqs().any(|cq| cq.is_by_epoll()) {
+        if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
             return true;
         }
         // Who holds the core is at work on the socket.
@@ -580,7 +587,7 @@ impl Source for QpInner {
             let due =
                 core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
             if due {
-                tracing::debug!(qp = self.num.0, state = %core.state, "the peer is too slow: reset");
+                tracing::debug!(qp = self.attrs.num.0, state = %core.state, "the peer is too slow: reset");
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
             if self.check_queues(core) {

@@ -8,22 +8,22 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use rddp_ddp::{DdpError, Header, Stag};
+use rddp_ddp::{DdpError, Header};
 use rddp_mpa::Step;
-use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, SEND_QUEUE, parse_header};
-use smallvec::SmallVec;
+use rddp_rdmap::{AccessError, Event, Fault, Offending, Place, SEND_QUEUE, parse_header};
 
 use super::QpInner;
 use super::core::Core;
 use super::link::{RTR_ID, RtrRead};
+use super::memory::Grants;
 use super::rq::Outcome;
 use super::sq::Phase;
 use super::state::QpState;
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
-use crate::mem::{Access, Grant, PdId, PieceMut, recv_vectored};
+use crate::mem::{Access, PieceMut, recv_vectored};
 use crate::scratch::{Own, with_own};
-use crate::wr::{Operation, Sge};
+use crate::wr::Operation;
 
 /// Room for several of the largest FPDUs.
 pub(super) const STAGING: usize = 256 * 1024;
@@ -54,9 +54,6 @@ pub(super) enum Pulled {
     /// Not now: see [`QpInner::must_rest`].
     Resting,
 }
-
-/// The memory of one segment: mostly a single piece.
-pub(super) type Grants = SmallVec<[Grant; 1]>;
 
 /// What is wrong with a segment, and the segment for the Terminate.
 pub(super) type Faulty = (Fault, Option<Offending>);
@@ -134,7 +131,7 @@ impl QpInner {
             // The memory of a direct placement went away: the connection ends.
             Err(error) if error.kind() == ErrorKind::Interrupted => return Some(Pulled::More),
             Err(error) => {
-                tracing::debug!(qp = self.num.0, %error, "TCP no longer receives");
+                tracing::debug!(qp = self.attrs.num.0, %error, "TCP no longer receives");
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
                 return None;
             }
@@ -171,7 +168,7 @@ impl QpInner {
         let Some(link) = &mut core.link else { return 0 };
         let have = link.partial.len();
         stage[..have].copy_from_slice(&link.partial);
-        self.device.partial.release(have);
+        self.attrs.device.partial.release(have);
         link.partial = Vec::new();
         have
     }
@@ -181,7 +178,7 @@ impl QpInner {
         if let Some(link) = &mut core.link
             && !rest.is_empty()
         {
-            self.device.partial.charge(rest.len());
+            self.attrs.device.partial.charge(rest.len());
             link.partial = rest.to_vec();
             let before = core.counters.fpdus_received;
             if link.partial_begun.is_none_or(|(of, _)| of != before) {
@@ -281,7 +278,7 @@ impl QpInner {
         {
             link.may_send = true;
             link.deadline = None;
-            self.report(AsyncEventKind::Established);
+            self.attrs.report(AsyncEventKind::Established);
         }
     }
 
@@ -289,7 +286,7 @@ impl QpInner {
     fn accept(&self, core: &mut Core, header: &Header, payload_len: usize) -> Result<Option<Place>, Faulty> {
         match self.classify(core, header, payload_len) {
             Ok(place) => Ok(Some(place)),
-            Err(Fault::Ddp(DdpError::NoBuffer { qn: SEND_QUEUE, .. })) if self.waits() => Ok(None),
+            Err(Fault::Ddp(DdpError::NoBuffer { qn: SEND_QUEUE, .. })) if self.attrs.waits() => Ok(None),
             Err(fault) => {
                 if matches!(fault, Fault::Ddp(DdpError::TooLong { .. })) {
                     self.end_receive(core, Status::MessageTooLong, &Outcome::default());
@@ -307,11 +304,11 @@ impl QpInner {
         payload_len: usize,
     ) -> Result<Place, Fault> {
         let Some(link) = &mut core.link else { return Ok(Place::Dropped) };
-        let (rq, num) = (&mut core.rq, self.num);
+        let (rq, num) = (&mut core.rq, self.attrs.num);
         let mut limit_reached = false;
         let place = link.stream.accept(header, payload_len, &mut || rq.begin(num, &mut limit_reached));
         if limit_reached {
-            self.report(AsyncEventKind::SrqLimit);
+            self.attrs.report(AsyncEventKind::SrqLimit);
         }
         place
     }
@@ -365,14 +362,15 @@ impl QpInner {
         match place {
             Place::Write { stag, to } => {
                 let to = to.wrapping_add(skip as u64);
-                let grant = self.check_remote(stag, to, len as u64, Access::REMOTE_WRITE);
+                let grant = self.attrs.check_remote(stag, to, len as u64, Access::REMOTE_WRITE);
                 grants.push(grant.map_err(Unplaceable::Write)?);
                 Ok(())
             }
             Place::Receive { mo } => {
                 let scatter = core.rq.current().map_or(&[][..], |wr| &wr.scatter);
-                let pd = core.rq.srq().map_or(self.pd, |srq| srq.pd);
-                self.grants_of(scatter, u64::from(mo) + skip as u64, len, Some(pd), grants)
+                let pd = core.rq.srq().map_or(self.attrs.pd, |srq| srq.pd);
+                self.attrs
+                    .grants_of(scatter, u64::from(mo) + skip as u64, len, Some(pd), grants)
                     .map_err(|_| Unplaceable::Receive)
             }
             Place::Sink { id, offset, .. } => {
@@ -381,7 +379,8 @@ impl QpInner {
                     _ => None,
                 });
                 let from = u64::from(offset) + skip as u64;
-                self.grants_of(sink.as_slice(), from, len, Some(self.pd), grants)
+                self.attrs
+                    .grants_of(sink.as_slice(), from, len, Some(self.attrs.pd), grants)
                     .map_err(|_| Unplaceable::Sink(id))
             }
             Place::Nothing | Place::Control | Place::Dropped => Ok(()),
@@ -414,56 +413,6 @@ impl QpInner {
         }
     }
 
-    /// Access by the peer: the QP's own switches, then the memory's rights (draft-hilland-rddp-verbs §7.6.3).
-    #[inline]
-    pub(super) fn check_remote(
-        &self,
-        stag: Stag,
-        to: u64,
-        len: u64,
-        want: Access,
-    ) -> Result<Grant, AccessError> {
-        if !self.inbound.contains(want) {
-            return Err(AccessError::Rights);
-        }
-        self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
-    }
-
-    /// Invalidation by the peer, for which the QP must allow it something (draft-hilland-rddp-verbs §7.8).
-    fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
-        if self.inbound.is_empty() {
-            return Err(InvalidateError::Rights);
-        }
-        self.device.mem.invalidate_remote(stag, self.pd, self.num)
-    }
-
-    /// The memory of a scatter list (to be written, in the PD given) or gather list, `len` octets from `skip` on.
-    pub(super) fn grants_of(
-        &self,
-        list: &[Sge],
-        mut skip: u64,
-        len: usize,
-        scatter: Option<PdId>,
-        grants: &mut Grants,
-    ) -> Result<(), AccessError> {
-        let mut left = len as u64;
-        for sge in list {
-            if left == 0 {
-                break;
-            }
-            if skip >= sge.len {
-                skip -= sge.len;
-                continue;
-            }
-            let count = left.min(sge.len - skip);
-            let addr = sge.addr.checked_add(skip).ok_or(AccessError::Wrap)?;
-            let pd = scatter.unwrap_or(self.pd);
-            grants.push(self.device.mem.check_local(sge.stag, addr, count, scatter.is_some(), pd)?);
-            (left, skip) = (left - count, 0);
-        }
-        if left == 0 { Ok(()) } else { Err(AccessError::Bounds) }
-    }
-
     /// The segment has been placed and its CRC was good: what it completes.
     pub(super) fn commit(
         &self,
@@ -480,7 +429,7 @@ impl QpInner {
             Event::Received { length, invalidate, solicited } => {
                 if let Some(stag) = invalidate {
                     // RFC 5040 §5.3: invalidated when the Send is delivered, before the program learns of it.
-                    self.invalidate_remote(stag).map_err(|error| {
+                    self.attrs.invalidate_remote(stag).map_err(|error| {
                         let outcome = Outcome { byte_len: length, ..Outcome::default() };
                         self.end_receive(core, Status::RemoteInvalidate, &outcome);
                         faulty(Fault::invalidate(error))
@@ -514,7 +463,7 @@ impl QpInner {
         }
         let Some(wqe) = core.sq.get_mut(id) else { return Ok(()) };
         if let Operation::Read { sink, invalidate_sink: true, .. } = wqe.wr.operation
-            && self.device.mem.invalidate_local(sink.stag, self.pd, self.num).is_err()
+            && self.attrs.device.mem.invalidate_local(sink.stag, self.attrs.pd, self.attrs.num).is_err()
         {
             // draft-hilland-rddp-verbs §8.3.2: as where the invalidation is a request of its own.
             wqe.phase = Phase::Done(Status::MemoryBind);
@@ -537,7 +486,7 @@ impl QpInner {
         let (Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. }) = wqe.wr.operation else {
             return Ok(());
         };
-        let grant = self.device.mem.check_local(sink.stag, sink.addr, 8, true, self.pd);
+        let grant = self.attrs.device.mem.check_local(sink.stag, sink.addr, 8, true, self.attrs.pd);
         if !grant.is_ok_and(|grant| grant.place(0, &original.to_ne_bytes()).is_ok()) {
             wqe.phase = Phase::Done(Status::LocalProtection);
             return Err(Fault::local_catastrophic());

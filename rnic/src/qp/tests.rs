@@ -152,7 +152,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
         flushed.map(|done| (done.wr_id, done.status)).collect::<Vec<_>>(),
         [(1, crate::Status::Flushed), (2, crate::Status::Flushed)]
     );
-    let event = faulty.inner.anywhere().device.events.next_event().unwrap();
+    let event = faulty.inner.anywhere().attrs.device.events.next_event().unwrap();
     assert_eq!((event.qp, event.kind), (faulty.num(), AsyncEventKind::QpFailed));
     let reset = std::iter::repeat_with(|| its_peer.read(&mut [0; 64])).find(|read| !matches!(read, Ok(1..)));
     assert_eq!(reset.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
@@ -168,7 +168,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
 #[test]
 fn a_device_that_fails_ends_its_connections() {
     let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();
-    let device = first.inner.anywhere().device.clone();
+    let device = first.inner.anywhere().attrs.device.clone();
     let rnic = Rnic(crate::home::Home::new(device.clone()));
     let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
     let addr = listener.local_addr().unwrap();

@@ -15,7 +15,7 @@ use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::rx::Grants;
+use super::memory::Grants;
 use super::segments::Segments;
 use super::sq::Cursor;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};

@@ -17,7 +17,7 @@ use rddp_rdmap::{
 use super::QpInner;
 use super::core::Core;
 use super::link::Link;
-use super::rx::Grants;
+use super::memory::Grants;
 use super::segments::Segments;
 use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
@@ -171,7 +171,7 @@ impl QpInner {
                 return true;
             }
             Err(error) => {
-                tracing::debug!(qp = self.num.0, %error, "TCP no longer sends");
+                tracing::debug!(qp = self.attrs.num.0, %error, "TCP no longer sends");
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
                 return false;
             }
@@ -194,8 +194,8 @@ impl QpInner {
             return false;
         }
         let kept = link.out.settle();
-        self.device.promised.release(std::mem::replace(&mut link.kept, kept));
-        self.device.promised.charge(kept);
+        self.attrs.device.promised.release(std::mem::replace(&mut link.kept, kept));
+        self.attrs.device.promised.charge(kept);
         link.blocked = taken < total;
         if link.out.is_empty() {
             link.unaligned = 0;
@@ -238,7 +238,7 @@ impl QpInner {
         let emss = link.emss();
         let mulpdu = link.mulpdu(emss);
         *segments = link.segments(emss);
-        let ahead = if self.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
+        let ahead = if self.attrs.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
         while link.out.rest().len() < ahead {
             let before = link.out.rest().len();
             let done = match link.stream.next_response() {
@@ -288,7 +288,7 @@ impl QpInner {
         let source = if request.size == 0 {
             None
         } else {
-            let grant = self.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
+            let grant = self.attrs.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
             Some(grant.map_err(|error| (Fault::read_source(error), Some(offending)))?)
         };
         let octets = link.framer.fpdu_len(segment.header.len() + segment.len);
@@ -315,6 +315,7 @@ impl QpInner {
         let Some(Response::Atomic(response)) = link.stream.next_response() else { return Ok(true) };
         let (request, offending) = (response.request, response.offending());
         let grant = self
+            .attrs
             .check_remote(request.stag, request.to, 8, Access::REMOTE_ATOMIC)
             .map_err(|error| (Fault::atomic_access(error), Some(offending)))?;
         // RFC 7306 §5.1: a target that is not aligned is not touched.
@@ -361,7 +362,7 @@ impl QpInner {
                 if !train.is_empty() {
                     break Stop::Wait;
                 }
-                let status = self.local_operation(wqe);
+                let status = self.attrs.local_operation(&wqe.wr.operation);
                 core.sq.finish_at_cursor(status);
                 cursor = core.sq.cursor;
                 if status == Status::Success {
@@ -459,7 +460,8 @@ impl QpInner {
             }
             Gather::List(list) => {
                 grants.clear();
-                self.grants_of(list, segment.offset, segment.len, None, grants)
+                self.attrs
+                    .grants_of(list, segment.offset, segment.len, None, grants)
                     .map_err(|_| Status::LocalProtection)?;
                 let source =
                     if Train::sums_in_place(framer, segment.len) && self.is_shared(train, grants, verdicts) {
@@ -476,8 +478,8 @@ impl QpInner {
     /// Returns whether others than the receiver may change a payload while it is sent. If not, they
     /// get no right to while the train has its claim.
     fn is_shared(&self, train: &mut Train, grants: &Grants, verdicts: &mut Verdicts) -> bool {
-        let claim = train.claim.get_or_insert_with(|| self.device.mem.claim());
-        grants.iter().any(|grant| claim.is_shared(grant, self.num, verdicts))
+        let claim = train.claim.get_or_insert_with(|| self.attrs.device.mem.claim());
+        grants.iter().any(|grant| claim.is_shared(grant, self.attrs.num, verdicts))
     }
 
     /// The Read Request or Atomic Request of a request, issued once; `None` while ORD are on their way (RFC 5040 §6.1).
@@ -496,7 +498,7 @@ impl QpInner {
         let mut octets = [0; AtomicRequestRepr::LEN];
         let (opcode, len) = match wqe.wr.operation {
             Operation::Read { sink, remote, .. } => {
-                self.check_sink(&sink, sink.len)?;
+                self.attrs.check_sink(&sink, sink.len)?;
                 let size = u32::try_from(sink.len).map_err(|_| Status::LocalOperation)?;
                 if wqe.msn.is_none() {
                     link.stream.issue_read(seq, sink.stag, sink.addr, size);
@@ -508,13 +510,13 @@ impl QpInner {
                 (Opcode::ReadRequest, ReadRequestRepr::LEN)
             }
             Operation::FetchAdd { sink, remote, add, mask } => {
-                self.check_sink(&sink, 8)?;
+                self.attrs.check_sink(&sink, 8)?;
                 let op = AtomicOp::FetchAdd { add, mask };
                 octets = atomic_request(link, wqe, seq, remote, op);
                 (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
             }
             Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask } => {
-                self.check_sink(&sink, 8)?;
+                self.attrs.check_sink(&sink, 8)?;
                 let op = AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask };
                 octets = atomic_request(link, wqe, seq, remote, op);
                 (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
@@ -523,43 +525,6 @@ impl QpInner {
         };
         let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(REQUEST_QUEUE));
         Ok(Some((untagged_header(opcode, Stag(0), msn, 0, true), octets, len)))
-    }
-
-    /// The sink of a Read is the program's own memory: it needs the right of local write.
-    fn check_sink(&self, sink: &crate::wr::Sge, len: u64) -> Result<(), Status> {
-        if len == 0 {
-            return Ok(());
-        }
-        if sink.len < len {
-            return Err(Status::LocalProtection);
-        }
-        let grant = self.device.mem.check_local(sink.stag, sink.addr, len, true, self.pd);
-        grant.map(drop).map_err(|_| Status::LocalProtection)
-    }
-
-    /// Binds and invalidations take effect when they are reached, before any later request.
-    fn local_operation(&self, wqe: &Wqe) -> Status {
-        let done = match wqe.wr.operation {
-            Operation::Bind { window, range, access } => self
-                .device
-                .mem
-                .bind(&crate::mem::BindWindow {
-                    window,
-                    region: range.stag,
-                    addr: range.addr,
-                    len: range.len,
-                    access,
-                    pd: self.pd,
-                    qp: self.num,
-                    key: None,
-                })
-                .is_ok(),
-            Operation::Invalidate { stag } => {
-                self.device.mem.invalidate_local(stag, self.pd, self.num).is_ok()
-            }
-            _ => false,
-        };
-        if done { Status::Success } else { Status::MemoryBind }
     }
 }
 
