@@ -11,6 +11,9 @@ use rddp_ddp::Header;
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
 
 use super::QpInner;
+use super::attributes::QpAttributes;
+use super::context::Context;
+use super::event::LinkEvent;
 use super::link::{CLOSE_TIMEOUT, Link};
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
@@ -31,25 +34,12 @@ pub(crate) struct Core {
     pub(super) counters: Counters,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
-    /// The next octets that are received make the thread panic that has read them.
-    #[cfg(test)]
-    pub(super) panics: bool,
 }
 
 impl Core {
     pub(super) fn new(sq: SendQueue, rq: RecvQueue) -> Self {
         let (counters, terminate_sent, terminate_received) = Default::default();
-        Core {
-            state: QpState::Idle,
-            sq,
-            rq,
-            link: None,
-            counters,
-            terminate_sent,
-            terminate_received,
-            #[cfg(test)]
-            panics: false,
-        }
+        Core { state: QpState::Idle, sq, rq, link: None, counters, terminate_sent, terminate_received }
     }
 
     /// Idle to RTS.
@@ -57,6 +47,24 @@ impl Core {
         self.reset();
         self.link = Some(link);
         self.state = QpState::ReadyToSend;
+    }
+
+    /// Takes the connection, if there is one, apart from what it works on.
+    #[inline]
+    pub(super) fn split<'a>(&'a mut self, attrs: &'a QpAttributes) -> Option<(&'a mut Link, Context<'a>)> {
+        let Core { link, sq, rq, counters, .. } = self;
+        Some((link.as_mut()?, Context { attrs, sq, rq, counters }))
+    }
+
+    /// The queues and counters, where they are needed without a connection.
+    pub(super) fn context<'a>(&'a mut self, attrs: &'a QpAttributes) -> Context<'a> {
+        let Core { sq, rq, counters, .. } = self;
+        Context { attrs, sq, rq, counters }
+    }
+
+    /// Returns whether a segment waits for a receive.
+    pub(super) fn is_parked(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::is_parked)
     }
 
     /// Whether there is anything to send, or to try again.
@@ -75,6 +83,17 @@ impl Core {
 }
 
 impl QpInner {
+    /// Does what a connection has asked for.
+    pub(super) fn on_event(&self, core: &mut Core, event: LinkEvent) {
+        match event {
+            LinkEvent::Fault(fault, offending) => self.terminate(core, fault, offending.as_ref()),
+            LinkEvent::Terminated(terminate) => self.terminated(core, terminate),
+            LinkEvent::Close => self.close(core),
+            LinkEvent::Fin => self.on_fin(core),
+            LinkEvent::Lost(kind) => self.lose(core, Some(kind)),
+        }
+    }
+
     /// RTS to Terminate: the peer's misbehaviour, or a fault of ours, ends the connection.
     ///
     /// `offending` is the first faulty segment. Everything outstanding is flushed now; the Terminate, if one may be
@@ -125,7 +144,7 @@ impl QpInner {
             link.ending.fin_due = true;
             // What is still to come of a message is no longer placed: see `after_end`.
             link.direct = None;
-            self.unpark_nothing(link);
+            link.unpark_nothing(&self.attrs);
             self.bound_close(link);
         }
     }
@@ -222,27 +241,12 @@ impl QpInner {
 
     /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.
     pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
-        core.sq.end_all(refused);
-        self.retire(core);
-        self.end_receive(core, Status::Flushed, &Outcome::default());
-        for completion in core.rq.flush(self.attrs.num) {
+        let mut cx = core.context(&self.attrs);
+        cx.sq.end_all(refused);
+        cx.retire();
+        cx.end_receive(Status::Flushed, &Outcome::default());
+        for completion in cx.rq.flush(self.attrs.num) {
             self.attrs.recv_cq.push(completion, None);
-        }
-    }
-
-    /// Completes what is done at the front of the send queue.
-    pub(super) fn retire(&self, core: &mut Core) {
-        while let Some(completion) = core.sq.retire(self.attrs.num) {
-            if let Some(completion) = completion {
-                self.attrs.send_cq.push(completion, None);
-            }
-        }
-    }
-
-    /// Completes the receive that a message was arriving in, if there is one.
-    pub(super) fn end_receive(&self, core: &mut Core, status: Status, outcome: &Outcome) {
-        if let Some(completion) = core.rq.end(self.attrs.num, status, outcome) {
-            self.attrs.recv_cq.push(completion, core.rq.srq());
         }
     }
 

@@ -242,6 +242,9 @@ pub(super) struct Link {
     /// Of a Read that is our RTR: not answered yet, and what is to follow.
     pub(super) rtr: RtrRead,
     pub(super) deadline: Option<Instant>,
+    /// The next octets that are received make the thread panic that has read them.
+    #[cfg(test)]
+    pub(super) panics: bool,
 }
 
 impl Link {
@@ -284,6 +287,8 @@ impl Link {
             rtr: RtrRead::None,
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
+            #[cfg(test)]
+            panics: false,
             socket: Arc::new(socket),
             watched: false,
             negotiated,
@@ -296,6 +301,12 @@ impl Link {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Returns whether messages go both ways: the connection is not being closed or terminated.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        !self.ending.fin_due
     }
 
     /// The effective MSS now. It may change during a connection, so it is asked anew for each train.

@@ -11,11 +11,14 @@
 
 mod arena;
 mod attributes;
+mod context;
 mod core;
 mod direct;
+mod event;
 mod link;
 mod memory;
 mod parked;
+mod progress;
 mod rq;
 mod rx;
 mod segments;
@@ -40,8 +43,8 @@ use socket2::Socket;
 use self::attributes::QpAttributes;
 use self::core::Core;
 use self::link::{Link, RtrRead};
+use self::progress::{Pulled, TURN};
 use self::rq::RecvQueue;
-use self::rx::{Pulled, TURN};
 use self::sq::SendQueue;
 pub use self::state::QpState;
 use crate::config::{ConnectOptions, NoReceive, QpConfig};

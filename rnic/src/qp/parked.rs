@@ -4,8 +4,9 @@
 //! is read: TCP's window holds the peer. It goes on when a receive is posted, in the thread that posts it. TCP's
 //! end is noticed meanwhile if it is a reset; a FIN lies behind octets that the program has not wanted yet.
 
-use super::QpInner;
-use super::core::Core;
+use super::attributes::QpAttributes;
+use super::context::Context;
+use super::event::LinkEvent;
 use super::link::Link;
 use super::rx::STAGING;
 use crate::event::AsyncEventKind;
@@ -13,59 +14,39 @@ use crate::event::AsyncEventKind;
 /// What is read at a time where it may have to be kept: room for an FPDU of the largest size behind another.
 const WAITING_STAGE: usize = STAGING / 2;
 
-impl Core {
-    pub(super) fn is_parked(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.parked.is_some())
+impl QpAttributes {
+    /// Octets that may be staged at a time.
+    pub(super) fn stage_len(&self) -> usize {
+        if self.waits() { WAITING_STAGE } else { STAGING }
     }
 }
 
-impl QpInner {
-    /// Octets that may be staged at a time.
-    pub(super) fn stage_len(&self) -> usize {
-        if self.attrs.waits() { WAITING_STAGE } else { STAGING }
+impl Link {
+    /// Returns whether a segment waits for a receive.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.is_some()
     }
 
     /// Keeps a ULPDU until there is a receive for it.
-    pub(super) fn park(&self, core: &mut Core, ulpdu: &[u8]) {
-        if let Some(link) = &mut core.link {
-            self.attrs.device.partial.charge(ulpdu.len());
-            link.parked = Some(ulpdu.to_vec());
-        }
+    pub(super) fn park(&mut self, attrs: &QpAttributes, ulpdu: &[u8]) {
+        attrs.device.partial.charge(ulpdu.len());
+        self.parked = Some(ulpdu.to_vec());
     }
 
     /// What waited is not wanted any more.
-    pub(super) fn unpark_nothing(&self, link: &mut Link) {
-        let len = link.parked.take().map_or(0, |ulpdu| ulpdu.len());
-        self.attrs.device.partial.release(len);
+    pub(super) fn unpark_nothing(&mut self, attrs: &QpAttributes) {
+        let len = self.parked.take().map_or(0, |ulpdu| ulpdu.len());
+        attrs.device.partial.release(len);
     }
 
-    /// Delivers what waits, and what has come behind it, if there is a receive. Whether the socket may be read.
-    pub(super) fn unpark(&self, core: &mut Core) -> bool {
-        let Some(link) = &mut core.link else { return true };
-        if link.parked.is_none() {
-            return true;
+    /// Delivers what waits, if there is a receive for it.
+    pub(crate) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+        if cx.rq.is_empty() {
+            let is_reset = self.socket.take_error().is_ok_and(|error| error.is_some());
+            return if is_reset { Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost)) } else { Ok(()) };
         }
-        if core.rq.is_empty() {
-            if link.socket.take_error().is_ok_and(|error| error.is_some()) {
-                self.lose(core, Some(AsyncEventKind::ConnectionLost));
-            }
-            return false;
-        }
-        let Some(ulpdu) = link.parked.take() else { return true };
-        self.attrs.device.partial.release(ulpdu.len());
-        if let Err((fault, offending)) = self.deliver(core, &ulpdu) {
-            self.terminate(core, fault, offending.as_ref());
-        }
-        if core.is_parked() {
-            return false;
-        }
-        self.handle_stashed(core);
-        core.link.is_some() && !core.is_parked()
-    }
-
-    /// A receive has been posted: goes on, and has the socket read again.
-    pub(super) fn resume(&self, core: &mut Core) {
-        self.unpark(core);
-        self.pump(core);
+        let Some(ulpdu) = self.parked.take() else { return Ok(()) };
+        cx.attrs.device.partial.release(ulpdu.len());
+        self.deliver(cx, &ulpdu)
     }
 }

@@ -139,7 +139,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     faulty.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
     faulty.post_recv(RecvWr::new(2, [])).unwrap();
     other.post_recv(RecvWr::new(3, [])).unwrap();
-    faulty.inner.anywhere().with_core(|_, core| core.panics = true);
+    faulty.inner.anywhere().with_core(|_, core| core.link.as_mut().unwrap().panics = true);
     let octets = octets_of("send_zero_length");
     its_peer.write_all(&octets).unwrap();
     await_that("the QP goes on after a panic", || faulty.state() == QpState::Error);

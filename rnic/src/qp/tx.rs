@@ -74,7 +74,7 @@ impl QpInner {
                     }
                 }
                 let before = core.sq.oldest();
-                self.retire(core);
+                core.context(&self.attrs).retire();
                 // A local fence ends when the request before it is taken from the queue: nothing
                 // else would come and send what it held back.
                 if core.sq.oldest() == before || !core.sq.is_fence_over() {

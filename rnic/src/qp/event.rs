@@ -1,0 +1,27 @@
+//! What a connection tells its queue pair.
+
+use rddp_rdmap::{Fault, Offending, TerminateRepr};
+
+use crate::event::AsyncEventKind;
+
+/// Something that changes the state of the queue pair, as its connection has found it: see
+/// [`QpInner::on_event`](super::QpInner::on_event).
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
+    Fault(Fault, Option<Offending>),
+    /// The peer has sent a Terminate.
+    Terminated(TerminateRepr),
+    /// The graceful close that had to wait for this connection can go on.
+    Close,
+    /// The peer has sent its FIN.
+    Fin,
+    /// TCP no longer sends or receives, or has to be reset.
+    Lost(AsyncEventKind),
+}
+
+impl From<Fault> for LinkEvent {
+    fn from(fault: Fault) -> Self {
+        LinkEvent::Fault(fault, None)
+    }
+}

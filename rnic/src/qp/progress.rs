@@ -1,0 +1,103 @@
+//! One queue pair is driven on: its connection reads and writes, and what comes of it is acted on.
+
+use super::QpInner;
+use super::core::Core;
+use super::event::LinkEvent;
+use super::rx::Stage;
+use super::state::QpState;
+use crate::event::AsyncEventKind;
+
+/// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
+pub(super) const TURN: u64 = 1024 * 1024;
+
+/// How a turn of reading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// TCP has nothing more now.
+    Dry,
+    /// There may be more.
+    More,
+    /// Not now: see [`QpInner::must_rest`].
+    Resting,
+}
+
+impl QpInner {
+    /// Reads for one turn, of `turn` octets and at most one read more.
+    pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
+        Stage::with_own(|stage| {
+            let end = core.counters.octets_received + turn;
+            let Some(link) = &mut core.link else { return Pulled::Dry };
+            link.unstash(&self.attrs, stage);
+            while let Some((link, mut cx)) = core.split(&self.attrs) {
+                let read = link.read(&mut cx, stage);
+                self.after_reading(core, stage, read);
+                let Some((link, cx)) = core.split(&self.attrs) else { break };
+                if stage.is_dry() || cx.counters.octets_received >= end {
+                    link.stash(&cx, stage);
+                    return if stage.is_dry() { Pulled::Dry } else { Pulled::More };
+                }
+            }
+            Pulled::Dry
+        })
+    }
+
+    /// Delivers what waits for a receive, and what has come behind it, if there is one. Returns
+    /// whether the socket may be read.
+    pub(super) fn unpark(&self, core: &mut Core) -> bool {
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return true };
+        if !link.is_parked() {
+            return true;
+        }
+        if let Err(event) = link.unpark(&mut cx) {
+            self.on_event(core, event);
+        }
+        if core.is_parked() {
+            return false;
+        }
+        self.handle_stashed(core);
+        core.link.is_some() && !core.is_parked()
+    }
+
+    /// A receive has been posted: goes on, and has the socket read again.
+    pub(super) fn resume(&self, core: &mut Core) {
+        self.unpark(core);
+        self.pump(core);
+    }
+
+    /// Handles whole FPDUs among what the last turn left over.
+    fn handle_stashed(&self, core: &mut Core) {
+        Stage::with_own(|stage| {
+            let Some((link, mut cx)) = core.split(&self.attrs) else { return };
+            link.unstash(&self.attrs, stage);
+            let handled = link.handle(&mut cx, stage);
+            self.after_reading(core, stage, handled);
+            if let Some((link, cx)) = core.split(&self.attrs) {
+                link.stash(&cx, stage);
+            }
+        });
+    }
+
+    /// Acts on what octets have led to. When the stream has ended for us, throws away the rest.
+    #[inline]
+    fn after_reading(&self, core: &mut Core, stage: &mut Stage, result: Result<(), LinkEvent>) {
+        if let Err(event) = result {
+            self.on_event(core, event);
+        }
+        if core.state != QpState::ReadyToSend {
+            self.discard(core, stage.clear());
+        }
+    }
+
+    /// Octets have come that nobody wants any more.
+    fn discard(&self, core: &mut Core, octets: usize) {
+        match core.state {
+            // draft-hilland-rddp-verbs §6.2: a segment that arrives in Closing is a bad close.
+            QpState::Closing if octets > 0 => self.lose(core, Some(AsyncEventKind::BadClose)),
+            // RFC 5040 §6.2.1: read on, so that TCP does not reset and take the Terminate with it; within bounds.
+            QpState::Terminate if core.link.as_mut().is_some_and(|link| !link.may_discard(octets)) => {
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
+            _ => {}
+        }
+    }
+}
