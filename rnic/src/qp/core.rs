@@ -69,8 +69,7 @@ impl Core {
 
     /// Whether there is anything to send, or to try again.
     pub(super) fn has_output(&self) -> bool {
-        self.sq.has_unsent()
-            || self.link.as_ref().is_some_and(|link| !link.out.is_empty() || link.stream.inbound() > 0)
+        self.link.as_ref().map_or_else(|| self.sq.has_unsent(), |link| link.has_output(&self.sq))
     }
 
     /// To Idle: nothing of the last connection is left but what was posted meanwhile.
@@ -90,6 +89,7 @@ impl QpInner {
             LinkEvent::Terminated(terminate) => self.terminated(core, terminate),
             LinkEvent::Close => self.close(core),
             LinkEvent::Fin => self.on_fin(core),
+            LinkEvent::Closed => self.closed(core),
             LinkEvent::Lost(kind) => self.lose(core, Some(kind)),
         }
     }

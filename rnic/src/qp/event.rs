@@ -16,6 +16,8 @@ pub(crate) enum LinkEvent {
     Close,
     /// The peer has sent its FIN.
     Fin,
+    /// Both FINs have been seen.
+    Closed,
     /// TCP no longer sends or receives, or has to be reset.
     Lost(AsyncEventKind),
 }

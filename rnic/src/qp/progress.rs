@@ -3,12 +3,17 @@
 use super::QpInner;
 use super::core::Core;
 use super::event::LinkEvent;
+use super::link::Link;
 use super::rx::Stage;
 use super::state::QpState;
+use super::tx::Outgoing;
 use crate::event::AsyncEventKind;
 
 /// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
 pub(super) const TURN: u64 = 1024 * 1024;
+
+/// Octets that are sent in one go while Reads of the peer's are in service.
+const ANSWERING_TURN: u64 = 1024 * 1024;
 
 /// How a turn of reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,5 +104,55 @@ impl QpInner {
             }
             _ => {}
         }
+    }
+
+    /// Sends what can be sent, and completes what that finished. While Reads of the peer's are in
+    /// service, it ends after a turn.
+    pub(super) fn pump(&self, core: &mut Core) {
+        Outgoing::with_own(|out| {
+            let end = core.counters.octets_sent + ANSWERING_TURN;
+            loop {
+                while self.send_round(core, out) {
+                    let is_over = core.counters.octets_sent >= end;
+                    if is_over && core.link.as_mut().is_some_and(Link::interrupt_answering) {
+                        break;
+                    }
+                }
+                let before = core.sq.oldest();
+                core.context(&self.attrs).retire();
+                // A local fence ends when the request before it is taken from the queue: nothing
+                // else would come and send what it held back.
+                if core.sq.oldest() == before || !core.sq.is_fence_over() {
+                    break;
+                }
+            }
+        });
+        self.update_interest(core);
+    }
+
+    /// One write. Returns whether another may follow.
+    fn send_round(&self, core: &mut Core, out: &mut Outgoing) -> bool {
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
+        if let Err(event) = link.fill(&mut cx, out) {
+            self.on_event(core, event);
+        }
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
+        match link.write(&mut cx, out) {
+            Ok(sent) => sent && link.has_output(cx.sq),
+            Err(event) => {
+                self.on_event(core, event);
+                false
+            }
+        }
+    }
+
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
+    pub(super) fn push_out(&self, core: &mut Core) {
+        if let Some((link, mut cx)) = core.split(&self.attrs)
+            && let Err(event) = link.push_out(&mut cx)
+        {
+            self.on_event(core, event);
+        }
+        self.update_interest(core);
     }
 }

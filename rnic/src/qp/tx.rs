@@ -1,29 +1,27 @@
 //! Sending: requests become FPDUs, FPDUs become trains (RFC 5040 §5, RFC 5041 §5, RFC 5044 §5.1).
 //!
-//! [`QpInner::pump`] goes on until TCP takes no more or nothing is left. Octets that TCP has been promised (Responses,
-//! a Terminate, the rest of an FPDU that it has begun) wait in the link's `out` buffer and go first.
+//! A round fills a train ([`Link::fill`]) and hands it to TCP ([`Link::write`]). Octets that TCP has been promised
+//! (Responses, a Terminate, the rest of an FPDU that it has begun) wait in the link's `out` buffer and go first.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
 
-use rddp_ddp::{Header, Stag, TaggedRepr, cut};
-use rddp_mpa::MIN_MULPDU;
+use rddp_ddp::{Cut, Header, Stag, TaggedRepr, cut};
+use rddp_mpa::{Framer, MIN_MULPDU};
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 use rddp_rdmap::{
-    AccessError, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr,
-    Response,
+    AccessError, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Opcode, ReadRequestRepr, Response,
 };
 
-use super::QpInner;
-use super::core::Core;
+use super::attributes::QpAttributes;
+use super::context::Context;
+use super::event::LinkEvent;
 use super::link::Link;
 use super::memory::Grants;
 use super::segments::Segments;
 use super::sq::{Cursor, SendQueue, Wqe};
-use super::state::QpState;
 use super::train::{Source, Train};
 use crate::completion::Status;
-use crate::counters::Counters;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, AtomicError, Faulted, Verdicts, is_fault};
 use crate::scratch::{Own, with_own};
@@ -39,14 +37,43 @@ pub(super) const FEW_RESPONSES: usize = 64 * 1024;
 /// message begun may be longer, but short ones of either kind need not alternate one by one.
 const TURN: usize = 16 * 1024;
 
-/// Octets that are sent in one go while Reads of the peer's are in service.
-const ANSWERING_TURN: u64 = 1024 * 1024;
-
 /// A message of so many octets is one segment whatever the EMSS.
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
 
 thread_local! {
-    static TRAIN: Own<(Train, Grants)> = const { Cell::new(None) };
+    static OUTGOING: Own<Outgoing> = const { Cell::new(None) };
+}
+
+/// The train that is being filled, and the memory of the segment that is added to it, of the
+/// calling thread.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    train: Train,
+    grants: Grants,
+}
+
+impl Outgoing {
+    /// Lends the thread's own, empty.
+    pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
+        with_own(&OUTGOING, f)
+    }
+
+    /// Lets go of all memory: grants must not outlive the write, those of a request that failed half-way neither. They
+    /// delay whoever deregisters.
+    #[inline]
+    fn clear(&mut self) {
+        self.train.clear();
+        self.grants.clear();
+    }
+}
+
+/// A train while messages of our own are added to it.
+struct Filling<'a> {
+    attrs: &'a QpAttributes,
+    train: &'a mut Train,
+    grants: &'a mut Grants,
+    /// The state of MPA behind what is in the train.
+    framer: Framer,
 }
 
 /// Why a train stopped growing.
@@ -57,230 +84,218 @@ enum Stop {
     Failed(Option<Status>),
 }
 
-impl QpInner {
-    /// Sends what can be sent, and completes what that finished.
-    pub(super) fn pump(&self, core: &mut Core) {
-        self.pump_for(core, ANSWERING_TURN);
-    }
-
-    /// Does what [`Self::pump`] does; while Reads of the peer's are in service, for so many octets.
-    pub(super) fn pump_for(&self, core: &mut Core, turn: u64) {
-        with_own(&TRAIN, |(train, grants)| {
-            let end = core.counters.octets_sent + turn;
-            loop {
-                while self.send_round(core, train, grants) {
-                    if core.counters.octets_sent >= end && self.interrupt_answering(core) {
-                        break;
-                    }
-                }
-                let before = core.sq.oldest();
-                core.context(&self.attrs).retire();
-                // A local fence ends when the request before it is taken from the queue: nothing
-                // else would come and send what it held back.
-                if core.sq.oldest() == before || !core.sq.is_fence_over() {
-                    break;
-                }
-            }
-        });
-        self.update_interest(core);
+impl Link {
+    /// Returns whether there is anything to send, or to try again.
+    #[inline]
+    pub(crate) fn has_output(&self, sq: &SendQueue) -> bool {
+        sq.has_unsent() || !self.out.is_empty() || self.stream.inbound() > 0
     }
 
     /// Leaves Responses to whoever makes progress next, as if TCP were full: a peer that takes them
     /// as fast as they come would keep the queue pair from its program, which has messages to post.
     /// Returns whether there are any.
-    fn interrupt_answering(&self, core: &mut Core) -> bool {
-        let Some(link) = &mut core.link else { return false };
-        link.blocked |= link.stream.inbound() > 0;
-        link.blocked
+    pub(crate) fn interrupt_answering(&mut self) -> bool {
+        self.blocked |= self.stream.inbound() > 0;
+        self.blocked
     }
 
-    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
-    pub(super) fn push_out(&self, core: &mut Core) {
-        with_own(&TRAIN, |(train, _)| {
-            train.clear();
-            self.write(core, train);
-        });
-        self.update_interest(core);
-    }
-
-    /// One write; whether another may follow.
-    fn send_round(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> bool {
-        train.clear();
-        train.copies = core.link.as_mut().is_some_and(|link| std::mem::take(&mut link.copies_next));
-        self.answer(core, train);
-        self.add_own(core, train, grants);
-        if train.is_empty() && core.link.as_mut().is_some_and(|link| std::mem::take(&mut link.own_turn)) {
+    /// Begins a new train: Responses that there is room for, and messages of our own.
+    ///
+    /// # Errors
+    /// What the QP has to act on. What is prepared then is to be written all the same.
+    pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
+        out.clear();
+        out.train.copies = std::mem::take(&mut self.copies_next);
+        if !self.is_open() {
+            return Ok(());
+        }
+        self.prepare_responses(cx, &mut out.train.segments)?;
+        self.add_own(cx, out)?;
+        if out.train.is_empty() && std::mem::take(&mut self.own_turn) {
             // None of our own can go now: Responses need not wait for it.
-            self.answer(core, train);
+            self.prepare_responses(cx, &mut out.train.segments)?;
         }
-        let sent = self.write(core, train);
-        // The grants must not outlive the write, those of a request that failed half-way neither: they delay whoever
-        // deregisters.
-        train.clear();
-        grants.clear();
-        sent && core.has_output()
-    }
-
-    /// Prepares Responses, as many as there is room for and it is their turn.
-    fn answer(&self, core: &mut Core, train: &mut Train) {
-        if core.state == QpState::ReadyToSend
-            && let Err((fault, offending)) = self.prepare_responses(core, &mut train.segments)
-        {
-            self.terminate(core, fault, offending.as_ref());
-        }
+        Ok(())
     }
 
     /// Fills the train with messages of our own.
-    fn add_own(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) {
-        if core.state != QpState::ReadyToSend {
-            return;
-        }
+    fn add_own(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
         // What comes before a bad request goes out first.
-        if let Stop::Failed(status) = self.build(core, train, grants)
-            && train.is_empty()
+        if let Stop::Failed(status) = self.build(cx, out)
+            && out.train.is_empty()
         {
             if let Some(status) = status {
-                core.sq.finish_at_cursor(status);
+                cx.sq.finish_at_cursor(status);
             }
             // draft-hilland-rddp-verbs §8.3.2: a local error of a request
             // ends the stream with 0x0000.
-            self.terminate(core, Fault::local_catastrophic(), None);
+            return Err(Fault::local_catastrophic().into());
         }
+        Ok(())
+    }
+
+    /// Hands `out` and the train to TCP, and lets go of the train. Returns whether another write
+    /// may follow.
+    pub(crate) fn write(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<bool, LinkEvent> {
+        let written = self.write_train(cx, &out.train);
+        out.clear();
+        written
+    }
+
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
+    pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+        Outgoing::with_own(|out| {
+            out.clear();
+            self.write(cx, out).map(drop)
+        })
     }
 
     /// Hands `out` and the train to TCP; true if it took all and there was something.
-    fn write(&self, core: &mut Core, train: &Train) -> bool {
-        let Some(link) = &mut core.link else { return false };
-        let promised = link.out.rest().len();
+    fn write_train(&mut self, cx: &mut Context<'_>, train: &Train) -> Result<bool, LinkEvent> {
+        let promised = self.out.rest().len();
         let total = promised + train.len();
         if total == 0 {
-            link.blocked = false;
-            self.finish_sending(core);
-            return false;
+            self.blocked = false;
+            self.finish_sending()?;
+            return Ok(false);
         }
-        core.counters.send_calls += 1;
+        cx.counters.send_calls += 1;
         let end_of_record = train.segments.end_record(total);
-        let taken = match train.write(link.fd(), link.out.rest(), end_of_record) {
+        let taken = match train.write(self.fd(), self.out.rest(), end_of_record) {
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(error) if error.kind() == ErrorKind::Interrupted => return true,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
             // Memory has gone bad. What comes before it is still sent, and of whole FPDUs only:
             // copying finds where it is.
             Err(error) if is_fault(&error) && !train.copies => {
-                link.copies_next = true;
-                return true;
+                self.copies_next = true;
+                return Ok(true);
             }
             Err(error) => {
-                tracing::debug!(qp = self.attrs.num.0, %error, "TCP no longer sends");
-                self.lose(core, Some(AsyncEventKind::ConnectionLost));
-                return false;
+                tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer sends");
+                return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
             }
         };
-        core.counters.octets_sent += taken as u64;
-        link.out.take(taken.min(promised));
-        if link.out.is_empty() {
-            core.sq.handed_to_cursor();
+        cx.counters.octets_sent += taken as u64;
+        self.out.take(taken.min(promised));
+        if self.out.is_empty() {
+            cx.sq.handed_to_cursor();
         }
         if taken > promised {
             // Our own turn has been used. In the middle of a message Responses wait anyway.
-            (link.own_turn, link.answered) = (false, 0);
+            (self.own_turn, self.answered) = (false, 0);
         }
-        let accounted =
-            account(link, &mut core.sq, &mut core.counters, train, taken.saturating_sub(promised));
-        if accounted.is_err() {
+        if self.account(cx, train, taken.saturating_sub(promised)).is_err() {
             // No Terminate fits into the FPDU that TCP has begun, and its rest cannot be had.
-            core.sq.finish_at_cursor(Status::LocalProtection);
-            self.lose(core, Some(AsyncEventKind::Fault(Fault::local_catastrophic())));
-            return false;
+            cx.sq.finish_at_cursor(Status::LocalProtection);
+            return Err(LinkEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
         }
-        let kept = link.out.settle();
-        self.attrs.device.promised.release(std::mem::replace(&mut link.kept, kept));
-        self.attrs.device.promised.charge(kept);
-        link.blocked = taken < total;
-        if link.out.is_empty() {
-            link.unaligned = 0;
+        let kept = self.out.settle();
+        cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
+        cx.attrs.device.promised.charge(kept);
+        self.blocked = taken < total;
+        if self.out.is_empty() {
+            self.unaligned = 0;
         }
-        if link.blocked {
-            return false;
+        if self.blocked {
+            return Ok(false);
         }
-        self.finish_sending(core);
-        true
+        self.finish_sending()?;
+        Ok(true)
     }
 
     /// Everything promised has gone: now our FIN, if it is due.
-    fn finish_sending(&self, core: &mut Core) {
-        let Some(link) = &mut core.link else { return };
-        if link.out.is_empty() && link.ending.fin_due && !link.ending.fin_sent {
+    #[inline]
+    fn finish_sending(&mut self) -> Result<(), LinkEvent> {
+        if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {
             // A peer that is gone already shows on the receiving side.
-            let _ = link.socket.shutdown(std::net::Shutdown::Write);
-            link.ending.fin_sent = true;
-            if link.ending.peer_done {
-                self.closed(core);
+            let _ = self.socket.shutdown(std::net::Shutdown::Write);
+            self.ending.fin_sent = true;
+            if self.ending.peer_done {
+                return Err(LinkEvent::Closed);
             }
         }
+        Ok(())
+    }
+
+    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If
+    /// that has gone bad, the queue is at its request.
+    fn account(&mut self, cx: &mut Context<'_>, train: &Train, taken: usize) -> Result<(), Faulted> {
+        let outcome = train.outcome(taken);
+        cx.counters.fpdus_sent += outcome.fpdus as u64;
+        cx.counters.octets_copied += outcome.copied as u64;
+        self.unaligned += outcome.end;
+        if let Some((cursor, framer)) = outcome.whole {
+            cx.sq.cursor = cursor;
+            self.framer = framer;
+            cx.sq.handed_to_cursor();
+        }
+        if let Some((cursor, framer, rest)) = outcome.started {
+            let rest = rest?;
+            cx.sq.cursor = cursor;
+            self.framer = framer;
+            self.out.keep(rest);
+        }
+        Ok(())
     }
 
     /// Turns inbound Reads and atomics into Responses, in order (RFC 5040 §5.2.1, RFC 7306 §5.4), as far as `out` has
     /// room. Sources are copied: a peer's CRC must not depend on what happens to that memory later.
-    fn prepare_responses(
-        &self,
-        core: &mut Core,
-        segments: &mut Segments,
-    ) -> Result<(), (Fault, Option<Offending>)> {
-        let has_own = core.sq.has_unsent();
-        let Some(link) = &mut core.link else { return Ok(()) };
+    fn prepare_responses(&mut self, cx: &mut Context<'_>, segments: &mut Segments) -> Result<(), LinkEvent> {
+        let has_own = cx.sq.has_unsent();
         // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged
         // message inside another for a fault, and a Response is one: a message of our own is sent
         // whole before a Response goes on.
-        if !link.may_send || link.own_turn || link.stream.inbound() == 0 || core.sq.cursor.offset > 0 {
+        if !self.may_send || self.own_turn || self.stream.inbound() == 0 || cx.sq.cursor.offset > 0 {
             return Ok(());
         }
-        let emss = link.emss();
-        let mulpdu = link.mulpdu(emss);
-        *segments = link.segments(emss);
-        let ahead = if self.attrs.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
-        while link.out.rest().len() < ahead {
-            let before = link.out.rest().len();
-            let done = match link.stream.next_response() {
+        let emss = self.emss();
+        let mulpdu = self.mulpdu(emss);
+        *segments = self.segments(emss);
+        let ahead = if cx.attrs.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
+        while self.out.rest().len() < ahead {
+            let before = self.out.rest().len();
+            let done = match self.stream.next_response() {
                 None => return Ok(()),
-                Some(Response::Read(_)) => match self.read_response(link, mulpdu, segments)? {
+                Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments)? {
                     Some(last) => last,
                     None => return Ok(()),
                 },
                 Some(Response::Atomic(_)) => {
-                    let before = link.unaligned;
-                    let done = self.atomic_response(link)?;
-                    segments.add(link.unaligned - before);
+                    let before = self.unaligned;
+                    let done = self.atomic_response(cx.attrs)?;
+                    segments.add(self.unaligned - before);
                     done
                 }
             };
-            core.counters.fpdus_sent += 1;
-            link.answered += link.out.rest().len() - before;
+            cx.counters.fpdus_sent += 1;
+            self.answered += self.out.rest().len() - before;
             if done {
-                link.stream.response_done();
+                self.stream.response_done();
                 // Between two Responses any message may go, between two segments of one only some.
-                if has_own && link.answered >= TURN {
+                if has_own && self.answered >= TURN {
                     break;
                 }
             }
         }
-        link.own_turn = has_own;
+        self.own_turn = has_own;
         if !has_own {
-            link.answered = 0;
+            self.answered = 0;
         }
         Ok(())
     }
 
     /// One segment of a Read Response; whether it was the last, `None` if it must wait for the next write.
     fn read_response(
-        &self,
-        link: &mut Link,
+        &mut self,
+        attrs: &QpAttributes,
         mulpdu: usize,
         segments: &mut Segments,
-    ) -> Result<Option<bool>, (Fault, Option<Offending>)> {
-        let Some(Response::Read(response)) = link.stream.next_response() else { return Ok(Some(true)) };
+    ) -> Result<Option<bool>, LinkEvent> {
+        let Some(Response::Read(response)) = self.stream.next_response() else { return Ok(Some(true)) };
         let request = response.request;
         let offending = response.offending();
+        let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
         let left = u64::from(response.remaining());
         let segment = response.segment(mulpdu);
         // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that is left is checked
@@ -288,10 +303,10 @@ impl QpInner {
         let source = if request.size == 0 {
             None
         } else {
-            let grant = self.attrs.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
-            Some(grant.map_err(|error| (Fault::read_source(error), Some(offending)))?)
+            let grant = attrs.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
+            Some(grant.map_err(|error| faulty(Fault::read_source(error)))?)
         };
-        let octets = link.framer.fpdu_len(segment.header.len() + segment.len);
+        let octets = self.framer.fpdu_len(segment.header.len() + segment.len);
         if !segments.admit(octets) {
             return Ok(None);
         }
@@ -299,25 +314,25 @@ impl QpInner {
             Some(source) => source.copy_to(offset, out),
             None => Ok(()),
         };
-        let before = link.framer.clone();
-        if link.out.emit(&mut link.framer, segment.header.octets().as_ref(), segment.len, fill).is_err() {
+        let before = self.framer.clone();
+        if self.out.emit(&mut self.framer, segment.header.octets().as_ref(), segment.len, fill).is_err() {
             // What is no longer there is out of bounds.
-            link.framer = before;
-            return Err((Fault::read_source(AccessError::Bounds), Some(offending)));
+            self.framer = before;
+            return Err(faulty(Fault::read_source(AccessError::Bounds)));
         }
-        link.unaligned += octets;
+        self.unaligned += octets;
         response.advance(segment.len);
         Ok(Some(segment.last))
     }
 
     /// Carries out an atomic and queues its Response (RFC 7306 §5).
-    fn atomic_response(&self, link: &mut Link) -> Result<bool, (Fault, Option<Offending>)> {
-        let Some(Response::Atomic(response)) = link.stream.next_response() else { return Ok(true) };
+    fn atomic_response(&mut self, attrs: &QpAttributes) -> Result<bool, LinkEvent> {
+        let Some(Response::Atomic(response)) = self.stream.next_response() else { return Ok(true) };
         let (request, offending) = (response.request, response.offending());
-        let grant = self
-            .attrs
+        let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
+        let grant = attrs
             .check_remote(request.stag, request.to, 8, Access::REMOTE_ATOMIC)
-            .map_err(|error| (Fault::atomic_access(error), Some(offending)))?;
+            .map_err(|error| faulty(Fault::atomic_access(error)))?;
         // RFC 7306 §5.1: a target that is not aligned is not touched.
         let original = grant
             .fetch_modify_u64(|original| request.op.apply(original))
@@ -325,34 +340,35 @@ impl QpInner {
                 AtomicError::Misaligned { .. } => Fault::misaligned_atomic(),
                 AtomicError::Faulted(_) => Fault::atomic_access(AccessError::Bounds),
             })
-            .map_err(|fault| (fault, Some(offending)))?;
+            .map_err(faulty)?;
         drop(grant);
-        let msn = link.msns.next(ATOMIC_RESPONSE_QUEUE);
+        let msn = self.msns.next(ATOMIC_RESPONSE_QUEUE);
         let header = untagged_header(Opcode::AtomicResponse, Stag(0), msn, 0, true);
         let response = AtomicResponseRepr { request_id: request.request_id, original };
-        link.push_own(&header, &response.octets());
+        self.push_own(&header, &response.octets());
         Ok(true)
     }
 
     /// Fills the train from the send queue's cursor on.
-    fn build(&self, core: &mut Core, train: &mut Train, grants: &mut Grants) -> Stop {
-        let Some(link) = &mut core.link else { return Stop::Wait };
-        if !link.may_send || !core.sq.has_unsent() {
+    fn build(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Stop {
+        if !self.may_send || !cx.sq.has_unsent() {
             return Stop::Wait;
         }
-        let answering = is_answering(&mut link.stream);
-        let mut framer = link.framer.clone();
+        let answering = is_answering(&mut self.stream);
+        let Outgoing { train, grants } = out;
+        let mut filling = Filling { attrs: cx.attrs, train, grants, framer: self.framer.clone() };
         // Asked for only when the train is more than one message that fits into the smallest MULPDU.
         let mut emss = None;
-        let mut cursor = core.sq.cursor;
+        let mut cursor = cx.sq.cursor;
         loop {
+            let train = &mut *filling.train;
             // Between messages Responses get their turn.
-            if train.is_full() || (cursor.offset == 0 && train.len() >= TURN && link.stream.inbound() > 0) {
+            if train.is_full() || (cursor.offset == 0 && train.len() >= TURN && self.stream.inbound() > 0) {
                 break Stop::Wait;
             }
-            let at_front = cursor.seq == core.sq.oldest();
-            let Some(wqe) = core.sq.get_mut(cursor.seq) else { break Stop::Wait };
-            if cursor.offset == 0 && wqe.is_fenced(at_front, &link.stream) {
+            let at_front = cursor.seq == cx.sq.oldest();
+            let Some(wqe) = cx.sq.get_mut(cursor.seq) else { break Stop::Wait };
+            if cursor.offset == 0 && wqe.is_fenced(at_front, &self.stream) {
                 break Stop::Wait;
             }
             if answering && !wqe.may_go_inside_response() {
@@ -362,25 +378,25 @@ impl QpInner {
                 if !train.is_empty() {
                     break Stop::Wait;
                 }
-                let status = self.attrs.local_operation(&wqe.wr.operation);
-                core.sq.finish_at_cursor(status);
-                cursor = core.sq.cursor;
+                let status = cx.attrs.local_operation(&wqe.wr.operation);
+                cx.sq.finish_at_cursor(status);
+                cursor = cx.sq.cursor;
                 if status == Status::Success {
                     continue;
                 }
                 break Stop::Failed(None);
             }
-            let mulpdu = if wqe.total <= SMALL && train.is_empty() && link.out.is_empty() {
+            let mulpdu = if wqe.total <= SMALL && train.is_empty() && self.out.is_empty() {
                 MIN_MULPDU
             } else {
                 let emss = *emss.get_or_insert_with(|| {
-                    let emss = link.emss();
-                    train.align(link.segments(emss));
+                    let emss = self.emss();
+                    train.align(self.segments(emss));
                     emss
                 });
-                link.mulpdu(emss)
+                self.mulpdu(emss)
             };
-            match self.push_next(link, &mut framer, wqe, cursor, mulpdu, train, grants) {
+            match self.push_next(&mut filling, wqe, cursor, mulpdu) {
                 Ok(Some(after)) => cursor = after,
                 Ok(None) => break Stop::Wait,
                 Err(status) => break Stop::Failed(Some(status)),
@@ -389,44 +405,39 @@ impl QpInner {
     }
 
     /// Adds the FPDU at the cursor; the place behind it, or `None` if it must wait.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one borrowed core and one train")]
     fn push_next(
-        &self,
-        link: &mut Link,
-        framer: &mut rddp_mpa::Framer,
+        &mut self,
+        filling: &mut Filling<'_>,
         wqe: &mut Wqe,
         at: Cursor,
         mulpdu: usize,
-        train: &mut Train,
-        grants: &mut Grants,
     ) -> Result<Option<Cursor>, Status> {
-        let next = Cursor { seq: at.seq + 1, offset: 0 };
         match &wqe.wr.operation {
             Operation::Send { gather, invalidate } => {
                 let opcode = send_opcode(invalidate.is_some(), wqe.wr.solicited);
-                let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
+                let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
                 let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
                 let mo = u32::try_from(at.offset).unwrap_or(u32::MAX);
                 let header = untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, segment.last);
-                self.push_segment(framer, &header, gather, segment, at, train, grants, &mut link.verdicts)
+                filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
             }
             Operation::Write { gather, remote } => {
                 let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
                 let to = remote.to.wrapping_add(at.offset);
                 let header = tagged_header(Opcode::Write, remote.stag, to, segment.last);
-                self.push_segment(framer, &header, gather, segment, at, train, grants, &mut link.verdicts)
+                filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
             }
             Operation::Immediate { data } => {
                 let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
-                let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
+                let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
                 let header = untagged_header(opcode, Stag(0), msn, 0, true);
-                let pushed = train.push(framer, &header, Source::Inline(data), data.len(), next)?;
-                Ok(pushed.then_some(next))
+                filling.push_whole(&header, data, at)
             }
             Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
-                let Some((header, octets, len)) = self.request(link, wqe, at.seq)? else { return Ok(None) };
-                let pushed = train.push(framer, &header, Source::Inline(&octets[..len]), len, next)?;
-                Ok(pushed.then_some(next))
+                let Some((header, octets, len)) = self.request(filling.attrs, wqe, at.seq)? else {
+                    return Ok(None);
+                };
+                filling.push_whole(&header, &octets[..len], at)
             }
             // `WriteImmediate` was split when it was posted, the local ones never come here.
             Operation::WriteImmediate { .. } | Operation::Bind { .. } | Operation::Invalidate { .. } => {
@@ -435,73 +446,26 @@ impl QpInner {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one segment: header, payload, place")]
-    fn push_segment(
-        &self,
-        framer: &mut rddp_mpa::Framer,
-        header: &Header,
-        gather: &Gather,
-        segment: rddp_ddp::Cut,
-        at: Cursor,
-        train: &mut Train,
-        grants: &mut Grants,
-        verdicts: &mut Verdicts,
-    ) -> Result<Option<Cursor>, Status> {
-        let after = if segment.last {
-            Cursor { seq: at.seq + 1, offset: 0 }
-        } else {
-            Cursor { seq: at.seq, offset: at.offset + segment.len as u64 }
-        };
-        let pushed = match gather {
-            Gather::Inline(octets) => {
-                let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
-                let octets = octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?;
-                train.push(framer, header, Source::Inline(octets), segment.len, after)?
-            }
-            Gather::List(list) => {
-                grants.clear();
-                self.attrs
-                    .grants_of(list, segment.offset, segment.len, None, grants)
-                    .map_err(|_| Status::LocalProtection)?;
-                let source =
-                    if Train::sums_in_place(framer, segment.len) && self.is_shared(train, grants, verdicts) {
-                        Source::Shared(grants)
-                    } else {
-                        Source::Granted(grants)
-                    };
-                train.push(framer, header, source, segment.len, after)?
-            }
-        };
-        Ok(pushed.then_some(after))
-    }
-
-    /// Returns whether others than the receiver may change a payload while it is sent. If not, they
-    /// get no right to while the train has its claim.
-    fn is_shared(&self, train: &mut Train, grants: &Grants, verdicts: &mut Verdicts) -> bool {
-        let claim = train.claim.get_or_insert_with(|| self.attrs.device.mem.claim());
-        grants.iter().any(|grant| claim.is_shared(grant, self.attrs.num, verdicts))
-    }
-
     /// The Read Request or Atomic Request of a request, issued once; `None` while ORD are on their way (RFC 5040 §6.1).
     fn request(
-        &self,
-        link: &mut Link,
+        &mut self,
+        attrs: &QpAttributes,
         wqe: &mut Wqe,
         seq: u64,
     ) -> Result<Option<(Header, RequestOctets, usize)>, Status> {
-        if link.negotiated.ord == 0 {
+        if self.negotiated.ord == 0 {
             return Err(Status::LocalOperation);
         }
-        if wqe.msn.is_none() && !link.stream.can_issue() {
+        if wqe.msn.is_none() && !self.stream.can_issue() {
             return Ok(None);
         }
         let mut octets = [0; AtomicRequestRepr::LEN];
         let (opcode, len) = match wqe.wr.operation {
             Operation::Read { sink, remote, .. } => {
-                self.attrs.check_sink(&sink, sink.len)?;
+                attrs.check_sink(&sink, sink.len)?;
                 let size = u32::try_from(sink.len).map_err(|_| Status::LocalOperation)?;
                 if wqe.msn.is_none() {
-                    link.stream.issue_read(seq, sink.stag, sink.addr, size);
+                    self.stream.issue_read(seq, sink.stag, sink.addr, size);
                 }
                 let Remote { stag: src_stag, to: src_to } = remote;
                 let request =
@@ -510,21 +474,76 @@ impl QpInner {
                 (Opcode::ReadRequest, ReadRequestRepr::LEN)
             }
             Operation::FetchAdd { sink, remote, add, mask } => {
-                self.attrs.check_sink(&sink, 8)?;
+                attrs.check_sink(&sink, 8)?;
                 let op = AtomicOp::FetchAdd { add, mask };
-                octets = atomic_request(link, wqe, seq, remote, op);
+                octets = self.atomic_request(wqe, seq, remote, op);
                 (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
             }
             Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask } => {
-                self.attrs.check_sink(&sink, 8)?;
+                attrs.check_sink(&sink, 8)?;
                 let op = AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask };
-                octets = atomic_request(link, wqe, seq, remote, op);
+                octets = self.atomic_request(wqe, seq, remote, op);
                 (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
             }
             _ => return Err(Status::LocalOperation),
         };
-        let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(REQUEST_QUEUE));
+        let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(REQUEST_QUEUE));
         Ok(Some((untagged_header(opcode, Stag(0), msn, 0, true), octets, len)))
+    }
+
+    fn atomic_request(&mut self, wqe: &mut Wqe, seq: u64, remote: Remote, op: AtomicOp) -> RequestOctets {
+        if wqe.msn.is_none() {
+            wqe.request_id = self.stream.issue_atomic(seq);
+        }
+        AtomicRequestRepr { op, request_id: wqe.request_id, stag: remote.stag, to: remote.to }.octets()
+    }
+}
+
+impl Filling<'_> {
+    /// Adds a message of one segment; the place behind it, or `None` if it must wait.
+    fn push_whole(&mut self, header: &Header, octets: &[u8], at: Cursor) -> Result<Option<Cursor>, Status> {
+        let next = Cursor { seq: at.seq + 1, offset: 0 };
+        let pushed = self.train.push(&mut self.framer, header, Source::Inline(octets), octets.len(), next)?;
+        Ok(pushed.then_some(next))
+    }
+
+    /// Adds one segment of a message that may be cut; the place behind it, or `None` if it must wait.
+    fn push_segment(
+        &mut self,
+        header: &Header,
+        gather: &Gather,
+        segment: Cut,
+        at: Cursor,
+        verdicts: &mut Verdicts,
+    ) -> Result<Option<Cursor>, Status> {
+        let after = if segment.last {
+            Cursor { seq: at.seq + 1, offset: 0 }
+        } else {
+            Cursor { seq: at.seq, offset: at.offset + segment.len as u64 }
+        };
+        let source = match gather {
+            Gather::Inline(octets) => {
+                let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
+                Source::Inline(octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?)
+            }
+            Gather::List(list) => {
+                self.grants.clear();
+                self.attrs
+                    .grants_of(list, segment.offset, segment.len, None, self.grants)
+                    .map_err(|_| Status::LocalProtection)?;
+                let shared = Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts);
+                if shared { Source::Shared(self.grants) } else { Source::Granted(self.grants) }
+            }
+        };
+        let pushed = self.train.push(&mut self.framer, header, source, segment.len, after)?;
+        Ok(pushed.then_some(after))
+    }
+
+    /// Returns whether others than the receiver may change a payload while it is sent. If not, they
+    /// get no right to while the train has its claim.
+    fn is_shared(&mut self, verdicts: &mut Verdicts) -> bool {
+        let claim = self.train.claim.get_or_insert_with(|| self.attrs.device.mem.claim());
+        self.grants.iter().any(|grant| claim.is_shared(grant, self.attrs.num, verdicts))
     }
 }
 
@@ -535,13 +554,6 @@ fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
 
 type RequestOctets = [u8; AtomicRequestRepr::LEN];
 
-fn atomic_request(link: &mut Link, wqe: &mut Wqe, seq: u64, remote: Remote, op: AtomicOp) -> RequestOctets {
-    if wqe.msn.is_none() {
-        wqe.request_id = link.stream.issue_atomic(seq);
-    }
-    AtomicRequestRepr { op, request_id: wqe.request_id, stag: remote.stag, to: remote.to }.octets()
-}
-
 fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
     match (invalidate, solicited) {
         (false, false) => Opcode::Send,
@@ -549,33 +561,6 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
         (true, false) => Opcode::SendInvalidate,
         (true, true) => Opcode::SendSolicitedInvalidate,
     }
-}
-
-/// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If
-/// that has gone bad, the queue is at its request.
-fn account(
-    link: &mut Link,
-    sq: &mut SendQueue,
-    counters: &mut Counters,
-    train: &Train,
-    taken: usize,
-) -> Result<(), Faulted> {
-    let outcome = train.outcome(taken);
-    counters.fpdus_sent += outcome.fpdus as u64;
-    counters.octets_copied += outcome.copied as u64;
-    link.unaligned += outcome.end;
-    if let Some((cursor, framer)) = outcome.whole {
-        sq.cursor = cursor;
-        link.framer = framer;
-        sq.handed_to_cursor();
-    }
-    if let Some((cursor, framer, rest)) = outcome.started {
-        let rest = rest?;
-        sq.cursor = cursor;
-        link.framer = framer;
-        link.out.keep(rest);
-    }
-    Ok(())
 }
 
 impl Wqe {
