@@ -3,18 +3,15 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use nix::poll::PollFlags;
-use nix::sys::epoll::EpollFlags;
-use rddp_ddp::Header;
-use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
+use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
 use super::QpInner;
 use super::attributes::QpAttributes;
 use super::context::Context;
 use super::event::LinkEvent;
-use super::link::{CLOSE_TIMEOUT, Link};
+use super::link::Link;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
@@ -23,7 +20,6 @@ use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;
 use crate::event::AsyncEventKind;
-use crate::io::sleep::poll_flags;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -86,7 +82,7 @@ impl QpInner {
     pub(super) fn on_event(&self, core: &mut Core, event: LinkEvent) {
         match event {
             LinkEvent::Fault(fault, offending) => self.terminate(core, fault, offending.as_ref()),
-            LinkEvent::Terminated(terminate) => self.terminated(core, terminate),
+            LinkEvent::Terminated(terminate, refused) => self.terminated(core, terminate, refused),
             LinkEvent::Close => self.close(core),
             LinkEvent::Fin => self.on_fin(core),
             LinkEvent::Closed => self.closed(core),
@@ -104,35 +100,19 @@ impl QpInner {
         }
         tracing::info!(qp = self.attrs.num.0, %fault, "terminating");
         core.state = QpState::Terminate;
-        if let Some(link) = &mut core.link {
-            link.stream.fail();
-            // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it just closes.
-            if link.may_send && fault.is_answerable() {
-                let terminate = terminate_for(&fault, offending);
-                link.push_terminate(&terminate);
-                core.terminate_sent = Some(terminate);
-                core.counters.terminates_sent += 1;
-            }
-        }
+        let sent = core.link.as_mut().and_then(|link| link.fail(&fault, offending));
+        core.counters.terminates_sent += u64::from(sent.is_some());
+        core.terminate_sent = sent;
         self.attrs.report(AsyncEventKind::Fault(fault));
         self.flush(core, None);
         self.begin_close(core);
     }
 
-    /// RTS to Terminate, by the peer. No Terminate answers one (RFC 5040 §7.1).
-    pub(super) fn terminated(&self, core: &mut Core, terminate: TerminateRepr) {
+    /// RTS to Terminate, by the peer; `refused` is what the oldest Read or atomic on its way ends with.
+    fn terminated(&self, core: &mut Core, terminate: TerminateRepr, refused: Option<Status>) {
         core.counters.terminates_received += 1;
-        if core.state != QpState::ReadyToSend {
-            core.terminate_received.get_or_insert(terminate);
-            return;
-        }
         core.state = QpState::Terminate;
-        if let Some(link) = &mut core.link {
-            link.stream.fail();
-        }
         self.attrs.report(AsyncEventKind::TerminateReceived(terminate.code));
-        // A Read that the peer refused is the oldest one out: its owner learns it from the completion.
-        let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
         core.terminate_received = Some(terminate);
         self.flush(core, refused);
         self.begin_close(core);
@@ -141,26 +121,14 @@ impl QpInner {
     /// Sends what is promised, then FIN, and bounds the time until the peer's.
     pub(super) fn begin_close(&self, core: &mut Core) {
         if let Some(link) = &mut core.link {
-            link.ending.fin_due = true;
-            // What is still to come of a message is no longer placed: see `after_end`.
-            link.direct = None;
-            link.unpark_nothing(&self.attrs);
-            self.bound_close(link);
+            link.begin_close(&self.attrs);
         }
-    }
-
-    /// From here on the peer has only so much time.
-    pub(super) fn bound_close(&self, link: &mut Link) {
-        let deadline = Instant::now() + CLOSE_TIMEOUT;
-        link.deadline = Some(deadline);
-        self.attrs.device.driver.at(deadline, self.attrs.token);
     }
 
     /// Any state to Error: TCP is gone, or goes now by a reset.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(link) = core.link.take() {
-            link.reset();
-            self.drop_link(&link);
+            link.lose(&self.attrs);
         }
         let before = std::mem::replace(&mut core.state, QpState::Error);
         if before != QpState::Error
@@ -177,11 +145,7 @@ impl QpInner {
     /// out, in order (RFC 5040 §5.4).
     pub(super) fn leave(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
-            self.drop_link(&link);
-            let deadline = link.deadline.filter(|_| link.ending.fin_due);
-            let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
-            let owed = link.out.rest().to_vec();
-            self.attrs.device.lingering.add(&self.attrs.device.driver, link.socket, owed, deadline);
+            link.linger(&self.attrs);
         }
         core.state = QpState::Error;
         self.flush(core, None);
@@ -190,7 +154,7 @@ impl QpInner {
     /// Closing to Idle, or Terminate to Error: both FINs have been seen.
     pub(super) fn closed(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
-            self.drop_link(&link);
+            link.release(&self.attrs);
         }
         match core.state {
             QpState::Closing => {
@@ -210,8 +174,7 @@ impl QpInner {
         let mut doubtful = std::mem::replace(core, fresh);
         let flushed = catch_unwind(AssertUnwindSafe(|| {
             if let Some(link) = doubtful.link.take() {
-                link.reset();
-                self.drop_link(&link);
+                link.lose(&self.attrs);
             }
             self.flush(&mut doubtful, None);
         }));
@@ -224,19 +187,6 @@ impl QpInner {
             std::mem::forget(doubtful);
         }
         self.attrs.report(AsyncEventKind::QpFailed);
-    }
-
-    fn drop_link(&self, link: &Link) {
-        self.attrs.device.partial.release(link.partial.len() + link.parked.as_ref().map_or(0, Vec::len));
-        self.attrs.device.promised.release(link.kept);
-        self.attrs.device.mem.disconnect(self.attrs.num);
-        self.unwatch(link);
-    }
-
-    /// Takes a connection's socket out of the epoll sets.
-    pub(super) fn unwatch(&self, link: &Link) {
-        self.attrs.device.driver.unwatch(link.fd());
-        self.attrs.cqs().for_each(|cq| cq.dismiss(link.fd()));
     }
 
     /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.
@@ -254,11 +204,7 @@ impl QpInner {
     pub(super) fn on_fin(&self, core: &mut Core) {
         match core.state {
             QpState::ReadyToSend => {
-                let quiet = core.sq.is_empty()
-                    && core.link.as_ref().is_some_and(|link| {
-                        link.stream.inbound() == 0 && link.partial.is_empty() && link.direct.is_none()
-                    });
-                if quiet {
+                if core.sq.is_empty() && core.link.as_ref().is_some_and(Link::is_quiet) {
                     core.state = QpState::Closing;
                     self.begin_close(core);
                     self.end_of_peer(core);
@@ -277,81 +223,25 @@ impl QpInner {
     /// The peer sends no more: the connection is over as soon as our own octets and FIN have gone.
     fn end_of_peer(&self, core: &mut Core) {
         self.push_out(core);
-        let done = core.link.as_ref().is_some_and(|link| link.ending.fin_sent);
-        if done {
+        if core.link.as_mut().is_some_and(Link::end_of_peer) {
             self.closed(core);
-        } else if let Some(link) = &mut core.link {
-            link.ending.peer_done = true;
         }
     }
 
     /// Arms the epoll sets for what the connection waits for.
     pub(super) fn update_interest(&self, core: &mut Core) {
-        let Some(link) = &mut core.link else { return };
-        let has_output = !link.out.is_empty() || core.sq.has_unsent() || link.stream.inbound() > 0;
-        link.wants_room = link.blocked && has_output;
-        let interest = interest(link);
-        if interest != link.interest || link.ending.peer_done {
-            link.interest = interest;
-            self.attrs.cqs().for_each(|cq| cq.set_interest(link.fd(), self.attrs.token, interest));
-            // Out of the set, it is looked after by a program, which asks anew each time.
-            if link.watched {
-                self.attrs.device.driver.arm(link.fd(), self.attrs.token, interest);
-            }
-        }
-    }
-
-    /// Arms the background thread's set again after it has read the socket dry.
-    pub(super) fn rearm(&self, core: &mut Core) {
-        let Some(link) = &mut core.link else { return };
-        let interest = interest(link);
-        link.interest = interest;
-        if link.watched {
-            self.attrs.device.driver.arm(link.fd(), self.attrs.token, interest);
-        } else if let Err(error) = self.attrs.device.driver.watch(link.fd(), self.attrs.token, interest) {
-            // The kernel is out of memory or of its limit of watches, and without one nobody would ever look.
-            tracing::warn!(qp = self.attrs.num.0, %error, "the socket can no longer be watched");
-            self.lose(core, Some(AsyncEventKind::ConnectionLost));
-        } else {
-            link.watched = true;
+        if let Some((link, cx)) = core.split(&self.attrs) {
+            link.update_interest(&cx);
         }
     }
 
     /// What a thread that sleeps on this QP has to watch.
     pub(crate) fn watch_for(&self) -> Option<(Arc<TcpSocket>, PollFlags)> {
-        let core = self.core.lock();
-        let link = core.link.as_ref()?;
-        Some((link.socket.clone(), poll_flags(interest(link))))
+        self.core.lock().link.as_ref().map(Link::watch_for)
     }
 
     /// A completion queue with many QPs begins to use its epoll set.
     pub(crate) fn enter(&self, cq: &CqInner) -> io::Result<()> {
-        let core = self.core.lock();
-        let Some(link) = &core.link else { return Ok(()) };
-        cq.ready.add(link.fd(), self.attrs.token)?;
-        cq.set_interest(link.fd(), self.attrs.token, interest(link));
-        Ok(())
+        self.core.lock().link.as_ref().map_or(Ok(()), |link| link.enter(&self.attrs, cq))
     }
-}
-
-/// Whether it is about the memory that a Read or atomic of ours named. Peers use these codes for Writes and invalidations,
-/// too, which the header tells apart if there is one.
-fn refuses_request(terminate: &TerminateRepr) -> bool {
-    let code = terminate.code;
-    let of_request = match terminate.header {
-        None => true,
-        Some(Header::Untagged(header)) => header.qn == REQUEST_QUEUE,
-        Some(Header::Tagged(_)) => false,
-    };
-    (code.layer(), code.etype()) == (0, 1)
-        && code != TerminateCode::CANNOT_INVALIDATE_PROTECTION
-        && of_request
-}
-
-fn interest(link: &Link) -> EpollFlags {
-    // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP for
-    // memory, it may be for long: that is no news.
-    let idle = link.ending.peer_done || link.parked.is_some() || link.resting;
-    let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
-    if link.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
 }

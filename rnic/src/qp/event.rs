@@ -2,6 +2,7 @@
 
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
+use crate::completion::Status;
 use crate::event::AsyncEventKind;
 
 /// Something that changes the state of the queue pair, as its connection has found it: see
@@ -10,8 +11,9 @@ use crate::event::AsyncEventKind;
 pub(crate) enum LinkEvent {
     /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
     Fault(Fault, Option<Offending>),
-    /// The peer has sent a Terminate.
-    Terminated(TerminateRepr),
+    /// The peer has sent a Terminate; and the status of the oldest Read or atomic on its way, if it
+    /// refuses that.
+    Terminated(TerminateRepr, Option<Status>),
     /// The graceful close that had to wait for this connection can go on.
     Close,
     /// The peer has sent its FIN.

@@ -15,14 +15,15 @@ use rddp_rdmap::{
 };
 
 use super::arena::Arena;
+use super::attributes::QpAttributes;
+use super::context::Context;
+use super::ending::Ending;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
+use crate::deadline::Deadline;
 use crate::mem::{Faulted, Verdicts};
-
-/// How long closing or terminating may take before TCP is reset.
-pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;
@@ -154,7 +155,7 @@ impl Direct {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nudge {
     sent: u32,
-    pub(super) due: Instant,
+    due: Instant,
 }
 
 impl Nudge {
@@ -175,19 +176,6 @@ pub(super) enum RtrRead {
     Out,
     /// The program has asked for a graceful close meanwhile.
     OutBeforeClose,
-}
-
-/// What a connection is doing about its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ending {
-    /// Our FIN shall go out behind everything in `out`.
-    pub(super) fin_due: bool,
-    /// It has.
-    pub(super) fin_sent: bool,
-    /// The peer's FIN has come.
-    pub(super) peer_done: bool,
-    /// Octets thrown away since a Terminate.
-    pub(super) discarded: usize,
 }
 
 #[derive(Debug)]
@@ -232,7 +220,7 @@ pub(super) struct Link {
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
-    /// It waits for memory: see [`QpInner::must_rest`](super::QpInner::must_rest).
+    /// It waits for memory: see [`Link::must_rest`].
     /// Nobody looks for octets meanwhile.
     pub(super) resting: bool,
     /// What the epoll sets were last told to look for.
@@ -299,14 +287,23 @@ impl Link {
         link
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Returns what was agreed with the peer.
+    pub(crate) fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
     }
 
-    /// Returns whether messages go both ways: the connection is not being closed or terminated.
-    #[inline]
-    pub(super) fn is_open(&self) -> bool {
-        !self.ending.fin_due
+    /// Returns the socket of the connection.
+    pub(crate) fn socket(&self) -> &TcpSocket {
+        &self.socket
+    }
+
+    /// Returns whether TCP did not take all of the last write.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// The effective MSS now. It may change during a connection, so it is asked anew for each train.
@@ -382,10 +379,40 @@ impl Link {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Queues the nudge that is due, and notes the next.
-    pub(super) fn push_nudge(&mut self) {
+    /// The connection begins: what of it has a time is timed.
+    pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
+        let driver = &attrs.device.driver;
+        if !self.may_send && self.negotiated.rtr.is_some() {
+            // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
+            let deadline = Deadline::after(timeout);
+            self.deadline = deadline.moment();
+            driver.by(deadline, attrs.token);
+        }
+        if let Some(nudge) = self.nudge {
+            driver.at(nudge.due, attrs.token);
+        }
+        attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound);
+    }
+
+    /// Queues a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
+    /// Returns whether there is one to be sent.
+    pub(crate) fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
+        let Some(nudge) = self.nudge.filter(|nudge| nudge.due <= now) else { return false };
+        let quiet = self.is_open()
+            && cx.counters.fpdus_received == 0
+            && cx.sq.cursor.offset == 0
+            && !cx.sq.has_unsent();
+        if !quiet || !(cx.counters.fpdus_sent > 0 || self.negotiated.rtr.is_some()) {
+            self.nudge = None;
+            return false;
+        }
+        tracing::debug!(qp = cx.attrs.num.0, ?nudge, "nothing heard yet: a Write of no octets");
         self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]);
-        self.nudge = self.nudge.and_then(Nudge::next);
+        self.nudge = nudge.next();
+        if let Some(next) = self.nudge {
+            cx.attrs.device.driver.at(next.due, cx.attrs.token);
+        }
+        true
     }
 
     /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.

@@ -14,6 +14,7 @@ mod attributes;
 mod context;
 mod core;
 mod direct;
+mod ending;
 mod event;
 mod link;
 mod memory;
@@ -26,15 +27,14 @@ mod sq;
 mod state;
 mod train;
 mod tx;
+mod watch;
 
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout};
-use nix::sys::epoll::EpollFlags;
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
 use rddp_rdmap::{Fault, TerminateRepr};
@@ -42,7 +42,7 @@ use socket2::Socket;
 
 use self::attributes::QpAttributes;
 use self::core::Core;
-use self::link::{Link, RtrRead};
+use self::link::Link;
 use self::progress::{Pulled, TURN};
 use self::rq::RecvQueue;
 use self::sq::SendQueue;
@@ -51,7 +51,6 @@ use crate::config::{ConnectOptions, NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
-use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::event::AsyncEventKind;
@@ -211,7 +210,7 @@ impl QueuePair {
 
     /// What was agreed with the peer; `None` without a connection.
     pub fn negotiated(&self) -> Option<Negotiated> {
-        self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated.clone())
+        self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
     }
 
     /// What it has sent and received since it was connected.
@@ -221,12 +220,12 @@ impl QueuePair {
 
     /// The peer's address; `None` without a connection.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().link.as_ref()?.socket.peer_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().peer_addr().ok()?.as_socket()
     }
 
     /// This side's address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().link.as_ref()?.socket.local_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().local_addr().ok()?.as_socket()
     }
 
     /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its outcome and `active`
@@ -302,7 +301,7 @@ impl QpInner {
         match core.state {
             // While TCP is full, whoever makes progress next sends it along with the rest.
             QpState::ReadyToSend
-                if core.link.as_ref().is_some_and(|link| link.blocked) && !core.sq.is_at_local() => {}
+                if core.link.as_ref().is_some_and(Link::is_blocked) && !core.sq.is_at_local() => {}
             QpState::ReadyToSend => self.pump(&mut core),
             QpState::Idle => {}
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is flushed.
@@ -329,21 +328,16 @@ impl QpInner {
             return;
         }
         let idle = core.sq.is_empty();
-        match &mut core.link {
-            // Our RTR is nothing that the program knows of, or could wait for.
-            Some(link) if idle && link.rtr != RtrRead::None => {
-                link.rtr = RtrRead::OutBeforeClose;
-                self.bound_close(link);
-                self.flush(&mut core, None);
-            }
-            _ => self.close(&mut core),
+        if idle && core.link.as_mut().is_some_and(|link| link.close_behind_rtr(&self.attrs)) {
+            self.flush(&mut core, None);
+        } else {
+            self.close(&mut core);
         }
     }
 
     /// See [`QueuePair::disconnect`].
     fn close(&self, core: &mut Core) {
-        let unread = |link: &Link| link.stream.inbound() > 0 || link.parked.is_some();
-        let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(unread);
+        let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(Link::owes_answers);
         if busy {
             self.lose(core, Some(AsyncEventKind::BadClose));
             return;
@@ -369,20 +363,11 @@ impl QpInner {
         let mut core = self.core.lock();
         let mut link = Link::new(socket, negotiated, options, active);
         if let Err(error) = self.admit(&core, &mut link) {
-            self.unwatch(&link);
+            link.unwatch(&self.attrs);
             link.refuse();
             return Err(error);
         }
-        if !link.may_send && link.negotiated.rtr.is_some() {
-            // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
-            let deadline = Deadline::after(options.timeout);
-            link.deadline = deadline.moment();
-            self.attrs.device.driver.by(deadline, self.attrs.token);
-        }
-        if let Some(nudge) = link.nudge {
-            self.attrs.device.driver.at(nudge.due, self.attrs.token);
-        }
-        self.attrs.device.mem.connect(self.attrs.num, self.attrs.pd, self.attrs.inbound);
+        link.start(&self.attrs, options.timeout);
         core.connect(link);
         connected();
         self.pump(&mut core);
@@ -394,16 +379,7 @@ impl QpInner {
         if core.state != QpState::Idle || core.link.is_some() {
             return Err(ConnectError::NotIdle(core.state));
         }
-        for cq in self.attrs.cqs() {
-            cq.admit(link.fd(), self.attrs.token)?;
-        }
-        self.attrs.device.driver.watch(
-            link.fd(),
-            self.attrs.token,
-            EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
-        )?;
-        link.watched = true;
-        Ok(())
+        Ok(link.watch(&self.attrs)?)
     }
 
     /// Progress by a program's thread; whoever is at it already will finish.
@@ -414,22 +390,8 @@ impl QpInner {
     }
 
     fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
-        if core.link.is_none() {
-            return Pulled::Dry;
-        }
-        let (may_read, may_write) = readiness(core);
-        let pulled = match may_read {
-            _ if !self.unpark(core) => Pulled::Dry,
-            _ if self.must_rest(core) => {
-                self.rest_a_while(core);
-                Pulled::Resting
-            }
-            true => {
-                self.end_rest(core);
-                self.pull(core, TURN)
-            }
-            false => Pulled::Dry,
-        };
+        let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
+        let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
         self.check_queues(core);
         if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
             self.pump(core);
@@ -451,44 +413,38 @@ impl QpInner {
         ends
     }
 
-    /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
-    fn must_rest(&self, core: &Core) -> bool {
-        let begins = |link: &Link| link.partial.is_empty() && link.direct.is_none();
-        self.attrs.device.partial.is_exhausted() && core.link.as_ref().is_some_and(begins)
-    }
-
-    /// Has nobody look for octets before the timer says so: they are there, and whoever slept on
-    /// them would wake at once.
-    fn rest_a_while(&self, core: &mut Core) {
-        self.attrs.device.relieve_partial();
-        if let Some(link) = &mut core.link
-            && !std::mem::replace(&mut link.resting, true)
-        {
-            self.attrs.device.driver.at(Instant::now() + REST, self.attrs.token);
-            self.update_interest(core);
+    /// Reads for a turn if TCP may have something and this QP may keep it.
+    fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
+        let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
+        if link.must_rest(&cx) {
+            link.rest_a_while(&cx);
+            return Pulled::Resting;
         }
-    }
-
-    /// The rest, if it was one, is over: whoever sleeps on the socket is to look for octets again.
-    fn end_rest(&self, core: &mut Core) {
-        if let Some(link) = &mut core.link
-            && std::mem::take(&mut link.resting)
-        {
-            self.update_interest(core);
+        if !may_read {
+            return Pulled::Dry;
         }
+        link.end_rest(&cx);
+        self.pull(core, TURN)
     }
 
     /// RFC 5042 §6.4.2: that memory is short, and the FPDU that this QP keeps a part of has been arriving for too long:
     /// others wait for the place.
     pub(crate) fn lose_if_stalled(&self, now: Instant) {
         let Some(mut core) = self.core.try_lock() else { return };
-        let Some(link) = core.link.as_ref().filter(|link| !link.partial.is_empty()) else { return };
-        if link.partial_begun.is_some_and(|(_, begun)| now.duration_since(begun) >= STALLED) {
+        if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
             tracing::info!(
                 qp = self.attrs.num.0,
                 "reset: it stopped in an FPDU while memory for such is short"
             );
             self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        }
+    }
+
+    /// Arms the background thread's set again after it has read the socket dry.
+    fn rearm(&self, core: &mut Core) {
+        let armed = core.link.as_mut().map_or(Ok(()), |link| link.rearm(&self.attrs));
+        if let Err(event) = armed {
+            self.on_event(core, event);
         }
     }
 
@@ -502,27 +458,6 @@ impl QpInner {
             self.abandon(&mut core);
         }
         result.ok()
-    }
-
-    /// Sends a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
-    fn nudge(&self, core: &mut Core, now: Instant) {
-        let quiet = core.state == QpState::ReadyToSend
-            && core.counters.fpdus_received == 0
-            && core.sq.cursor.offset == 0
-            && !core.sq.has_unsent();
-        let sent = core.counters.fpdus_sent > 0;
-        let Some(link) = &mut core.link else { return };
-        let Some(nudge) = link.nudge.filter(|nudge| nudge.due <= now) else { return };
-        if !quiet || !(sent || link.negotiated.rtr.is_some()) {
-            link.nudge = None;
-            return;
-        }
-        tracing::debug!(qp = self.attrs.num.0, ?nudge, "nothing heard yet: a Write of no octets");
-        link.push_nudge();
-        if let Some(next) = link.nudge {
-            self.attrs.device.driver.at(next.due, self.attrs.token);
-        }
-        self.pump(core);
     }
 
     /// The program has let go of the QP.
@@ -551,9 +486,7 @@ impl Source for QpInner {
     fn has_arrived(&self) -> bool {
         // Who holds the core is at work on the socket.
         let Some(core) = self.core.try_lock() else { return false };
-        let Some(link) = &core.link else { return false };
-        let mut fds = [PollFd::new(link.fd(), PollFlags::POLLIN)];
-        nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        core.link.as_ref().is_some_and(Link::has_arrived)
     }
 
     fn rest(&self, driver: &Driver) -> bool {
@@ -563,10 +496,8 @@ impl Source for QpInner {
         }
         // Who holds the core is at work on the socket.
         let Some(mut core) = self.core.try_lock() else { return false };
-        if let Some(link) = &mut core.link
-            && std::mem::take(&mut link.watched)
-        {
-            driver.unwatch(link.fd());
+        if let Some(link) = &mut core.link {
+            link.leave_to_program(driver);
         }
         true
     }
@@ -586,10 +517,10 @@ impl Source for QpInner {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         self.guarded(|core| {
-            self.nudge(core, now);
-            let due =
-                core.link.as_ref().and_then(|link| link.deadline).is_some_and(|deadline| deadline <= now);
-            if due {
+            if core.split(&self.attrs).is_some_and(|(link, cx)| link.nudge(&cx, now)) {
+                self.pump(core);
+            }
+            if core.link.as_ref().is_some_and(|link| link.is_overdue(now)) {
                 tracing::debug!(qp = self.attrs.num.0, state = %core.state, "the peer is too slow: reset");
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
@@ -597,7 +528,9 @@ impl Source for QpInner {
                 self.pump(core);
             }
             // It may have been a rest: whatever is there now makes the socket ready again.
-            self.end_rest(core);
+            if let Some((link, cx)) = core.split(&self.attrs) {
+                link.end_rest(&cx);
+            }
             self.rearm(core);
         });
     }
@@ -611,27 +544,6 @@ impl Source for QpInner {
         }
     }
 }
-
-/// Whether to try the socket for octets, and for room. While TCP is full, building a train and having it refused would cost
-/// more than to ask first; and to ask does not lock the socket, which its sender then needs.
-fn readiness(core: &Core) -> (bool, bool) {
-    let Some(link) = core.link.as_ref().filter(|link| link.blocked) else { return (true, true) };
-    let mut fds = [PollFd::new(link.fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
-    match nix::poll::poll(&mut fds, PollTimeout::ZERO) {
-        Ok(_) => {
-            let ready = fds[0].revents().unwrap_or(PollFlags::all());
-            let ended = ready.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
-            (ended || ready.contains(PollFlags::POLLIN), ended || ready.contains(PollFlags::POLLOUT))
-        }
-        Err(_) => (true, true),
-    }
-}
-
-/// How long a QP rests that must not begin a partial FPDU.
-const REST: Duration = Duration::from_millis(10);
-
-/// How long an FPDU may take to arrive while memory for partial ones is short.
-const STALLED: Duration = Duration::from_secs(2);
 
 /// Anything a socket or a host call can fail with while a connection is made.
 impl From<nix::errno::Errno> for ConnectError {

@@ -22,7 +22,7 @@ pub(super) enum Pulled {
     Dry,
     /// There may be more.
     More,
-    /// Not now: see [`QpInner::must_rest`].
+    /// Not now: see [`Link::must_rest`].
     Resting,
 }
 

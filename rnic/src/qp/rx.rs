@@ -34,9 +34,6 @@ const BULK_ROOM: usize = 2048;
 /// A ULPDU from which on its payload is better received straight into its place.
 const BULK_ULPDU: usize = 32 * 1024;
 
-/// Octets that are thrown away behind a Terminate before TCP is reset.
-const MAX_DISCARDED: usize = 64 << 20;
-
 thread_local! {
     static STAGE: Own<Stage> = const { Cell::new(None) };
 }
@@ -243,12 +240,6 @@ impl Link {
         }
     }
 
-    /// Counts octets that have come behind a Terminate, and returns whether they are still few.
-    pub(crate) fn may_discard(&mut self, octets: usize) -> bool {
-        self.ending.discarded += octets;
-        self.ending.discarded <= MAX_DISCARDED
-    }
-
     /// One ULPDU whose CRC was good.
     fn segment(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), LinkEvent> {
         cx.counters.fpdus_received += 1;
@@ -342,7 +333,7 @@ impl Link {
             Event::ReadDone { id: RTR_ID } => self.rtr_done(),
             Event::ReadDone { id } => Ok(read_done(cx, id)?),
             Event::AtomicDone { id, original } => Ok(atomic_done(cx, id, original)?),
-            Event::Terminated(terminate) => Err(LinkEvent::Terminated(terminate)),
+            Event::Terminated(terminate) => Err(self.terminated(terminate)),
         }
     }
 

@@ -6,6 +6,7 @@ mod lease;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rddp_ddp::{Msn, Qn, Stag};
 use rddp_mpa::{Framer, Framing, Negotiated, Revision};
