@@ -14,7 +14,7 @@ use crate::wr::Operation;
 /// The queues, attributes and counters of a queue pair, lent to its connection for one call.
 ///
 /// The state of the QP is not among them: what changes that, a connection returns as a
-/// [`LinkEvent`](super::event::LinkEvent).
+/// [`LinkEvent`](crate::wire::LinkEvent).
 pub(crate) struct Context<'a> {
     pub(crate) attrs: &'a QpAttributes,
     pub(crate) sq: &'a mut SendQueue,

@@ -10,8 +10,6 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 use super::QpInner;
 use super::attributes::QpAttributes;
 use super::context::Context;
-use super::event::LinkEvent;
-use super::link::Link;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
@@ -20,6 +18,8 @@ use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;
 use crate::event::AsyncEventKind;
+use crate::wire::Link;
+use crate::wire::LinkEvent;
 
 #[derive(Debug)]
 pub(crate) struct Core {

@@ -4,30 +4,21 @@
 //! |---|---|
 //! | `state` | the states |
 //! | `sq`, `rq` | the two queues |
-//! | `link` | the connection: socket and protocol state |
+//! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
+//! | `context` | what its connection borrows |
 //! | `core` | all of it behind one lock, and how the state changes |
-//! | `arena`, `segments`, `train`, `tx` | sending |
-//! | `rx`, `direct`, `parked` | receiving |
+//! | `progress` | its connection is driven on |
+//!
+//! What a connection sends and receives is the affair of [`wire`](crate::wire).
 
-mod arena;
-mod attributes;
-mod context;
+pub(crate) mod attributes;
+pub(crate) mod context;
 mod core;
-mod direct;
-mod ending;
-mod event;
-mod link;
-mod memory;
-mod parked;
+pub(crate) mod memory;
 mod progress;
-mod rq;
-mod rx;
-mod segments;
-mod sq;
+pub(crate) mod rq;
+pub(crate) mod sq;
 mod state;
-mod train;
-mod tx;
-mod watch;
 
 use std::io;
 use std::net::SocketAddr;
@@ -42,7 +33,6 @@ use socket2::Socket;
 
 use self::attributes::QpAttributes;
 use self::core::Core;
-use self::link::Link;
 use self::progress::{Pulled, TURN};
 use self::rq::RecvQueue;
 use self::sq::SendQueue;
@@ -58,6 +48,7 @@ use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
 use crate::mem::{PdId, QpNum};
+use crate::wire::Link;
 use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair: one end of an RDMA connection.

@@ -2,12 +2,12 @@
 
 use super::QpInner;
 use super::core::Core;
-use super::event::LinkEvent;
-use super::link::Link;
-use super::rx::Stage;
 use super::state::QpState;
-use super::tx::Outgoing;
 use crate::event::AsyncEventKind;
+use crate::wire::Link;
+use crate::wire::LinkEvent;
+use crate::wire::Outgoing;
+use crate::wire::Stage;
 
 /// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
 pub(super) const TURN: u64 = 1024 * 1024;

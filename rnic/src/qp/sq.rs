@@ -12,7 +12,7 @@ use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr, Sge};
 
 /// How far one request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Not all of it has been taken by TCP.
     Queued,
     /// A Read or atomic whose request is on its way.
@@ -23,51 +23,51 @@ pub(super) enum Phase {
 
 /// A request in the queue.
 #[derive(Debug)]
-pub(super) struct Wqe {
-    pub(super) wr: SendWr,
-    pub(super) completed: Completed,
+pub(crate) struct Wqe {
+    pub(crate) wr: SendWr,
+    pub(crate) completed: Completed,
     /// The first half of a `WriteImmediate`, which the second half speaks for.
     half: bool,
     /// Octets of the message, if it may be cut.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     /// Given when the message is first cut.
-    pub(super) msn: Option<Msn>,
+    pub(crate) msn: Option<Msn>,
     /// Of an atomic: given with the MSN.
-    pub(super) request_id: u32,
-    pub(super) phase: Phase,
+    pub(crate) request_id: u32,
+    pub(crate) phase: Phase,
 }
 
 /// A place in the queue: `offset` octets into the message of the request with this number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) seq: u64,
-    pub(super) offset: u64,
+pub(crate) struct Cursor {
+    pub(crate) seq: u64,
+    pub(crate) offset: u64,
 }
 
 /// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards `rdmap`.
 #[derive(Debug)]
-pub(super) struct SendQueue {
+pub(crate) struct SendQueue {
     wqes: VecDeque<Wqe>,
     /// The number of the first in `wqes`.
     first: u64,
     /// What is to be sent next.
-    pub(super) cursor: Cursor,
+    pub(crate) cursor: Cursor,
     /// Requests before this one have been taken by TCP whole.
     handed: u64,
     capacity: usize,
 }
 
 impl SendQueue {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         SendQueue { wqes: VecDeque::new(), first: 0, cursor: Cursor::default(), handed: 0, capacity }
     }
 
     /// An empty one of the same size.
-    pub(super) fn successor(&self) -> Self {
+    pub(crate) fn successor(&self) -> Self {
         Self::new(self.capacity)
     }
 
-    pub(super) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
+    pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
         if self.wqes.len() + halves > self.capacity.max(halves) {
             return Err(PostError::QueueFull { capacity: self.capacity });
@@ -91,17 +91,17 @@ impl SendQueue {
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.wqes.is_empty()
     }
 
     /// Whether there is anything left to send.
-    pub(super) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         self.cursor.seq < self.end()
     }
 
     /// Whether what comes next needs no socket.
-    pub(super) fn is_at_local(&self) -> bool {
+    pub(crate) fn is_at_local(&self) -> bool {
         self.get(self.cursor.seq).is_some_and(Wqe::is_local)
     }
 
@@ -109,32 +109,32 @@ impl SendQueue {
         self.first + self.wqes.len() as u64
     }
 
-    pub(super) fn get(&self, seq: u64) -> Option<&Wqe> {
+    pub(crate) fn get(&self, seq: u64) -> Option<&Wqe> {
         self.wqes.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
-    pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Wqe> {
+    pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut Wqe> {
         self.wqes.get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
     /// The number of the oldest request in the queue: everything before it is done, and completed.
-    pub(super) fn oldest(&self) -> u64 {
+    pub(crate) fn oldest(&self) -> u64 {
         self.first
     }
 
     /// Whether a request that had to wait for all before it comes next, and has become the oldest.
-    pub(super) fn is_fence_over(&self) -> bool {
+    pub(crate) fn is_fence_over(&self) -> bool {
         self.cursor == Cursor { seq: self.first, offset: 0 }
             && self.wqes.front().is_some_and(|wqe| wqe.wr.local_fence)
     }
 
     /// TCP has taken everything before the cursor.
-    pub(super) fn handed_to_cursor(&mut self) {
+    pub(crate) fn handed_to_cursor(&mut self) {
         self.handed(self.cursor.seq);
     }
 
     /// TCP has taken everything before the request `upto`.
-    pub(super) fn handed(&mut self, upto: u64) {
+    pub(crate) fn handed(&mut self, upto: u64) {
         for seq in self.handed..upto {
             if let Some(wqe) = self.get_mut(seq)
                 && wqe.phase == Phase::Queued
@@ -147,7 +147,7 @@ impl SendQueue {
     }
 
     /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor moves past it.
-    pub(super) fn finish_at_cursor(&mut self, status: Status) {
+    pub(crate) fn finish_at_cursor(&mut self, status: Status) {
         let seq = self.cursor.seq;
         if let Some(wqe) = self.get_mut(seq) {
             wqe.phase = Phase::Done(status);
@@ -161,7 +161,7 @@ impl SendQueue {
 
     /// Takes the next request that is done and has none unfinished before it, and its completion if it makes one
     /// (RFC 5040 §5.5 rule 15: they complete in the order of posting).
-    pub(super) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
+    pub(crate) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
         let front = self.wqes.front()?;
         let Phase::Done(status) = front.phase else { return None };
         if self.first >= self.handed {
@@ -186,7 +186,7 @@ impl SendQueue {
     ///
     /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that everything before it
     /// is done (draft-hilland-rddp-verbs §8.2).
-    pub(super) fn end_all(&mut self, first_awaiting: Option<Status>) {
+    pub(crate) fn end_all(&mut self, first_awaiting: Option<Status>) {
         let mut special = first_awaiting;
         let mut broken = false;
         for wqe in &mut self.wqes {
@@ -216,6 +216,11 @@ impl Wqe {
             Operation::Invalidate { .. } => Completed::Invalidate,
         };
         Wqe { wr, completed, half, total, msn: None, request_id: 0, phase: Phase::Queued }
+    }
+
+    /// Returns whether it sends nothing.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
     }
 
     fn awaits_response(&self) -> bool {

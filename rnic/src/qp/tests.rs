@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rddp_ddp::{Msn, Qn, Stag};
+use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Framer, Framing, Negotiated, Revision};
 use rddp_rdmap::Opcode;
 use serde_json::Value;
@@ -52,11 +52,7 @@ fn taken_over(next: Msn) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpSt
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     let peer = attached(&qp);
     qp.inner.anywhere().with_core(|_, core| {
-        let link = core.link.as_mut().unwrap();
-        for qn in [Qn(0), Qn(1)] {
-            link.stream.expect_msn(qn, next);
-            link.msns.set(qn, next);
-        }
+        core.link.as_mut().unwrap().number_from(next);
     });
     (pd, cq, qp, peer)
 }
@@ -140,7 +136,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     faulty.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
     faulty.post_recv(RecvWr::new(2, [])).unwrap();
     other.post_recv(RecvWr::new(3, [])).unwrap();
-    faulty.inner.anywhere().with_core(|_, core| core.link.as_mut().unwrap().panics = true);
+    faulty.inner.anywhere().with_core(|_, core| core.link.as_mut().unwrap().panic_at_octets());
     let octets = octets_of("send_zero_length");
     its_peer.write_all(&octets).unwrap();
     await_that("the QP goes on after a panic", || faulty.state() == QpState::Error);

@@ -1,7 +1,7 @@
 //! What one QP may take up: of a thread's time and of memory, while others want some.
 
-use super::super::tx::{FEW_RESPONSES, RESPONSES_AHEAD};
 use super::*;
+use crate::wire::{FEW_RESPONSES, RESPONSES_AHEAD};
 
 /// Most octets of one read here: an FPDU's payload, and what is staged with it.
 const READ: u64 = 64 * 1024;
@@ -74,7 +74,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     let kept_by_others = 1 << 30;
     device.promised.charge(kept_by_others);
     peer.write_all(&octets).unwrap();
-    let is_blocked = || qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().blocked);
+    let is_blocked = || qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().is_blocked());
     let deadline = Instant::now() + PATIENCE;
     while !is_blocked() {
         assert!(Instant::now() < deadline, "TCP takes all of it");
@@ -87,7 +87,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
             while std::mem::replace(&mut before, core.counters.octets_sent) != core.counters.octets_sent {
                 qp.pump(core);
             }
-            core.link.as_ref().unwrap().out.rest().len()
+            core.link.as_ref().unwrap().promised()
         })
     };
     let few = promised();

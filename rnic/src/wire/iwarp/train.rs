@@ -4,7 +4,7 @@
 //! memory, held live by their [`Grant`]s until the write has returned, and what others may change
 //! is copied as well. A train lives for one write only: FPDUs that TCP did not begin to take are
 //! forgotten and built anew later, the rest of one that it did begin is copied out by
-//! [`Train::rest_of_started`].
+//! [`Train::outcome`].
 
 use std::io;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::memory::Grants;
 use super::segments::Segments;
-use super::sq::Cursor;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
+use crate::qp::memory::Grants;
+use crate::qp::sq::Cursor;
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;

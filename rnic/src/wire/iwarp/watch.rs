@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::EpollFlags;
 
-use super::attributes::QpAttributes;
-use super::context::Context;
-use super::event::LinkEvent;
 use super::link::Link;
 use crate::conn::socket::TcpSocket;
 use crate::cq::CqInner;
 use crate::event::AsyncEventKind;
 use crate::io::driver::Driver;
 use crate::io::sleep::poll_flags;
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+use crate::wire::LinkEvent;
 
 /// How long a QP rests that must not begin a partial FPDU.
 const REST: Duration = Duration::from_millis(10);

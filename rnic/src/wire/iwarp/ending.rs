@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rddp_ddp::Header;
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
 
-use super::attributes::QpAttributes;
-use super::event::LinkEvent;
 use super::link::{Link, RtrRead};
 use crate::completion::Status;
+use crate::qp::attributes::QpAttributes;
+use crate::wire::LinkEvent;
 
 /// How long closing or terminating may take before TCP is reset.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

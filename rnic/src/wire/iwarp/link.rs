@@ -15,8 +15,6 @@ use rddp_rdmap::{
 };
 
 use super::arena::Arena;
-use super::attributes::QpAttributes;
-use super::context::Context;
 use super::ending::Ending;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
@@ -24,6 +22,8 @@ use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::mem::{Faulted, Verdicts};
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
 
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;
@@ -178,8 +178,9 @@ pub(super) enum RtrRead {
     OutBeforeClose,
 }
 
+/// A connection: its socket, the state of the three protocols on it, and what is half-way.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// Shared with threads that are asleep on it.
     pub(super) socket: Arc<TcpSocket>,
     /// It is in the background thread's set.
@@ -236,7 +237,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(
+    pub(crate) fn new(
         socket: TcpSocket,
         negotiated: Negotiated,
         options: &ConnectOptions,
@@ -370,7 +371,7 @@ impl Link {
     /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3).
     /// A responder may not send before the first FPDU has come: it just closes. A courtesy: the
     /// connection is over whatever becomes of it.
-    pub(super) fn refuse(&mut self) {
+    pub(crate) fn refuse(&mut self) {
         if self.may_send {
             let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
             self.push_terminate(&terminate_for(&fault, None));
@@ -439,6 +440,33 @@ impl Link {
     /// Makes TCP reset the connection.
     pub(super) fn reset(&self) {
         reset(self.fd());
+    }
+}
+
+/// What tests of a queue pair reach for inside.
+#[cfg(test)]
+impl Link {
+    /// Numbers the messages that requests go in from `next` on, both ways.
+    pub(crate) fn number_from(&mut self, next: rddp_ddp::Msn) {
+        for qn in [Qn(0), Qn(1)] {
+            self.stream.expect_msn(qn, next);
+            self.msns.set(qn, next);
+        }
+    }
+
+    /// Makes the thread panic that reads the next octets.
+    pub(crate) fn panic_at_octets(&mut self) {
+        self.panics = true;
+    }
+
+    /// Returns how many octets wait for TCP that it has been promised.
+    pub(crate) fn promised(&self) -> usize {
+        self.out.rest().len()
+    }
+
+    /// Returns whether the background thread watches the socket.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched
     }
 }
 

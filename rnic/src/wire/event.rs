@@ -6,7 +6,7 @@ use crate::completion::Status;
 use crate::event::AsyncEventKind;
 
 /// Something that changes the state of the queue pair, as its connection has found it: see
-/// [`QpInner::on_event`](super::QpInner::on_event).
+/// [`QpInner::on_event`](crate::qp::QpInner::on_event).
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.

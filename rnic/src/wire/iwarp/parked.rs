@@ -4,12 +4,12 @@
 //! is read: TCP's window holds the peer. It goes on when a receive is posted, in the thread that posts it. TCP's
 //! end is noticed meanwhile if it is a reset; a FIN lies behind octets that the program has not wanted yet.
 
-use super::attributes::QpAttributes;
-use super::context::Context;
-use super::event::LinkEvent;
 use super::link::Link;
 use super::rx::STAGING;
 use crate::event::AsyncEventKind;
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+use crate::wire::LinkEvent;
 
 /// What is read at a time where it may have to be kept: room for an FPDU of the largest size behind another.
 const WAITING_STAGE: usize = STAGING / 2;

@@ -13,25 +13,25 @@ use rddp_rdmap::{
     AccessError, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Opcode, ReadRequestRepr, Response,
 };
 
-use super::attributes::QpAttributes;
-use super::context::Context;
-use super::event::LinkEvent;
 use super::link::Link;
-use super::memory::Grants;
 use super::segments::Segments;
-use super::sq::{Cursor, SendQueue, Wqe};
 use super::train::{Source, Train};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, AtomicError, Faulted, Verdicts, is_fault};
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+use crate::qp::memory::Grants;
+use crate::qp::sq::{Cursor, SendQueue, Wqe};
 use crate::scratch::{Own, with_own};
+use crate::wire::LinkEvent;
 use crate::wr::{Gather, Operation, Remote};
 
 /// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
-pub(super) const RESPONSES_AHEAD: usize = 256 * 1024;
+pub(crate) const RESPONSES_AHEAD: usize = 256 * 1024;
 
 /// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
-pub(super) const FEW_RESPONSES: usize = 64 * 1024;
+pub(crate) const FEW_RESPONSES: usize = 64 * 1024;
 
 /// Octets of Responses behind which messages of our own have their turn, and the other way round: a
 /// message begun may be longer, but short ones of either kind need not alternate one by one.
@@ -564,10 +564,6 @@ fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
 }
 
 impl Wqe {
-    pub(super) fn is_local(&self) -> bool {
-        matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
-    }
-
     /// Returns whether this request may be sent between two segments of a Response: untagged
     /// messages may (RFC 5041 §5.3). Binds and invalidations send nothing: they wait for no
     /// Response that the peer may never take.

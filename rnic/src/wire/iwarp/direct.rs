@@ -16,12 +16,12 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
 use rddp_rdmap::Fault;
 use smallvec::SmallVec;
 
-use super::context::Context;
-use super::event::LinkEvent;
 use super::link::{Direct, Link};
-use super::memory::Grants;
 use super::rx::{Unplaceable, is_polled, place_from, targets};
 use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
+use crate::qp::context::Context;
+use crate::qp::memory::Grants;
+use crate::wire::LinkEvent;
 
 /// Payload still to come below which the staging buffer is as good.
 const WORTH_IT: usize = 4096;

@@ -12,17 +12,17 @@ use rddp_ddp::{DdpError, Header};
 use rddp_mpa::Step;
 use rddp_rdmap::{AccessError, Event, Fault, Offending, Place, SEND_QUEUE, parse_header};
 
-use super::attributes::QpAttributes;
-use super::context::Context;
-use super::event::LinkEvent;
 use super::link::{Link, RTR_ID, RtrRead};
-use super::memory::Grants;
-use super::rq::Outcome;
-use super::sq::Phase;
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, PieceMut, recv_vectored};
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+use crate::qp::memory::Grants;
+use crate::qp::rq::Outcome;
+use crate::qp::sq::Phase;
 use crate::scratch::{Own, with_own};
+use crate::wire::LinkEvent;
 use crate::wr::Operation;
 
 /// Room for several of the largest FPDUs.
