@@ -13,11 +13,11 @@ use std::os::fd::AsFd;
 
 use rddp_ddp::Header;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
-use rddp_rdmap::Fault;
+use rddp_rdmap::{Fault, Place};
 use smallvec::SmallVec;
 
-use super::link::{Direct, Link};
-use super::rx::{Unplaceable, is_polled, place_from, targets};
+use super::link::Link;
+use super::place::{Unplaceable, is_polled, place_from, targets};
 use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
@@ -25,6 +25,31 @@ use crate::wire::LinkEvent;
 
 /// Payload still to come below which the staging buffer is as good.
 const WORTH_IT: usize = 4096;
+
+/// An FPDU whose payload is being received straight into registered memory.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) header: Header,
+    pub(super) ulpdu_len: usize,
+    pub(super) place: Place,
+    /// Payload octets that are there.
+    pub(super) got: usize,
+    /// Payload octets at the end that are staged, and placed when all is here.
+    pub(super) staged: usize,
+    /// CRC over the length field, the header and those.
+    pub(super) crc: u32,
+}
+
+impl Direct {
+    pub(super) fn payload_len(&self) -> usize {
+        self.ulpdu_len - self.header.len()
+    }
+
+    /// Payload octets that are received into their place.
+    pub(super) fn direct_len(&self) -> usize {
+        self.payload_len() - self.staged
+    }
+}
 
 impl Link {
     /// The FPDU at the front of `stage`, which needs `total` octets, is not all here. Begins direct placement if that

@@ -1,182 +1,29 @@
 //! A QP's connection: the TCP socket and the three protocols' state on it.
 
-use std::cell::Cell;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
-use rddp_mpa::{Deframer, Framer, Framing, MpaError, Negotiated, Rtr};
-use rddp_rdmap::{
-    Fault, Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, TerminateRepr, tagged_header,
-    terminate_for, untagged_header,
-};
+use rddp_mpa::{Deframer, Framer, Framing, Negotiated};
+use rddp_rdmap::{Opcode, Place, SendCounters, Stream, StreamConfig, TerminateRepr, untagged_header};
 
-use super::arena::Arena;
+use super::direct::Direct;
 use super::ending::Ending;
+use super::first::{Nudge, RtrRead};
+use super::out::OutBuffer;
 use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
-use crate::deadline::Deadline;
-use crate::mem::{Faulted, Verdicts};
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
+use crate::mem::Verdicts;
 
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;
 
-/// When the first nudge goes out; each later one after twice the time.
-const FIRST_NUDGE: Duration = Duration::from_millis(100);
-
-/// How many there are.
-const NUDGES: u32 = 5;
-
 /// Short FPDUs in a row that end a stream of large ones.
 const BULK_GAP: u8 = 4;
-
-/// The id of the Read that a Read RTR is; no work request has it.
-pub(super) const RTR_ID: u64 = u64::MAX;
-
-/// Octets that TCP has been promised: whole FPDUs, or the rest of one it has begun.
-///
-/// The memory is the thread's while nothing waits: an idle connection has none.
-#[derive(Debug, Default)]
-pub(super) struct OutBuffer {
-    octets: Arena,
-    taken: usize,
-}
-
-thread_local! {
-    /// What the last buffer that ran empty in this thread leaves to the next that needs one.
-    static SPARE: Cell<Arena> = const { Cell::new(Arena::new()) };
-}
-
-impl OutBuffer {
-    pub(super) fn rest(&self) -> &[u8] {
-        self.octets.get(self.taken..self.octets.len())
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.taken == self.octets.len()
-    }
-
-    /// Appends one FPDU: see [`Arena::emit`].
-    pub(super) fn emit(
-        &mut self,
-        framer: &mut Framer,
-        header: &[u8],
-        payload_len: usize,
-        fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
-    ) -> Result<(), Faulted> {
-        self.prepare();
-        self.octets.emit(framer, header, payload_len, fill)
-    }
-
-    /// Room for octets that are promised now.
-    #[cfg(test)]
-    fn room(&mut self, len: usize) -> &mut [u8] {
-        self.prepare();
-        self.octets.room(len)
-    }
-
-    fn prepare(&mut self) {
-        if self.octets.capacity() == 0 {
-            self.octets = SPARE.try_with(Cell::take).unwrap_or_default();
-        }
-    }
-
-    /// Appends the rest of an FPDU that TCP has begun to take.
-    pub(super) fn keep(&mut self, rest: Vec<u8>) {
-        if self.octets.capacity() == 0 {
-            self.octets = Arena::of(rest);
-        } else {
-            self.octets.append(&rest);
-        }
-    }
-
-    pub(super) fn take(&mut self, count: usize) {
-        self.taken += count;
-        if self.is_empty() {
-            self.taken = 0;
-            leave(std::mem::take(&mut self.octets));
-        }
-    }
-
-    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much that is.
-    pub(super) fn settle(&mut self) -> usize {
-        if self.octets.capacity() > 2 * self.rest().len() {
-            let rest = Arena::of(self.rest().to_vec());
-            self.taken = 0;
-            leave(std::mem::replace(&mut self.octets, rest));
-        }
-        self.octets.capacity()
-    }
-}
-
-/// Leaves memory to the next that needs some, if it is more than what is there.
-fn leave(mut arena: Arena) {
-    arena.clear();
-    // A thread that ends leaves nothing.
-    let _ = SPARE.try_with(|place| {
-        let spare = place.take();
-        place.set(if arena.capacity() > spare.capacity() { arena } else { spare });
-    });
-}
-
-/// An FPDU whose payload is being received straight into registered memory.
-#[derive(Debug)]
-pub(super) struct Direct {
-    pub(super) header: Header,
-    pub(super) ulpdu_len: usize,
-    pub(super) place: Place,
-    /// Payload octets that are there.
-    pub(super) got: usize,
-    /// Payload octets at the end that are staged, and placed when all is here.
-    pub(super) staged: usize,
-    /// CRC over the length field, the header and those.
-    pub(super) crc: u32,
-}
-
-impl Direct {
-    pub(super) fn payload_len(&self) -> usize {
-        self.ulpdu_len - self.header.len()
-    }
-
-    /// Payload octets that are received into their place.
-    pub(super) fn direct_len(&self) -> usize {
-        self.payload_len() - self.staged
-    }
-}
-
-/// Writes of no octets for a peer that may have left our first FPDU unread: see [`ConnectOptions::nudge`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Nudge {
-    sent: u32,
-    due: Instant,
-}
-
-impl Nudge {
-    fn first() -> Self {
-        Nudge { sent: 0, due: Instant::now() + FIRST_NUDGE }
-    }
-
-    fn next(self) -> Option<Self> {
-        let sent = self.sent + 1;
-        (sent < NUDGES).then(|| Nudge { sent, due: self.due + FIRST_NUDGE * (1 << sent) })
-    }
-}
-
-/// Whether a Read that is our RTR is on its way. Its Response may not arrive in a graceful close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RtrRead {
-    None,
-    Out,
-    /// The program has asked for a graceful close meanwhile.
-    OutBeforeClose,
-}
 
 /// A connection: its socket, the state of the three protocols on it, and what is half-way.
 #[derive(Debug)]
@@ -368,75 +215,6 @@ impl Link {
         self.push_own(&header, terminate.octets().as_ref());
     }
 
-    /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3).
-    /// A responder may not send before the first FPDU has come: it just closes. A courtesy: the
-    /// connection is over whatever becomes of it.
-    pub(crate) fn refuse(&mut self) {
-        if self.may_send {
-            let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
-            self.push_terminate(&terminate_for(&fault, None));
-            let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
-        }
-        let _ = self.socket.shutdown(Shutdown::Write);
-    }
-
-    /// The connection begins: what of it has a time is timed.
-    pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
-        let driver = &attrs.device.driver;
-        if !self.may_send && self.negotiated.rtr.is_some() {
-            // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
-            let deadline = Deadline::after(timeout);
-            self.deadline = deadline.moment();
-            driver.by(deadline, attrs.token);
-        }
-        if let Some(nudge) = self.nudge {
-            driver.at(nudge.due, attrs.token);
-        }
-        attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound);
-    }
-
-    /// Queues a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
-    /// Returns whether there is one to be sent.
-    pub(crate) fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
-        let Some(nudge) = self.nudge.filter(|nudge| nudge.due <= now) else { return false };
-        let quiet = self.is_open()
-            && cx.counters.fpdus_received == 0
-            && cx.sq.cursor.offset == 0
-            && !cx.sq.has_unsent();
-        if !quiet || !(cx.counters.fpdus_sent > 0 || self.negotiated.rtr.is_some()) {
-            self.nudge = None;
-            return false;
-        }
-        tracing::debug!(qp = cx.attrs.num.0, ?nudge, "nothing heard yet: a Write of no octets");
-        self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]);
-        self.nudge = nudge.next();
-        if let Some(next) = self.nudge {
-            cx.attrs.device.driver.at(next.due, cx.attrs.token);
-        }
-        true
-    }
-
-    /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.
-    fn push_rtr(&mut self, rtr: Rtr) {
-        match rtr {
-            Rtr::Write => self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]),
-            Rtr::Send => {
-                let msn = self.msns.next(Qn(0));
-                self.push_own(&untagged_header(Opcode::Send, Stag(0), msn, 0, true), &[]);
-            }
-            Rtr::Read => {
-                let msn = self.msns.next(Qn(1));
-                self.rtr = RtrRead::Out;
-                self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
-                let request =
-                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
-                let mut octets = [0; ReadRequestRepr::LEN];
-                request.emit(&mut octets);
-                self.push_own(&untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true), &octets);
-            }
-        }
-    }
-
     /// Makes TCP reset the connection.
     pub(super) fn reset(&self) {
         reset(self.fd());
@@ -467,27 +245,5 @@ impl Link {
     /// Returns whether the background thread watches the socket.
     pub(crate) fn is_watched(&self) -> bool {
         self.watched
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// RFC 5042 §6.4.1: what a peer that does not read makes us keep is what it has been promised.
-    #[test]
-    fn what_is_kept_is_as_large_as_its_octets() {
-        let mut out = OutBuffer::default();
-        out.room(1 << 20).fill(7);
-        out.take((1 << 20) - 10);
-        assert_eq!((out.settle(), out.rest()), (10, &[7; 10][..]));
-        out.keep(vec![8; 3]);
-        assert_eq!(out.rest(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 8, 8]);
-        assert!(out.settle() < 100);
-        out.take(13);
-        assert_eq!((out.is_empty(), out.settle()), (true, 0));
-        // The large one was left for the next.
-        out.room(1);
-        assert_eq!(out.octets.capacity(), 1 << 20);
     }
 }

@@ -3,24 +3,33 @@
 //! | file | what |
 //! |---|---|
 //! | `link` | the connection: socket and protocol state |
-//! | `arena`, `segments`, `train`, `tx` | sending |
-//! | `rx`, `direct`, `parked` | receiving |
+//! | `first`, `ending` | how it begins and ends |
+//! | `build`, `responses`, `train`, `segments` | requests and Responses become FPDUs, FPDUs a train |
+//! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
+//! | `rx`, `stage`, `parked` | octets become FPDUs, or wait |
+//! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `watch` | who is woken for the socket |
-//! | `ending` | how it ends |
 
 mod arena;
+mod build;
+mod deliver;
 mod direct;
 mod ending;
+mod first;
 mod link;
+mod out;
 mod parked;
+mod place;
+mod responses;
 mod rx;
 mod segments;
+mod stage;
 mod train;
 mod tx;
 mod watch;
 
 pub(crate) use self::link::Link;
-pub(crate) use self::rx::Stage;
-pub(crate) use self::tx::Outgoing;
 #[cfg(test)]
-pub(crate) use self::tx::{FEW_RESPONSES, RESPONSES_AHEAD};
+pub(crate) use self::responses::{FEW_RESPONSES, RESPONSES_AHEAD};
+pub(crate) use self::stage::Stage;
+pub(crate) use self::tx::Outgoing;

@@ -5,7 +5,7 @@
 //! end is noticed meanwhile if it is a reset; a FIN lies behind octets that the program has not wanted yet.
 
 use super::link::Link;
-use super::rx::STAGING;
+use super::stage::STAGING;
 use crate::event::AsyncEventKind;
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
@@ -14,11 +14,9 @@ use crate::wire::LinkEvent;
 /// What is read at a time where it may have to be kept: room for an FPDU of the largest size behind another.
 const WAITING_STAGE: usize = STAGING / 2;
 
-impl QpAttributes {
-    /// Octets that may be staged at a time.
-    pub(super) fn stage_len(&self) -> usize {
-        if self.waits() { WAITING_STAGE } else { STAGING }
-    }
+/// Octets that may be staged at a time.
+pub(super) fn stage_len(attrs: &QpAttributes) -> usize {
+    if attrs.waits() { WAITING_STAGE } else { STAGING }
 }
 
 impl Link {
