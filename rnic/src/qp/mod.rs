@@ -2,244 +2,48 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `handle` | a program's handle |
 //! | `state` | the states |
 //! | `sq`, `rq` | the two queues |
 //! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
 //! | `context` | what its connection borrows |
 //! | `core` | all of it behind one lock, and how the state changes |
-//! | `progress` | its connection is driven on |
+//! | `source`, `progress` | its connection is driven on: when, and how |
 //!
 //! What a connection sends and receives is the affair of [`wire`](crate::wire).
 
 pub(crate) mod attributes;
 pub(crate) mod context;
 mod core;
+mod handle;
 pub(crate) mod memory;
 mod progress;
 pub(crate) mod rq;
+mod source;
 pub(crate) mod sq;
 mod state;
 
 use std::io;
-use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rddp_mpa::Negotiated;
-use rddp_rdmap::{Fault, TerminateRepr};
-use socket2::Socket;
 
 use self::attributes::QpAttributes;
 use self::core::Core;
-use self::progress::{Pulled, TURN};
-use self::rq::RecvQueue;
-use self::sq::SendQueue;
+pub use self::handle::QueuePair;
 pub use self::state::QpState;
-use crate::config::{ConnectOptions, NoReceive, QpConfig};
+use crate::config::ConnectOptions;
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
-use crate::error::{ConnectError, Error, PostError};
+use crate::error::{ConnectError, PostError};
 use crate::event::AsyncEventKind;
-use crate::home::Home;
-use crate::io::driver::{Driver, Failure, Holder, Source};
-use crate::io::lease::Lease;
-use crate::mem::{PdId, QpNum};
 use crate::wire::Link;
 use crate::wr::{RecvWr, SendWr};
 
-/// A queue pair: one end of an RDMA connection.
-///
-/// Dropping it closes the connection, if there still is one: what TCP has taken or begun to take
-/// still goes out, behind it FIN, and whatever the peer sends is thrown away until its own FIN,
-/// for five seconds at most. What waits in the send queue does not go out.
-/// [`abort`](Self::abort) resets.
-///
-/// ```
-/// use rddp_rnic::{QpConfig, QpState, Rnic};
-/// let rnic = Rnic::open()?;
-/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
-/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
-/// assert_eq!(qp.state(), QpState::Idle);
-/// # Ok::<(), rddp_rnic::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct QueuePair {
-    pub(crate) inner: Home<Arc<QpInner>>,
-}
-
-impl QueuePair {
-    pub(crate) fn create(device: &Arc<DeviceInner>, pd: PdId, config: &QpConfig) -> Result<Self, Error> {
-        let (send_cq, recv_cq) = (config.send_cq.0.here()?, config.recv_cq.0.here()?);
-        if [send_cq, recv_cq].iter().any(|cq| !cq.is_of(&device.driver)) {
-            return Err(Error::Foreign("a completion queue"));
-        }
-        if config.no_receive == NoReceive::Wait && (config.srq.is_some() || config.inbound_read) {
-            return Err(Error::Conflict(
-                "Sends that wait for receives exclude inbound Reads and shared receive queues",
-            ));
-        }
-        let srq = config.srq.as_ref().map(|srq| srq.0.here().cloned()).transpose()?;
-        let inner = Arc::new_cyclic(|weak: &std::sync::Weak<QpInner>| {
-            let source: std::sync::Weak<dyn Source> = weak.clone();
-            let token = device.driver.add(source);
-            QpInner {
-                attrs: QpAttributes {
-                    num: device.next_qp(),
-                    token,
-                    pd,
-                    inbound: config.inbound(),
-                    no_receive: config.no_receive,
-                    events: config.events.as_ref().unwrap_or(&device.events).clone(),
-                    send_cq: send_cq.clone(),
-                    recv_cq: recv_cq.clone(),
-                    device: device.clone(),
-                },
-                startup: Mutex::default(),
-                core: Mutex::new(Core::new(
-                    SendQueue::new(config.max_send),
-                    RecvQueue::new(config.max_recv, srq.clone()),
-                )),
-            }
-        });
-        // From here on it is taken apart again if something fails.
-        let qp = QueuePair { inner: Home::new(inner) };
-        let inner = qp.inner.here()?;
-        for cq in inner.attrs.cqs() {
-            cq.add_member(inner.attrs.token, inner)
-                .map_err(Error::host("watching the sockets of many QPs"))?;
-        }
-        device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
-        if let Some(srq) = srq {
-            srq.join(inner.attrs.num, inner);
-        }
-        Ok(qp)
-    }
-
-    /// Its number, as completions and events name it.
-    pub fn num(&self) -> QpNum {
-        self.inner.anywhere().attrs.num
-    }
-
-    /// Where it stands.
-    pub fn state(&self) -> QpState {
-        self.inner.here().map_or(QpState::Error, |inner| inner.core.lock().state)
-    }
-
-    /// Posts a request to the send queue. It is on its way when this returns, if TCP takes it.
-    pub fn post_send(&self, wr: &SendWr) -> Result<(), PostError> {
-        self.post_sends(std::slice::from_ref(wr)).map_err(|(error, _)| error)
-    }
-
-    /// Posts a list of requests, which leave together.
-    ///
-    /// # Errors
-    /// The first that could not be posted, and how many were before it.
-    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
-        match self.inner.here() {
-            Ok(inner) => inner.post_sends(list),
-            Err(forked) => Err((forked.into(), 0)),
-        }
-    }
-
-    /// Posts a receive.
-    pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
-        self.inner.here()?.post_recv(wr)
-    }
-
-    /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may be outstanding on the send
-    /// queue and no Read of the peer's in service, else the connection is reset and all of it flushed
-    /// (draft-hilland-rddp-verbs §6.2).
-    pub fn disconnect(&self) {
-        if let Ok(inner) = self.inner.here() {
-            inner.disconnect();
-        }
-    }
-
-    /// Ends the connection with a Terminate that says "local catastrophic error".
-    pub fn terminate(&self) {
-        if let Ok(inner) = self.inner.here() {
-            inner.with_core(|qp, core| {
-                qp.terminate(core, Fault::local_catastrophic(), None);
-                qp.pump(core);
-            });
-        }
-    }
-
-    /// Resets the connection, or the one that is being made. Everything outstanding is flushed.
-    pub fn abort(&self) {
-        let Ok(inner) = self.inner.here() else { return };
-        let startup = inner.startup.lock().clone();
-        if let Some(startup) = startup {
-            startup.abort(&inner.attrs.device.driver);
-        }
-        inner.with_core(|qp, core| qp.lose(core, None));
-    }
-
-    /// From Error to Idle, to be connected anew. Whether it is idle now.
-    pub fn reset(&self) -> bool {
-        let Ok(inner) = self.inner.here() else { return false };
-        let mut core = inner.core.lock();
-        if core.state == QpState::Error && core.link.is_none() {
-            core.reset();
-        }
-        core.state == QpState::Idle
-    }
-
-    /// The Terminate that this side sent on the present or last connection.
-    pub fn terminate_sent(&self) -> Option<TerminateRepr> {
-        self.inner.here().ok()?.core.lock().terminate_sent.clone()
-    }
-
-    /// The Terminate that the peer sent on the present or last connection.
-    pub fn terminate_received(&self) -> Option<TerminateRepr> {
-        self.inner.here().ok()?.core.lock().terminate_received.clone()
-    }
-
-    /// What was agreed with the peer; `None` without a connection.
-    pub fn negotiated(&self) -> Option<Negotiated> {
-        self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
-    }
-
-    /// What it has sent and received since it was connected.
-    pub fn counters(&self) -> Counters {
-        self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())
-    }
-
-    /// The peer's address; `None` without a connection.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().peer_addr().ok()?.as_socket()
-    }
-
-    /// This side's address; `None` without a connection.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().local_addr().ok()?.as_socket()
-    }
-
-    /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its outcome and `active`
-    /// says whether this side sent the Request. No octet behind the startup frames may have been read.
-    pub fn attach(
-        &self,
-        stream: Socket,
-        negotiated: Negotiated,
-        options: &ConnectOptions,
-        active: bool,
-    ) -> Result<(), ConnectError> {
-        self.inner.here()?.attach(TcpSocket::new(stream), negotiated, options, active, || ())
-    }
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        if let Ok(inner) = self.inner.here() {
-            inner.destroy();
-        }
-    }
-}
-
+/// A queue pair, whoever holds it.
 #[derive(Debug)]
 pub(crate) struct QpInner {
     attrs: QpAttributes,
@@ -373,84 +177,6 @@ impl QpInner {
         Ok(link.watch(&self.attrs)?)
     }
 
-    /// Progress by a program's thread; whoever is at it already will finish.
-    pub(crate) fn try_progress(&self) {
-        if let Some(mut core) = self.core.try_lock() {
-            self.progress(&mut core);
-        }
-    }
-
-    fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
-        let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
-        let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
-        self.check_queues(core);
-        if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
-            self.pump(core);
-        }
-        if core.is_parked() {
-            self.update_interest(core);
-        }
-        pulled
-    }
-
-    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether this one ends now.
-    fn check_queues(&self, core: &mut Core) -> bool {
-        let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
-        let ends = overflowed && core.state == QpState::ReadyToSend;
-        if ends {
-            self.attrs.report(AsyncEventKind::CqOverflow);
-            self.terminate(core, Fault::CqOverflow, None);
-        }
-        ends
-    }
-
-    /// Reads for a turn if TCP may have something and this QP may keep it.
-    fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
-        let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
-        if link.must_rest(&cx) {
-            link.rest_a_while(&cx);
-            return Pulled::Resting;
-        }
-        if !may_read {
-            return Pulled::Dry;
-        }
-        link.end_rest(&cx);
-        self.pull(core, TURN)
-    }
-
-    /// RFC 5042 §6.4.2: that memory is short, and the FPDU that this QP keeps a part of has been arriving for too long:
-    /// others wait for the place.
-    pub(crate) fn lose_if_stalled(&self, now: Instant) {
-        let Some(mut core) = self.core.try_lock() else { return };
-        if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
-            tracing::info!(
-                qp = self.attrs.num.0,
-                "reset: it stopped in an FPDU while memory for such is short"
-            );
-            self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
-        }
-    }
-
-    /// Arms the background thread's set again after it has read the socket dry.
-    fn rearm(&self, core: &mut Core) {
-        let armed = core.link.as_mut().map_or(Ok(()), |link| link.rearm(&self.attrs));
-        if let Err(event) = armed {
-            self.on_event(core, event);
-        }
-    }
-
-    /// What the background thread does with the core. After a panic nobody else sees the core as
-    /// that has left it.
-    fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
-        let mut core = self.core.lock();
-        let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
-        if result.is_err() {
-            tracing::error!(qp = self.attrs.num.0, "a panic of the background thread: reset");
-            self.abandon(&mut core);
-        }
-        result.ok()
-    }
-
     /// The program has let go of the QP.
     fn destroy(&self) {
         let startup = self.startup.lock().take();
@@ -465,74 +191,6 @@ impl QpInner {
             srq.forget(self.attrs.num);
         }
         self.leave(&mut core);
-    }
-}
-
-impl Source for QpInner {
-    fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
-        let (lease, cq) = self.attrs.cqs().map(|cq| (cq.lease(turn), cq)).max_by_key(|(lease, _)| *lease)?;
-        lease.is_held().then(|| (lease, cq.clone() as Arc<dyn Holder>))
-    }
-
-    fn has_arrived(&self) -> bool {
-        // Who holds the core is at work on the socket.
-        let Some(core) = self.core.try_lock() else { return false };
-        core.link.as_ref().is_some_and(Link::has_arrived)
-    }
-
-    fn rest(&self, driver: &Driver) -> bool {
-        // Where the queue has an epoll set, one set less would not be felt.
-        if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
-            return true;
-        }
-        // Who holds the core is at work on the socket.
-        let Some(mut core) = self.core.try_lock() else { return false };
-        if let Some(link) = &mut core.link {
-            link.leave_to_program(driver);
-        }
-        true
-    }
-
-    fn on_ready(&self, _driver: &Driver) -> bool {
-        let more = self.guarded(|core| match self.progress(core) {
-            Pulled::More => true,
-            Pulled::Dry => {
-                self.rearm(core);
-                false
-            }
-            // The timer is set.
-            Pulled::Resting => false,
-        });
-        more == Some(true)
-    }
-
-    fn on_timer(&self, _driver: &Driver, now: Instant) {
-        self.guarded(|core| {
-            if core.split(&self.attrs).is_some_and(|(link, cx)| link.nudge(&cx, now)) {
-                self.pump(core);
-            }
-            if core.link.as_ref().is_some_and(|link| link.is_overdue(now)) {
-                tracing::debug!(qp = self.attrs.num.0, state = %core.state, "the peer is too slow: reset");
-                self.lose(core, Some(AsyncEventKind::ConnectionLost));
-            }
-            if self.check_queues(core) {
-                self.pump(core);
-            }
-            // It may have been a rest: whatever is there now makes the socket ready again.
-            if let Some((link, cx)) = core.split(&self.attrs) {
-                link.end_rest(&cx);
-            }
-            self.rearm(core);
-        });
-    }
-
-    fn give_up(&self, _driver: &Driver, failure: Failure) {
-        let mut core = self.core.lock();
-        match failure {
-            Failure::Panic => self.abandon(&mut core),
-            Failure::Device if core.link.is_none() => {}
-            Failure::Device => self.lose(&mut core, Some(AsyncEventKind::DeviceFailed)),
-        }
     }
 }
 

@@ -6,7 +6,7 @@ mod lease;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Framer, Framing, Negotiated, Revision};
@@ -14,7 +14,7 @@ use rddp_rdmap::Opcode;
 use serde_json::Value;
 
 use super::*;
-use crate::{Access, CompletionQueue, ProtectionDomain, Rnic, SendWr};
+use crate::{Access, CompletionQueue, ProtectionDomain, QpConfig, Rnic, SendWr};
 
 /// Ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,5 +1,6 @@
 //! What one QP may take up: of a thread's time and of memory, while others want some.
 
+use super::super::progress::Pulled;
 use super::*;
 use crate::wire::{FEW_RESPONSES, RESPONSES_AHEAD};
 
