@@ -15,10 +15,10 @@ use crate::mem::{Access, PdId, QpNum};
 #[derive(Debug)]
 pub(crate) struct QpAttributes {
     pub(crate) num: QpNum,
-    /// What the background thread and the completion queues know it by.
+    /// The name of this QP towards the background thread and the completion queues.
     pub(crate) token: u64,
     pub(crate) pd: PdId,
-    /// What the QP's own switches let its peer do, where memory allows it, too.
+    /// The access that the QP's own switches give its peer, where memory gives it, too.
     pub(crate) inbound: Access,
     pub(crate) no_receive: NoReceive,
     pub(crate) events: EventQueue,
@@ -34,7 +34,7 @@ impl QpAttributes {
         self.cqs().for_each(|cq| cq.ready.bell.ring());
     }
 
-    /// The completion queues that it uses, each once.
+    /// Returns the completion queues of the QP, each once.
     pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
         let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
         std::iter::once(&self.send_cq).chain(other)
@@ -45,12 +45,13 @@ impl QpAttributes {
         self.no_receive == NoReceive::Wait
     }
 
-    /// Responses would wait behind a parked Send: there are none.
+    /// Returns what was agreed with the peer, as the QP keeps to it: where Sends wait, Responses
+    /// would wait behind them, so there are no Reads.
     pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
         if self.waits() { Negotiated { ird: 0, ord: 0, ..negotiated } } else { negotiated }
     }
 
-    /// What a startup is to ask for, so that there are none.
+    /// Returns what a startup is to ask for, so that there are no Reads where Sends wait.
     pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
         if !self.waits() {
             return options.clone();

@@ -21,6 +21,7 @@ use crate::event::AsyncEventKind;
 use crate::wire::Link;
 use crate::wire::LinkEvent;
 
+/// State, queues, connection and counters of a QP.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) state: QpState,
@@ -52,7 +53,7 @@ impl Core {
         Some((link.as_mut()?, Context { attrs, sq, rq, counters }))
     }
 
-    /// The queues and counters, where they are needed without a connection.
+    /// Lends the queues and counters where they are needed without a connection.
     pub(super) fn context<'a>(&'a mut self, attrs: &'a QpAttributes) -> Context<'a> {
         let Core { sq, rq, counters, .. } = self;
         Context { attrs, sq, rq, counters }
@@ -63,7 +64,7 @@ impl Core {
         self.link.as_ref().is_some_and(Link::is_parked)
     }
 
-    /// Whether there is anything to send, or to try again.
+    /// Returns whether there is anything to send, or to try again.
     pub(super) fn has_output(&self) -> bool {
         self.link.as_ref().map_or_else(|| self.sq.has_unsent(), |link| link.has_output(&self.sq))
     }
@@ -92,8 +93,9 @@ impl QpInner {
 
     /// RTS to Terminate: the peer's misbehaviour, or a fault of ours, ends the connection.
     ///
-    /// `offending` is the first faulty segment. Everything outstanding is flushed now; the Terminate, if one may be
-    /// sent, leaves behind the FPDU that TCP has begun, and then our FIN (RFC 5040 §5.4, §6.2.1).
+    /// `offending` is the first faulty segment. Everything outstanding is flushed now; the
+    /// Terminate, if one may be sent, leaves behind the FPDU that TCP has begun, and then our FIN
+    /// (RFC 5040 §5.4, §6.2.1).
     pub(super) fn terminate(&self, core: &mut Core, fault: Fault, offending: Option<&Offending>) {
         if core.state != QpState::ReadyToSend {
             return;
@@ -108,7 +110,8 @@ impl QpInner {
         self.begin_close(core);
     }
 
-    /// RTS to Terminate, by the peer; `refused` is what the oldest Read or atomic on its way ends with.
+    /// RTS to Terminate, by the peer; `refused` is what the oldest Read or atomic on its way ends
+    /// with.
     fn terminated(&self, core: &mut Core, terminate: TerminateRepr, refused: Option<Status>) {
         core.counters.terminates_received += 1;
         core.state = QpState::Terminate;
@@ -134,7 +137,8 @@ impl QpInner {
         if before != QpState::Error
             && let Some(kind) = event
         {
-            // draft-hilland-rddp-verbs §6.2: a Terminate whose connection does not end in order is a bad close.
+            // draft-hilland-rddp-verbs §6.2: a Terminate whose connection does not end in order is
+            // a bad close.
             let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
             self.attrs.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
@@ -189,7 +193,8 @@ impl QpInner {
         self.attrs.report(AsyncEventKind::QpFailed);
     }
 
-    /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends with.
+    /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends
+    /// with.
     pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
         let mut cx = core.context(&self.attrs);
         cx.sq.end_all(refused);
@@ -235,7 +240,7 @@ impl QpInner {
         }
     }
 
-    /// What a thread that sleeps on this QP has to watch.
+    /// Returns what a thread that sleeps on this QP has to watch.
     pub(crate) fn watch_for(&self) -> Option<(Arc<TcpSocket>, PollFlags)> {
         self.core.lock().link.as_ref().map(Link::watch_for)
     }

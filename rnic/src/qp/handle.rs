@@ -92,12 +92,12 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// Its number, as completions and events name it.
+    /// The number of the QP, as completions and events name it.
     pub fn num(&self) -> QpNum {
         self.inner.anywhere().attrs.num
     }
 
-    /// Where it stands.
+    /// The state of the QP.
     pub fn state(&self) -> QpState {
         self.inner.here().map_or(QpState::Error, |inner| inner.core.lock().state)
     }
@@ -123,9 +123,9 @@ impl QueuePair {
         self.inner.here()?.post_recv(wr)
     }
 
-    /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may be outstanding on the send
-    /// queue and no Read of the peer's in service, else the connection is reset and all of it flushed
-    /// (draft-hilland-rddp-verbs §6.2).
+    /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may
+    /// be outstanding on the send queue and no Read of the peer's in service, else the connection
+    /// is reset and all of it flushed (draft-hilland-rddp-verbs §6.2).
     pub fn disconnect(&self) {
         if let Ok(inner) = self.inner.here() {
             inner.disconnect();
@@ -152,7 +152,7 @@ impl QueuePair {
         inner.with_core(|qp, core| qp.lose(core, None));
     }
 
-    /// From Error to Idle, to be connected anew. Whether it is idle now.
+    /// Goes from Error to Idle, to be connected anew. Returns whether the QP is idle now.
     pub fn reset(&self) -> bool {
         let Ok(inner) = self.inner.here() else { return false };
         let mut core = inner.core.lock();
@@ -172,12 +172,12 @@ impl QueuePair {
         self.inner.here().ok()?.core.lock().terminate_received.clone()
     }
 
-    /// What was agreed with the peer; `None` without a connection.
+    /// The outcome of the MPA startup with the peer; `None` without a connection.
     pub fn negotiated(&self) -> Option<Negotiated> {
         self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
     }
 
-    /// What it has sent and received since it was connected.
+    /// Counts of what the QP has sent and received since it was connected.
     pub fn counters(&self) -> Counters {
         self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())
     }
@@ -187,13 +187,14 @@ impl QueuePair {
         self.inner.here().ok()?.core.lock().link.as_ref()?.socket().peer_addr().ok()?.as_socket()
     }
 
-    /// This side's address; `None` without a connection.
+    /// The local address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.inner.here().ok()?.core.lock().link.as_ref()?.socket().local_addr().ok()?.as_socket()
     }
 
-    /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its outcome and `active`
-    /// says whether this side sent the Request. No octet behind the startup frames may have been read.
+    /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its
+    /// outcome and `active` says whether this side sent the Request. No octet behind the startup
+    /// frames may have been read.
     pub fn attach(
         &self,
         stream: Socket,

@@ -18,7 +18,8 @@ impl QpAttributes {
         LocalMemory { table: &self.device.mem, pd: self.pd }
     }
 
-    /// Access by the peer: the QP's own switches, then the memory's rights (draft-hilland-rddp-verbs §7.6.3).
+    /// Checks access by the peer: the QP's own switches, then the memory's rights
+    /// (draft-hilland-rddp-verbs §7.6.3).
     #[inline]
     pub(crate) fn check_remote(
         &self,
@@ -33,7 +34,8 @@ impl QpAttributes {
         self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
     }
 
-    /// Invalidation by the peer, for which the QP must allow it something (draft-hilland-rddp-verbs §7.8).
+    /// Invalidates for the peer, for which the QP must allow it something
+    /// (draft-hilland-rddp-verbs §7.8).
     pub(crate) fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
         if self.inbound.is_empty() {
             return Err(InvalidateError::Rights);
@@ -41,7 +43,8 @@ impl QpAttributes {
         self.device.mem.invalidate_remote(stag, self.pd, self.num)
     }
 
-    /// The memory of a scatter list (to be written, in the PD given) or gather list, `len` octets from `skip` on.
+    /// Adds the memory of a scatter list (to be written, in the PD given) or gather list, `len`
+    /// octets from `skip` on.
     pub(crate) fn grants_of(
         &self,
         list: &[Sge],
@@ -68,7 +71,7 @@ impl QpAttributes {
         if left == 0 { Ok(()) } else { Err(AccessError::Bounds) }
     }
 
-    /// The sink of a Read is the program's own memory: it needs the right of local write.
+    /// Checks the sink of a Read: the program's own memory, with the right of local write.
     pub(crate) fn check_sink(&self, sink: &Sge, len: u64) -> Result<(), Status> {
         if len == 0 {
             return Ok(());

@@ -74,12 +74,12 @@ impl QpInner {
         self.attrs.report(kind);
     }
 
-    /// What a startup is to ask for: see [`QpAttributes::options`].
+    /// Returns what a startup is to ask for: see [`QpAttributes::options`].
     pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
         self.attrs.options(options)
     }
 
-    /// What was agreed on, as the QP keeps to it: see [`QpAttributes::without_reads`].
+    /// Returns what was agreed on, as the QP keeps to it: see [`QpAttributes::without_reads`].
     pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
         self.attrs.without_reads(negotiated)
     }
@@ -99,7 +99,8 @@ impl QpInner {
                 if core.link.as_ref().is_some_and(Link::is_blocked) && !core.sq.is_at_local() => {}
             QpState::ReadyToSend => self.pump(&mut core),
             QpState::Idle => {}
-            // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is flushed.
+            // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is
+            // flushed.
             QpState::Closing if !core.sq.is_empty() => self.lose(&mut core, Some(AsyncEventKind::BadClose)),
             _ => self.flush(&mut core, None),
         }
@@ -130,7 +131,7 @@ impl QpInner {
         }
     }
 
-    /// See [`QueuePair::disconnect`].
+    /// Closes in order if nothing is outstanding, else resets: see [`QueuePair::disconnect`].
     fn close(&self, core: &mut Core) {
         let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(Link::owes_answers);
         if busy {
@@ -144,7 +145,8 @@ impl QpInner {
         self.pump(core);
     }
 
-    /// See [`QueuePair::attach`]. `connected` is called before anything is sent or received.
+    /// Connects the QP: see [`QueuePair::attach`]. `connected` is called before anything is sent or
+    /// received.
     pub(crate) fn attach(
         &self,
         socket: TcpSocket,

@@ -1,13 +1,11 @@
-//! One queue pair is driven on: its connection reads and writes, and what comes of it is acted on.
+//! How a queue pair is driven on: its connection reads and writes, and what that leads to is acted
+//! on.
 
 use super::QpInner;
 use super::core::Core;
 use super::state::QpState;
 use crate::event::AsyncEventKind;
-use crate::wire::Link;
-use crate::wire::LinkEvent;
-use crate::wire::Outgoing;
-use crate::wire::Stage;
+use crate::wire::{Link, LinkEvent, Outgoing, Stage};
 
 /// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
 pub(super) const TURN: u64 = 1024 * 1024;
@@ -15,7 +13,7 @@ pub(super) const TURN: u64 = 1024 * 1024;
 /// Octets that are sent in one go while Reads of the peer's are in service.
 const ANSWERING_TURN: u64 = 1024 * 1024;
 
-/// How a turn of reading ended.
+/// The end of a turn of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pulled {
     /// TCP has nothing more now.
@@ -93,12 +91,13 @@ impl QpInner {
         }
     }
 
-    /// Octets have come that nobody wants any more.
+    /// Throws away octets that nobody wants any more.
     fn discard(&self, core: &mut Core, octets: usize) {
         match core.state {
             // draft-hilland-rddp-verbs §6.2: a segment that arrives in Closing is a bad close.
             QpState::Closing if octets > 0 => self.lose(core, Some(AsyncEventKind::BadClose)),
-            // RFC 5040 §6.2.1: read on, so that TCP does not reset and take the Terminate with it; within bounds.
+            // RFC 5040 §6.2.1: read on, so that TCP does not reset and take the Terminate with it;
+            // within bounds.
             QpState::Terminate if core.link.as_mut().is_some_and(|link| !link.may_discard(octets)) => {
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
@@ -130,7 +129,7 @@ impl QpInner {
         self.update_interest(core);
     }
 
-    /// One write. Returns whether another may follow.
+    /// Writes once. Returns whether another may follow.
     fn send_round(&self, core: &mut Core, out: &mut Outgoing) -> bool {
         let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
         if let Err(event) = link.fill(&mut cx, out) {
@@ -146,7 +145,8 @@ impl QpInner {
         }
     }
 
-    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
+    /// due.
     pub(super) fn push_out(&self, core: &mut Core) {
         if let Some((link, mut cx)) = core.split(&self.attrs)
             && let Err(event) = link.push_out(&mut cx)

@@ -28,7 +28,7 @@ impl RecvQueue {
         RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false }
     }
 
-    /// An empty one of the same size, which takes from the same shared queue.
+    /// Returns an empty queue of the same size, which takes from the same shared queue.
     pub(crate) fn successor(&self) -> Self {
         Self::new(self.capacity, self.srq.clone())
     }
@@ -52,13 +52,13 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Whether none of the QP's own waits.
+    /// Returns whether none of the QP's own receives waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// A message begins: takes the next receive and says how many octets fit. `limit_reached` is set when that brought
-    /// a shared queue below its armed limit.
+    /// Takes the next receive for a message that begins, and returns how many octets fit.
+    /// `limit_reached` is set when that brought a shared queue below its armed limit.
     pub(crate) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {
         let wr = match &self.srq {
             None => self.posted.pop_front()?,
@@ -78,7 +78,7 @@ impl RecvQueue {
         self.current.as_ref()
     }
 
-    /// The receive that a message was arriving in has ended.
+    /// Ends the receive that a message was arriving in. Returns its completion.
     pub(crate) fn end(&mut self, qp: QpNum, status: Status, outcome: &Outcome) -> Option<Completion> {
         Some(completion(&self.current.take()?, qp, status, outcome))
     }
@@ -95,7 +95,7 @@ impl RecvQueue {
     }
 }
 
-/// What a receive completed with.
+/// The result of a message for the completion of its receive.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) byte_len: u32,

@@ -17,7 +17,7 @@ use crate::io::lease::Lease;
 use crate::wire::Link;
 
 impl QpInner {
-    /// Progress by a program's thread; whoever is at it already will finish.
+    /// Makes progress in a program's thread; whoever is at it already will finish.
     pub(crate) fn try_progress(&self) {
         if let Some(mut core) = self.core.try_lock() {
             self.progress(&mut core);
@@ -51,7 +51,8 @@ impl QpInner {
         self.pull(core, TURN)
     }
 
-    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether this one ends now.
+    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether
+    /// this one ends now.
     fn check_queues(&self, core: &mut Core) -> bool {
         let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
@@ -62,8 +63,8 @@ impl QpInner {
         ends
     }
 
-    /// RFC 5042 §6.4.2: that memory is short, and the FPDU that this QP keeps a part of has been arriving for too long:
-    /// others wait for the place.
+    /// RFC 5042 §6.4.2: resets the connection if the FPDU that this QP keeps a part of has been
+    /// arriving for too long: others wait for the place.
     pub(crate) fn lose_if_stalled(&self, now: Instant) {
         let Some(mut core) = self.core.try_lock() else { return };
         if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
@@ -83,7 +84,7 @@ impl QpInner {
         }
     }
 
-    /// What the background thread does with the core. After a panic nobody else sees the core as
+    /// Does the background thread's work on the core. After a panic nobody else sees the core as
     /// that has left it.
     fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
         let mut core = self.core.lock();

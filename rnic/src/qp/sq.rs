@@ -10,7 +10,7 @@ use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr, Sge};
 
-/// How far one request has come.
+/// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Not all of it has been taken by TCP.
@@ -44,13 +44,14 @@ pub(crate) struct Cursor {
     pub(crate) offset: u64,
 }
 
-/// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards `rdmap`.
+/// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards
+/// `rdmap`.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     wqes: VecDeque<Wqe>,
     /// The number of the first in `wqes`.
     first: u64,
-    /// What is to be sent next.
+    /// The place of what is to be sent next.
     pub(crate) cursor: Cursor,
     /// Requests before this one have been taken by TCP whole.
     handed: u64,
@@ -62,7 +63,7 @@ impl SendQueue {
         SendQueue { wqes: VecDeque::new(), first: 0, cursor: Cursor::default(), handed: 0, capacity }
     }
 
-    /// An empty one of the same size.
+    /// Returns an empty queue of the same size.
     pub(crate) fn successor(&self) -> Self {
         Self::new(self.capacity)
     }
@@ -95,12 +96,12 @@ impl SendQueue {
         self.wqes.is_empty()
     }
 
-    /// Whether there is anything left to send.
+    /// Returns whether there is anything left to send.
     pub(crate) fn has_unsent(&self) -> bool {
         self.cursor.seq < self.end()
     }
 
-    /// Whether what comes next needs no socket.
+    /// Returns whether what comes next needs no socket.
     pub(crate) fn is_at_local(&self) -> bool {
         self.get(self.cursor.seq).is_some_and(Wqe::is_local)
     }
@@ -122,7 +123,8 @@ impl SendQueue {
         self.first
     }
 
-    /// Whether a request that had to wait for all before it comes next, and has become the oldest.
+    /// Returns whether a request that had to wait for all before it comes next, and has become the
+    /// oldest.
     pub(crate) fn is_fence_over(&self) -> bool {
         self.cursor == Cursor { seq: self.first, offset: 0 }
             && self.wqes.front().is_some_and(|wqe| wqe.wr.local_fence)
@@ -146,21 +148,23 @@ impl SendQueue {
         self.handed = self.handed.max(upto);
     }
 
-    /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor moves past it.
+    /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor
+    /// moves past it.
     pub(crate) fn finish_at_cursor(&mut self, status: Status) {
         let seq = self.cursor.seq;
         if let Some(wqe) = self.get_mut(seq) {
             wqe.phase = Phase::Done(status);
         }
         self.cursor = Cursor { seq: seq + 1, offset: 0 };
-        // One before it may have its last FPDU only begun: that is handed over when TCP has the rest.
+        // One before it may have its last FPDU only begun: that is handed over when TCP has the
+        // rest.
         if self.handed == seq {
             self.handed = seq + 1;
         }
     }
 
-    /// Takes the next request that is done and has none unfinished before it, and its completion if it makes one
-    /// (RFC 5040 §5.5 rule 15: they complete in the order of posting).
+    /// Takes the next request that is done and has none unfinished before it, and its completion if
+    /// it makes one (RFC 5040 §5.5 rule 15: they complete in the order of posting).
     pub(crate) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
         let front = self.wqes.front()?;
         let Phase::Done(status) = front.phase else { return None };
@@ -182,10 +186,11 @@ impl SendQueue {
         Some(wqe.completion(status, qp))
     }
 
-    /// Ends everything that has not ended, `first_awaiting` for the first that is on its way, `Flushed` for the rest.
+    /// Ends everything that has not ended, `first_awaiting` for the first that is on its way,
+    /// `Flushed` for the rest.
     ///
-    /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that everything before it
-    /// is done (draft-hilland-rddp-verbs §8.2).
+    /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that
+    /// everything before it is done (draft-hilland-rddp-verbs §8.2).
     pub(crate) fn end_all(&mut self, first_awaiting: Option<Status>) {
         let mut special = first_awaiting;
         let mut broken = false;
@@ -250,7 +255,7 @@ impl Wqe {
     }
 }
 
-/// Octets of the message that a request sends, if it is one that may be posted.
+/// Returns how many octets the message of a request has, if it may be posted.
 fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostError> {
     let gather = match operation {
         Operation::Send { gather, .. }

@@ -19,7 +19,7 @@ use crate::{Access, CompletionQueue, ProtectionDomain, QpConfig, Rnic, SendWr};
 /// Ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a startup without wishes comes to.
+/// Returns the outcome of a startup without wishes.
 fn negotiated() -> Negotiated {
     Negotiated {
         revision: Revision::Two,

@@ -5,7 +5,7 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 use crate::completion::Status;
 use crate::event::AsyncEventKind;
 
-/// Something that changes the state of the queue pair, as its connection has found it: see
+/// A change of the queue pair's state that its connection has found necessary: see
 /// [`QpInner::on_event`](crate::qp::QpInner::on_event).
 #[derive(Debug)]
 pub(crate) enum LinkEvent {

@@ -29,11 +29,12 @@ struct Filling<'a> {
     framer: Framer,
 }
 
-/// Why a train stopped growing.
+/// The reason why a train stopped growing.
 enum Stop {
     /// It is full, the queue is empty, or something must be waited for.
     Wait,
-    /// The request at the cursor cannot be done, with this status; `None`: it has been completed already.
+    /// The request at the cursor cannot be done, with this status; `None`: it has been completed
+    /// already.
     Failed(Option<Status>),
 }
 
@@ -62,7 +63,8 @@ impl Link {
         let answering = is_answering(&mut self.stream);
         let Outgoing { train, grants } = out;
         let mut filling = Filling { attrs: cx.attrs, train, grants, framer: self.framer.clone() };
-        // Asked for only when the train is more than one message that fits into the smallest MULPDU.
+        // Asked for only when the train is more than one message that fits into the smallest
+        // MULPDU.
         let mut emss = None;
         let mut cursor = cx.sq.cursor;
         loop {
@@ -109,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Adds the FPDU at the cursor; the place behind it, or `None` if it must wait.
+    /// Adds the FPDU at the cursor. Returns the place behind it, or `None` if it must wait.
     fn push_next(
         &mut self,
         filling: &mut Filling<'_>,
@@ -151,7 +153,8 @@ impl Link {
         }
     }
 
-    /// The Read Request or Atomic Request of a request, issued once; `None` while ORD are on their way (RFC 5040 §6.1).
+    /// Makes the Read Request or Atomic Request of a request, issued once; `None` while ORD are on
+    /// their way (RFC 5040 §6.1).
     fn request(
         &mut self,
         attrs: &QpAttributes,
@@ -205,14 +208,15 @@ impl Link {
 }
 
 impl Filling<'_> {
-    /// Adds a message of one segment; the place behind it, or `None` if it must wait.
+    /// Adds a message of one segment. Returns the place behind it, or `None` if it must wait.
     fn push_whole(&mut self, header: &Header, octets: &[u8], at: Cursor) -> Result<Option<Cursor>, Status> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
         let pushed = self.train.push(&mut self.framer, header, Source::Inline(octets), octets.len(), next)?;
         Ok(pushed.then_some(next))
     }
 
-    /// Adds one segment of a message that may be cut; the place behind it, or `None` if it must wait.
+    /// Adds one segment of a message that may be cut; the place behind it, or `None` if it must
+    /// wait.
     fn push_segment(
         &mut self,
         header: &Header,
@@ -252,7 +256,7 @@ impl Filling<'_> {
     }
 }
 
-/// Whether a Read Response has been begun and not finished.
+/// Returns whether a Read Response has been begun and not finished.
 fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
     matches!(stream.next_response(), Some(Response::Read(response)) if response.done > 0)
 }

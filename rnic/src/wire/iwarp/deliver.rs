@@ -1,4 +1,5 @@
-//! Delivering: segments are checked, placed, and complete what they complete (RFC 5041 §5.4, RFC 5040 §5).
+//! Delivering: segments are checked, placed, and complete what they complete (RFC 5041 §5.4,
+//! RFC 5040 §5).
 
 use rddp_ddp::{DdpError, Header};
 use rddp_rdmap::{Event, Fault, Offending, Place, SEND_QUEUE, parse_header};
@@ -17,7 +18,7 @@ use crate::wr::Operation;
 const BULK_ULPDU: usize = 32 * 1024;
 
 impl Link {
-    /// Its segment: checked, placed, delivered; or parked until there is a receive for it.
+    /// Checks, places and delivers a segment, or parks it until there is a receive for it.
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), LinkEvent> {
         let header = parse_header(ulpdu)?;
         let payload = &ulpdu[header.len()..];
@@ -30,7 +31,8 @@ impl Link {
         self.commit(cx, &header, payload.len(), if place == Place::Control { payload } else { &[] })
     }
 
-    /// Asks the stream what the segment is; takes a receive when a message begins. `None`: there is none, and it waits.
+    /// Asks the stream what the segment is; takes a receive when a message begins. `None`: there is
+    /// none, and it waits.
     fn accept(
         &mut self,
         cx: &mut Context<'_>,
@@ -49,7 +51,8 @@ impl Link {
         }
     }
 
-    /// The same, with no consequences of a fault: the segment's CRC may not be known yet.
+    /// Asks the stream what the segment is, with no consequences of a fault: the segment's CRC may
+    /// not be known yet.
     #[inline]
     pub(super) fn classify(
         &mut self,
@@ -60,7 +63,7 @@ impl Link {
         self.stream.accept(header, payload_len, &mut || cx.begin_receive())
     }
 
-    /// The segment has been placed and its CRC was good: what it completes.
+    /// Completes what a segment completes that has been placed, and whose CRC was good.
     pub(super) fn commit(
         &mut self,
         cx: &mut Context<'_>,
@@ -74,7 +77,8 @@ impl Link {
             Event::None | Event::WriteDone | Event::InboundRequest => Ok(()),
             Event::Received { length, invalidate, solicited } => {
                 if let Some(stag) = invalidate {
-                    // RFC 5040 §5.3: invalidated when the Send is delivered, before the program learns of it.
+                    // RFC 5040 §5.3: invalidated when the Send is delivered, before the program
+                    // learns of it.
                     cx.attrs.invalidate_remote(stag).map_err(|error| {
                         let outcome = Outcome { byte_len: length, ..Outcome::default() };
                         cx.end_receive(Status::RemoteInvalidate, &outcome);

@@ -1,9 +1,10 @@
-//! Direct placement: the payload of a large FPDU is received straight into registered memory, with no copy in user
-//! space; the trailer and what follows go to staging in the same read.
+//! Direct placement: the payload of a large FPDU is received straight into registered memory, with
+//! no copy in user space; the trailer and what follows go to staging in the same read.
 //!
-//! Only where nobody may look before delivery (a posted receive, the sink of an own Read), with CRC off, or if the user
-//! chose `place_before_crc`: a Write is otherwise placed only after its CRC was checked (RFC 5044 §6), since a header
-//! corrupted on the way would overwrite other live octets. Memory is checked again at every read.
+//! Only where nobody may look before delivery (a posted receive, the sink of an own Read), with CRC
+//! off, or if the user chose `place_before_crc`: a Write is otherwise placed only after its CRC was
+//! checked (RFC 5044 §6), since a header corrupted on the way would overwrite other live octets.
+//! Memory is checked again at every read.
 //!
 //! The last octets of a Write, which programs poll, are staged with the trailer and placed behind
 //! all others.
@@ -52,10 +53,11 @@ impl Direct {
 }
 
 impl Link {
-    /// The FPDU at the front of `stage`, which needs `total` octets, is not all here. Begins direct placement if that
-    /// is allowed and worth it, and then has taken all of `stage`.
+    /// The FPDU at the front of `stage`, which needs `total` octets, is not all here. Begins direct
+    /// placement if that is allowed and worth it, and then has taken all of `stage`.
     ///
-    /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU is staged instead.
+    /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU
+    /// is staged instead.
     pub(super) fn begin_direct(&mut self, cx: &mut Context<'_>, stage: &[u8], total: usize) -> bool {
         if total.saturating_sub(stage.len()) < WORTH_IT {
             return false;
@@ -73,7 +75,8 @@ impl Link {
         }
         let here = &stage[begin..];
         let mut grants = Grants::new();
-        // RFC 5041 §7.1: a segment that is not all inside is not placed at all, so all of it is checked now.
+        // RFC 5041 §7.1: a segment that is not all inside is not placed at all, so all of it is
+        // checked now.
         if targets(cx, place, 0, payload_len, &mut grants).is_err() {
             return false;
         }
@@ -95,7 +98,8 @@ impl Link {
         true
     }
 
-    /// Reads the rest of the payload into its place and what follows into `stage`: octets in all, and in `stage`.
+    /// Reads the rest of the payload into its place and what follows into `stage`: octets in all,
+    /// and in `stage`.
     ///
     /// # Errors
     /// The memory has gone bad: the kernel found that before it took another octet, or we do.

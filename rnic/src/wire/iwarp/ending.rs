@@ -12,21 +12,21 @@ use crate::completion::Status;
 use crate::qp::attributes::QpAttributes;
 use crate::wire::LinkEvent;
 
-/// How long closing or terminating may take before TCP is reset.
+/// Time that closing or terminating may take before TCP is reset.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an FPDU may take to arrive while memory for partial ones is short.
+/// Time that an FPDU may take to arrive while memory for partial ones is short.
 const STALLED: Duration = Duration::from_secs(2);
 
 /// Octets that are thrown away behind a Terminate before TCP is reset.
 const MAX_DISCARDED: usize = 64 << 20;
 
-/// What a connection is doing about its end.
+/// The progress of a connection's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
     /// Our FIN shall go out behind everything in `out`.
     pub(super) fin_due: bool,
-    /// It has.
+    /// Our FIN has gone out.
     pub(super) fin_sent: bool,
     /// The peer's FIN has come.
     pub(super) peer_done: bool,
@@ -41,11 +41,12 @@ impl Link {
         !self.ending.fin_due
     }
 
-    /// Takes no more of the peer's messages. Returns the Terminate that is queued for it, if one
-    /// may be sent.
+    /// Takes no more messages of the peer. Returns the Terminate that is queued for it, if one may
+    /// be sent.
     pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Option<TerminateRepr> {
         self.stream.fail();
-        // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it just closes.
+        // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it
+        // just closes.
         if !self.may_send || !fault.is_answerable() {
             return None;
         }
@@ -54,7 +55,8 @@ impl Link {
         Some(terminate)
     }
 
-    /// The peer has sent a Terminate. No Terminate answers one (RFC 5040 §7.1).
+    /// Takes no more messages of a peer that has sent a Terminate. No Terminate answers one
+    /// (RFC 5040 §7.1).
     pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> LinkEvent {
         self.stream.fail();
         let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
@@ -70,7 +72,7 @@ impl Link {
         self.bound_close(attrs);
     }
 
-    /// Has a graceful close wait for the Response to a Read that is our RTR: that is nothing that
+    /// Makes a graceful close wait for the Response to a Read that is our RTR: that is nothing that
     /// the program knows of, or could wait for. Returns whether there is one.
     pub(crate) fn close_behind_rtr(&mut self, attrs: &QpAttributes) -> bool {
         if self.rtr == RtrRead::None {
@@ -81,7 +83,7 @@ impl Link {
         true
     }
 
-    /// From here on the peer has only so much time.
+    /// Bounds the time that the peer has from here on.
     fn bound_close(&mut self, attrs: &QpAttributes) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         self.deadline = Some(deadline);
@@ -98,7 +100,7 @@ impl Link {
         self.stream.inbound() == 0 && self.partial.is_empty() && self.direct.is_none()
     }
 
-    /// The peer's FIN has come. Returns whether ours has gone, so that all is over.
+    /// Notes that the peer's FIN has come. Returns whether ours has gone, so that all is over.
     pub(crate) fn end_of_peer(&mut self) -> bool {
         self.ending.peer_done = true;
         self.ending.fin_sent
@@ -122,13 +124,13 @@ impl Link {
         !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)
     }
 
-    /// Ends it by a reset.
+    /// Ends the connection by a reset.
     pub(crate) fn lose(self, attrs: &QpAttributes) {
         self.reset();
         self.release(attrs);
     }
 
-    /// Gives back what it has of the device.
+    /// Gives back what the connection has of the device.
     pub(crate) fn release(&self, attrs: &QpAttributes) {
         attrs.device.partial.release(self.partial.len() + self.parked.as_ref().map_or(0, Vec::len));
         attrs.device.promised.release(self.kept);
@@ -136,7 +138,8 @@ impl Link {
         self.unwatch(attrs);
     }
 
-    /// Leaves it to the device: what TCP was promised still goes out, in order (RFC 5040 §5.4).
+    /// Leaves the connection to the device: what TCP was promised still goes out, in order
+    /// (RFC 5040 §5.4).
     pub(crate) fn linger(self, attrs: &QpAttributes) {
         self.release(attrs);
         let deadline = self.deadline.filter(|_| self.ending.fin_due);
@@ -146,8 +149,8 @@ impl Link {
     }
 }
 
-/// Whether it is about the memory that a Read or atomic of ours named. Peers use these codes for Writes and invalidations,
-/// too, which the header tells apart if there is one.
+/// Returns whether a Terminate is about the memory that a Read or atomic of ours named. Peers use
+/// these codes for Writes and invalidations, too, which the header tells apart if there is one.
 fn refuses_request(terminate: &TerminateRepr) -> bool {
     let code = terminate.code;
     let of_request = match terminate.header {

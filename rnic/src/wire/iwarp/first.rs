@@ -13,16 +13,17 @@ use crate::deadline::Deadline;
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 
-/// When the first nudge goes out; each later one after twice the time.
+/// Time until the first nudge goes out; each later one follows after twice the time.
 const FIRST_NUDGE: Duration = Duration::from_millis(100);
 
-/// How many there are.
+/// Number of nudges.
 const NUDGES: u32 = 5;
 
 /// The id of the Read that a Read RTR is; no work request has it.
 pub(super) const RTR_ID: u64 = u64::MAX;
 
-/// Writes of no octets for a peer that may have left our first FPDU unread: see [`ConnectOptions::nudge`](crate::ConnectOptions::nudge).
+/// Writes of no octets for a peer that may have left our first FPDU unread: see
+/// [`ConnectOptions::nudge`](crate::ConnectOptions::nudge).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nudge {
     sent: u32,
@@ -40,7 +41,7 @@ impl Nudge {
     }
 }
 
-/// Whether a Read that is our RTR is on its way. Its Response may not arrive in a graceful close.
+/// A Read that is our RTR, and may be on its way. Its Response may not arrive in a graceful close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RtrRead {
     None,
@@ -50,7 +51,7 @@ pub(super) enum RtrRead {
 }
 
 impl Link {
-    /// The connection begins: what of it has a time is timed.
+    /// Begins the connection: sets its timers, and opens memory to its peer.
     pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
         let driver = &attrs.device.driver;
         if !self.may_send && self.negotiated.rtr.is_some() {

@@ -30,7 +30,7 @@ const BULK_GAP: u8 = 4;
 pub(crate) struct Link {
     /// Shared with threads that are asleep on it.
     pub(super) socket: Arc<TcpSocket>,
-    /// It is in the background thread's set.
+    /// The socket is in the background thread's set.
     pub(super) watched: bool,
     pub(super) negotiated: Negotiated,
     pub(super) stream: Stream,
@@ -45,7 +45,7 @@ pub(crate) struct Link {
     /// Octets of Responses prepared since messages of this side's own last had their turn.
     pub(super) answered: usize,
     pub(super) place_before_crc: bool,
-    /// What is known of the memory that was sent last.
+    /// Verdicts on the memory that was sent last.
     pub(super) verdicts: Verdicts,
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
@@ -59,7 +59,8 @@ pub(crate) struct Link {
     pub(super) direct: Option<Direct>,
     /// A ULPDU that waits for a receive: see `parked`.
     pub(super) parked: Option<Vec<u8>>,
-    /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they are.
+    /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they
+    /// are.
     bulk: u8,
     /// The kernel found memory of the next write that has gone bad: see
     /// [`Train`](super::train::Train).
@@ -68,10 +69,10 @@ pub(crate) struct Link {
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
-    /// It waits for memory: see [`Link::must_rest`].
+    /// The connection waits for memory: see [`Link::must_rest`].
     /// Nobody looks for octets meanwhile.
     pub(super) resting: bool,
-    /// What the epoll sets were last told to look for.
+    /// The events that the epoll sets were last told to look for.
     pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
     pub(super) nudge: Option<Nudge>,
@@ -154,17 +155,19 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// The effective MSS now. It may change during a connection, so it is asked anew for each train.
+    /// Returns the effective MSS now. It may change during a connection, so it is asked anew for
+    /// each train.
     pub(super) fn emss(&self) -> usize {
         self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
     }
 
-    /// The largest ULPDU at this EMSS.
+    /// Returns the largest ULPDU at this EMSS.
     pub(super) fn mulpdu(&self, emss: usize) -> usize {
         rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
     }
 
-    /// How FPDUs come to lie in the segments of the next write. With markers they vary in length: no attempt is made.
+    /// Returns how FPDUs come to lie in the segments of the next write. With markers they vary in
+    /// length: no attempt is made.
     pub(super) fn segments(&self, emss: usize) -> Segments {
         if self.negotiated.markers_tx {
             return Segments::default();
@@ -172,7 +175,7 @@ impl Link {
         Segments::new(emss, if self.out.is_empty() { 0 } else { self.unaligned })
     }
 
-    /// Whether a payload may be received into its place before its CRC was checked.
+    /// Returns whether a payload may be received into its place before its CRC was checked.
     pub(super) fn may_place_directly(&self, place: Place) -> bool {
         // Markers stand in the payload.
         if self.negotiated.markers_rx {
@@ -186,13 +189,13 @@ impl Link {
         }
     }
 
-    /// Notes whether an FPDU has come that is better placed directly. A short one now and then, as at the end of a message,
-    /// changes nothing.
+    /// Notes whether an FPDU has come that is better placed directly. A short one now and then, as
+    /// at the end of a message, changes nothing.
     pub(super) fn note_size(&mut self, large: bool) {
         self.bulk = if large { BULK_GAP } else { self.bulk.saturating_sub(1) };
     }
 
-    /// Whether more such FPDUs are likely to come.
+    /// Returns whether more such FPDUs are likely to come.
     pub(super) fn is_bulk(&self) -> bool {
         self.bulk > 0
     }
@@ -221,7 +224,7 @@ impl Link {
     }
 }
 
-/// What tests of a queue pair reach for inside.
+/// Accessors for tests of a queue pair.
 #[cfg(test)]
 impl Link {
     /// Numbers the messages that requests go in from `next` on, both ways.

@@ -17,7 +17,8 @@ pub(super) struct OutBuffer {
 }
 
 thread_local! {
-    /// What the last buffer that ran empty in this thread leaves to the next that needs one.
+    /// Memory that the last buffer that ran empty in this thread leaves to the next that needs
+    /// some.
     static SPARE: Cell<Arena> = const { Cell::new(Arena::new()) };
 }
 
@@ -42,7 +43,7 @@ impl OutBuffer {
         self.octets.emit(framer, header, payload_len, fill)
     }
 
-    /// Room for octets that are promised now.
+    /// Returns room for octets that are promised now.
     #[cfg(test)]
     fn room(&mut self, len: usize) -> &mut [u8] {
         self.prepare();
@@ -72,7 +73,8 @@ impl OutBuffer {
         }
     }
 
-    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much that is.
+    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much
+    /// that is.
     pub(super) fn settle(&mut self) -> usize {
         if self.octets.capacity() > 2 * self.rest().len() {
             let rest = Arena::of(self.rest().to_vec());

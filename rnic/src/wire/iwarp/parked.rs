@@ -1,8 +1,9 @@
 //! Sends that wait for a receive ([`NoReceive::Wait`](crate::NoReceive::Wait)).
 //!
-//! The segment that finds no receive is parked, what was read behind it is kept as a partial FPDU would be, and nothing more
-//! is read: TCP's window holds the peer. It goes on when a receive is posted, in the thread that posts it. TCP's
-//! end is noticed meanwhile if it is a reset; a FIN lies behind octets that the program has not wanted yet.
+//! The segment that finds no receive is parked, what was read behind it is kept as a partial FPDU
+//! would be, and nothing more is read: TCP's window holds the peer. It goes on when a receive is
+//! posted, in the thread that posts it. TCP's end is noticed meanwhile if it is a reset; a FIN lies
+//! behind octets that the program has not wanted yet.
 
 use super::link::Link;
 use super::stage::STAGING;
@@ -11,10 +12,11 @@ use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
-/// What is read at a time where it may have to be kept: room for an FPDU of the largest size behind another.
+/// Octets read at a time where they may have to be kept: room for an FPDU of the largest size
+/// behind another.
 const WAITING_STAGE: usize = STAGING / 2;
 
-/// Octets that may be staged at a time.
+/// Returns how many octets may be staged at a time.
 pub(super) fn stage_len(attrs: &QpAttributes) -> usize {
     if attrs.waits() { WAITING_STAGE } else { STAGING }
 }
@@ -31,7 +33,7 @@ impl Link {
         self.parked = Some(ulpdu.to_vec());
     }
 
-    /// What waited is not wanted any more.
+    /// Throws away what waited.
     pub(super) fn unpark_nothing(&mut self, attrs: &QpAttributes) {
         let len = self.parked.take().map_or(0, |ulpdu| ulpdu.len());
         attrs.device.partial.release(len);

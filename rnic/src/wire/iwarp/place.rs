@@ -1,4 +1,5 @@
-//! Placing: a segment's payload is copied to where it belongs, if it may be (RFC 5041 §7, RFC 5040 §8.1).
+//! Placing: a segment's payload is copied to where it belongs, if it may be (RFC 5041 §7,
+//! RFC 5040 §8.1).
 
 use rddp_ddp::Header;
 use rddp_rdmap::{AccessError, Fault, Offending, Place};
@@ -10,19 +11,20 @@ use crate::qp::memory::Grants;
 use crate::qp::rq::Outcome;
 use crate::wire::LinkEvent;
 
-/// Why a payload has no place.
+/// The reason why a payload has no place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unplaceable {
     /// The peer may not write there.
     Write(AccessError),
     /// Our program's receive names memory that is no good.
     Receive,
-    /// So does the sink of its Read with this number.
+    /// The sink of our program's Read with this number is memory that is no good.
     Sink(u64),
 }
 
 impl Unplaceable {
-    /// The memory of `place` has gone bad. For a Write, what is no longer there is out of bounds.
+    /// Returns the reason where the memory of `place` has gone bad. For a Write, what is no longer
+    /// there is out of bounds.
     pub(super) fn gone_bad(place: Place) -> Self {
         match place {
             Place::Write { .. } => Unplaceable::Write(AccessError::Bounds),
@@ -38,7 +40,8 @@ impl Unplaceable {
             Unplaceable::Write(error) => {
                 LinkEvent::Fault(Fault::write_access(error), Some(Offending::new(*header, payload_len)))
             }
-            // draft-hilland-rddp-verbs §8.3.2: a receive or a sink that is no good is this side's fault.
+            // draft-hilland-rddp-verbs §8.3.2: a receive or a sink that is no good is this side's
+            // fault.
             Unplaceable::Receive => {
                 cx.end_receive(Status::LocalProtection, &Outcome::default());
                 Fault::local_catastrophic().into()
@@ -51,8 +54,8 @@ impl Unplaceable {
     }
 }
 
-/// Whether the program may learn of a message from its last octets: the segment is the last of a
-/// Write, which completes nothing here.
+/// Returns whether the program may learn of a message from its last octets: the segment is the last
+/// of a Write, which completes nothing here.
 pub(super) fn is_polled(place: Place, header: &Header) -> bool {
     matches!(place, Place::Write { .. }) && header.last()
 }
@@ -98,7 +101,7 @@ pub(super) fn place_from(
     Ok(())
 }
 
-/// The memory for `len` octets of a segment's payload from `skip` on.
+/// Adds the memory for `len` octets of a segment's payload from `skip` on.
 pub(super) fn targets(
     cx: &Context<'_>,
     place: Place,

@@ -12,15 +12,18 @@ use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
-/// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
+/// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their
+/// source.
 pub(crate) const RESPONSES_AHEAD: usize = 256 * 1024;
 
-/// The same while all QPs together keep too many: what peers that ask and do not read can make us keep is bounded.
+/// Octets of Responses that are prepared while all QPs together keep too many: what peers that ask
+/// and do not read can make us keep is bounded.
 pub(crate) const FEW_RESPONSES: usize = 64 * 1024;
 
 impl Link {
-    /// Turns inbound Reads and atomics into Responses, in order (RFC 5040 §5.2.1, RFC 7306 §5.4), as far as `out` has
-    /// room. Sources are copied: a peer's CRC must not depend on what happens to that memory later.
+    /// Turns inbound Reads and atomics into Responses, in order (RFC 5040 §5.2.1, RFC 7306 §5.4),
+    /// as far as `out` has room. Sources are copied: a peer's CRC must not depend on what happens
+    /// to that memory later.
     pub(super) fn prepare_responses(
         &mut self,
         cx: &mut Context<'_>,
@@ -69,7 +72,8 @@ impl Link {
         Ok(())
     }
 
-    /// One segment of a Read Response; whether it was the last, `None` if it must wait for the next write.
+    /// Queues one segment of a Read Response. Returns whether it was the last, `None` if it must
+    /// wait for the next write.
     fn read_response(
         &mut self,
         attrs: &QpAttributes,
@@ -82,8 +86,9 @@ impl Link {
         let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
         let left = u64::from(response.remaining());
         let segment = response.segment(mulpdu);
-        // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that is left is checked
-        // before each segment: the region may have gone meanwhile (RFC 5042 §6.2.2).
+        // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that
+        // is left is checked before each segment: the region may have gone meanwhile
+        // (RFC 5042 §6.2.2).
         let source = if request.size == 0 {
             None
         } else {

@@ -1,8 +1,8 @@
 //! Receiving: octets of TCP become FPDUs (RFC 5044 §6).
 //!
-//! [`Link::read`] reads into a staging buffer of the calling thread, and handles all whole FPDUs in it in one pass.
-//! The payload of a large FPDU goes straight into registered memory where that is allowed: see `direct`. A QP itself
-//! keeps only the octets of a partial FPDU.
+//! [`Link::read`] reads into a staging buffer of the calling thread, and handles all whole FPDUs in
+//! it in one pass. The payload of a large FPDU goes straight into registered memory where that is
+//! allowed: see `direct`. A QP itself keeps only the octets of a partial FPDU.
 
 use std::io::ErrorKind;
 use std::time::Instant;
@@ -19,11 +19,12 @@ use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
-/// Staging for one read while large payloads go straight to their places: the header, and not much of the payload.
+/// Staging for one read while large payloads go straight to their places: the header, and not much
+/// of the payload.
 const BULK_ROOM: usize = 2048;
 
 impl Link {
-    /// One read, and what it leads to.
+    /// Reads once, and handles what that brings.
     ///
     /// # Errors
     /// What the QP has to act on, with the octets behind it left in `stage`. There may be more to
@@ -133,14 +134,14 @@ impl Link {
         }
     }
 
-    /// One ULPDU whose CRC was good.
+    /// Handles one ULPDU whose CRC was good.
     fn segment(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), LinkEvent> {
         cx.counters.fpdus_received += 1;
         self.open_for_sending(cx.attrs);
         self.deliver(cx, ulpdu)
     }
 
-    /// RFC 5044 §7.1.2: the first FPDU that MPA finds good lets a responder send.
+    /// Lets a responder send: MPA has found its first FPDU good (RFC 5044 §7.1.2).
     fn open_for_sending(&mut self, attrs: &QpAttributes) {
         if !self.may_send {
             self.may_send = true;

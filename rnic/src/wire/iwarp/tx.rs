@@ -1,7 +1,8 @@
 //! Sending: trains of FPDUs are handed to TCP (RFC 5044 §5.1).
 //!
-//! A round fills a train ([`Link::fill`]) and hands it to TCP ([`Link::write`]). Octets that TCP has been promised
-//! (Responses, a Terminate, the rest of an FPDU that it has begun) wait in the link's `out` buffer and go first.
+//! A round fills a train ([`Link::fill`]) and hands it to TCP ([`Link::write`]). Octets that TCP
+//! has been promised (Responses, a Terminate, the rest of an FPDU that it has begun) wait in the
+//! link's `out` buffer and go first.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -41,8 +42,8 @@ impl Outgoing {
         with_own(&OUTGOING, f)
     }
 
-    /// Lets go of all memory: grants must not outlive the write, those of a request that failed half-way neither. They
-    /// delay whoever deregisters.
+    /// Lets go of all memory: grants must not outlive the write, those of a request that failed
+    /// half-way neither. They delay whoever deregisters.
     #[inline]
     fn clear(&mut self) {
         self.train.clear();
@@ -92,7 +93,8 @@ impl Link {
         written
     }
 
-    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is due.
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
+    /// due.
     pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
         Outgoing::with_own(|out| {
             out.clear();

@@ -18,7 +18,7 @@ use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
-/// How long a QP rests that must not begin a partial FPDU.
+/// Time that a QP rests that must not begin a partial FPDU.
 const REST: Duration = Duration::from_millis(10);
 
 impl Link {
@@ -38,7 +38,7 @@ impl Link {
         attrs.cqs().for_each(|cq| cq.dismiss(self.fd()));
     }
 
-    /// A completion queue with many QPs begins to use its epoll set.
+    /// Puts the socket into the epoll set of a completion queue that begins to use one.
     pub(crate) fn enter(&self, attrs: &QpAttributes, cq: &CqInner) -> io::Result<()> {
         cq.ready.add(self.fd(), attrs.token)?;
         cq.set_interest(self.fd(), attrs.token, self.wanted());
@@ -52,7 +52,7 @@ impl Link {
         }
     }
 
-    /// What a thread that sleeps on this connection has to watch.
+    /// Returns what a thread that sleeps on this connection has to watch.
     pub(crate) fn watch_for(&self) -> (Arc<TcpSocket>, PollFlags) {
         (self.socket.clone(), poll_flags(self.wanted()))
     }
@@ -80,7 +80,8 @@ impl Link {
         if self.watched {
             driver.arm(self.fd(), token, interest);
         } else if let Err(error) = driver.watch(self.fd(), token, interest) {
-            // The kernel is out of memory or of its limit of watches, and without one nobody would ever look.
+            // The kernel is out of memory or of its limit of watches, and without one nobody would
+            // ever look.
             tracing::warn!(qp = attrs.num.0, %error, "the socket can no longer be watched");
             return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
         } else {
@@ -89,10 +90,10 @@ impl Link {
         Ok(())
     }
 
-    /// What the epoll sets are to look for now.
+    /// Returns what the epoll sets are to look for now.
     fn wanted(&self) -> EpollFlags {
-        // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP for
-        // memory, it may be for long: that is no news.
+        // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP
+        // for memory, it may be for long: that is no news.
         let idle = self.ending.peer_done || self.is_parked() || self.resting;
         let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
         if self.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
@@ -104,8 +105,9 @@ impl Link {
         nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Whether to try the socket for octets, and for room. While TCP is full, building a train and having it refused would
-    /// cost more than to ask first; and to ask does not lock the socket, which its sender then needs.
+    /// Returns whether to try the socket for octets, and for room. While TCP is full, building a
+    /// train and having it refused would cost more than to ask first; and to ask does not lock the
+    /// socket, which its sender then needs.
     pub(crate) fn readiness(&self) -> (bool, bool) {
         if !self.blocked {
             return (true, true);
@@ -121,12 +123,13 @@ impl Link {
         }
     }
 
-    /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
+    /// Returns whether this connection may not read now. RFC 5042 §6.4.1: while the partial FPDUs
+    /// of all QPs take up all the memory that they may, no QP begins another.
     pub(crate) fn must_rest(&self, cx: &Context<'_>) -> bool {
         cx.attrs.device.partial.is_exhausted() && self.partial.is_empty() && self.direct.is_none()
     }
 
-    /// Has nobody look for octets before the timer says so: they are there, and whoever slept on
+    /// Makes nobody look for octets before the timer says so: they are there, and whoever slept on
     /// them would wake at once.
     pub(crate) fn rest_a_while(&mut self, cx: &Context<'_>) {
         cx.attrs.device.relieve_partial();
@@ -136,7 +139,7 @@ impl Link {
         }
     }
 
-    /// The rest, if it was one, is over: whoever sleeps on the socket is to look for octets again.
+    /// Ends the rest, if it was one: whoever sleeps on the socket is to look for octets again.
     #[inline]
     pub(crate) fn end_rest(&mut self, cx: &Context<'_>) {
         if std::mem::take(&mut self.resting) {
