@@ -58,6 +58,7 @@ mod pd;
 mod qp;
 mod scratch;
 mod srq;
+mod wire;
 mod wr;
 
 pub use channel::CompletionChannel;

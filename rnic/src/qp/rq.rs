@@ -14,7 +14,7 @@ use crate::wr::{MAX_SGE, RecvWr};
 
 /// Receives that wait, and the one that a message is arriving in.
 #[derive(Debug)]
-pub(super) struct RecvQueue {
+pub(crate) struct RecvQueue {
     posted: VecDeque<RecvWr>,
     capacity: usize,
     srq: Option<Arc<SrqInner>>,
@@ -24,20 +24,20 @@ pub(super) struct RecvQueue {
 }
 
 impl RecvQueue {
-    pub(super) fn new(capacity: usize, srq: Option<Arc<SrqInner>>) -> Self {
+    pub(crate) fn new(capacity: usize, srq: Option<Arc<SrqInner>>) -> Self {
         RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false }
     }
 
-    /// An empty one of the same size, which takes from the same shared queue.
-    pub(super) fn successor(&self) -> Self {
+    /// Returns an empty queue of the same size, which takes from the same shared queue.
+    pub(crate) fn successor(&self) -> Self {
         Self::new(self.capacity, self.srq.clone())
     }
 
-    pub(super) fn srq(&self) -> Option<&Arc<SrqInner>> {
+    pub(crate) fn srq(&self) -> Option<&Arc<SrqInner>> {
         self.srq.as_ref()
     }
 
-    pub(super) fn push(&mut self, wr: RecvWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
+    pub(crate) fn push(&mut self, wr: RecvWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         if self.srq.is_some() {
             return Err(PostError::UsesSharedQueue);
         }
@@ -52,14 +52,14 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Whether none of the QP's own waits.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether none of the QP's own receives waits.
+    pub(crate) fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// A message begins: takes the next receive and says how many octets fit. `limit_reached` is set when that brought
-    /// a shared queue below its armed limit.
-    pub(super) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {
+    /// Takes the next receive for a message that begins, and returns how many octets fit.
+    /// `limit_reached` is set when that brought a shared queue below its armed limit.
+    pub(crate) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {
         let wr = match &self.srq {
             None => self.posted.pop_front()?,
             Some(_) if self.flushed => return None,
@@ -74,34 +74,34 @@ impl RecvQueue {
         Some(capacity)
     }
 
-    pub(super) fn current(&self) -> Option<&RecvWr> {
+    pub(crate) fn current(&self) -> Option<&RecvWr> {
         self.current.as_ref()
     }
 
-    /// The receive that a message was arriving in has ended.
-    pub(super) fn end(&mut self, qp: QpNum, status: Status, outcome: &Outcome) -> Option<Completion> {
+    /// Ends the receive that a message was arriving in. Returns its completion.
+    pub(crate) fn end(&mut self, qp: QpNum, status: Status, outcome: &Outcome) -> Option<Completion> {
         Some(completion(&self.current.take()?, qp, status, outcome))
     }
 
     /// A connection begins.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.flushed = false;
     }
 
     /// Takes all receives of the QP's own, ended as flushed.
-    pub(super) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
+    pub(crate) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
         self.flushed = true;
         self.posted.drain(..).map(move |wr| completion(&wr, qp, Status::Flushed, &Outcome::default()))
     }
 }
 
-/// What a receive completed with.
+/// The result of a message for the completion of its receive.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) byte_len: u32,
-    pub(super) invalidated: Option<Stag>,
-    pub(super) immediate: Option<[u8; 8]>,
-    pub(super) solicited: bool,
+pub(crate) struct Outcome {
+    pub(crate) byte_len: u32,
+    pub(crate) invalidated: Option<Stag>,
+    pub(crate) immediate: Option<[u8; 8]>,
+    pub(crate) solicited: bool,
 }
 
 fn completion(wr: &RecvWr, qp: QpNum, status: Status, outcome: &Outcome) -> Completion {

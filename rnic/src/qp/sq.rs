@@ -10,9 +10,9 @@ use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr, Sge};
 
-/// How far one request has come.
+/// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Not all of it has been taken by TCP.
     Queued,
     /// A Read or atomic whose request is on its way.
@@ -23,51 +23,52 @@ pub(super) enum Phase {
 
 /// A request in the queue.
 #[derive(Debug)]
-pub(super) struct Wqe {
-    pub(super) wr: SendWr,
-    pub(super) completed: Completed,
+pub(crate) struct Wqe {
+    pub(crate) wr: SendWr,
+    pub(crate) completed: Completed,
     /// The first half of a `WriteImmediate`, which the second half speaks for.
     half: bool,
     /// Octets of the message, if it may be cut.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     /// Given when the message is first cut.
-    pub(super) msn: Option<Msn>,
+    pub(crate) msn: Option<Msn>,
     /// Of an atomic: given with the MSN.
-    pub(super) request_id: u32,
-    pub(super) phase: Phase,
+    pub(crate) request_id: u32,
+    pub(crate) phase: Phase,
 }
 
 /// A place in the queue: `offset` octets into the message of the request with this number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) seq: u64,
-    pub(super) offset: u64,
+pub(crate) struct Cursor {
+    pub(crate) seq: u64,
+    pub(crate) offset: u64,
 }
 
-/// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards `rdmap`.
+/// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards
+/// `rdmap`.
 #[derive(Debug)]
-pub(super) struct SendQueue {
+pub(crate) struct SendQueue {
     wqes: VecDeque<Wqe>,
     /// The number of the first in `wqes`.
     first: u64,
-    /// What is to be sent next.
-    pub(super) cursor: Cursor,
+    /// The place of what is to be sent next.
+    pub(crate) cursor: Cursor,
     /// Requests before this one have been taken by TCP whole.
     handed: u64,
     capacity: usize,
 }
 
 impl SendQueue {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         SendQueue { wqes: VecDeque::new(), first: 0, cursor: Cursor::default(), handed: 0, capacity }
     }
 
-    /// An empty one of the same size.
-    pub(super) fn successor(&self) -> Self {
+    /// Returns an empty queue of the same size.
+    pub(crate) fn successor(&self) -> Self {
         Self::new(self.capacity)
     }
 
-    pub(super) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
+    pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
         if self.wqes.len() + halves > self.capacity.max(halves) {
             return Err(PostError::QueueFull { capacity: self.capacity });
@@ -91,17 +92,17 @@ impl SendQueue {
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.wqes.is_empty()
     }
 
-    /// Whether there is anything left to send.
-    pub(super) fn has_unsent(&self) -> bool {
+    /// Returns whether there is anything left to send.
+    pub(crate) fn has_unsent(&self) -> bool {
         self.cursor.seq < self.end()
     }
 
-    /// Whether what comes next needs no socket.
-    pub(super) fn is_at_local(&self) -> bool {
+    /// Returns whether what comes next needs no socket.
+    pub(crate) fn is_at_local(&self) -> bool {
         self.get(self.cursor.seq).is_some_and(Wqe::is_local)
     }
 
@@ -109,32 +110,33 @@ impl SendQueue {
         self.first + self.wqes.len() as u64
     }
 
-    pub(super) fn get(&self, seq: u64) -> Option<&Wqe> {
+    pub(crate) fn get(&self, seq: u64) -> Option<&Wqe> {
         self.wqes.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
-    pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Wqe> {
+    pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut Wqe> {
         self.wqes.get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
     /// The number of the oldest request in the queue: everything before it is done, and completed.
-    pub(super) fn oldest(&self) -> u64 {
+    pub(crate) fn oldest(&self) -> u64 {
         self.first
     }
 
-    /// Whether a request that had to wait for all before it comes next, and has become the oldest.
-    pub(super) fn is_fence_over(&self) -> bool {
+    /// Returns whether a request that had to wait for all before it comes next, and has become the
+    /// oldest.
+    pub(crate) fn is_fence_over(&self) -> bool {
         self.cursor == Cursor { seq: self.first, offset: 0 }
             && self.wqes.front().is_some_and(|wqe| wqe.wr.local_fence)
     }
 
     /// TCP has taken everything before the cursor.
-    pub(super) fn handed_to_cursor(&mut self) {
+    pub(crate) fn handed_to_cursor(&mut self) {
         self.handed(self.cursor.seq);
     }
 
     /// TCP has taken everything before the request `upto`.
-    pub(super) fn handed(&mut self, upto: u64) {
+    pub(crate) fn handed(&mut self, upto: u64) {
         for seq in self.handed..upto {
             if let Some(wqe) = self.get_mut(seq)
                 && wqe.phase == Phase::Queued
@@ -146,22 +148,24 @@ impl SendQueue {
         self.handed = self.handed.max(upto);
     }
 
-    /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor moves past it.
-    pub(super) fn finish_at_cursor(&mut self, status: Status) {
+    /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor
+    /// moves past it.
+    pub(crate) fn finish_at_cursor(&mut self, status: Status) {
         let seq = self.cursor.seq;
         if let Some(wqe) = self.get_mut(seq) {
             wqe.phase = Phase::Done(status);
         }
         self.cursor = Cursor { seq: seq + 1, offset: 0 };
-        // One before it may have its last FPDU only begun: that is handed over when TCP has the rest.
+        // One before it may have its last FPDU only begun: that is handed over when TCP has the
+        // rest.
         if self.handed == seq {
             self.handed = seq + 1;
         }
     }
 
-    /// Takes the next request that is done and has none unfinished before it, and its completion if it makes one
-    /// (RFC 5040 §5.5 rule 15: they complete in the order of posting).
-    pub(super) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
+    /// Takes the next request that is done and has none unfinished before it, and its completion if
+    /// it makes one (RFC 5040 §5.5 rule 15: they complete in the order of posting).
+    pub(crate) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
         let front = self.wqes.front()?;
         let Phase::Done(status) = front.phase else { return None };
         if self.first >= self.handed {
@@ -182,11 +186,12 @@ impl SendQueue {
         Some(wqe.completion(status, qp))
     }
 
-    /// Ends everything that has not ended, `first_awaiting` for the first that is on its way, `Flushed` for the rest.
+    /// Ends everything that has not ended, `first_awaiting` for the first that is on its way,
+    /// `Flushed` for the rest.
     ///
-    /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that everything before it
-    /// is done (draft-hilland-rddp-verbs §8.2).
-    pub(super) fn end_all(&mut self, first_awaiting: Option<Status>) {
+    /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that
+    /// everything before it is done (draft-hilland-rddp-verbs §8.2).
+    pub(crate) fn end_all(&mut self, first_awaiting: Option<Status>) {
         let mut special = first_awaiting;
         let mut broken = false;
         for wqe in &mut self.wqes {
@@ -218,6 +223,11 @@ impl Wqe {
         Wqe { wr, completed, half, total, msn: None, request_id: 0, phase: Phase::Queued }
     }
 
+    /// Returns whether it sends nothing.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
+    }
+
     fn awaits_response(&self) -> bool {
         matches!(self.completed, Completed::Read | Completed::FetchAdd | Completed::CmpSwap)
     }
@@ -245,7 +255,7 @@ impl Wqe {
     }
 }
 
-/// Octets of the message that a request sends, if it is one that may be posted.
+/// Returns how many octets the message of a request has, if it may be posted.
 fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostError> {
     let gather = match operation {
         Operation::Send { gather, .. }

@@ -1,6 +1,6 @@
 //! The states of a queue pair (draft-hilland-rddp-verbs §6.2).
 
-/// Where a QP stands.
+/// The state of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QpState {
@@ -17,7 +17,7 @@ pub enum QpState {
 }
 
 impl QpState {
-    /// Whether a request posted now is kept rather than flushed at once.
+    /// Returns whether a request posted now is kept rather than flushed at once.
     pub(crate) fn takes_work(self) -> bool {
         matches!(self, QpState::Idle | QpState::ReadyToSend)
     }

@@ -6,19 +6,20 @@ mod lease;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use rddp_ddp::{Msn, Qn, Stag};
+use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Framer, Framing, Negotiated, Revision};
 use rddp_rdmap::Opcode;
 use serde_json::Value;
 
 use super::*;
-use crate::{Access, CompletionQueue, ProtectionDomain, Rnic, SendWr};
+use crate::{Access, CompletionQueue, ProtectionDomain, QpConfig, Rnic, SendWr};
 
 /// Ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a startup without wishes comes to.
+/// Returns the outcome of a startup without wishes.
 fn negotiated() -> Negotiated {
     Negotiated {
         revision: Revision::Two,
@@ -51,11 +52,7 @@ fn taken_over(next: Msn) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpSt
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     let peer = attached(&qp);
     qp.inner.anywhere().with_core(|_, core| {
-        let link = core.link.as_mut().unwrap();
-        for qn in [Qn(0), Qn(1)] {
-            link.stream.expect_msn(qn, next);
-            link.msns.set(qn, next);
-        }
+        core.link.as_mut().unwrap().number_from(next);
     });
     (pd, cq, qp, peer)
 }
@@ -139,7 +136,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     faulty.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
     faulty.post_recv(RecvWr::new(2, [])).unwrap();
     other.post_recv(RecvWr::new(3, [])).unwrap();
-    faulty.inner.anywhere().with_core(|_, core| core.panics = true);
+    faulty.inner.anywhere().with_core(|_, core| core.link.as_mut().unwrap().panic_at_octets());
     let octets = octets_of("send_zero_length");
     its_peer.write_all(&octets).unwrap();
     await_that("the QP goes on after a panic", || faulty.state() == QpState::Error);
@@ -152,7 +149,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
         flushed.map(|done| (done.wr_id, done.status)).collect::<Vec<_>>(),
         [(1, crate::Status::Flushed), (2, crate::Status::Flushed)]
     );
-    let event = faulty.inner.anywhere().device.events.next_event().unwrap();
+    let event = faulty.inner.anywhere().attrs.device.events.next_event().unwrap();
     assert_eq!((event.qp, event.kind), (faulty.num(), AsyncEventKind::QpFailed));
     let reset = std::iter::repeat_with(|| its_peer.read(&mut [0; 64])).find(|read| !matches!(read, Ok(1..)));
     assert_eq!(reset.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
@@ -168,7 +165,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
 #[test]
 fn a_device_that_fails_ends_its_connections() {
     let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();
-    let device = first.inner.anywhere().device.clone();
+    let device = first.inner.anywhere().attrs.device.clone();
     let rnic = Rnic(crate::home::Home::new(device.clone()));
     let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
     let addr = listener.local_addr().unwrap();

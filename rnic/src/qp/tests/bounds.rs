@@ -1,7 +1,8 @@
 //! What one QP may take up: of a thread's time and of memory, while others want some.
 
-use super::super::tx::{FEW_RESPONSES, RESPONSES_AHEAD};
+use super::super::progress::Pulled;
 use super::*;
+use crate::wire::{FEW_RESPONSES, RESPONSES_AHEAD};
 
 /// Most octets of one read here: an FPDU's payload, and what is staged with it.
 const READ: u64 = 64 * 1024;
@@ -53,7 +54,7 @@ fn a_turn_of_reading_has_an_end() {
 #[test]
 fn responses_are_few_while_all_qps_together_keep_too_many() {
     let (pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
-    let device = qp.inner.anywhere().device.clone();
+    let device = qp.inner.anywhere().attrs.device.clone();
     let source = pd.allocate(16 << 20, Access::REMOTE_READ).unwrap();
     let remote = source.remote(0);
     let request = rddp_rdmap::ReadRequestRepr {
@@ -74,7 +75,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     let kept_by_others = 1 << 30;
     device.promised.charge(kept_by_others);
     peer.write_all(&octets).unwrap();
-    let is_blocked = || qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().blocked);
+    let is_blocked = || qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().is_blocked());
     let deadline = Instant::now() + PATIENCE;
     while !is_blocked() {
         assert!(Instant::now() < deadline, "TCP takes all of it");
@@ -87,7 +88,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
             while std::mem::replace(&mut before, core.counters.octets_sent) != core.counters.octets_sent {
                 qp.pump(core);
             }
-            core.link.as_ref().unwrap().out.rest().len()
+            core.link.as_ref().unwrap().promised()
         })
     };
     let few = promised();

@@ -4,7 +4,7 @@
 //! memory, held live by their [`Grant`]s until the write has returned, and what others may change
 //! is copied as well. A train lives for one write only: FPDUs that TCP did not begin to take are
 //! forgotten and built anew later, the rest of one that it did begin is copied out by
-//! [`Train::rest_of_started`].
+//! [`Train::outcome`].
 
 use std::io;
 use std::ops::Range;
@@ -15,29 +15,31 @@ use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::rx::Grants;
 use super::segments::Segments;
-use super::sq::Cursor;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
+use crate::qp::memory::Grants;
+use crate::qp::sq::Cursor;
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 const COPY_UP_TO: usize = 2048;
 
-/// Where a train is full. TCP takes as much as its buffers have room for; in trains of 128 KiB a quarter less goes over
-/// loopback.
+/// Octets with which a train is full. TCP takes as much as its buffers have room for; in trains of
+/// 128 KiB a quarter less goes over loopback.
 const MAX_OCTETS: usize = 1024 * 1024;
 
-/// The same for octets in the arena: what TCP does not take is copied for nothing, and what a cache does not hold is copied
-/// slowly. With a TCP segment of 1500 octets, all of a train is.
+/// Octets in the arena with which a train is full: what TCP does not take is copied for nothing,
+/// and what a cache does not hold is copied slowly. With a TCP segment of 1500 octets, all of a
+/// train is.
 const MAX_COPIED: usize = 256 * 1024;
 
-/// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go first.
+/// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go
+/// first.
 const MAX_PIECES: usize = 1000;
 
 /// Octets of registered memory, or of an inline request.
 pub(super) enum Source<'a> {
     Granted(&'a mut Grants),
-    /// What may change between its CRC and the write.
+    /// Memory that may change between its CRC and the write.
     Shared(&'a mut Grants),
     Inline(&'a [u8]),
 }
@@ -56,7 +58,7 @@ impl Part {
     }
 }
 
-/// What to do when TCP has taken the FPDU.
+/// The state to take up when TCP has taken the FPDU.
 #[derive(Clone, Debug)]
 struct Record {
     /// Octets of the train up to the FPDU's end.
@@ -67,7 +69,7 @@ struct Record {
     framer: Framer,
 }
 
-/// What TCP took of a train.
+/// The part of a train that TCP took.
 pub(super) struct Outcome {
     /// The state behind the last FPDU that TCP took whole, if any.
     pub(super) whole: Option<(Cursor, Framer)>,
@@ -121,13 +123,14 @@ impl Train {
         self.len
     }
 
-    /// Whether a payload of registered memory is summed where it lies.
+    /// Returns whether a payload of registered memory is summed where it lies.
     #[inline]
     pub(super) fn sums_in_place(framer: &Framer, payload_len: usize) -> bool {
         payload_len > COPY_UP_TO && framer.framing().crc && !framer.framing().markers
     }
 
-    /// From here on no FPDU shall reach over the end of a segment; of what is in the train already none does.
+    /// From here on no FPDU shall reach over the end of a segment; of what is in the train already
+    /// none does.
     pub(super) fn align(&mut self, mut segments: Segments) {
         if !self.segments.is_set() {
             segments.admit(self.len);
@@ -251,7 +254,8 @@ impl Train {
         start..self.arena.len()
     }
 
-    /// Makes the arena from `start` on part of the train, joined to the part before it where they touch.
+    /// Makes the arena from `start` on part of the train, joined to the part before it where they
+    /// touch.
     fn arena_part(&mut self, start: usize) {
         let end = self.arena.len();
         self.len += end - start;
@@ -261,7 +265,8 @@ impl Train {
         }
     }
 
-    /// Writes `first` (octets that were promised to TCP earlier) and the train; how many octets TCP took.
+    /// Writes `first` (octets that were promised to TCP earlier) and the train; how many octets TCP
+    /// took.
     pub(super) fn write(
         &self,
         socket: BorrowedFd<'_>,
@@ -280,7 +285,7 @@ impl Train {
         send_vectored(socket, &pieces, SendFlags { more: false, eor: end_of_record })
     }
 
-    /// What became of the FPDUs, `taken` octets of the train being TCP's now.
+    /// Returns what became of the FPDUs, `taken` octets of the train being TCP's now.
     #[inline]
     pub(super) fn outcome(&self, taken: usize) -> Outcome {
         let whole = self.records.partition_point(|record| record.end <= taken);
@@ -301,7 +306,8 @@ impl Train {
         }
     }
 
-    /// Copies octets of the train: what is left of a started FPDU must not depend on memory that may be deregistered.
+    /// Copies octets of the train: what is left of a started FPDU must not depend on memory that
+    /// may be deregistered.
     fn copy_out(&self, range: Range<usize>) -> Result<Vec<u8>, Faulted> {
         let mut out = Vec::with_capacity(range.len());
         let mut at = 0;

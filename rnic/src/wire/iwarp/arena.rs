@@ -1,4 +1,5 @@
-//! Memory for octets that are made, sent and forgotten, again and again: it is not zeroed each time.
+//! Memory for octets that are made, sent and forgotten, again and again: it is not zeroed each
+//! time.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ impl Arena {
         Arena { octets: Vec::new(), used: 0 }
     }
 
-    /// One that holds these octets.
+    /// Makes an arena that holds these octets.
     pub(super) fn of(octets: Vec<u8>) -> Self {
         Arena { used: octets.len(), octets }
     }
@@ -41,7 +42,8 @@ impl Arena {
         self.octets.len()
     }
 
-    /// Room for `len` octets more; what stands there is of an earlier use, and is to be written over.
+    /// Returns room for `len` octets more; what stands there is of an earlier use, and is to be
+    /// written over.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
         self.used += len;

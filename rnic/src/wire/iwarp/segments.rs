@@ -1,9 +1,11 @@
-//! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
+//! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1,
+//! §6).
 //!
-//! An FPDU that would reach over the end of a segment is left for the next write, and this one ends its last segment
-//! (`MSG_EOR`), so that TCP begins a new one.
+//! An FPDU that would reach over the end of a segment is left for the next write, and this one ends
+//! its last segment (`MSG_EOR`), so that TCP begins a new one.
 
-/// Below this EMSS it is looked after: with longer segments, an FPDU that is none of its own costs a receiver nothing.
+/// Below this EMSS it is looked after: with longer segments, an FPDU that is none of its own costs
+/// a receiver nothing.
 const ALIGNED_EMSS: usize = 16 * 1024;
 
 /// The segments of one write.
@@ -18,7 +20,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Of a connection with this EMSS, `used` octets after a segment began.
+    /// Makes those of a connection with this EMSS, `used` octets after a segment began.
     pub(super) fn new(emss: usize, used: usize) -> Self {
         if emss < ALIGNED_EMSS && emss > 0 {
             Segments { emss, at: used % emss, crossing: false }
@@ -27,12 +29,13 @@ impl Segments {
         }
     }
 
-    /// Whether they are looked after.
+    /// Returns whether segments are looked after.
     pub(super) fn is_set(&self) -> bool {
         self.emss > 0
     }
 
-    /// Whether the next FPDU, with so many octets on the wire, belongs to this write; if so, it is in it.
+    /// Returns whether the next FPDU, with so many octets on the wire, belongs to this write; if
+    /// so, it is in it.
     pub(super) fn admit(&mut self, octets: usize) -> bool {
         if self.emss == 0 {
             return true;
@@ -46,13 +49,13 @@ impl Segments {
         true
     }
 
-    /// An FPDU that could not wait is in this write.
+    /// Counts an FPDU that could not wait in this write.
     pub(super) fn add(&mut self, octets: usize) {
         self.at = (self.at + octets).checked_rem(self.emss).unwrap_or(0);
     }
 
-    /// Whether a write of `octets` ends its last segment. A short message alone does not: TCP may send what follows along
-    /// with it.
+    /// Returns whether a write of `octets` ends its last segment. A short message alone does not:
+    /// TCP may send what follows along with it.
     pub(super) fn end_record(&self, octets: usize) -> bool {
         self.at > 0 && (self.crossing || octets >= self.emss)
     }

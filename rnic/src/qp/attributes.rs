@@ -1,0 +1,62 @@
+//! What a queue pair was made with, and never changes.
+
+use std::sync::Arc;
+
+use rddp_mpa::{Negotiated, RtrSet};
+
+use crate::config::{ConnectOptions, NoReceive};
+use crate::cq::CqInner;
+use crate::device::DeviceInner;
+use crate::event::{AsyncEventKind, EventQueue};
+use crate::mem::{Access, PdId, QpNum};
+
+/// The attributes of one queue pair: its number, its protection domain, its completion queues,
+/// and what its peer may do.
+#[derive(Debug)]
+pub(crate) struct QpAttributes {
+    pub(crate) num: QpNum,
+    /// The name of this QP towards the background thread and the completion queues.
+    pub(crate) token: u64,
+    pub(crate) pd: PdId,
+    /// The access that the QP's own switches give its peer, where memory gives it, too.
+    pub(crate) inbound: Access,
+    pub(crate) no_receive: NoReceive,
+    pub(crate) events: EventQueue,
+    pub(crate) send_cq: Arc<CqInner>,
+    pub(crate) recv_cq: Arc<CqInner>,
+    pub(crate) device: Arc<DeviceInner>,
+}
+
+impl QpAttributes {
+    /// Tells the program what happened, and wakes who waits for that.
+    pub(crate) fn report(&self, kind: AsyncEventKind) {
+        self.events.push(self.num, kind);
+        self.cqs().for_each(|cq| cq.ready.bell.ring());
+    }
+
+    /// Returns the completion queues of the QP, each once.
+    pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
+        let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
+        std::iter::once(&self.send_cq).chain(other)
+    }
+
+    /// Returns whether a Send without a receive waits for one.
+    pub(crate) fn waits(&self) -> bool {
+        self.no_receive == NoReceive::Wait
+    }
+
+    /// Returns what was agreed with the peer, as the QP keeps to it: where Sends wait, Responses
+    /// would wait behind them, so there are no Reads.
+    pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
+        if self.waits() { Negotiated { ird: 0, ord: 0, ..negotiated } } else { negotiated }
+    }
+
+    /// Returns what a startup is to ask for, so that there are no Reads where Sends wait.
+    pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
+        if !self.waits() {
+            return options.clone();
+        }
+        let rtr = RtrSet { read: false, ..options.rtr };
+        ConnectOptions { ird: 0, ord: 0, rtr, ..options.clone() }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a connection works on while the lock of its queue pair is held.
+
+use rddp_rdmap::AccessError;
+
+use super::attributes::QpAttributes;
+use super::memory::Grants;
+use super::rq::{Outcome, RecvQueue};
+use super::sq::{Phase, SendQueue};
+use crate::completion::Status;
+use crate::counters::Counters;
+use crate::event::AsyncEventKind;
+use crate::wr::Operation;
+
+/// The queues, attributes and counters of a queue pair, lent to its connection for one call.
+///
+/// The state of the QP is not among them: what changes that, a connection returns as a
+/// [`LinkEvent`](crate::wire::LinkEvent).
+pub(crate) struct Context<'a> {
+    pub(crate) attrs: &'a QpAttributes,
+    pub(crate) sq: &'a mut SendQueue,
+    pub(crate) rq: &'a mut RecvQueue,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl Context<'_> {
+    /// A message begins: takes a receive for it. Returns how many octets that has room for, or
+    /// `None` if there is none.
+    #[inline]
+    pub(crate) fn begin_receive(&mut self) -> Option<u64> {
+        let mut limit_reached = false;
+        let room = self.rq.begin(self.attrs.num, &mut limit_reached);
+        if limit_reached {
+            self.attrs.report(AsyncEventKind::SrqLimit);
+        }
+        room
+    }
+
+    /// Completes the receive that a message was arriving in, if there is one.
+    pub(crate) fn end_receive(&mut self, status: Status, outcome: &Outcome) {
+        if let Some(completion) = self.rq.end(self.attrs.num, status, outcome) {
+            self.attrs.recv_cq.push(completion, self.rq.srq());
+        }
+    }
+
+    /// Ends the request with this number, wherever it stands in the send queue.
+    pub(crate) fn end_request(&mut self, seq: u64, status: Status) {
+        if let Some(wqe) = self.sq.get_mut(seq) {
+            wqe.phase = Phase::Done(status);
+        }
+    }
+
+    /// Completes what is done at the front of the send queue.
+    pub(crate) fn retire(&mut self) {
+        while let Some(completion) = self.sq.retire(self.attrs.num) {
+            if let Some(completion) = completion {
+                self.attrs.send_cq.push(completion, None);
+            }
+        }
+    }
+
+    /// Adds the memory for `len` octets of the message that is arriving, from its octet `from` on.
+    pub(crate) fn receive_grants(
+        &self,
+        from: u64,
+        len: usize,
+        grants: &mut Grants,
+    ) -> Result<(), AccessError> {
+        let scatter = self.rq.current().map_or(&[][..], |wr| &wr.scatter);
+        let pd = self.rq.srq().map_or(self.attrs.pd, |srq| srq.pd);
+        self.attrs.grants_of(scatter, from, len, Some(pd), grants)
+    }
+
+    /// Adds the memory for `len` octets of the Response to the Read with this number, from its
+    /// octet `from` on.
+    pub(crate) fn sink_grants(
+        &self,
+        seq: u64,
+        from: u64,
+        len: usize,
+        grants: &mut Grants,
+    ) -> Result<(), AccessError> {
+        let sink = self.sq.get(seq).and_then(|wqe| match wqe.wr.operation {
+            Operation::Read { sink, .. } => Some(sink),
+            _ => None,
+        });
+        self.attrs.grants_of(sink.as_slice(), from, len, Some(self.attrs.pd), grants)
+    }
+}

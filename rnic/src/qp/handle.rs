@@ -1,0 +1,215 @@
+//! The handle by which a program holds a queue pair.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rddp_mpa::Negotiated;
+use rddp_rdmap::{Fault, TerminateRepr};
+use socket2::Socket;
+
+use super::QpInner;
+use super::attributes::QpAttributes;
+use super::core::Core;
+use super::rq::RecvQueue;
+use super::sq::SendQueue;
+use super::state::QpState;
+use crate::config::{ConnectOptions, NoReceive, QpConfig};
+use crate::conn::socket::TcpSocket;
+use crate::counters::Counters;
+use crate::device::DeviceInner;
+use crate::error::{ConnectError, Error, PostError};
+use crate::home::Home;
+use crate::io::driver::Source;
+use crate::mem::{PdId, QpNum};
+use crate::wr::{RecvWr, SendWr};
+
+/// A queue pair: one end of an RDMA connection.
+///
+/// Dropping it closes the connection, if there still is one: what TCP has taken or begun to take
+/// still goes out, behind it FIN, and whatever the peer sends is thrown away until its own FIN,
+/// for five seconds at most. What waits in the send queue does not go out.
+/// [`abort`](Self::abort) resets.
+///
+/// ```
+/// use rddp_rnic::{QpConfig, QpState, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// assert_eq!(qp.state(), QpState::Idle);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct QueuePair {
+    pub(crate) inner: Home<Arc<QpInner>>,
+}
+
+impl QueuePair {
+    pub(crate) fn create(device: &Arc<DeviceInner>, pd: PdId, config: &QpConfig) -> Result<Self, Error> {
+        let (send_cq, recv_cq) = (config.send_cq.0.here()?, config.recv_cq.0.here()?);
+        if [send_cq, recv_cq].iter().any(|cq| !cq.is_of(&device.driver)) {
+            return Err(Error::Foreign("a completion queue"));
+        }
+        if config.no_receive == NoReceive::Wait && (config.srq.is_some() || config.inbound_read) {
+            return Err(Error::Conflict(
+                "Sends that wait for receives exclude inbound Reads and shared receive queues",
+            ));
+        }
+        let srq = config.srq.as_ref().map(|srq| srq.0.here().cloned()).transpose()?;
+        let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
+            let source: Weak<dyn Source> = weak.clone();
+            let token = device.driver.add(source);
+            QpInner {
+                attrs: QpAttributes {
+                    num: device.next_qp(),
+                    token,
+                    pd,
+                    inbound: config.inbound(),
+                    no_receive: config.no_receive,
+                    events: config.events.as_ref().unwrap_or(&device.events).clone(),
+                    send_cq: send_cq.clone(),
+                    recv_cq: recv_cq.clone(),
+                    device: device.clone(),
+                },
+                startup: Mutex::default(),
+                core: Mutex::new(Core::new(
+                    SendQueue::new(config.max_send),
+                    RecvQueue::new(config.max_recv, srq.clone()),
+                )),
+            }
+        });
+        // From here on it is taken apart again if something fails.
+        let qp = QueuePair { inner: Home::new(inner) };
+        let inner = qp.inner.here()?;
+        for cq in inner.attrs.cqs() {
+            cq.add_member(inner.attrs.token, inner)
+                .map_err(Error::host("watching the sockets of many QPs"))?;
+        }
+        device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
+        if let Some(srq) = srq {
+            srq.join(inner.attrs.num, inner);
+        }
+        Ok(qp)
+    }
+
+    /// The number of the QP, as completions and events name it.
+    pub fn num(&self) -> QpNum {
+        self.inner.anywhere().attrs.num
+    }
+
+    /// The state of the QP.
+    pub fn state(&self) -> QpState {
+        self.inner.here().map_or(QpState::Error, |inner| inner.core.lock().state)
+    }
+
+    /// Posts a request to the send queue. It is on its way when this returns, if TCP takes it.
+    pub fn post_send(&self, wr: &SendWr) -> Result<(), PostError> {
+        self.post_sends(std::slice::from_ref(wr)).map_err(|(error, _)| error)
+    }
+
+    /// Posts a list of requests, which leave together.
+    ///
+    /// # Errors
+    /// The first that could not be posted, and how many were before it.
+    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
+        match self.inner.here() {
+            Ok(inner) => inner.post_sends(list),
+            Err(forked) => Err((forked.into(), 0)),
+        }
+    }
+
+    /// Posts a receive.
+    pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        self.inner.here()?.post_recv(wr)
+    }
+
+    /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may
+    /// be outstanding on the send queue and no Read of the peer's in service, else the connection
+    /// is reset and all of it flushed (draft-hilland-rddp-verbs §6.2).
+    pub fn disconnect(&self) {
+        if let Ok(inner) = self.inner.here() {
+            inner.disconnect();
+        }
+    }
+
+    /// Ends the connection with a Terminate that says "local catastrophic error".
+    pub fn terminate(&self) {
+        if let Ok(inner) = self.inner.here() {
+            inner.with_core(|qp, core| {
+                qp.terminate(core, Fault::local_catastrophic(), None);
+                qp.pump(core);
+            });
+        }
+    }
+
+    /// Resets the connection, or the one that is being made. Everything outstanding is flushed.
+    pub fn abort(&self) {
+        let Ok(inner) = self.inner.here() else { return };
+        let startup = inner.startup.lock().clone();
+        if let Some(startup) = startup {
+            startup.abort(&inner.attrs.device.driver);
+        }
+        inner.with_core(|qp, core| qp.lose(core, None));
+    }
+
+    /// Goes from Error to Idle, to be connected anew. Returns whether the QP is idle now.
+    pub fn reset(&self) -> bool {
+        let Ok(inner) = self.inner.here() else { return false };
+        let mut core = inner.core.lock();
+        if core.state == QpState::Error && core.link.is_none() {
+            core.reset();
+        }
+        core.state == QpState::Idle
+    }
+
+    /// The Terminate that this side sent on the present or last connection.
+    pub fn terminate_sent(&self) -> Option<TerminateRepr> {
+        self.inner.here().ok()?.core.lock().terminate_sent.clone()
+    }
+
+    /// The Terminate that the peer sent on the present or last connection.
+    pub fn terminate_received(&self) -> Option<TerminateRepr> {
+        self.inner.here().ok()?.core.lock().terminate_received.clone()
+    }
+
+    /// The outcome of the MPA startup with the peer; `None` without a connection.
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
+    }
+
+    /// Counts of what the QP has sent and received since it was connected.
+    pub fn counters(&self) -> Counters {
+        self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())
+    }
+
+    /// The peer's address; `None` without a connection.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().peer_addr().ok()?.as_socket()
+    }
+
+    /// The local address; `None` without a connection.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().local_addr().ok()?.as_socket()
+    }
+
+    /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its
+    /// outcome and `active` says whether this side sent the Request. No octet behind the startup
+    /// frames may have been read.
+    pub fn attach(
+        &self,
+        stream: Socket,
+        negotiated: Negotiated,
+        options: &ConnectOptions,
+        active: bool,
+    ) -> Result<(), ConnectError> {
+        self.inner.here()?.attach(TcpSocket::new(stream), negotiated, options, active, || ())
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if let Ok(inner) = self.inner.here() {
+            inner.destroy();
+        }
+    }
+}

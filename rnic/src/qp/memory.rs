@@ -1,0 +1,101 @@
+//! Registered memory as one queue pair and its peer may use it.
+
+use rddp_ddp::Stag;
+use rddp_rdmap::{AccessError, InvalidateError};
+use smallvec::SmallVec;
+
+use super::attributes::QpAttributes;
+use crate::completion::Status;
+use crate::local::LocalMemory;
+use crate::mem::{Access, BindWindow, Grant, PdId};
+use crate::wr::{Operation, Sge};
+
+/// The memory of one segment: mostly a single piece.
+pub(crate) type Grants = SmallVec<[Grant; 1]>;
+
+impl QpAttributes {
+    pub(super) fn local_memory(&self) -> LocalMemory<'_> {
+        LocalMemory { table: &self.device.mem, pd: self.pd }
+    }
+
+    /// Checks access by the peer: the QP's own switches, then the memory's rights
+    /// (draft-hilland-rddp-verbs §7.6.3).
+    #[inline]
+    pub(crate) fn check_remote(
+        &self,
+        stag: Stag,
+        to: u64,
+        len: u64,
+        want: Access,
+    ) -> Result<Grant, AccessError> {
+        if !self.inbound.contains(want) {
+            return Err(AccessError::Rights);
+        }
+        self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
+    }
+
+    /// Invalidates for the peer, for which the QP must allow it something
+    /// (draft-hilland-rddp-verbs §7.8).
+    pub(crate) fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
+        if self.inbound.is_empty() {
+            return Err(InvalidateError::Rights);
+        }
+        self.device.mem.invalidate_remote(stag, self.pd, self.num)
+    }
+
+    /// Adds the memory of a scatter list (to be written, in the PD given) or gather list, `len`
+    /// octets from `skip` on.
+    pub(crate) fn grants_of(
+        &self,
+        list: &[Sge],
+        mut skip: u64,
+        len: usize,
+        scatter: Option<PdId>,
+        grants: &mut Grants,
+    ) -> Result<(), AccessError> {
+        let mut left = len as u64;
+        for sge in list {
+            if left == 0 {
+                break;
+            }
+            if skip >= sge.len {
+                skip -= sge.len;
+                continue;
+            }
+            let count = left.min(sge.len - skip);
+            let addr = sge.addr.checked_add(skip).ok_or(AccessError::Wrap)?;
+            let pd = scatter.unwrap_or(self.pd);
+            grants.push(self.device.mem.check_local(sge.stag, addr, count, scatter.is_some(), pd)?);
+            (left, skip) = (left - count, 0);
+        }
+        if left == 0 { Ok(()) } else { Err(AccessError::Bounds) }
+    }
+
+    /// Checks the sink of a Read: the program's own memory, with the right of local write.
+    pub(crate) fn check_sink(&self, sink: &Sge, len: u64) -> Result<(), Status> {
+        if len == 0 {
+            return Ok(());
+        }
+        if sink.len < len {
+            return Err(Status::LocalProtection);
+        }
+        let grant = self.device.mem.check_local(sink.stag, sink.addr, len, true, self.pd);
+        grant.map(drop).map_err(|_| Status::LocalProtection)
+    }
+
+    /// Carries out a request that sends nothing. Binds and invalidations take effect when they are
+    /// reached, before any later request.
+    pub(crate) fn local_operation(&self, operation: &Operation) -> Status {
+        let memory = &self.device.mem;
+        let done = match *operation {
+            Operation::Bind { window, range, access } => {
+                let Sge { stag: region, addr, len } = range;
+                let (pd, qp, key) = (self.pd, self.num, None);
+                memory.bind(&BindWindow { window, region, addr, len, access, pd, qp, key }).is_ok()
+            }
+            Operation::Invalidate { stag } => memory.invalidate_local(stag, self.pd, self.num).is_ok(),
+            _ => false,
+        };
+        if done { Status::Success } else { Status::MemoryBind }
+    }
+}

@@ -1,0 +1,158 @@
+//! How a queue pair is driven on: its connection reads and writes, and what that leads to is acted
+//! on.
+
+use super::QpInner;
+use super::core::Core;
+use super::state::QpState;
+use crate::event::AsyncEventKind;
+use crate::wire::{Link, LinkEvent, Outgoing, Stage};
+
+/// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
+pub(super) const TURN: u64 = 1024 * 1024;
+
+/// Octets that are sent in one go while Reads of the peer's are in service.
+const ANSWERING_TURN: u64 = 1024 * 1024;
+
+/// The end of a turn of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// TCP has nothing more now.
+    Dry,
+    /// There may be more.
+    More,
+    /// Not now: see [`Link::must_rest`].
+    Resting,
+}
+
+impl QpInner {
+    /// Reads for one turn, of `turn` octets and at most one read more.
+    pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
+        Stage::with_own(|stage| {
+            let end = core.counters.octets_received + turn;
+            let Some(link) = &mut core.link else { return Pulled::Dry };
+            link.unstash(&self.attrs, stage);
+            while let Some((link, mut cx)) = core.split(&self.attrs) {
+                let read = link.read(&mut cx, stage);
+                self.after_reading(core, stage, read);
+                let Some((link, cx)) = core.split(&self.attrs) else { break };
+                if stage.is_dry() || cx.counters.octets_received >= end {
+                    link.stash(&cx, stage);
+                    return if stage.is_dry() { Pulled::Dry } else { Pulled::More };
+                }
+            }
+            Pulled::Dry
+        })
+    }
+
+    /// Delivers what waits for a receive, and what has come behind it, if there is one. Returns
+    /// whether the socket may be read.
+    pub(super) fn unpark(&self, core: &mut Core) -> bool {
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return true };
+        if !link.is_parked() {
+            return true;
+        }
+        if let Err(event) = link.unpark(&mut cx) {
+            self.on_event(core, event);
+        }
+        if core.is_parked() {
+            return false;
+        }
+        self.handle_stashed(core);
+        core.link.is_some() && !core.is_parked()
+    }
+
+    /// A receive has been posted: goes on, and has the socket read again.
+    pub(super) fn resume(&self, core: &mut Core) {
+        self.unpark(core);
+        self.pump(core);
+    }
+
+    /// Handles whole FPDUs among what the last turn left over.
+    fn handle_stashed(&self, core: &mut Core) {
+        Stage::with_own(|stage| {
+            let Some((link, mut cx)) = core.split(&self.attrs) else { return };
+            link.unstash(&self.attrs, stage);
+            let handled = link.handle(&mut cx, stage);
+            self.after_reading(core, stage, handled);
+            if let Some((link, cx)) = core.split(&self.attrs) {
+                link.stash(&cx, stage);
+            }
+        });
+    }
+
+    /// Acts on what octets have led to. When the stream has ended for us, throws away the rest.
+    #[inline]
+    fn after_reading(&self, core: &mut Core, stage: &mut Stage, result: Result<(), LinkEvent>) {
+        if let Err(event) = result {
+            self.on_event(core, event);
+        }
+        if core.state != QpState::ReadyToSend {
+            self.discard(core, stage.clear());
+        }
+    }
+
+    /// Throws away octets that nobody wants any more.
+    fn discard(&self, core: &mut Core, octets: usize) {
+        match core.state {
+            // draft-hilland-rddp-verbs §6.2: a segment that arrives in Closing is a bad close.
+            QpState::Closing if octets > 0 => self.lose(core, Some(AsyncEventKind::BadClose)),
+            // RFC 5040 §6.2.1: read on, so that TCP does not reset and take the Terminate with it;
+            // within bounds.
+            QpState::Terminate if core.link.as_mut().is_some_and(|link| !link.may_discard(octets)) => {
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what can be sent, and completes what that finished. While Reads of the peer's are in
+    /// service, it ends after a turn.
+    pub(super) fn pump(&self, core: &mut Core) {
+        Outgoing::with_own(|out| {
+            let end = core.counters.octets_sent + ANSWERING_TURN;
+            loop {
+                while self.send_round(core, out) {
+                    let is_over = core.counters.octets_sent >= end;
+                    if is_over && core.link.as_mut().is_some_and(Link::interrupt_answering) {
+                        break;
+                    }
+                }
+                let before = core.sq.oldest();
+                core.context(&self.attrs).retire();
+                // A local fence ends when the request before it is taken from the queue: nothing
+                // else would come and send what it held back.
+                if core.sq.oldest() == before || !core.sq.is_fence_over() {
+                    break;
+                }
+            }
+        });
+        self.update_interest(core);
+    }
+
+    /// Writes once. Returns whether another may follow.
+    fn send_round(&self, core: &mut Core, out: &mut Outgoing) -> bool {
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
+        if let Err(event) = link.fill(&mut cx, out) {
+            self.on_event(core, event);
+        }
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
+        match link.write(&mut cx, out) {
+            Ok(sent) => sent && link.has_output(cx.sq),
+            Err(event) => {
+                self.on_event(core, event);
+                false
+            }
+        }
+    }
+
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
+    /// due.
+    pub(super) fn push_out(&self, core: &mut Core) {
+        if let Some((link, mut cx)) = core.split(&self.attrs)
+            && let Err(event) = link.push_out(&mut cx)
+        {
+            self.on_event(core, event);
+        }
+        self.update_interest(core);
+    }
+}

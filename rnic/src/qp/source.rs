@@ -1,0 +1,166 @@
+//! When a queue pair is driven on: by a program's thread, by the background thread, by a timer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::MutexGuard;
+use rddp_rdmap::Fault;
+
+use super::QpInner;
+use super::core::Core;
+use super::progress::{Pulled, TURN};
+use super::state::QpState;
+use crate::event::AsyncEventKind;
+use crate::io::driver::{Driver, Failure, Holder, Source};
+use crate::io::lease::Lease;
+use crate::wire::Link;
+
+impl QpInner {
+    /// Makes progress in a program's thread; whoever is at it already will finish.
+    pub(crate) fn try_progress(&self) {
+        if let Some(mut core) = self.core.try_lock() {
+            self.progress(&mut core);
+        }
+    }
+
+    fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
+        let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
+        let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
+        self.check_queues(core);
+        if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
+            self.pump(core);
+        }
+        if core.is_parked() {
+            self.update_interest(core);
+        }
+        pulled
+    }
+
+    /// Reads for a turn if TCP may have something and this QP may keep it.
+    fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
+        let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
+        if link.must_rest(&cx) {
+            link.rest_a_while(&cx);
+            return Pulled::Resting;
+        }
+        if !may_read {
+            return Pulled::Dry;
+        }
+        link.end_rest(&cx);
+        self.pull(core, TURN)
+    }
+
+    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether
+    /// this one ends now.
+    fn check_queues(&self, core: &mut Core) -> bool {
+        let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
+        let ends = overflowed && core.state == QpState::ReadyToSend;
+        if ends {
+            self.attrs.report(AsyncEventKind::CqOverflow);
+            self.terminate(core, Fault::CqOverflow, None);
+        }
+        ends
+    }
+
+    /// RFC 5042 §6.4.2: resets the connection if the FPDU that this QP keeps a part of has been
+    /// arriving for too long: others wait for the place.
+    pub(crate) fn lose_if_stalled(&self, now: Instant) {
+        let Some(mut core) = self.core.try_lock() else { return };
+        if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
+            tracing::info!(
+                qp = self.attrs.num.0,
+                "reset: it stopped in an FPDU while memory for such is short"
+            );
+            self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
+        }
+    }
+
+    /// Arms the background thread's set again after it has read the socket dry.
+    fn rearm(&self, core: &mut Core) {
+        let armed = core.link.as_mut().map_or(Ok(()), |link| link.rearm(&self.attrs));
+        if let Err(event) = armed {
+            self.on_event(core, event);
+        }
+    }
+
+    /// Does the background thread's work on the core. After a panic nobody else sees the core as
+    /// that has left it.
+    fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
+        let mut core = self.core.lock();
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
+        if result.is_err() {
+            tracing::error!(qp = self.attrs.num.0, "a panic of the background thread: reset");
+            self.abandon(&mut core);
+        }
+        result.ok()
+    }
+}
+
+impl Source for QpInner {
+    fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        let (lease, cq) = self.attrs.cqs().map(|cq| (cq.lease(turn), cq)).max_by_key(|(lease, _)| *lease)?;
+        lease.is_held().then(|| (lease, cq.clone() as Arc<dyn Holder>))
+    }
+
+    fn has_arrived(&self) -> bool {
+        // Who holds the core is at work on the socket.
+        let Some(core) = self.core.try_lock() else { return false };
+        core.link.as_ref().is_some_and(Link::has_arrived)
+    }
+
+    fn rest(&self, driver: &Driver) -> bool {
+        // Where the queue has an epoll set, one set less would not be felt.
+        if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
+            return true;
+        }
+        // Who holds the core is at work on the socket.
+        let Some(mut core) = self.core.try_lock() else { return false };
+        if let Some(link) = &mut core.link {
+            link.leave_to_program(driver);
+        }
+        true
+    }
+
+    fn on_ready(&self, _driver: &Driver) -> bool {
+        let more = self.guarded(|core| match self.progress(core) {
+            Pulled::More => true,
+            Pulled::Dry => {
+                self.rearm(core);
+                false
+            }
+            // The timer is set.
+            Pulled::Resting => false,
+        });
+        more == Some(true)
+    }
+
+    fn on_timer(&self, _driver: &Driver, now: Instant) {
+        self.guarded(|core| {
+            if core.split(&self.attrs).is_some_and(|(link, cx)| link.nudge(&cx, now)) {
+                self.pump(core);
+            }
+            if core.link.as_ref().is_some_and(|link| link.is_overdue(now)) {
+                tracing::debug!(qp = self.attrs.num.0, state = %core.state, "the peer is too slow: reset");
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
+            if self.check_queues(core) {
+                self.pump(core);
+            }
+            // It may have been a rest: whatever is there now makes the socket ready again.
+            if let Some((link, cx)) = core.split(&self.attrs) {
+                link.end_rest(&cx);
+            }
+            self.rearm(core);
+        });
+    }
+
+    fn give_up(&self, _driver: &Driver, failure: Failure) {
+        let mut core = self.core.lock();
+        match failure {
+            Failure::Panic => self.abandon(&mut core),
+            Failure::Device if core.link.is_none() => {}
+            Failure::Device => self.lose(&mut core, Some(AsyncEventKind::DeviceFailed)),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What a connection tells its queue pair.
+
+use rddp_rdmap::{Fault, Offending, TerminateRepr};
+
+use crate::completion::Status;
+use crate::event::AsyncEventKind;
+
+/// A change of the queue pair's state that its connection has found necessary: see
+/// [`QpInner::on_event`](crate::qp::QpInner::on_event).
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
+    Fault(Fault, Option<Offending>),
+    /// The peer has sent a Terminate; and the status of the oldest Read or atomic on its way, if it
+    /// refuses that.
+    Terminated(TerminateRepr, Option<Status>),
+    /// The graceful close that had to wait for this connection can go on.
+    Close,
+    /// The peer has sent its FIN.
+    Fin,
+    /// Both FINs have been seen.
+    Closed,
+    /// TCP no longer sends or receives, or has to be reset.
+    Lost(AsyncEventKind),
+}
+
+impl From<Fault> for LinkEvent {
+    fn from(fault: Fault) -> Self {
+        LinkEvent::Fault(fault, None)
+    }
+}

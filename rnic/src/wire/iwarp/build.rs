@@ -1,0 +1,302 @@
+//! Building: the requests of the send queue become FPDUs of a train (RFC 5040 §5, RFC 5041 §5).
+
+use rddp_ddp::{Cut, Header, Stag, TaggedRepr, cut};
+use rddp_mpa::{Framer, MIN_MULPDU};
+use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Response};
+use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
+
+use super::link::Link;
+use super::train::{Source, Train};
+use super::tx::{Outgoing, TURN};
+use crate::completion::Status;
+use crate::mem::Verdicts;
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+use crate::qp::memory::Grants;
+use crate::qp::sq::{Cursor, Wqe};
+use crate::wire::LinkEvent;
+use crate::wr::{Gather, Operation, Remote};
+
+/// A message of so many octets is one segment whatever the EMSS.
+const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
+
+/// A train while messages of our own are added to it.
+struct Filling<'a> {
+    attrs: &'a QpAttributes,
+    train: &'a mut Train,
+    grants: &'a mut Grants,
+    /// The state of MPA behind what is in the train.
+    framer: Framer,
+}
+
+/// The reason why a train stopped growing.
+enum Stop {
+    /// It is full, the queue is empty, or something must be waited for.
+    Wait,
+    /// The request at the cursor cannot be done, with this status; `None`: it has been completed
+    /// already.
+    Failed(Option<Status>),
+}
+
+impl Link {
+    /// Fills the train with messages of our own.
+    pub(super) fn add_own(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
+        // What comes before a bad request goes out first.
+        if let Stop::Failed(status) = self.build(cx, out)
+            && out.train.is_empty()
+        {
+            if let Some(status) = status {
+                cx.sq.finish_at_cursor(status);
+            }
+            // draft-hilland-rddp-verbs §8.3.2: a local error of a request
+            // ends the stream with 0x0000.
+            return Err(Fault::local_catastrophic().into());
+        }
+        Ok(())
+    }
+
+    /// Fills the train from the send queue's cursor on.
+    fn build(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Stop {
+        if !self.may_send || !cx.sq.has_unsent() {
+            return Stop::Wait;
+        }
+        let answering = is_answering(&mut self.stream);
+        let Outgoing { train, grants } = out;
+        let mut filling = Filling { attrs: cx.attrs, train, grants, framer: self.framer.clone() };
+        // Asked for only when the train is more than one message that fits into the smallest
+        // MULPDU.
+        let mut emss = None;
+        let mut cursor = cx.sq.cursor;
+        loop {
+            let train = &mut *filling.train;
+            // Between messages Responses get their turn.
+            if train.is_full() || (cursor.offset == 0 && train.len() >= TURN && self.stream.inbound() > 0) {
+                break Stop::Wait;
+            }
+            let at_front = cursor.seq == cx.sq.oldest();
+            let Some(wqe) = cx.sq.get_mut(cursor.seq) else { break Stop::Wait };
+            if cursor.offset == 0 && wqe.is_fenced(at_front, &self.stream) {
+                break Stop::Wait;
+            }
+            if answering && !wqe.may_go_inside_response() {
+                break Stop::Wait;
+            }
+            if wqe.is_local() {
+                if !train.is_empty() {
+                    break Stop::Wait;
+                }
+                let status = cx.attrs.local_operation(&wqe.wr.operation);
+                cx.sq.finish_at_cursor(status);
+                cursor = cx.sq.cursor;
+                if status == Status::Success {
+                    continue;
+                }
+                break Stop::Failed(None);
+            }
+            let mulpdu = if wqe.total <= SMALL && train.is_empty() && self.out.is_empty() {
+                MIN_MULPDU
+            } else {
+                let emss = *emss.get_or_insert_with(|| {
+                    let emss = self.emss();
+                    train.align(self.segments(emss));
+                    emss
+                });
+                self.mulpdu(emss)
+            };
+            match self.push_next(&mut filling, wqe, cursor, mulpdu) {
+                Ok(Some(after)) => cursor = after,
+                Ok(None) => break Stop::Wait,
+                Err(status) => break Stop::Failed(Some(status)),
+            }
+        }
+    }
+
+    /// Adds the FPDU at the cursor. Returns the place behind it, or `None` if it must wait.
+    fn push_next(
+        &mut self,
+        filling: &mut Filling<'_>,
+        wqe: &mut Wqe,
+        at: Cursor,
+        mulpdu: usize,
+    ) -> Result<Option<Cursor>, Status> {
+        match &wqe.wr.operation {
+            Operation::Send { gather, invalidate } => {
+                let opcode = send_opcode(invalidate.is_some(), wqe.wr.solicited);
+                let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
+                let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
+                let mo = u32::try_from(at.offset).unwrap_or(u32::MAX);
+                let header = untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, segment.last);
+                filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
+            }
+            Operation::Write { gather, remote } => {
+                let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
+                let to = remote.to.wrapping_add(at.offset);
+                let header = tagged_header(Opcode::Write, remote.stag, to, segment.last);
+                filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
+            }
+            Operation::Immediate { data } => {
+                let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+                let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
+                let header = untagged_header(opcode, Stag(0), msn, 0, true);
+                filling.push_whole(&header, data, at)
+            }
+            Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
+                let Some((header, octets, len)) = self.request(filling.attrs, wqe, at.seq)? else {
+                    return Ok(None);
+                };
+                filling.push_whole(&header, &octets[..len], at)
+            }
+            // `WriteImmediate` was split when it was posted, the local ones never come here.
+            Operation::WriteImmediate { .. } | Operation::Bind { .. } | Operation::Invalidate { .. } => {
+                Err(Status::LocalOperation)
+            }
+        }
+    }
+
+    /// Makes the Read Request or Atomic Request of a request, issued once; `None` while ORD are on
+    /// their way (RFC 5040 §6.1).
+    fn request(
+        &mut self,
+        attrs: &QpAttributes,
+        wqe: &mut Wqe,
+        seq: u64,
+    ) -> Result<Option<(Header, RequestOctets, usize)>, Status> {
+        if self.negotiated.ord == 0 {
+            return Err(Status::LocalOperation);
+        }
+        if wqe.msn.is_none() && !self.stream.can_issue() {
+            return Ok(None);
+        }
+        let mut octets = [0; AtomicRequestRepr::LEN];
+        let (opcode, len) = match wqe.wr.operation {
+            Operation::Read { sink, remote, .. } => {
+                attrs.check_sink(&sink, sink.len)?;
+                let size = u32::try_from(sink.len).map_err(|_| Status::LocalOperation)?;
+                if wqe.msn.is_none() {
+                    self.stream.issue_read(seq, sink.stag, sink.addr, size);
+                }
+                let Remote { stag: src_stag, to: src_to } = remote;
+                let request =
+                    ReadRequestRepr { sink_stag: sink.stag, sink_to: sink.addr, size, src_stag, src_to };
+                octets[..ReadRequestRepr::LEN].copy_from_slice(&request.octets());
+                (Opcode::ReadRequest, ReadRequestRepr::LEN)
+            }
+            Operation::FetchAdd { sink, remote, add, mask } => {
+                attrs.check_sink(&sink, 8)?;
+                let op = AtomicOp::FetchAdd { add, mask };
+                octets = self.atomic_request(wqe, seq, remote, op);
+                (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
+            }
+            Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask } => {
+                attrs.check_sink(&sink, 8)?;
+                let op = AtomicOp::CmpSwap { swap, swap_mask, compare, compare_mask };
+                octets = self.atomic_request(wqe, seq, remote, op);
+                (Opcode::AtomicRequest, AtomicRequestRepr::LEN)
+            }
+            _ => return Err(Status::LocalOperation),
+        };
+        let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(REQUEST_QUEUE));
+        Ok(Some((untagged_header(opcode, Stag(0), msn, 0, true), octets, len)))
+    }
+
+    fn atomic_request(&mut self, wqe: &mut Wqe, seq: u64, remote: Remote, op: AtomicOp) -> RequestOctets {
+        if wqe.msn.is_none() {
+            wqe.request_id = self.stream.issue_atomic(seq);
+        }
+        AtomicRequestRepr { op, request_id: wqe.request_id, stag: remote.stag, to: remote.to }.octets()
+    }
+}
+
+impl Filling<'_> {
+    /// Adds a message of one segment. Returns the place behind it, or `None` if it must wait.
+    fn push_whole(&mut self, header: &Header, octets: &[u8], at: Cursor) -> Result<Option<Cursor>, Status> {
+        let next = Cursor { seq: at.seq + 1, offset: 0 };
+        let pushed = self.train.push(&mut self.framer, header, Source::Inline(octets), octets.len(), next)?;
+        Ok(pushed.then_some(next))
+    }
+
+    /// Adds one segment of a message that may be cut; the place behind it, or `None` if it must
+    /// wait.
+    fn push_segment(
+        &mut self,
+        header: &Header,
+        gather: &Gather,
+        segment: Cut,
+        at: Cursor,
+        verdicts: &mut Verdicts,
+    ) -> Result<Option<Cursor>, Status> {
+        let after = if segment.last {
+            Cursor { seq: at.seq + 1, offset: 0 }
+        } else {
+            Cursor { seq: at.seq, offset: at.offset + segment.len as u64 }
+        };
+        let source = match gather {
+            Gather::Inline(octets) => {
+                let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
+                Source::Inline(octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?)
+            }
+            Gather::List(list) => {
+                self.grants.clear();
+                self.attrs
+                    .grants_of(list, segment.offset, segment.len, None, self.grants)
+                    .map_err(|_| Status::LocalProtection)?;
+                let shared = Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts);
+                if shared { Source::Shared(self.grants) } else { Source::Granted(self.grants) }
+            }
+        };
+        let pushed = self.train.push(&mut self.framer, header, source, segment.len, after)?;
+        Ok(pushed.then_some(after))
+    }
+
+    /// Returns whether others than the receiver may change a payload while it is sent. If not, they
+    /// get no right to while the train has its claim.
+    fn is_shared(&mut self, verdicts: &mut Verdicts) -> bool {
+        let claim = self.train.claim.get_or_insert_with(|| self.attrs.device.mem.claim());
+        self.grants.iter().any(|grant| claim.is_shared(grant, self.attrs.num, verdicts))
+    }
+}
+
+/// Returns whether a Read Response has been begun and not finished.
+fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
+    matches!(stream.next_response(), Some(Response::Read(response)) if response.done > 0)
+}
+
+type RequestOctets = [u8; AtomicRequestRepr::LEN];
+
+fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
+    match (invalidate, solicited) {
+        (false, false) => Opcode::Send,
+        (false, true) => Opcode::SendSolicited,
+        (true, false) => Opcode::SendInvalidate,
+        (true, true) => Opcode::SendSolicitedInvalidate,
+    }
+}
+
+impl Wqe {
+    /// Returns whether this request may be sent between two segments of a Response: untagged
+    /// messages may (RFC 5041 §5.3). Binds and invalidations send nothing: they wait for no
+    /// Response that the peer may never take.
+    fn may_go_inside_response(&self) -> bool {
+        !matches!(self.wr.operation, Operation::Write { .. } | Operation::WriteImmediate { .. })
+    }
+
+    fn is_fenced(&self, at_front: bool, stream: &rddp_rdmap::Stream) -> bool {
+        // A Read that was issued and found no room in the train counts among those outstanding: it
+        // must not wait for itself.
+        let waits_for_reads = self.wr.read_fence && self.msn.is_none() && stream.outstanding() > 0;
+        waits_for_reads || (self.wr.local_fence && !at_front)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_send_variant_has_its_opcode() {
+        assert_eq!(send_opcode(false, false), Opcode::Send);
+        assert_eq!(send_opcode(true, false), Opcode::SendInvalidate);
+        assert_eq!(send_opcode(false, true), Opcode::SendSolicited);
+        assert_eq!(send_opcode(true, true), Opcode::SendSolicitedInvalidate);
+    }
+}

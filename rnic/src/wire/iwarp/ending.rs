@@ -1,0 +1,164 @@
+//! How a connection ends: with a Terminate, in order, by a reset, or behind the program's back
+//! (RFC 5040 §5.4, §6.2, §7).
+
+use std::time::{Duration, Instant};
+
+use rddp_ddp::Header;
+use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
+
+use super::first::RtrRead;
+use super::link::Link;
+use crate::completion::Status;
+use crate::qp::attributes::QpAttributes;
+use crate::wire::LinkEvent;
+
+/// Time that closing or terminating may take before TCP is reset.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time that an FPDU may take to arrive while memory for partial ones is short.
+const STALLED: Duration = Duration::from_secs(2);
+
+/// Octets that are thrown away behind a Terminate before TCP is reset.
+const MAX_DISCARDED: usize = 64 << 20;
+
+/// The progress of a connection's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// Our FIN shall go out behind everything in `out`.
+    pub(super) fin_due: bool,
+    /// Our FIN has gone out.
+    pub(super) fin_sent: bool,
+    /// The peer's FIN has come.
+    pub(super) peer_done: bool,
+    /// Octets thrown away since a Terminate.
+    discarded: usize,
+}
+
+impl Link {
+    /// Returns whether messages go both ways: the connection is not being closed or terminated.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        !self.ending.fin_due
+    }
+
+    /// Takes no more messages of the peer. Returns the Terminate that is queued for it, if one may
+    /// be sent.
+    pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Option<TerminateRepr> {
+        self.stream.fail();
+        // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it
+        // just closes.
+        if !self.may_send || !fault.is_answerable() {
+            return None;
+        }
+        let terminate = terminate_for(fault, offending);
+        self.push_terminate(&terminate);
+        Some(terminate)
+    }
+
+    /// Takes no more messages of a peer that has sent a Terminate. No Terminate answers one
+    /// (RFC 5040 §7.1).
+    pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> LinkEvent {
+        self.stream.fail();
+        let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
+        LinkEvent::Terminated(terminate, refused)
+    }
+
+    /// Sends what is promised, then FIN, and bounds the time until the peer's.
+    pub(crate) fn begin_close(&mut self, attrs: &QpAttributes) {
+        self.ending.fin_due = true;
+        // What is still to come of a message is no longer placed: see `after_reading`.
+        self.direct = None;
+        self.unpark_nothing(attrs);
+        self.bound_close(attrs);
+    }
+
+    /// Makes a graceful close wait for the Response to a Read that is our RTR: that is nothing that
+    /// the program knows of, or could wait for. Returns whether there is one.
+    pub(crate) fn close_behind_rtr(&mut self, attrs: &QpAttributes) -> bool {
+        if self.rtr == RtrRead::None {
+            return false;
+        }
+        self.rtr = RtrRead::OutBeforeClose;
+        self.bound_close(attrs);
+        true
+    }
+
+    /// Bounds the time that the peer has from here on.
+    fn bound_close(&mut self, attrs: &QpAttributes) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        self.deadline = Some(deadline);
+        attrs.device.driver.at(deadline, attrs.token);
+    }
+
+    /// Returns whether the peer has asked for something that has not been answered or delivered.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.stream.inbound() > 0 || self.is_parked()
+    }
+
+    /// Returns whether nothing of the peer's is half-way: its FIN may come now.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.stream.inbound() == 0 && self.partial.is_empty() && self.direct.is_none()
+    }
+
+    /// Notes that the peer's FIN has come. Returns whether ours has gone, so that all is over.
+    pub(crate) fn end_of_peer(&mut self) -> bool {
+        self.ending.peer_done = true;
+        self.ending.fin_sent
+    }
+
+    /// Counts octets that have come behind a Terminate, and returns whether they are still few.
+    pub(crate) fn may_discard(&mut self, octets: usize) -> bool {
+        self.ending.discarded += octets;
+        self.ending.discarded <= MAX_DISCARDED
+    }
+
+    /// Returns whether the peer has had all the time that it may take.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// RFC 5042 §6.4.2: returns whether the FPDU that this connection keeps a part of has been
+    /// arriving for too long, when others wait for the place.
+    pub(crate) fn is_stalled(&self, now: Instant) -> bool {
+        let began_long_ago = |(_, begun)| now.duration_since(begun) >= STALLED;
+        !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)
+    }
+
+    /// Ends the connection by a reset.
+    pub(crate) fn lose(self, attrs: &QpAttributes) {
+        self.reset();
+        self.release(attrs);
+    }
+
+    /// Gives back what the connection has of the device.
+    pub(crate) fn release(&self, attrs: &QpAttributes) {
+        attrs.device.partial.release(self.partial.len() + self.parked.as_ref().map_or(0, Vec::len));
+        attrs.device.promised.release(self.kept);
+        attrs.device.mem.disconnect(attrs.num);
+        self.unwatch(attrs);
+    }
+
+    /// Leaves the connection to the device: what TCP was promised still goes out, in order
+    /// (RFC 5040 §5.4).
+    pub(crate) fn linger(self, attrs: &QpAttributes) {
+        self.release(attrs);
+        let deadline = self.deadline.filter(|_| self.ending.fin_due);
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
+        let owed = self.out.rest().to_vec();
+        attrs.device.lingering.add(&attrs.device.driver, self.socket, owed, deadline);
+    }
+}
+
+/// Returns whether a Terminate is about the memory that a Read or atomic of ours named. Peers use
+/// these codes for Writes and invalidations, too, which the header tells apart if there is one.
+fn refuses_request(terminate: &TerminateRepr) -> bool {
+    let code = terminate.code;
+    let of_request = match terminate.header {
+        None => true,
+        Some(Header::Untagged(header)) => header.qn == REQUEST_QUEUE,
+        Some(Header::Tagged(_)) => false,
+    };
+    (code.layer(), code.etype()) == (0, 1)
+        && code != TerminateCode::CANNOT_INVALIDATE_PROTECTION
+        && of_request
+}

@@ -1,0 +1,122 @@
+//! How a connection begins: the first FPDU, and nudges for a peer that may have left it unread
+//! (RFC 5044 §7.1.2, RFC 6581 §9).
+
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use rddp_ddp::{Qn, Stag};
+use rddp_mpa::{MpaError, Rtr};
+use rddp_rdmap::{Fault, Opcode, ReadRequestRepr, tagged_header, terminate_for, untagged_header};
+
+use super::link::Link;
+use crate::deadline::Deadline;
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+
+/// Time until the first nudge goes out; each later one follows after twice the time.
+const FIRST_NUDGE: Duration = Duration::from_millis(100);
+
+/// Number of nudges.
+const NUDGES: u32 = 5;
+
+/// The id of the Read that a Read RTR is; no work request has it.
+pub(super) const RTR_ID: u64 = u64::MAX;
+
+/// Writes of no octets for a peer that may have left our first FPDU unread: see
+/// [`ConnectOptions::nudge`](crate::ConnectOptions::nudge).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nudge {
+    sent: u32,
+    due: Instant,
+}
+
+impl Nudge {
+    pub(super) fn first() -> Self {
+        Nudge { sent: 0, due: Instant::now() + FIRST_NUDGE }
+    }
+
+    fn next(self) -> Option<Self> {
+        let sent = self.sent + 1;
+        (sent < NUDGES).then(|| Nudge { sent, due: self.due + FIRST_NUDGE * (1 << sent) })
+    }
+}
+
+/// A Read that is our RTR, and may be on its way. Its Response may not arrive in a graceful close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RtrRead {
+    None,
+    Out,
+    /// The program has asked for a graceful close meanwhile.
+    OutBeforeClose,
+}
+
+impl Link {
+    /// Begins the connection: sets its timers, and opens memory to its peer.
+    pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
+        let driver = &attrs.device.driver;
+        if !self.may_send && self.negotiated.rtr.is_some() {
+            // RFC 6581 §5: the initiator owes a first FPDU; without it the startup never ends.
+            let deadline = Deadline::after(timeout);
+            self.deadline = deadline.moment();
+            driver.by(deadline, attrs.token);
+        }
+        if let Some(nudge) = self.nudge {
+            driver.at(nudge.due, attrs.token);
+        }
+        attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound);
+    }
+
+    /// Queues a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
+    /// Returns whether there is one to be sent.
+    pub(crate) fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
+        let Some(nudge) = self.nudge.filter(|nudge| nudge.due <= now) else { return false };
+        let quiet = self.is_open()
+            && cx.counters.fpdus_received == 0
+            && cx.sq.cursor.offset == 0
+            && !cx.sq.has_unsent();
+        if !quiet || !(cx.counters.fpdus_sent > 0 || self.negotiated.rtr.is_some()) {
+            self.nudge = None;
+            return false;
+        }
+        tracing::debug!(qp = cx.attrs.num.0, ?nudge, "nothing heard yet: a Write of no octets");
+        self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]);
+        self.nudge = nudge.next();
+        if let Some(next) = self.nudge {
+            cx.attrs.device.driver.at(next.due, cx.attrs.token);
+        }
+        true
+    }
+
+    /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.
+    pub(super) fn push_rtr(&mut self, rtr: Rtr) {
+        match rtr {
+            Rtr::Write => self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]),
+            Rtr::Send => {
+                let msn = self.msns.next(Qn(0));
+                self.push_own(&untagged_header(Opcode::Send, Stag(0), msn, 0, true), &[]);
+            }
+            Rtr::Read => {
+                let msn = self.msns.next(Qn(1));
+                self.rtr = RtrRead::Out;
+                self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
+                let request =
+                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
+                let mut octets = [0; ReadRequestRepr::LEN];
+                request.emit(&mut octets);
+                self.push_own(&untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true), &octets);
+            }
+        }
+    }
+
+    /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3).
+    /// A responder may not send before the first FPDU has come: it just closes. A courtesy: the
+    /// connection is over whatever becomes of it.
+    pub(crate) fn refuse(&mut self) {
+        if self.may_send {
+            let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
+            self.push_terminate(&terminate_for(&fault, None));
+            let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+        }
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}

@@ -1,0 +1,252 @@
+//! A QP's connection: the TCP socket and the three protocols' state on it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nix::sys::epoll::EpollFlags;
+use rddp_ddp::{Header, Qn, Stag};
+use rddp_mpa::{Deframer, Framer, Framing, Negotiated};
+use rddp_rdmap::{Opcode, Place, SendCounters, Stream, StreamConfig, TerminateRepr, untagged_header};
+
+use super::direct::Direct;
+use super::ending::Ending;
+use super::first::{Nudge, RtrRead};
+use super::out::OutBuffer;
+use super::segments::Segments;
+use crate::config::ConnectOptions;
+use crate::conn::reset::reset;
+use crate::conn::socket::TcpSocket;
+use crate::mem::Verdicts;
+
+/// The segment size to go by when TCP does not tell.
+const DEFAULT_EMSS: usize = 1460;
+
+/// Short FPDUs in a row that end a stream of large ones.
+const BULK_GAP: u8 = 4;
+
+/// A connection: its socket, the state of the three protocols on it, and what is half-way.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Shared with threads that are asleep on it.
+    pub(super) socket: Arc<TcpSocket>,
+    /// The socket is in the background thread's set.
+    pub(super) watched: bool,
+    pub(super) negotiated: Negotiated,
+    pub(super) stream: Stream,
+    pub(super) msns: SendCounters,
+    pub(super) framer: Framer,
+    pub(super) deframer: Deframer,
+    /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
+    pub(super) may_send: bool,
+    /// No more of Responses is prepared until a message of this side's own
+    /// has gone, or none can go.
+    pub(super) own_turn: bool,
+    /// Octets of Responses prepared since messages of this side's own last had their turn.
+    pub(super) answered: usize,
+    pub(super) place_before_crc: bool,
+    /// Verdicts on the memory that was sent last.
+    pub(super) verdicts: Verdicts,
+    pub(super) out: OutBuffer,
+    /// Octets from where a TCP segment began to the end of `out`.
+    pub(super) unaligned: usize,
+    /// Memory of `out` that the device's budget counts.
+    pub(super) kept: usize,
+    /// Octets at the front of the next FPDU that are here already.
+    pub(super) partial: Vec<u8>,
+    /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
+    pub(super) partial_begun: Option<(u64, Instant)>,
+    pub(super) direct: Option<Direct>,
+    /// A ULPDU that waits for a receive: see `parked`.
+    pub(super) parked: Option<Vec<u8>>,
+    /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they
+    /// are.
+    bulk: u8,
+    /// The kernel found memory of the next write that has gone bad: see
+    /// [`Train`](super::train::Train).
+    pub(super) copies_next: bool,
+    /// TCP did not take all of the last write.
+    pub(super) blocked: bool,
+    /// The epoll sets look for room to send.
+    pub(super) wants_room: bool,
+    /// The connection waits for memory: see [`Link::must_rest`].
+    /// Nobody looks for octets meanwhile.
+    pub(super) resting: bool,
+    /// The events that the epoll sets were last told to look for.
+    pub(super) interest: EpollFlags,
+    pub(super) ending: Ending,
+    pub(super) nudge: Option<Nudge>,
+    /// Of a Read that is our RTR: not answered yet, and what is to follow.
+    pub(super) rtr: RtrRead,
+    pub(super) deadline: Option<Instant>,
+    /// The next octets that are received make the thread panic that has read them.
+    #[cfg(test)]
+    pub(super) panics: bool,
+}
+
+impl Link {
+    pub(crate) fn new(
+        socket: TcpSocket,
+        negotiated: Negotiated,
+        options: &ConnectOptions,
+        active: bool,
+    ) -> Self {
+        let config = StreamConfig {
+            ird: u32::from(negotiated.ird),
+            ord: u32::from(negotiated.ord),
+            extensions: options.extensions,
+        };
+        let crc = negotiated.crc;
+        let mut link = Link {
+            stream: Stream::new(config),
+            msns: SendCounters::default(),
+            framer: Framer::new(Framing { crc, markers: negotiated.markers_tx }),
+            deframer: Deframer::new(Framing { crc, markers: negotiated.markers_rx }),
+            may_send: active,
+            own_turn: false,
+            answered: 0,
+            place_before_crc: options.place_before_crc,
+            verdicts: Verdicts::default(),
+            out: OutBuffer::default(),
+            unaligned: 0,
+            kept: 0,
+            partial: Vec::new(),
+            partial_begun: None,
+            direct: None,
+            parked: None,
+            bulk: 0,
+            copies_next: false,
+            blocked: false,
+            wants_room: false,
+            resting: false,
+            interest: EpollFlags::EPOLLIN,
+            ending: Ending::default(),
+            rtr: RtrRead::None,
+            nudge: (active && options.nudge).then(Nudge::first),
+            deadline: None,
+            #[cfg(test)]
+            panics: false,
+            socket: Arc::new(socket),
+            watched: false,
+            negotiated,
+        };
+        if active && let Some(rtr) = link.negotiated.rtr {
+            link.push_rtr(rtr);
+        }
+        link
+    }
+
+    /// Returns what was agreed with the peer.
+    pub(crate) fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// Returns the socket of the connection.
+    pub(crate) fn socket(&self) -> &TcpSocket {
+        &self.socket
+    }
+
+    /// Returns whether TCP did not take all of the last write.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Returns the effective MSS now. It may change during a connection, so it is asked anew for
+    /// each train.
+    pub(super) fn emss(&self) -> usize {
+        self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
+    }
+
+    /// Returns the largest ULPDU at this EMSS.
+    pub(super) fn mulpdu(&self, emss: usize) -> usize {
+        rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
+    }
+
+    /// Returns how FPDUs come to lie in the segments of the next write. With markers they vary in
+    /// length: no attempt is made.
+    pub(super) fn segments(&self, emss: usize) -> Segments {
+        if self.negotiated.markers_tx {
+            return Segments::default();
+        }
+        Segments::new(emss, if self.out.is_empty() { 0 } else { self.unaligned })
+    }
+
+    /// Returns whether a payload may be received into its place before its CRC was checked.
+    pub(super) fn may_place_directly(&self, place: Place) -> bool {
+        // Markers stand in the payload.
+        if self.negotiated.markers_rx {
+            return false;
+        }
+        match place {
+            Place::Write { .. } => !self.negotiated.crc || self.place_before_crc,
+            // Nobody may look there before delivery.
+            Place::Receive { .. } | Place::Sink { .. } => true,
+            Place::Nothing | Place::Control | Place::Dropped => false,
+        }
+    }
+
+    /// Notes whether an FPDU has come that is better placed directly. A short one now and then, as
+    /// at the end of a message, changes nothing.
+    pub(super) fn note_size(&mut self, large: bool) {
+        self.bulk = if large { BULK_GAP } else { self.bulk.saturating_sub(1) };
+    }
+
+    /// Returns whether more such FPDUs are likely to come.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.bulk > 0
+    }
+
+    /// Queues one FPDU of octets of our own.
+    pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
+        let fill = |offset: usize, out: &mut [u8]| {
+            out.copy_from_slice(&payload[offset..offset + out.len()]);
+            Ok(())
+        };
+        self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
+        // Octets of our own do not go bad.
+        let _ = self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
+    }
+
+    /// Queues a Terminate.
+    pub(super) fn push_terminate(&mut self, terminate: &TerminateRepr) {
+        let msn = self.msns.next(Qn(2));
+        let header = untagged_header(Opcode::Terminate, Stag(0), msn, 0, true);
+        self.push_own(&header, terminate.octets().as_ref());
+    }
+
+    /// Makes TCP reset the connection.
+    pub(super) fn reset(&self) {
+        reset(self.fd());
+    }
+}
+
+/// Accessors for tests of a queue pair.
+#[cfg(test)]
+impl Link {
+    /// Numbers the messages that requests go in from `next` on, both ways.
+    pub(crate) fn number_from(&mut self, next: rddp_ddp::Msn) {
+        for qn in [Qn(0), Qn(1)] {
+            self.stream.expect_msn(qn, next);
+            self.msns.set(qn, next);
+        }
+    }
+
+    /// Makes the thread panic that reads the next octets.
+    pub(crate) fn panic_at_octets(&mut self) {
+        self.panics = true;
+    }
+
+    /// Returns how many octets wait for TCP that it has been promised.
+    pub(crate) fn promised(&self) -> usize {
+        self.out.rest().len()
+    }
+
+    /// Returns whether the background thread watches the socket.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched
+    }
+}

@@ -1,0 +1,35 @@
+//! iWARP over TCP: RDMAP over DDP over MPA.
+//!
+//! | file | what |
+//! |---|---|
+//! | `link` | the connection: socket and protocol state |
+//! | `first`, `ending` | how it begins and ends |
+//! | `build`, `responses`, `train`, `segments` | requests and Responses become FPDUs, FPDUs a train |
+//! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
+//! | `rx`, `stage`, `parked` | octets become FPDUs, or wait |
+//! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
+//! | `watch` | who is woken for the socket |
+
+mod arena;
+mod build;
+mod deliver;
+mod direct;
+mod ending;
+mod first;
+mod link;
+mod out;
+mod parked;
+mod place;
+mod responses;
+mod rx;
+mod segments;
+mod stage;
+mod train;
+mod tx;
+mod watch;
+
+pub(crate) use self::link::Link;
+#[cfg(test)]
+pub(crate) use self::responses::{FEW_RESPONSES, RESPONSES_AHEAD};
+pub(crate) use self::stage::Stage;
+pub(crate) use self::tx::Outgoing;

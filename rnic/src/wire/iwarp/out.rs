@@ -1,0 +1,118 @@
+//! Octets that wait for TCP.
+
+use std::cell::Cell;
+
+use rddp_mpa::Framer;
+
+use super::arena::Arena;
+use crate::mem::Faulted;
+
+/// Octets that TCP has been promised: whole FPDUs, or the rest of one it has begun.
+///
+/// The memory is the thread's while nothing waits: an idle connection has none.
+#[derive(Debug, Default)]
+pub(super) struct OutBuffer {
+    octets: Arena,
+    taken: usize,
+}
+
+thread_local! {
+    /// Memory that the last buffer that ran empty in this thread leaves to the next that needs
+    /// some.
+    static SPARE: Cell<Arena> = const { Cell::new(Arena::new()) };
+}
+
+impl OutBuffer {
+    pub(super) fn rest(&self) -> &[u8] {
+        self.octets.get(self.taken..self.octets.len())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken == self.octets.len()
+    }
+
+    /// Appends one FPDU: see [`Arena::emit`].
+    pub(super) fn emit(
+        &mut self,
+        framer: &mut Framer,
+        header: &[u8],
+        payload_len: usize,
+        fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
+    ) -> Result<(), Faulted> {
+        self.prepare();
+        self.octets.emit(framer, header, payload_len, fill)
+    }
+
+    /// Returns room for octets that are promised now.
+    #[cfg(test)]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        self.prepare();
+        self.octets.room(len)
+    }
+
+    fn prepare(&mut self) {
+        if self.octets.capacity() == 0 {
+            self.octets = SPARE.try_with(Cell::take).unwrap_or_default();
+        }
+    }
+
+    /// Appends the rest of an FPDU that TCP has begun to take.
+    pub(super) fn keep(&mut self, rest: Vec<u8>) {
+        if self.octets.capacity() == 0 {
+            self.octets = Arena::of(rest);
+        } else {
+            self.octets.append(&rest);
+        }
+    }
+
+    pub(super) fn take(&mut self, count: usize) {
+        self.taken += count;
+        if self.is_empty() {
+            self.taken = 0;
+            leave(std::mem::take(&mut self.octets));
+        }
+    }
+
+    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much
+    /// that is.
+    pub(super) fn settle(&mut self) -> usize {
+        if self.octets.capacity() > 2 * self.rest().len() {
+            let rest = Arena::of(self.rest().to_vec());
+            self.taken = 0;
+            leave(std::mem::replace(&mut self.octets, rest));
+        }
+        self.octets.capacity()
+    }
+}
+
+/// Leaves memory to the next that needs some, if it is more than what is there.
+fn leave(mut arena: Arena) {
+    arena.clear();
+    // A thread that ends leaves nothing.
+    let _ = SPARE.try_with(|place| {
+        let spare = place.take();
+        place.set(if arena.capacity() > spare.capacity() { arena } else { spare });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 5042 §6.4.1: what a peer that does not read makes us keep is what it has been promised.
+    #[test]
+    fn what_is_kept_is_as_large_as_its_octets() {
+        let mut out = OutBuffer::default();
+        out.room(1 << 20).fill(7);
+        out.take((1 << 20) - 10);
+        assert_eq!((out.settle(), out.rest()), (10, &[7; 10][..]));
+        out.keep(vec![8; 3]);
+        assert_eq!(out.rest(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 8, 8]);
+        assert!(out.settle() < 100);
+        out.take(13);
+        assert_eq!((out.is_empty(), out.settle()), (true, 0));
+        // The large one was left for the next.
+        out.room(1);
+        assert_eq!(out.octets.capacity(), 1 << 20);
+    }
+}

@@ -1,0 +1,52 @@
+//! Sends that wait for a receive ([`NoReceive::Wait`](crate::NoReceive::Wait)).
+//!
+//! The segment that finds no receive is parked, what was read behind it is kept as a partial FPDU
+//! would be, and nothing more is read: TCP's window holds the peer. It goes on when a receive is
+//! posted, in the thread that posts it. TCP's end is noticed meanwhile if it is a reset; a FIN lies
+//! behind octets that the program has not wanted yet.
+
+use super::link::Link;
+use super::stage::STAGING;
+use crate::event::AsyncEventKind;
+use crate::qp::attributes::QpAttributes;
+use crate::qp::context::Context;
+use crate::wire::LinkEvent;
+
+/// Octets read at a time where they may have to be kept: room for an FPDU of the largest size
+/// behind another.
+const WAITING_STAGE: usize = STAGING / 2;
+
+/// Returns how many octets may be staged at a time.
+pub(super) fn stage_len(attrs: &QpAttributes) -> usize {
+    if attrs.waits() { WAITING_STAGE } else { STAGING }
+}
+
+impl Link {
+    /// Returns whether a segment waits for a receive.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    /// Keeps a ULPDU until there is a receive for it.
+    pub(super) fn park(&mut self, attrs: &QpAttributes, ulpdu: &[u8]) {
+        attrs.device.partial.charge(ulpdu.len());
+        self.parked = Some(ulpdu.to_vec());
+    }
+
+    /// Throws away what waited.
+    pub(super) fn unpark_nothing(&mut self, attrs: &QpAttributes) {
+        let len = self.parked.take().map_or(0, |ulpdu| ulpdu.len());
+        attrs.device.partial.release(len);
+    }
+
+    /// Delivers what waits, if there is a receive for it.
+    pub(crate) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+        if cx.rq.is_empty() {
+            let is_reset = self.socket.take_error().is_ok_and(|error| error.is_some());
+            return if is_reset { Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost)) } else { Ok(()) };
+        }
+        let Some(ulpdu) = self.parked.take() else { return Ok(()) };
+        cx.attrs.device.partial.release(ulpdu.len());
+        self.deliver(cx, &ulpdu)
+    }
+}

@@ -1,0 +1,53 @@
+//! Where octets lie between TCP and their place: a buffer of the thread that reads.
+
+use std::cell::Cell;
+
+use crate::scratch::{Own, with_own};
+
+/// Room for several of the largest FPDUs.
+pub(super) const STAGING: usize = 256 * 1024;
+
+thread_local! {
+    static STAGE: Own<Stage> = const { Cell::new(None) };
+}
+
+/// Octets that have been read and not been handled, at the front of a buffer of the calling thread.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(super) octets: Vec<u8>,
+    pub(super) have: usize,
+    /// The last read has shown that TCP has nothing more now.
+    pub(super) dry: bool,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Stage { octets: vec![0; STAGING], have: 0, dry: false }
+    }
+}
+
+impl Stage {
+    /// Lends the thread's own, empty.
+    pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
+        with_own(&STAGE, |stage: &mut Self| {
+            stage.clear();
+            f(stage)
+        })
+    }
+
+    /// Returns whether the last read has shown that TCP has nothing more now.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry
+    }
+
+    /// Throws away what has not been handled. Returns how many octets that was.
+    pub(crate) fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.have)
+    }
+
+    /// Drops what has been handled from the front.
+    pub(super) fn consume(&mut self, used: usize) {
+        self.octets.copy_within(used..self.have, 0);
+        self.have -= used;
+    }
+}

@@ -1,0 +1,193 @@
+//! Sending: trains of FPDUs are handed to TCP (RFC 5044 §5.1).
+//!
+//! A round fills a train ([`Link::fill`]) and hands it to TCP ([`Link::write`]). Octets that TCP
+//! has been promised (Responses, a Terminate, the rest of an FPDU that it has begun) wait in the
+//! link's `out` buffer and go first.
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+
+use rddp_rdmap::Fault;
+
+use super::link::Link;
+use super::train::Train;
+use crate::completion::Status;
+use crate::event::AsyncEventKind;
+use crate::mem::{Faulted, is_fault};
+use crate::qp::context::Context;
+use crate::qp::memory::Grants;
+use crate::qp::sq::SendQueue;
+use crate::scratch::{Own, with_own};
+use crate::wire::LinkEvent;
+
+/// Octets of Responses behind which messages of our own have their turn, and the other way round: a
+/// message begun may be longer, but short ones of either kind need not alternate one by one.
+pub(super) const TURN: usize = 16 * 1024;
+
+thread_local! {
+    static OUTGOING: Own<Outgoing> = const { Cell::new(None) };
+}
+
+/// The train that is being filled, and the memory of the segment that is added to it, of the
+/// calling thread.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    pub(super) train: Train,
+    pub(super) grants: Grants,
+}
+
+impl Outgoing {
+    /// Lends the thread's own, empty.
+    pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
+        with_own(&OUTGOING, f)
+    }
+
+    /// Lets go of all memory: grants must not outlive the write, those of a request that failed
+    /// half-way neither. They delay whoever deregisters.
+    #[inline]
+    fn clear(&mut self) {
+        self.train.clear();
+        self.grants.clear();
+    }
+}
+
+impl Link {
+    /// Returns whether there is anything to send, or to try again.
+    #[inline]
+    pub(crate) fn has_output(&self, sq: &SendQueue) -> bool {
+        sq.has_unsent() || !self.out.is_empty() || self.stream.inbound() > 0
+    }
+
+    /// Leaves Responses to whoever makes progress next, as if TCP were full: a peer that takes them
+    /// as fast as they come would keep the queue pair from its program, which has messages to post.
+    /// Returns whether there are any.
+    pub(crate) fn interrupt_answering(&mut self) -> bool {
+        self.blocked |= self.stream.inbound() > 0;
+        self.blocked
+    }
+
+    /// Begins a new train: Responses that there is room for, and messages of our own.
+    ///
+    /// # Errors
+    /// What the QP has to act on. What is prepared then is to be written all the same.
+    pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
+        out.clear();
+        out.train.copies = std::mem::take(&mut self.copies_next);
+        if !self.is_open() {
+            return Ok(());
+        }
+        self.prepare_responses(cx, &mut out.train.segments)?;
+        self.add_own(cx, out)?;
+        if out.train.is_empty() && std::mem::take(&mut self.own_turn) {
+            // None of our own can go now: Responses need not wait for it.
+            self.prepare_responses(cx, &mut out.train.segments)?;
+        }
+        Ok(())
+    }
+
+    /// Hands `out` and the train to TCP, and lets go of the train. Returns whether another write
+    /// may follow.
+    pub(crate) fn write(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<bool, LinkEvent> {
+        let written = self.write_train(cx, &out.train);
+        out.clear();
+        written
+    }
+
+    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
+    /// due.
+    pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+        Outgoing::with_own(|out| {
+            out.clear();
+            self.write(cx, out).map(drop)
+        })
+    }
+
+    /// Hands `out` and the train to TCP; true if it took all and there was something.
+    fn write_train(&mut self, cx: &mut Context<'_>, train: &Train) -> Result<bool, LinkEvent> {
+        let promised = self.out.rest().len();
+        let total = promised + train.len();
+        if total == 0 {
+            self.blocked = false;
+            self.finish_sending()?;
+            return Ok(false);
+        }
+        cx.counters.send_calls += 1;
+        let end_of_record = train.segments.end_record(total);
+        let taken = match train.write(self.fd(), self.out.rest(), end_of_record) {
+            Ok(taken) => taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
+            // Memory has gone bad. What comes before it is still sent, and of whole FPDUs only:
+            // copying finds where it is.
+            Err(error) if is_fault(&error) && !train.copies => {
+                self.copies_next = true;
+                return Ok(true);
+            }
+            Err(error) => {
+                tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer sends");
+                return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+            }
+        };
+        cx.counters.octets_sent += taken as u64;
+        self.out.take(taken.min(promised));
+        if self.out.is_empty() {
+            cx.sq.handed_to_cursor();
+        }
+        if taken > promised {
+            // Our own turn has been used. In the middle of a message Responses wait anyway.
+            (self.own_turn, self.answered) = (false, 0);
+        }
+        if self.account(cx, train, taken.saturating_sub(promised)).is_err() {
+            // No Terminate fits into the FPDU that TCP has begun, and its rest cannot be had.
+            cx.sq.finish_at_cursor(Status::LocalProtection);
+            return Err(LinkEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
+        }
+        let kept = self.out.settle();
+        cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
+        cx.attrs.device.promised.charge(kept);
+        self.blocked = taken < total;
+        if self.out.is_empty() {
+            self.unaligned = 0;
+        }
+        if self.blocked {
+            return Ok(false);
+        }
+        self.finish_sending()?;
+        Ok(true)
+    }
+
+    /// Everything promised has gone: now our FIN, if it is due.
+    #[inline]
+    fn finish_sending(&mut self) -> Result<(), LinkEvent> {
+        if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {
+            // A peer that is gone already shows on the receiving side.
+            let _ = self.socket.shutdown(std::net::Shutdown::Write);
+            self.ending.fin_sent = true;
+            if self.ending.peer_done {
+                return Err(LinkEvent::Closed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If
+    /// that has gone bad, the queue is at its request.
+    fn account(&mut self, cx: &mut Context<'_>, train: &Train, taken: usize) -> Result<(), Faulted> {
+        let outcome = train.outcome(taken);
+        cx.counters.fpdus_sent += outcome.fpdus as u64;
+        cx.counters.octets_copied += outcome.copied as u64;
+        self.unaligned += outcome.end;
+        if let Some((cursor, framer)) = outcome.whole {
+            cx.sq.cursor = cursor;
+            self.framer = framer;
+            cx.sq.handed_to_cursor();
+        }
+        if let Some((cursor, framer, rest)) = outcome.started {
+            let rest = rest?;
+            cx.sq.cursor = cursor;
+            self.framer = framer;
+            self.out.keep(rest);
+        }
+        Ok(())
+    }
+}
