@@ -4,6 +4,7 @@
 - the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
 - unsafe code stands in the rooms made for it alone;
 - arrows point down: a crate depends on the layers below it only, and none on what measures them;
+- every package of the workspace has its place in this script: a layer, or a tool beside them;
 - every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md.
 
 Prints what is wrong, one line each; the exit status says whether anything is.
@@ -24,6 +25,8 @@ IMPURE = re.compile(
 PURE_NEEDS = {"crc-fast", "thiserror"}
 # What measures the layers: nothing may depend on it.
 BENCHES = "rddp-benches"
+# Packages that use the layers and are none.
+TOOLS = {BENCHES, "rddp-compare", "rddp-tests"}
 LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
@@ -94,6 +97,13 @@ def arrows(packages):
                 faults.append(f"{package['name']}, a pure crate, depends on {need['name']}")
 
 
+def places(packages):
+    """A package that is in no list would be held to no rule."""
+    for package in packages:
+        if package["source"] is None and package["name"] not in {*LAYERS, *TOOLS}:
+            faults.append(f"{package['name']} is neither a layer nor a tool: add it to tests/policy/check.py")
+
+
 def licences(metadata):
     policy = tomllib.loads((root / "deny.toml").read_text())["licenses"]["allow"]
     named = (root / "docs/dependencies.md").read_text()
@@ -117,6 +127,7 @@ def main():
     metadata = json.loads(subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout)
     pure_crates()
     unsafe_rooms()
+    places(metadata["packages"])
     arrows(metadata["packages"])
     licences(metadata)
     for fault in faults:
