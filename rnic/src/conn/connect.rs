@@ -162,7 +162,7 @@ impl Attempt {
 /// connection is over whatever becomes of it.
 pub(super) fn send_terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
     let Some(framing) = initiator.tx() else { return };
-    let terminate = terminate_for(&Fault::mpa(code.code()), None).octets();
+    let terminate = terminate_for(&Fault::mpa(code), None).octets();
     let payload = terminate.as_ref();
     let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
     let mut fpdu = Vec::new();

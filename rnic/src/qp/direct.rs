@@ -149,7 +149,7 @@ impl QpInner {
         let crc = if link.negotiated.crc { crc32c_append(direct.crc, covered) } else { 0 };
         link.deframer
             .accept_external(direct.ulpdu_len, crc, octets)
-            .map_err(|error| (Fault::mpa(error.code().code()), None))?;
+            .map_err(|error| (Fault::mpa(error.code()), None))?;
         link.note_size(true);
         core.counters.fpdus_received += 1;
         if direct.staged > 0 {

@@ -221,7 +221,7 @@ impl QpInner {
                     }
                     return Ok(());
                 }
-                Err(error) => return Err((Fault::mpa(error.code().code()), None)),
+                Err(error) => return Err((Fault::mpa(error.code()), None)),
             }
         }
         Ok(())
