@@ -9,6 +9,12 @@ use crate::event::EventQueue;
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
+/// Most scatter or gather elements that one work request may have.
+pub const MAX_SGE: usize = 32;
+
+/// Most octets that a work request may carry inline.
+pub const MAX_INLINE: usize = 512;
+
 /// Largest IRD and ORD that the device offers.
 pub const MAX_DEPTH: u16 = 1024;
 

@@ -41,7 +41,6 @@
 
 mod budget;
 mod channel;
-mod completion;
 mod config;
 mod conn;
 mod counters;
@@ -58,11 +57,11 @@ mod pd;
 mod qp;
 mod scratch;
 mod srq;
-mod wr;
 
 pub use channel::CompletionChannel;
-pub use completion::{Completed, Completion, Status};
-pub use config::{ConnectOptions, Keepalive, MAX_DEPTH, NoReceive, PortMapper, QpConfig, RnicConfig};
+pub use config::{
+    ConnectOptions, Keepalive, MAX_DEPTH, MAX_INLINE, MAX_SGE, NoReceive, PortMapper, QpConfig, RnicConfig,
+};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::{ConnectRequest, Listener};
@@ -72,11 +71,13 @@ pub use device::Rnic;
 pub use error::{AnswerError, ConnectError, Error, PostError, SgeFault};
 pub use event::{AsyncEvent, AsyncEventKind, EventQueue};
 pub use home::Forked;
-pub use mem::{Access, MemError, PdId, QpNum, RegionOptions};
+pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};
-pub use rddp_ddp::Stag;
 pub use rddp_mpa::{Negotiated, Request, Revision, Rtr, RtrSet};
+pub use rddp_rdma::{
+    Access, Completed, Completion, Gather, Operation, QpNum, RecvWr, Remote, SendWr, Sge, SgeList, Stag,
+    Status,
+};
 pub use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 pub use srq::{SharedReceiveQueue, SrqConfig};
-pub use wr::{Gather, MAX_INLINE, MAX_SGE, Operation, RecvWr, Remote, SendWr, Sge, SgeList};

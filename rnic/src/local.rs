@@ -1,8 +1,9 @@
 //! The memory that a work request names, as far as it can be judged when the request is posted.
 
+use rddp_rdma::Sge;
+
 use crate::error::PostError;
 use crate::mem::{MemTable, PdId};
-use crate::wr::Sge;
 
 /// Registered memory, as the requests of one protection domain may name it.
 #[derive(Clone, Copy)]

@@ -17,17 +17,17 @@ import subprocess
 import sys
 import tomllib
 
-PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap"}
+PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-rdma": "rdma"}
 # What a pure crate's code must not name.
 IMPURE = re.compile(
     r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
 # What a pure crate may depend on, outside the workspace.
-PURE_NEEDS = {"crc-fast", "thiserror"}
+PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
 # What measures the layers: nothing may depend on it.
 BENCHES = "rddp-benches"
 # Packages that use the layers and are none.
 TOOLS = {BENCHES, "rddp-compare", "rddp-tests"}
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rdma", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears

@@ -8,6 +8,7 @@ use std::time::Instant;
 use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
+use rddp_rdma::Status;
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
 
 use super::QpInner;
@@ -15,7 +16,6 @@ use super::link::{CLOSE_TIMEOUT, Link};
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
-use crate::completion::Status;
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;

@@ -32,6 +32,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
+use rddp_rdma::{RecvWr, SendWr};
 use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
@@ -55,7 +56,6 @@ use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
 use crate::local::LocalMemory;
 use crate::mem::{Access, PdId, QpNum};
-use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair: one end of an RDMA connection.
 ///

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
+use rddp_rdma::{Operation, Sge, Status};
 use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, SEND_QUEUE, parse_header};
 use smallvec::SmallVec;
 
@@ -19,11 +20,9 @@ use super::link::{RTR_ID, RtrRead};
 use super::rq::Outcome;
 use super::sq::Phase;
 use super::state::QpState;
-use crate::completion::Status;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, Grant, PdId, PieceMut, recv_vectored};
 use crate::scratch::{Own, with_own};
-use crate::wr::{Operation, Sge};
 
 /// Room for several of the largest FPDUs.
 pub(super) const STAGING: usize = 256 * 1024;

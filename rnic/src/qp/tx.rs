@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 
 use rddp_ddp::{Header, Stag, TaggedRepr, cut};
 use rddp_mpa::MIN_MULPDU;
+use rddp_rdma::{Gather, Operation, Remote, Status};
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 use rddp_rdmap::{
     AccessError, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr,
@@ -22,12 +23,10 @@ use super::segments::Segments;
 use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
-use crate::completion::Status;
 use crate::counters::Counters;
 use crate::event::AsyncEventKind;
 use crate::mem::{Access, AtomicError, Faulted, Verdicts, is_fault};
 use crate::scratch::{Own, with_own};
-use crate::wr::{Gather, Operation, Remote};
 
 /// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their source.
 pub(super) const RESPONSES_AHEAD: usize = 256 * 1024;
@@ -419,18 +418,19 @@ impl QpInner {
                 let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 let msn = *wqe.msn.get_or_insert_with(|| link.msns.next(SEND_QUEUE));
                 let header = untagged_header(opcode, Stag(0), msn, 0, true);
-                let pushed = train.push(framer, &header, Source::Inline(data), data.len(), next)?;
+                let pushed =
+                    train.push(framer, &header, Source::Inline(data), data.len(), next).map_err(gone_bad)?;
                 Ok(pushed.then_some(next))
             }
             Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
                 let Some((header, octets, len)) = self.request(link, wqe, at.seq)? else { return Ok(None) };
-                let pushed = train.push(framer, &header, Source::Inline(&octets[..len]), len, next)?;
+                let pushed = train
+                    .push(framer, &header, Source::Inline(&octets[..len]), len, next)
+                    .map_err(gone_bad)?;
                 Ok(pushed.then_some(next))
             }
             // `WriteImmediate` was split when it was posted, the local ones never come here.
-            Operation::WriteImmediate { .. } | Operation::Bind { .. } | Operation::Invalidate { .. } => {
-                Err(Status::LocalOperation)
-            }
+            _ => Err(Status::LocalOperation),
         }
     }
 
@@ -455,7 +455,7 @@ impl QpInner {
             Gather::Inline(octets) => {
                 let from = usize::try_from(segment.offset).unwrap_or(usize::MAX);
                 let octets = octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?;
-                train.push(framer, header, Source::Inline(octets), segment.len, after)?
+                train.push(framer, header, Source::Inline(octets), segment.len, after).map_err(gone_bad)?
             }
             Gather::List(list) => {
                 grants.clear();
@@ -467,7 +467,7 @@ impl QpInner {
                     } else {
                         Source::Granted(grants)
                     };
-                train.push(framer, header, source, segment.len, after)?
+                train.push(framer, header, source, segment.len, after).map_err(gone_bad)?
             }
         };
         Ok(pushed.then_some(after))
@@ -526,7 +526,7 @@ impl QpInner {
     }
 
     /// The sink of a Read is the program's own memory: it needs the right of local write.
-    fn check_sink(&self, sink: &crate::wr::Sge, len: u64) -> Result<(), Status> {
+    fn check_sink(&self, sink: &rddp_rdma::Sge, len: u64) -> Result<(), Status> {
         if len == 0 {
             return Ok(());
         }
@@ -611,6 +611,11 @@ fn account(
         link.out.keep(rest);
     }
     Ok(())
+}
+
+/// The status of a request whose memory has gone bad.
+fn gone_bad(Faulted: Faulted) -> Status {
+    Status::LocalProtection
 }
 
 impl Wqe {

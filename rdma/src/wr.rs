@@ -10,11 +10,7 @@ use std::ops::Deref;
 use rddp_ddp::Stag;
 use smallvec::{SmallVec, smallvec};
 
-/// Most scatter or gather elements that one work request may have.
-pub const MAX_SGE: usize = 32;
-
-/// Most octets that a work request may carry inline.
-pub const MAX_INLINE: usize = 512;
+use crate::Access;
 
 /// A piece of registered local memory: `len` octets from `addr` on in the region `stag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +27,7 @@ pub struct Sge {
 /// Pieces of registered local memory, in order. One alone is kept without an allocation.
 ///
 /// ```
-/// use rddp_rnic::{Sge, SgeList, Stag};
+/// use rddp_rdma::{Sge, SgeList, Stag};
 /// let sge = Sge { stag: Stag(0x100), addr: 0, len: 64 };
 /// assert_eq!(SgeList::from(sge)[..], [sge]);
 /// assert_eq!(SgeList::from(vec![sge, sge]).len(), 2);
@@ -40,6 +36,7 @@ pub struct Sge {
 pub struct SgeList(SmallVec<[Sge; 1]>);
 
 impl Clone for SgeList {
+    #[inline]
     fn clone(&self) -> Self {
         // As octets: the derived way clones one by one.
         SgeList(SmallVec::from_slice(&self.0))
@@ -48,6 +45,8 @@ impl Clone for SgeList {
 
 impl SgeList {
     /// How many octets they are.
+    #[inline]
+    #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().fold(0, |total, sge| total.saturating_add(sge.len))
     }
@@ -56,12 +55,14 @@ impl SgeList {
 impl Deref for SgeList {
     type Target = [Sge];
 
+    #[inline]
     fn deref(&self) -> &[Sge] {
         &self.0
     }
 }
 
 impl From<Sge> for SgeList {
+    #[inline]
     fn from(sge: Sge) -> Self {
         SgeList(smallvec![sge])
     }
@@ -84,12 +85,14 @@ impl<const N: usize> From<[Sge; N]> for SgeList {
 pub enum Gather {
     /// Registered memory, in this order; it must not change until the request has completed.
     List(SgeList),
-    /// A copy taken when the request was posted, at most [`MAX_INLINE`] octets.
+    /// A copy taken when the request was posted, at most as many octets as the device takes.
     Inline(Vec<u8>),
 }
 
 impl Gather {
     /// The message's length in octets.
+    #[inline]
+    #[must_use]
     pub fn total(&self) -> u64 {
         match self {
             Gather::List(list) => list.total(),
@@ -99,6 +102,7 @@ impl Gather {
 }
 
 impl From<Sge> for Gather {
+    #[inline]
     fn from(sge: Sge) -> Self {
         Gather::List(sge.into())
     }
@@ -193,7 +197,7 @@ pub enum Operation {
         /// The range; its STag is the region's.
         range: Sge,
         /// What the peer may do through the window.
-        access: crate::Access,
+        access: Access,
     },
     /// Invalidates a local STag, a region's or a window's.
     Invalidate {
@@ -205,7 +209,7 @@ pub enum Operation {
 /// A request for the send queue. Built with the functions named after the operations.
 ///
 /// ```
-/// use rddp_rnic::SendWr;
+/// use rddp_rdma::SendWr;
 /// let wr = SendWr::send_inline(7, b"hello").solicited().unsignaled();
 /// assert_eq!(wr.wr_id, 7);
 /// ```
@@ -283,7 +287,7 @@ impl SendWr {
     }
 
     /// Binds a window to `range`.
-    pub fn bind(wr_id: u64, window: Stag, range: Sge, access: crate::Access) -> Self {
+    pub fn bind(wr_id: u64, window: Stag, range: Sge, access: Access) -> Self {
         Self::new(wr_id, Operation::Bind { window, range, access })
     }
 

@@ -2,7 +2,7 @@
 
 use rddp_ddp::Stag;
 
-use crate::mem::{Faulted, QpNum};
+use crate::QpNum;
 
 /// Which request completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +63,6 @@ pub enum Status {
     Flushed,
 }
 
-impl From<Faulted> for Status {
-    fn from(Faulted: Faulted) -> Self {
-        Status::LocalProtection
-    }
-}
-
 /// One entry of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -91,12 +85,15 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Whether it wakes those who wait for solicited completions only: so do all errors.
-    pub(crate) fn is_urgent(&self) -> bool {
+    /// Returns whether this wakes those who wait for solicited completions only, as all errors do.
+    #[inline]
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
         self.solicited || self.status != Status::Success
     }
 
     /// The 32-bit immediate by the convention of cxgb4: big-endian in the first four octets.
+    #[must_use]
     pub fn immediate_u32(&self) -> Option<u32> {
         let [a, b, c, d, ..] = self.immediate?;
         Some(u32::from_be_bytes([a, b, c, d]))
