@@ -38,9 +38,12 @@
 
 mod access;
 mod completion;
+mod connect;
 mod wr;
 
 pub use access::{Access, QpNum};
 pub use completion::{Completed, Completion, Status};
+pub use connect::{ConnectOptions, Keepalive, PortMapper};
 pub use rddp_ddp::Stag;
+pub use rddp_mpa::{Revision, Rtr, RtrSet};
 pub use wr::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList};

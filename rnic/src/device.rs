@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
+use rddp_rdma::ConnectOptions;
 
 use crate::budget::Budget;
 use crate::channel::CompletionChannel;
-use crate::config::{ConnectOptions, RnicConfig};
+use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
 use crate::conn::linger::LingerSet;
 use crate::conn::listen::{HalfOpenCount, Listener};

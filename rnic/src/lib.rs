@@ -59,9 +59,7 @@ mod scratch;
 mod srq;
 
 pub use channel::CompletionChannel;
-pub use config::{
-    ConnectOptions, Keepalive, MAX_DEPTH, MAX_INLINE, MAX_SGE, NoReceive, PortMapper, QpConfig, RnicConfig,
-};
+pub use config::{MAX_DEPTH, MAX_INLINE, MAX_SGE, NoReceive, QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::{ConnectRequest, Listener};
@@ -74,10 +72,10 @@ pub use home::Forked;
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};
-pub use rddp_mpa::{Negotiated, Request, Revision, Rtr, RtrSet};
+pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
-    Access, Completed, Completion, Gather, Operation, QpNum, RecvWr, Remote, SendWr, Sge, SgeList, Stag,
-    Status,
+    Access, Completed, Completion, ConnectOptions, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr,
+    Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, Stag, Status,
 };
 pub use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 pub use srq::{SharedReceiveQueue, SrqConfig};

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Framer, Initiator, InitiatorStep, MpaError, Negotiated, Revision};
+use rddp_rdma::{ConnectOptions, PortMapper};
 use rddp_rdmap::{Fault, Opcode, terminate_for, untagged_header};
 use socket2::{SockAddr, Socket};
 
 use super::port_mapper;
 use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
-use crate::config::{ConnectOptions, PortMapper};
+use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::error::ConnectError;
 use crate::qp::{QpState, QueuePair};
@@ -57,7 +58,7 @@ impl QueuePair {
         options: &ConnectOptions,
         deadline: Deadline,
     ) -> Result<Connected, ConnectError> {
-        let initiator = Initiator::new(&options.startup(), &options.private_data)?;
+        let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
         let attempt = Attempt { deadline, timeout: options.timeout };
         let socket = attempt.tcp(addr, options)?;
         let connected = attempt.startup(&socket, initiator)?;

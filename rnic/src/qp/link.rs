@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
 use rddp_mpa::{Deframer, Framer, Framing, MpaError, Negotiated, Rtr};
+use rddp_rdma::ConnectOptions;
 use rddp_rdmap::{
     Fault, Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, TerminateRepr, tagged_header,
     terminate_for, untagged_header,
@@ -16,7 +17,6 @@ use rddp_rdmap::{
 
 use super::arena::Arena;
 use super::segments::Segments;
-use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Faulted, Verdicts};

@@ -32,7 +32,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
-use rddp_rdma::{RecvWr, SendWr};
+use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
@@ -42,7 +42,7 @@ use self::rq::RecvQueue;
 use self::rx::{Pulled, TURN};
 use self::sq::SendQueue;
 pub use self::state::QpState;
-use crate::config::{ConnectOptions, NoReceive, QpConfig};
+use crate::config::{NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
