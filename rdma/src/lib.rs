@@ -39,11 +39,14 @@
 mod access;
 mod completion;
 mod connect;
+mod event;
 mod wr;
 
 pub use access::{Access, QpNum};
 pub use completion::{Completed, Completion, Status};
 pub use connect::{ConnectOptions, Keepalive, PortMapper};
+pub use event::{AsyncEvent, AsyncEventKind};
 pub use rddp_ddp::Stag;
 pub use rddp_mpa::{Revision, Rtr, RtrSet};
+pub use rddp_rdmap::{Fault, TerminateCode};
 pub use wr::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList};

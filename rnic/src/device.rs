@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
-use rddp_rdma::ConnectOptions;
+use rddp_rdma::{AsyncEvent, ConnectOptions};
 
 use crate::budget::Budget;
 use crate::channel::CompletionChannel;
@@ -20,7 +20,7 @@ use crate::conn::listen::{HalfOpenCount, Listener};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
-use crate::event::{AsyncEvent, EventQueue};
+use crate::event::EventQueue;
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};

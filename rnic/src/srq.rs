@@ -4,12 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rddp_rdma::RecvWr;
+use rddp_rdma::{AsyncEventKind, RecvWr};
 
 use crate::config::MAX_SGE;
 use crate::device::DeviceInner;
 use crate::error::PostError;
-use crate::event::AsyncEventKind;
 use crate::home::Home;
 use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Condvar, Mutex};
 use rddp_mpa::{Initiator, InitiatorStep, Negotiated, Request, StartupError};
-use rddp_rdma::ConnectOptions;
+use rddp_rdma::{AsyncEventKind, ConnectOptions};
 use socket2::Socket;
 
 use super::connect::{Connected, send_terminate};
@@ -24,7 +24,6 @@ use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
-use crate::event::AsyncEventKind;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::{QpInner, QpState, QueuePair};
 

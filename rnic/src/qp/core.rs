@@ -8,7 +8,7 @@ use std::time::Instant;
 use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
-use rddp_rdma::Status;
+use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
 
 use super::QpInner;
@@ -19,7 +19,6 @@ use super::state::QpState;
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;
-use crate::event::AsyncEventKind;
 use crate::io::sleep::poll_flags;
 
 #[derive(Debug)]

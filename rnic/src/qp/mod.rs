@@ -32,7 +32,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
-use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
+use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
@@ -50,7 +50,7 @@ use crate::cq::CqInner;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
-use crate::event::{AsyncEventKind, EventQueue};
+use crate::event::EventQueue;
 use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;

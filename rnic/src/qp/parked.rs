@@ -5,14 +5,13 @@
 //! end is noticed meanwhile if it is a reset; a FIN lies behind octets that the program has not wanted yet.
 
 use rddp_mpa::{Negotiated, RtrSet};
-use rddp_rdma::ConnectOptions;
+use rddp_rdma::{AsyncEventKind, ConnectOptions};
 
 use super::QpInner;
 use super::core::Core;
 use super::link::Link;
 use super::rx::STAGING;
 use crate::config::NoReceive;
-use crate::event::AsyncEventKind;
 
 /// What is read at a time where it may have to be kept: room for an FPDU of the largest size behind another.
 const WAITING_STAGE: usize = STAGING / 2;

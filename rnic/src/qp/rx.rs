@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rddp_ddp::{DdpError, Header, Stag};
 use rddp_mpa::Step;
-use rddp_rdma::{Operation, Sge, Status};
+use rddp_rdma::{AsyncEventKind, Operation, Sge, Status};
 use rddp_rdmap::{AccessError, Event, Fault, InvalidateError, Offending, Place, SEND_QUEUE, parse_header};
 use smallvec::SmallVec;
 
@@ -20,7 +20,6 @@ use super::link::{RTR_ID, RtrRead};
 use super::rq::Outcome;
 use super::sq::Phase;
 use super::state::QpState;
-use crate::event::AsyncEventKind;
 use crate::mem::{Access, Grant, PdId, PieceMut, recv_vectored};
 use crate::scratch::{Own, with_own};
 

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 
 use rddp_ddp::{Header, Stag, TaggedRepr, cut};
 use rddp_mpa::MIN_MULPDU;
-use rddp_rdma::{Gather, Operation, Remote, Status};
+use rddp_rdma::{AsyncEventKind, Gather, Operation, Remote, Status};
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 use rddp_rdmap::{
     AccessError, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Fault, Offending, Opcode, ReadRequestRepr,
@@ -24,7 +24,6 @@ use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};
 use crate::counters::Counters;
-use crate::event::AsyncEventKind;
 use crate::mem::{Access, AtomicError, Faulted, Verdicts, is_fault};
 use crate::scratch::{Own, with_own};
 
