@@ -47,3 +47,17 @@ impl fmt::Display for QpNum {
         write!(f, "QP {}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_changes_nothing() {
+        let reading = Access::REMOTE_READ | Access::BIND | Access::REMOTE_INVALIDATE | Access::ZERO_BASED;
+        assert!(!reading.writes() && !Access::empty().writes());
+        for right in [Access::LOCAL_WRITE, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+            assert!((reading | right).writes(), "{right:?}");
+        }
+    }
+}

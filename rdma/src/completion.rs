@@ -99,3 +99,32 @@ impl Completion {
         Some(u32::from_be_bytes([a, b, c, d]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECEIVED: Completion = Completion {
+        wr_id: 1,
+        status: Status::Success,
+        completed: Completed::ReceiveImmediate,
+        byte_len: 0,
+        qp: QpNum(1),
+        invalidated: None,
+        immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),
+        solicited: false,
+    };
+
+    #[test]
+    fn errors_and_solicited_receives_are_urgent() {
+        assert!(!RECEIVED.is_urgent());
+        assert!(Completion { solicited: true, ..RECEIVED }.is_urgent());
+        assert!(Completion { status: Status::Flushed, ..RECEIVED }.is_urgent());
+    }
+
+    #[test]
+    fn the_32_bit_immediate_is_the_first_four_octets() {
+        assert_eq!(RECEIVED.immediate_u32(), Some(0x1234_5678));
+        assert_eq!(Completion { immediate: None, ..RECEIVED }.immediate_u32(), None);
+    }
+}

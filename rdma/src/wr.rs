@@ -350,3 +350,26 @@ impl RecvWr {
         self.scatter.total()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sge(len: u64) -> Sge {
+        Sge { stag: Stag(0x100), addr: 0, len }
+    }
+
+    #[test]
+    fn the_length_of_a_list_is_the_sum_of_its_pieces() {
+        assert_eq!(SgeList::default().total(), 0);
+        assert_eq!(RecvWr::new(1, [sge(3), sge(4)]).capacity(), 7);
+        assert_eq!(Gather::from(vec![sge(3), sge(0), sge(5)]).total(), 8);
+        assert_eq!(Gather::Inline(vec![0; 9]).total(), 9);
+    }
+
+    /// RFC 5041 §5.2: a list that is longer than any message must not look like a short one.
+    #[test]
+    fn the_length_of_a_list_does_not_wrap() {
+        assert_eq!(SgeList::from([sge(u64::MAX), sge(2)]).total(), u64::MAX);
+    }
+}
