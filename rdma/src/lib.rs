@@ -37,12 +37,14 @@
 #![warn(clippy::unwrap_used)]
 
 mod access;
+mod capabilities;
 mod completion;
 mod connect;
 mod event;
 mod wr;
 
 pub use access::{Access, QpNum};
+pub use capabilities::{Atomics, Capabilities};
 pub use completion::{Completed, Completion, Status};
 pub use connect::{ConnectOptions, Keepalive, PortMapper};
 pub use event::{AsyncEvent, AsyncEventKind};

@@ -1,23 +1,15 @@
-//! Settings of the device and of a QP, and its limits. None is process-wide.
+//! Settings of the device and of a QP. None is process-wide.
 
 use rddp_mpa::StartupConfig;
 use rddp_rdma::ConnectOptions;
 
+use crate::capabilities::CAPABILITIES;
 use crate::cq::CompletionQueue;
 use crate::event::EventQueue;
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
-/// Most scatter or gather elements that one work request may have.
-pub const MAX_SGE: usize = 32;
-
-/// Most octets that a work request may carry inline.
-pub const MAX_INLINE: usize = 512;
-
-/// Largest IRD and ORD that the device offers.
-pub const MAX_DEPTH: u16 = 1024;
-
-/// Limits of a device.
+/// How much of the host's memory and sockets a device lets peers take.
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
     /// Connections of all listeners together that have not finished the MPA startup.
@@ -105,9 +97,9 @@ pub(crate) fn startup_config(options: &ConnectOptions) -> StartupConfig {
         revision: options.revision,
         crc: options.crc,
         markers: options.markers,
-        ird: options.ird.min(MAX_DEPTH),
-        ord: options.ord.min(MAX_DEPTH),
-        max_ird: MAX_DEPTH,
+        ird: options.ird.min(CAPABILITIES.max_ird),
+        ord: options.ord.min(CAPABILITIES.max_ord),
+        max_ird: CAPABILITIES.max_ird,
         assumed_ird: options.assumed_ird,
         peer_to_peer: options.peer_to_peer,
         rtr: options.rtr,

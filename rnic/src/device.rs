@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
-use rddp_rdma::{AsyncEvent, ConnectOptions};
+use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions};
 
 use crate::budget::Budget;
+use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
 use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
@@ -26,9 +27,6 @@ use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
-
-/// Most completions that one queue can hold.
-const MAX_CQ: usize = 1 << 22;
 
 /// Octets of Responses, over all QPs, from which on fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
@@ -78,6 +76,11 @@ impl Rnic {
         }))))
     }
 
+    /// Returns what the device can do, and its limits.
+    pub fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
     /// A protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.0)
@@ -102,12 +105,9 @@ impl Rnic {
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Result<CompletionQueue, Error> {
-        if capacity == 0 || capacity > MAX_CQ {
-            return Err(Error::OutOfRange {
-                what: "a completion queue's capacity",
-                value: capacity,
-                max: MAX_CQ,
-            });
+        let max = CAPABILITIES.max_cqes;
+        if capacity == 0 || capacity > max {
+            return Err(Error::OutOfRange { what: "a completion queue's capacity", value: capacity, max });
         }
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;

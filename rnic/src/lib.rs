@@ -40,6 +40,7 @@
 #![warn(clippy::unwrap_used)]
 
 mod budget;
+mod capabilities;
 mod channel;
 mod config;
 mod conn;
@@ -58,8 +59,9 @@ mod qp;
 mod scratch;
 mod srq;
 
+pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};
 pub use channel::CompletionChannel;
-pub use config::{MAX_DEPTH, MAX_INLINE, MAX_SGE, NoReceive, QpConfig, RnicConfig};
+pub use config::{NoReceive, QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::{ConnectRequest, Listener};
@@ -74,9 +76,9 @@ pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
-    Access, AsyncEvent, AsyncEventKind, Completed, Completion, ConnectOptions, Fault, Gather, Keepalive,
-    Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, Stag, Status,
-    TerminateCode,
+    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, ConnectOptions, Fault,
+    Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet, SendWr, Sge,
+    SgeList, Stag, Status, TerminateCode,
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use srq::{SharedReceiveQueue, SrqConfig};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rddp_rdma::{AsyncEventKind, RecvWr};
 
-use crate::config::MAX_SGE;
+use crate::capabilities::MAX_SGE;
 use crate::device::DeviceInner;
 use crate::error::PostError;
 use crate::home::Home;

@@ -6,6 +6,7 @@ use std::fmt;
 use rddp_rdma::{Access, QpNum};
 
 use super::MemError;
+use crate::capabilities::CAPABILITIES;
 
 /// Refuses rights that no region may have together.
 pub(super) fn check_region(access: Access) -> Result<(), MemError> {
@@ -68,6 +69,6 @@ impl MemLimits {
 
 impl Default for MemLimits {
     fn default() -> Self {
-        Self { stags: 1 << 20 }
+        Self { stags: CAPABILITIES.max_stags }
     }
 }

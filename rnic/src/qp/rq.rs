@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rddp_ddp::Stag;
 use rddp_rdma::{Completed, Completion, RecvWr, Status};
 
-use crate::config::MAX_SGE;
+use crate::capabilities::MAX_SGE;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::QpNum;

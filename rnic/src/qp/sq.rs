@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rddp_ddp::Msn;
 use rddp_rdma::{Completed, Completion, Gather, Operation, SendWr, Sge, Status};
 
-use crate::config::{MAX_INLINE, MAX_SGE};
+use crate::capabilities::{CAPABILITIES, MAX_INLINE, MAX_SGE};
 use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
@@ -281,7 +281,7 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
     }
 }
 
-/// RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
+/// Refuses a message that is longer than any of DDP (RFC 5041 §5.2).
 fn check_len(len: u64) -> Result<u64, PostError> {
-    if len > u64::from(u32::MAX) { Err(PostError::MessageTooLong { len }) } else { Ok(len) }
+    if len > CAPABILITIES.max_message { Err(PostError::MessageTooLong { len }) } else { Ok(len) }
 }

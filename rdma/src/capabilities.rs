@@ -1,0 +1,79 @@
+//! What a device can do, and how much of it.
+
+use crate::Access;
+
+/// What one device can do, and its limits.
+///
+/// A limit is the largest value that is taken; one more is refused, by the call that names it.
+/// `None` is a limit that is not the device's but its host's: memory, or descriptors.
+///
+/// ```
+/// use rddp_rdma::{Atomics, Capabilities};
+///
+/// /// How a counter at the peer is counted up over this device.
+/// fn counting(device: &Capabilities) -> &'static str {
+///     match device.atomics {
+///         Atomics::None => "by a Send to the peer's program",
+///         _ if device.max_ord == 0 => "by a Send to the peer's program",
+///         _ => "by FetchAdd",
+///     }
+/// }
+/// # let _ = counting;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// QPs at a time.
+    pub max_qps: Option<usize>,
+    /// Requests that one send queue, receive queue or shared receive queue holds.
+    pub max_requests: Option<usize>,
+    /// Completions that one completion queue holds.
+    pub max_cqes: usize,
+    /// Regions and windows at a time.
+    pub max_stags: usize,
+    /// Elements of a gather or scatter list. A Read has one sink on every device.
+    pub max_sge: usize,
+    /// Octets that a request carries inline.
+    pub max_inline: usize,
+    /// Octets of the longest message.
+    pub max_message: u64,
+    /// Inbound Reads and atomics at a time (RFC 5040 §6.1: IRD).
+    pub max_ird: u16,
+    /// Outbound Reads and atomics at a time (RFC 5040 §6.1: ORD).
+    pub max_ord: u16,
+    /// Octets of private data that a Request takes, whatever the other options are.
+    pub max_request_data: usize,
+    /// Octets of private data that an accepting Reply takes.
+    pub max_reply_data: usize,
+    /// Octets of private data that a rejecting Reply takes.
+    pub max_reject_data: usize,
+    /// The atomic operations there are.
+    pub atomics: Atomics,
+    /// Octets of Immediate Data: eight by RFC 7306, fewer elsewhere, none where there is no such
+    /// message.
+    pub immediate_len: usize,
+    /// Rights that the sink of a Read needs. Peers could use more than `LOCAL_WRITE`, so the STag of
+    /// such a sink is not to be shown to any.
+    pub read_sink: Access,
+    /// Memory windows can be made, and bound.
+    pub windows: bool,
+    /// A Send may invalidate an STag of the peer's.
+    pub send_invalidate: bool,
+    /// Receive queues may be shared.
+    pub shared_receives: bool,
+    /// The Tagged Offsets of a region may begin at 0.
+    pub zero_based: bool,
+    /// Who sees the last octet of a Write in memory sees all octets before it.
+    pub data_in_order: bool,
+}
+
+/// The atomic operations of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Atomics {
+    /// None.
+    None,
+    /// FetchAdd and CmpSwap of 64-bit values, without masks.
+    Plain,
+    /// The same with the masks of RFC 7306 §5.
+    Masked,
+}
