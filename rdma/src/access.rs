@@ -1,22 +1,23 @@
-//! Who may do what with registered memory (draft-hilland-rddp-verbs §7.5).
+//! Rights to registered memory (draft-hilland-rddp-verbs §7.5).
 
 use std::fmt;
 
 bitflags::bitflags! {
-    /// Rights to a region or window, and how its Tagged Offsets count. Local read is always implied.
+    /// Rights to a region or window, and where its Tagged Offsets begin. The owner may always read.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u8 {
-        /// The owner's receives and Read sinks may be placed here.
+        /// Receives and Read sinks of the owner may be placed here.
         const LOCAL_WRITE = 1 << 0;
-        /// Peers may name it as the source of a Read.
+        /// Peers may Read from here.
         const REMOTE_READ = 1 << 1;
         /// Peers may Write here. Needs `LOCAL_WRITE`.
         const REMOTE_WRITE = 1 << 2;
         /// Peers may do atomic operations here. Needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = 1 << 3;
-        /// Windows may be bound to it. Regions whose Tagged Offset is the address only.
+        /// Windows may be bound to the region. Not together with `ZERO_BASED`.
         const BIND = 1 << 4;
-        /// A peer may invalidate the STag with a Send. Not for STags that several streams share (RFC 5042 §6.4.5).
+        /// A peer may invalidate the STag with a Send. Not for STags that several streams share
+        /// (RFC 5042 §6.4.5).
         const REMOTE_INVALIDATE = 1 << 5;
         /// The Tagged Offset of the first octet is 0 instead of its address.
         const ZERO_BASED = 1 << 6;
@@ -24,10 +25,10 @@ bitflags::bitflags! {
 }
 
 impl Access {
-    /// The rights that let a peer at the octets.
+    /// All rights by which a peer reaches the octets.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 
-    /// The rights that change the octets.
+    /// All rights by which octets may change.
     const WRITING: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 
     /// Returns whether any of these rights lets octets change.
@@ -38,7 +39,7 @@ impl Access {
     }
 }
 
-/// A queue pair's number.
+/// The number of a queue pair, as completions and events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNum(pub u32);
 

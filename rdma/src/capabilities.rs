@@ -1,11 +1,11 @@
-//! What a device can do, and how much of it.
+//! Abilities and limits of a device.
 
 use crate::Access;
 
-/// What one device can do, and its limits.
+/// The abilities and limits of one device.
 ///
-/// A limit is the largest value that is taken; one more is refused, by the call that names it.
-/// `None` is a limit that is not the device's but its host's: memory, or descriptors.
+/// A limit is the largest value that the device takes. A call that asks for more is refused, but a
+/// connection with larger depths is made with these. `None` means that the device sets no limit: memory and descriptors of its host do.
 ///
 /// ```
 /// use rddp_rdma::{Atomics, Capabilities};
@@ -51,8 +51,8 @@ pub struct Capabilities {
     /// Octets of Immediate Data: eight by RFC 7306, fewer elsewhere, none where there is no such
     /// message.
     pub immediate_len: usize,
-    /// Rights that the sink of a Read needs. Peers could use more than `LOCAL_WRITE`, so the STag of
-    /// such a sink is not to be shown to any.
+    /// Rights that the sink of a Read needs. Where there is a remote right among them, whoever
+    /// knows the STag of a sink may use it: show it to no peer.
     pub read_sink: Access,
     /// Memory windows can be made, and bound.
     pub windows: bool,

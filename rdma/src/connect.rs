@@ -1,15 +1,16 @@
-//! Settings of a connection.
+//! Options of a connection.
 
 use core::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet};
 
-/// Whether a connecting side asks the peer's iWARP port mapper first.
+/// Use of the iWARP port mapper of the peer's host, by the connecting side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortMapper {
-    /// Not on loopback; elsewhere with a short timeout, then the port as given.
+    /// Asked with a short timeout, and the port used as given when nobody answers; never on
+    /// loopback.
     Auto,
-    /// Never.
+    /// Not asked.
     Off,
 }
 
@@ -34,9 +35,10 @@ impl Default for Keepalive {
 
 /// How a connection is made, by either side.
 ///
-/// What only iWARP has (`revision` to `rtr`, CRC, markers) and what only a device in software can do
-/// (`mss`, `place_before_crc`, `nudge`) stands here beside the rest, because every connection has its
-/// defaults: a device that cannot do what differs from them refuses to connect.
+/// Some options are iWARP's alone (`revision` to `markers`, `assumed_ird` to `rtr`), some only a
+/// device in software can follow (`mss`, `place_before_crc`, `nudge`). They stand beside the rest,
+/// so that a program says the same to every device: one that cannot follow an option ignores its
+/// default value and refuses to connect with another.
 ///
 /// ```
 /// let options = rddp_rdma::ConnectOptions { markers: true, ird: 8, ..Default::default() };
@@ -65,24 +67,26 @@ pub struct ConnectOptions {
     pub peer_to_peer: bool,
     /// The kinds of RTR that are offered, or accepted.
     pub rtr: RtrSet,
-    /// Handed to the peer's program with the Request or Reply.
+    /// Octets for the peer's program, in the Request or Reply.
     pub private_data: Vec<u8>,
-    /// For TCP and the MPA startup together. A time that the clock cannot tell,
-    /// as `Duration::MAX`, is without end.
+    /// Time limit for TCP and the MPA startup together. One that the clock cannot tell, such as
+    /// `Duration::MAX`, is no limit.
     pub timeout: Duration,
-    /// Places Writes before their CRC was checked: faster, and a corrupted header may overwrite live memory.
+    /// Places Writes before their CRC was checked. This is faster, and a corrupted header may
+    /// overwrite live memory.
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
-    /// When TCP asks whether a silent peer is still there; never when `None`.
-    /// For sockets that the device makes.
+    /// When TCP asks whether a silent peer is still there; never when `None`. For sockets that the
+    /// device makes.
     pub keepalive: Option<Keepalive>,
-    /// Active side.
+    /// Active side: use of the port mapper.
     pub port_mapper: PortMapper,
     /// Immediate Data and atomics (RFC 7306) are accepted from the peer.
     pub extensions: bool,
-    /// Active side: while nothing has come from the peer, up to five Writes of no octets follow the first FPDU. A passive
-    /// siw may leave that one unread until more arrives, and would wait for ever; to others they mean nothing.
+    /// Active side: while nothing has come from the peer, up to five Writes of no octets follow the
+    /// first FPDU. A passive siw may leave that one unread until more arrives, and would wait for
+    /// ever; to others they mean nothing.
     pub nudge: bool,
 }
 

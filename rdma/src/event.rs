@@ -1,20 +1,20 @@
-//! Asynchronous events: what happens to a QP that no completion tells
+//! Asynchronous events: what happens to a QP and is told by no completion
 //! (draft-hilland-rddp-verbs §8.3.3).
 
 use rddp_rdmap::{Fault, TerminateCode};
 
 use crate::QpNum;
 
-/// Something that happened to a QP, or to what it uses.
+/// An event of a QP, or of what it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// The QP.
+    /// The QP that it happened to.
     pub qp: QpNum,
-    /// What happened.
+    /// What happened to it.
     pub kind: AsyncEventKind,
 }
 
-/// What happened.
+/// The kinds of asynchronous events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEventKind {

@@ -1,16 +1,17 @@
-//! The words of the RDMA verbs as plain values (draft-hilland-rddp-verbs), for whatever device carries
-//! them out.
+//! The words of the RDMA verbs (draft-hilland-rddp-verbs) as plain values, for any device.
 //!
-//! A program describes what it wants in these types, and a device (`rddp-rnic` in software) takes them
-//! and hands them back: a [`SendWr`] or [`RecvWr`] names memory by [`Sge`]s and becomes a
-//! [`Completion`]; [`Access`] says who may do what with memory. They own no memory, no socket and no
-//! thread, and do nothing.
+//! A program describes what it wants in these types, and a device (`rddp-rnic` in software) takes
+//! them and answers in them: a [`SendWr`] or [`RecvWr`] names memory by [`Sge`]s and ends in a
+//! [`Completion`]; [`Access`] is a set of rights to memory, [`ConnectOptions`] says how a
+//! connection is made, [`AsyncEvent`] what happened to one, and [`Capabilities`] what the device
+//! can do. Nothing here has a descriptor, a thread or a clock, and there is no trait to implement.
 //!
-//! The words of the wire stay in the crates of their protocols, which are below: [`Stag`] is DDP's.
+//! Words that stand on the wire are re-exported from the protocol crates below: [`Stag`] is DDP's,
+//! [`Fault`] RDMAP's, [`Revision`] MPA's.
 //!
 //! # Example
 //!
-//! A Write of two pieces that wakes nobody, and what its completion may say:
+//! A Write of two pieces of memory, and the completion when the peer refuses it:
 //!
 //! ```
 //! use rddp_rdma::{Completed, Completion, QpNum, Remote, SendWr, Sge, Stag, Status};
@@ -30,7 +31,7 @@
 //!     immediate: None,
 //!     solicited: false,
 //! };
-//! assert!(completion.is_urgent(), "errors wake those who wait for solicited completions only");
+//! assert!(completion.is_urgent(), "an error wakes also who waits for solicited completions only");
 //! assert_eq!(completion.status.to_string(), "the peer refused access to its memory");
 //! ```
 #![forbid(unsafe_code)]

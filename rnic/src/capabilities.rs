@@ -1,11 +1,11 @@
-//! The limits of the software device. Whatever checks one takes it from here.
+//! Limits of the software device. Every check of one reads it from here.
 
 use rddp_mpa::MAX_ENHANCED_PRIVATE_DATA;
 use rddp_rdma::{Access, Atomics, Capabilities};
 use rddp_rdmap::IMMEDIATE_LEN;
 
-/// Most scatter or gather elements that one work request may have on this device. A program that is
-/// to run on others too asks for their [`Capabilities`].
+/// Most scatter or gather elements that one work request may have on this device. Programs for any
+/// device ask for its [`Capabilities`] instead.
 pub const MAX_SGE: usize = CAPABILITIES.max_sge;
 
 /// Most octets that a work request may carry inline on this device.
@@ -14,6 +14,7 @@ pub const MAX_INLINE: usize = CAPABILITIES.max_inline;
 /// Largest IRD and ORD that the device offers.
 pub const MAX_DEPTH: u16 = CAPABILITIES.max_ird;
 
+/// What [`Rnic::capabilities`](crate::Rnic::capabilities) returns.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     max_qps: None,
     max_requests: None,

@@ -16,8 +16,8 @@ pub struct RnicConfig {
     pub max_half_open: usize,
     /// Connections of that kind from one IPv4 address, or from one /64 of IPv6 addresses.
     pub max_half_open_per_peer: usize,
-    /// Octets of partly received FPDUs of all QPs together; a QP beyond it is not read until others have finished, and
-    /// one that keeps others waiting for seconds is reset.
+    /// Octets of partly received FPDUs of all QPs together. A QP beyond that is not read until
+    /// others have finished, and one that keeps others waiting for seconds is reset.
     pub max_partial: usize,
 }
 
@@ -27,14 +27,14 @@ impl Default for RnicConfig {
     }
 }
 
-/// How a QP is made.
+/// Settings of a QP.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
-    /// Where requests of the send queue complete.
+    /// The completion queue of the send queue.
     pub send_cq: CompletionQueue,
-    /// Where receives complete.
+    /// The completion queue of the receives.
     pub recv_cq: CompletionQueue,
-    /// Receives come from here rather than from a queue of the QP's own.
+    /// A shared queue that receives come from, rather than from a queue of the QP's own.
     pub srq: Option<SharedReceiveQueue>,
     /// Requests that the send queue can hold.
     pub max_send: usize,
@@ -44,28 +44,34 @@ pub struct QpConfig {
     pub inbound_read: bool,
     /// The peer may Write where regions allow it.
     pub inbound_write: bool,
-    /// What becomes of a Send for which no receive is posted.
+    /// Treatment of a Send for which no receive is posted.
     pub no_receive: NoReceive,
-    /// Where asynchronous events go; the device's own queue when `None`.
+    /// The queue of asynchronous events; the device's own when `None`.
     pub events: Option<EventQueue>,
 }
 
-/// What becomes of a Send, or Immediate Data, for which no receive is posted.
+/// Treatment of a Send, or of Immediate Data, for which no receive is posted.
+///
+/// A setting of the software device alone, which is why it is not among the words of `rddp-rdma`:
+/// other devices have no choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoReceive {
-    /// It ends the connection with a Terminate (RFC 5041 §7.2).
+    /// The connection ends with a Terminate (RFC 5041 §7.2).
     #[default]
     Terminate,
-    /// It waits until one is posted. Nothing more is read meanwhile, so TCP's window holds the peer.
+    /// The message waits until a receive is posted. Nothing more is read meanwhile, so TCP's window
+    /// holds the peer.
     ///
-    /// Everything else waits behind it. So such a QP has no Reads and atomics either way, whose Responses would: IRD and
-    /// ORD are 0, `inbound_read` has to be off, and its receives are its own. What was read behind it counts as partial FPDUs
-    /// do ([`RnicConfig::max_partial`]): when memory for those is short, a QP that has kept some for seconds is reset.
+    /// Everything that arrives later waits behind that message, Responses too. So such a QP has no
+    /// Reads and atomics either way: IRD and ORD are 0, `inbound_read` has to be off, and its
+    /// receives are its own. What was read behind the message counts as partial FPDUs do
+    /// ([`RnicConfig::max_partial`]): when memory for those is short, a QP that has kept some for
+    /// seconds is reset.
     Wait,
 }
 
 impl QpConfig {
-    /// A QP with one completion queue for both directions.
+    /// Settings for a QP with one completion queue for both directions.
     pub fn new(cq: &CompletionQueue) -> Self {
         QpConfig {
             send_cq: cq.clone(),
@@ -79,10 +85,8 @@ impl QpConfig {
             events: None,
         }
     }
-}
 
-impl QpConfig {
-    /// What the switches let the peer do.
+    /// Returns the rights that `inbound_read` and `inbound_write` leave to the peer.
     pub(crate) fn inbound(&self) -> Access {
         let mut rights = Access::empty();
         rights.set(Access::REMOTE_WRITE, self.inbound_write);
@@ -91,7 +95,7 @@ impl QpConfig {
     }
 }
 
-/// The MPA startup that a connection with these options begins with.
+/// Returns the settings of the MPA startup that a connection with these options begins with.
 pub(crate) fn startup_config(options: &ConnectOptions) -> StartupConfig {
     StartupConfig {
         revision: options.revision,

@@ -1,4 +1,4 @@
-//! The device: what all protection domains, queues and connections share.
+//! The device: state that all protection domains, queues and connections share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,13 +28,14 @@ use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
 
-/// Octets of Responses, over all QPs, from which on fewer are prepared ahead.
+/// Octets of Responses of all QPs together, beyond which fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
 
-/// How long the last handle waits for connections whose QP is gone.
+/// Time that the last handle waits for connections whose QP is gone.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// A software RNIC. Cloning gives another handle to the same device; it lives as long as anything made of it.
+/// A software RNIC. Cloning gives another handle to the same device, which lives as long as
+/// anything that was made of it.
 ///
 /// Dropping the last of all these waits for up to a second, until the peers of QPs that were
 /// dropped before have closed their ends, too: see [`QueuePair`](crate::QueuePair).
@@ -50,12 +51,12 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub struct Rnic(pub(crate) Home<Arc<DeviceInner>>);
 
 impl Rnic {
-    /// A device with the default limits. Starts one background thread.
+    /// Opens a device with the default limits. Starts one background thread.
     pub fn open() -> Result<Self, Error> {
         Self::with_config(&RnicConfig::default())
     }
 
-    /// A device with these limits.
+    /// Opens a device with these limits. Starts one background thread.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         // What the parent of this process had must not be taken for this process's own.
         sockets::close_inherited();
@@ -76,22 +77,23 @@ impl Rnic {
         }))))
     }
 
-    /// Returns what the device can do, and its limits.
+    /// Returns the abilities and limits of the device.
     pub fn capabilities(&self) -> Capabilities {
         CAPABILITIES
     }
 
-    /// A protection domain.
+    /// Makes a protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.0)
     }
 
-    /// A completion queue that holds `capacity` completions: at least as many as can be posted to its QPs.
+    /// Makes a completion queue that holds `capacity` completions: at least as many as there can be
+    /// requests outstanding at its QPs, or it overflows.
     pub fn create_cq(&self, capacity: usize) -> Result<CompletionQueue, Error> {
         self.make_cq(capacity, None)
     }
 
-    /// The same, reporting to a completion channel when it is armed.
+    /// Makes a completion queue that reports to a completion channel when it is armed.
     pub fn create_cq_on(
         &self,
         channel: &CompletionChannel,
@@ -115,13 +117,13 @@ impl Rnic {
         Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
     }
 
-    /// A completion channel.
+    /// Makes a completion channel.
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
         self.0.here()?;
         CompletionChannel::new().map_err(Error::host("making a completion channel's descriptors"))
     }
 
-    /// Listens on a TCP address (port 0: any) with what it will offer to those who connect.
+    /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
         Listener::bind(self.0.here()?, addr, options)
     }
@@ -136,12 +138,12 @@ impl Rnic {
         self.0.here()?.events.wait(timeout)
     }
 
-    /// A descriptor that is readable while there are asynchronous events.
+    /// Returns a descriptor that is readable while there are asynchronous events.
     pub fn async_event_fd(&self) -> BorrowedFd<'_> {
         self.0.anywhere().events.as_fd()
     }
 
-    /// The counters of all QPs there are, added up.
+    /// Returns the sum of the counters of all QPs there are.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         if let Ok(device) = self.0.here() {
@@ -150,7 +152,7 @@ impl Rnic {
         sum
     }
 
-    /// How many QPs there are.
+    /// Returns the number of QPs there are.
     pub fn qp_count(&self) -> usize {
         self.0.here().map_or(0, |device| device.qps.lock().len())
     }
@@ -161,11 +163,11 @@ pub(crate) struct DeviceInner {
     pub(crate) mem: MemTable,
     pub(crate) events: EventQueue,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
-    /// Partial FPDUs.
+    /// Octets of partial FPDUs.
     pub(crate) partial: Budget,
-    /// When somebody last looked for connections that hold some of that for too long.
+    /// Time of the last search for connections that hold partial FPDUs for too long.
     relieved: Mutex<Option<Instant>>,
-    /// What TCP has been promised and has not taken.
+    /// Octets of Responses that are promised to TCP and not taken yet.
     pub(crate) promised: Budget,
     pub(crate) half_open: HalfOpenCount,
     pub(crate) half_opens: HalfOpenSet,
@@ -176,7 +178,7 @@ pub(crate) struct DeviceInner {
 }
 
 impl DeviceInner {
-    /// A number that no QP has, and that no memory is bound to. They are used again after 2^32.
+    /// Returns a number that no QP has and no memory is bound to. Numbers come again after 2^32.
     pub(crate) fn next_qp(&self) -> QpNum {
         loop {
             let count = self.next_qp.fetch_add(1, Ordering::Relaxed);
@@ -192,7 +194,8 @@ impl DeviceInner {
         self.qps.lock().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Memory for partial FPDUs is short: gives up connections that hold some of it for too long.
+    /// Resets connections that hold partial FPDUs for too long. Called when memory for them is
+    /// short.
     pub(crate) fn relieve_partial(&self) {
         const PAUSE: Duration = Duration::from_millis(50);
         let now = Instant::now();

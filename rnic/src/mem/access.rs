@@ -1,4 +1,4 @@
-//! Which rights a region or window may have, and what else is said of registered memory by its number.
+//! Rights that a region or window may have, numbers of PDs, options and limits of registrations.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -26,15 +26,16 @@ pub(super) fn check_window(window: Access, region: Access) -> Result<(), MemErro
     if window.intersects(Access::LOCAL_WRITE.union(Access::BIND)) {
         return Err(MemError::WindowRights(window));
     }
-    // draft-hilland-rddp-verbs §7.10.2: the region's local rights must cover what the window grants.
+    // draft-hilland-rddp-verbs §7.10.2: the region's local rights must cover what the window
+    // grants.
     if window.writes() && !region.contains(Access::LOCAL_WRITE) {
         return Err(MemError::RemoteWriteNeedsLocalWrite);
     }
     Ok(())
 }
 
-/// A protection domain's number: which QPs may use which regions.
-/// So wide that none is ever given out twice.
+/// The number of a protection domain: a QP may use the regions with its own PD's number. Its 64
+/// bits are enough that none is ever given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u64);
 
@@ -44,7 +45,8 @@ impl fmt::Display for PdId {
     }
 }
 
-/// What else a registration may ask for.
+/// Options of a registration. They concern memory of this process and its pages, so they are the
+/// software device's own and not among the words of `rddp-rdma`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionOptions {
     /// Fault every page in now instead of at the first access.
@@ -55,7 +57,7 @@ pub struct RegionOptions {
     pub qp: Option<QpNum>,
 }
 
-/// How much a [`super::MemTable`] holds.
+/// Limits of a [`super::MemTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemLimits {
     /// Most regions and windows at one time; at most [`MemLimits::MAX_STAGS`].
