@@ -5,21 +5,8 @@ use crate::Access;
 /// The abilities and limits of one device.
 ///
 /// A limit is the largest value that the device takes. A call that asks for more is refused, but a
-/// connection with larger depths is made with these. `None` means that the device sets no limit: memory and descriptors of its host do.
-///
-/// ```
-/// use rddp_rdma::{Atomics, Capabilities};
-///
-/// /// How a counter at the peer is counted up over this device.
-/// fn counting(device: &Capabilities) -> &'static str {
-///     match device.atomics {
-///         Atomics::None => "by a Send to the peer's program",
-///         _ if device.max_ord == 0 => "by a Send to the peer's program",
-///         _ => "by FetchAdd",
-///     }
-/// }
-/// # let _ = counting;
-/// ```
+/// connection with larger depths is made with these. `None` means that the device sets no limit:
+/// memory and descriptors of its host do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// QPs at a time.

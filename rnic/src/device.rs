@@ -78,6 +78,12 @@ impl Rnic {
     }
 
     /// Returns the abilities and limits of the device.
+    ///
+    /// ```
+    /// let device = rddp_rnic::Rnic::open()?.capabilities();
+    /// assert!(b"hello".len() <= device.max_inline, "what is longer is sent from a region");
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
     pub fn capabilities(&self) -> Capabilities {
         CAPABILITIES
     }
