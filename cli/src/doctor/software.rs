@@ -22,7 +22,11 @@ fn findings(device: &Capabilities) -> Vec<Finding> {
         ("requests", format!("up to {max_sge} elements, or {max_inline} octets inline")),
         ("messages", format!("up to {max_message} octets; {} of Immediate Data", device.immediate_len)),
         ("Reads and atomics", format!("{max_ird} in, {max_ord} out at a time; {}", atomics(device.atomics))),
-        ("queue pairs", format!("{}; {max_cqes} completions a queue", bounded(device.max_qps))),
+        ("queue pairs", bounded(device.max_qps, "as many as there are descriptors and memory for")),
+        (
+            "queues",
+            format!("requests: {}; completions: {max_cqes}", bounded(device.max_requests, "any number")),
+        ),
         ("memory", format!("{max_stags} regions and windows")),
         ("private data", format!("{} octets to connect", device.max_request_data)),
     ]
@@ -39,8 +43,8 @@ fn atomics(kind: Atomics) -> &'static str {
     }
 }
 
-fn bounded(limit: Option<usize>) -> String {
-    limit.map_or_else(|| "as many as there are descriptors and memory for".to_owned(), |max| max.to_string())
+fn bounded(limit: Option<usize>, otherwise: &str) -> String {
+    limit.map_or_else(|| otherwise.to_owned(), |max| max.to_string())
 }
 
 #[cfg(test)]
@@ -56,6 +60,13 @@ mod tests {
         assert_eq!(value(&software, "Reads and atomics"), "1024 in, 1024 out at a time; atomics with masks");
         let lesser = Capabilities { max_qps: Some(7), atomics: Atomics::None, max_ord: 0, ..software };
         assert_eq!(value(&lesser, "Reads and atomics"), "1024 in, 0 out at a time; no atomics");
-        assert_eq!(value(&lesser, "queue pairs"), "7; 4194304 completions a queue");
+        assert_eq!(value(&lesser, "queue pairs"), "7");
+        assert_eq!(value(&lesser, "queues"), "requests: any number; completions: 4194304");
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_opened_is_in_the_way() {
+        let found = cannot_open(&Error::Foreign("a descriptor"));
+        assert_eq!((found.topic, found.level), (Topic::Device, Level::Bad));
     }
 }
