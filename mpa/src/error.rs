@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong in MPA, as it is numbered for the ULP and for a Terminate (layer 2, error type 0).
+/// An error of MPA, numbered as the ULP and a Terminate name it (layer 2, error type 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MpaError {

@@ -4,6 +4,7 @@
 //! its stream has ended. A [`Fault`] is a value: finding one changes nothing until the stream is told so.
 
 use rddp_ddp::{DdpError, Header, Qn, SegmentError, Stag};
+use rddp_mpa::MpaError;
 
 use crate::opcode::control;
 use crate::{AccessError, InvalidateError, Opcode, TerminateCode};
@@ -118,8 +119,8 @@ pub enum Fault {
     #[error("malformed Terminate: {0}")]
     Terminate(TerminateFlaw),
     /// MPA found the stream broken (RFC 5044 chapter 8, RFC 6581 chapter 8).
-    #[error("MPA error {0}")]
-    Mpa(u8),
+    #[error("MPA error {}", .0.code())]
+    Mpa(MpaError),
     /// Something broke on this side, or the ULP gave the stream up.
     #[error("local catastrophic error")]
     LocalCatastrophic,
@@ -175,7 +176,7 @@ impl Fault {
             Fault::WriteAccess(error) => write_code(*error),
             Fault::ReadSource(error) | Fault::AtomicAccess(error) => protection_code(*error),
             Fault::Invalidate(error) => invalidate_code(*error),
-            Fault::Mpa(ecode) => TerminateCode::new(2, 0, *ecode),
+            Fault::Mpa(error) => TerminateCode::new(2, 0, error.code()),
             Fault::LocalCatastrophic => TerminateCode::LOCAL_CATASTROPHIC,
         }
     }
@@ -225,10 +226,10 @@ impl Fault {
         Fault::Invalidate(error)
     }
 
-    /// A fault of the LLP, by MPA's error code.
+    /// A fault that MPA found in the stream.
     #[must_use]
-    pub const fn mpa(ecode: u8) -> Self {
-        Fault::Mpa(ecode)
+    pub const fn mpa(error: MpaError) -> Self {
+        Fault::Mpa(error)
     }
 
     /// Something broke on this side, or the ULP gave up.
@@ -342,9 +343,9 @@ mod tests {
         assert_eq!(Fault::misaligned_atomic().code().0, 0x0207);
         assert_eq!(Fault::bad_close().code().0, 0x0207);
         assert_eq!(Fault::local_catastrophic().code().0, 0x0000);
-        for ecode in 1..=7 {
-            assert_eq!(Fault::mpa(ecode).code().0, 0x2000 | u16::from(ecode));
-        }
+        assert_eq!(Fault::mpa(MpaError::Closed).code().0, 0x2001);
+        assert_eq!(Fault::mpa(MpaError::NoMatchingRtr).code().0, 0x2007);
+        assert_eq!(Fault::mpa(MpaError::Crc).to_string(), "MPA error 2");
         assert_eq!(Fault::Ddp(DdpError::ShortSegment { len: 0 }).code().0, 0x1000);
     }
 

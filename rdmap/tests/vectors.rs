@@ -5,6 +5,7 @@
 mod support;
 
 use rddp_ddp::{Header, Msn, Qn, Stag, TaggedRepr};
+use rddp_mpa::MpaError;
 use rddp_rdmap::{
     AtomicOp, AtomicResponseRepr, Event, Fault, Offending, Opcode, Place, ReadRequestRepr, Response, Stream,
     StreamConfig, TerminateCode, TerminateRepr, parse_header, terminate_for, untagged_header,
@@ -420,11 +421,18 @@ fn what_mpa_refuses_becomes_the_terminate_of_the_vector() {
         else {
             continue;
         };
-        let fault = Fault::mpa(error as u8);
+        let fault = Fault::mpa(mpa_error(error));
         assert_eq!(terminate_ulpdu(&terminate_for(&fault, None)), octets(hex), "{}", vector.name);
         seen += 1;
     }
     assert!(seen > 5);
+}
+
+/// The error with this number in the registry of RFC 6580 §3.3.
+fn mpa_error(number: u64) -> MpaError {
+    use MpaError::{Closed, Crc, InsufficientIrd, LocalCatastrophic, Marker, NoMatchingRtr, Startup};
+    let all = [Closed, Crc, Marker, Startup, LocalCatastrophic, InsufficientIrd, NoMatchingRtr];
+    all.into_iter().find(|error| u64::from(error.code()) == number).unwrap()
 }
 
 #[test]

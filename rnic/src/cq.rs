@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
+use rddp_rdma::Completion;
 
 use crate::channel::ChannelInner;
-use crate::completion::Completion;
 use crate::deadline::Deadline;
 use crate::home::Home;
 use crate::io::bell::Asleep;

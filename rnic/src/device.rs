@@ -1,4 +1,4 @@
-//! The device: what all protection domains, queues and connections share.
+//! The device: state that all protection domains, queues and connections share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,33 +9,33 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
+use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions};
 
 use crate::budget::Budget;
+use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
-use crate::config::{ConnectOptions, RnicConfig};
+use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
 use crate::conn::linger::LingerSet;
 use crate::conn::listen::{HalfOpenCount, Listener};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
-use crate::event::{AsyncEvent, EventQueue};
+use crate::event::EventQueue;
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
 
-/// Most completions that one queue can hold.
-const MAX_CQ: usize = 1 << 22;
-
-/// Octets of Responses, over all QPs, from which on fewer are prepared ahead.
+/// Octets of Responses of all QPs together, beyond which fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
 
-/// How long the last handle waits for connections whose QP is gone.
+/// Time that the last handle waits for connections whose QP is gone.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// A software RNIC. Cloning gives another handle to the same device; it lives as long as anything made of it.
+/// A software RNIC. Cloning gives another handle to the same device, which lives as long as
+/// anything that was made of it.
 ///
 /// Dropping the last of all these waits for up to a second, until the peers of QPs that were
 /// dropped before have closed their ends, too: see [`QueuePair`](crate::QueuePair).
@@ -51,12 +51,12 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub struct Rnic(pub(crate) Home<Arc<DeviceInner>>);
 
 impl Rnic {
-    /// A device with the default limits. Starts one background thread.
+    /// Opens a device with the default limits. Starts one background thread.
     pub fn open() -> Result<Self, Error> {
         Self::with_config(&RnicConfig::default())
     }
 
-    /// A device with these limits.
+    /// Opens a device with these limits. Starts one background thread.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         // What the parent of this process had must not be taken for this process's own.
         sockets::close_inherited();
@@ -77,17 +77,29 @@ impl Rnic {
         }))))
     }
 
-    /// A protection domain.
+    /// Returns the abilities and limits of the device.
+    ///
+    /// ```
+    /// let device = rddp_rnic::Rnic::open()?.capabilities();
+    /// assert!(b"hello".len() <= device.max_inline, "what is longer is sent from a region");
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
+    pub fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    /// Makes a protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.0)
     }
 
-    /// A completion queue that holds `capacity` completions: at least as many as can be posted to its QPs.
+    /// Makes a completion queue that holds `capacity` completions: at least as many as there can be
+    /// requests outstanding at its QPs, or it overflows.
     pub fn create_cq(&self, capacity: usize) -> Result<CompletionQueue, Error> {
         self.make_cq(capacity, None)
     }
 
-    /// The same, reporting to a completion channel when it is armed.
+    /// Makes a completion queue that reports to a completion channel when it is armed.
     pub fn create_cq_on(
         &self,
         channel: &CompletionChannel,
@@ -101,12 +113,9 @@ impl Rnic {
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Result<CompletionQueue, Error> {
-        if capacity == 0 || capacity > MAX_CQ {
-            return Err(Error::OutOfRange {
-                what: "a completion queue's capacity",
-                value: capacity,
-                max: MAX_CQ,
-            });
+        let max = CAPABILITIES.max_cqes;
+        if capacity == 0 || capacity > max {
+            return Err(Error::OutOfRange { what: "a completion queue's capacity", value: capacity, max });
         }
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
@@ -114,13 +123,13 @@ impl Rnic {
         Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
     }
 
-    /// A completion channel.
+    /// Makes a completion channel.
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
         self.0.here()?;
         CompletionChannel::new().map_err(Error::host("making a completion channel's descriptors"))
     }
 
-    /// Listens on a TCP address (port 0: any) with what it will offer to those who connect.
+    /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
         Listener::bind(self.0.here()?, addr, options)
     }
@@ -135,12 +144,12 @@ impl Rnic {
         self.0.here()?.events.wait(timeout)
     }
 
-    /// A descriptor that is readable while there are asynchronous events.
+    /// Returns a descriptor that is readable while there are asynchronous events.
     pub fn async_event_fd(&self) -> BorrowedFd<'_> {
         self.0.anywhere().events.as_fd()
     }
 
-    /// The counters of all QPs there are, added up.
+    /// Returns the sum of the counters of all QPs there are.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         if let Ok(device) = self.0.here() {
@@ -149,7 +158,7 @@ impl Rnic {
         sum
     }
 
-    /// How many QPs there are.
+    /// Returns the number of QPs there are.
     pub fn qp_count(&self) -> usize {
         self.0.here().map_or(0, |device| device.qps.lock().len())
     }
@@ -160,11 +169,11 @@ pub(crate) struct DeviceInner {
     pub(crate) mem: MemTable,
     pub(crate) events: EventQueue,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
-    /// Partial FPDUs.
+    /// Octets of partial FPDUs.
     pub(crate) partial: Budget,
-    /// When somebody last looked for connections that hold some of that for too long.
+    /// Time of the last search for connections that hold partial FPDUs for too long.
     relieved: Mutex<Option<Instant>>,
-    /// What TCP has been promised and has not taken.
+    /// Octets of Responses that are promised to TCP and not taken yet.
     pub(crate) promised: Budget,
     pub(crate) half_open: HalfOpenCount,
     pub(crate) half_opens: HalfOpenSet,
@@ -175,7 +184,7 @@ pub(crate) struct DeviceInner {
 }
 
 impl DeviceInner {
-    /// A number that no QP has, and that no memory is bound to. They are used again after 2^32.
+    /// Returns a number that no QP has and no memory is bound to. Numbers come again after 2^32.
     pub(crate) fn next_qp(&self) -> QpNum {
         loop {
             let count = self.next_qp.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +200,8 @@ impl DeviceInner {
         self.qps.lock().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Memory for partial FPDUs is short: gives up connections that hold some of it for too long.
+    /// Resets connections that hold partial FPDUs for too long. Called when memory for them is
+    /// short.
     pub(crate) fn relieve_partial(&self) {
         const PAUSE: Duration = Duration::from_millis(50);
         let now = Instant::now();

@@ -86,6 +86,9 @@ pub enum PostError {
         /// In the request.
         len: u64,
     },
+    /// The device does not know the operation.
+    #[error("this device has no such operation")]
+    Unsupported,
     /// The QP takes its receives from a shared queue.
     #[error("this QP uses a shared receive queue: post to that")]
     UsesSharedQueue,

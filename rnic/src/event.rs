@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens to a QP that no completion tells (draft-hilland-rddp-verbs §8.3.3).
+//! Queues of asynchronous events (draft-hilland-rddp-verbs §8.3.3).
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,59 +9,13 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
-use rddp_rdmap::{Fault, TerminateCode};
+use rddp_rdma::{AsyncEvent, AsyncEventKind, QpNum};
 
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::home::Home;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
-use crate::mem::QpNum;
-
-/// Something that happened to a QP, or to what it uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AsyncEvent {
-    /// The QP.
-    pub qp: QpNum,
-    /// What happened.
-    pub kind: AsyncEventKind,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AsyncEventKind {
-    /// The passive side has received the first FPDU: what it posts is sent from now on.
-    Established,
-    /// The graceful close is complete; the QP is idle again.
-    CloseComplete,
-    /// The peer closed, or this side was told to, while work was outstanding.
-    BadClose,
-    /// TCP lost the connection.
-    ConnectionLost,
-    /// The peer sent a Terminate.
-    TerminateReceived(TerminateCode),
-    /// The peer broke a rule, or this side could not go on: a Terminate was sent (if one could be), and why.
-    Fault(Fault),
-    /// A completion queue of this QP has overflowed.
-    CqOverflow,
-    /// A peer that took part in a shared receive queue has driven it to its limit.
-    SrqLimit,
-    /// The Request has come that [`begin_asking`](crate::QueuePair::begin_asking) waits for: the program is to
-    /// [`answer`](crate::QueuePair::answer) it.
-    Requested,
-    /// What [`begin`](crate::QueuePair::begin) began has come about: the QP is connected.
-    Connected,
-    /// It has not; [`begun`](crate::QueuePair::begun) says why.
-    NotConnected,
-    /// A defect of this implementation: the background thread panicked over this QP. Its connection
-    /// was reset and all that was posted flushed; the other QPs go on. Where panics abort
-    /// (`panic = "abort"`), the process ends instead.
-    QpFailed,
-    /// The background thread cannot go on, mostly because the program has closed a descriptor that
-    /// is not its own. All connections of the device were reset, and none can be made any more.
-    DeviceFailed,
-}
 
 /// Events that a queue for all kinds keeps.
 const KEPT: usize = 4096;

@@ -40,8 +40,8 @@
 #![warn(clippy::unwrap_used)]
 
 mod budget;
+mod capabilities;
 mod channel;
-mod completion;
 mod config;
 mod conn;
 mod counters;
@@ -59,11 +59,10 @@ mod qp;
 mod scratch;
 mod srq;
 mod wire;
-mod wr;
 
+pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};
 pub use channel::CompletionChannel;
-pub use completion::{Completed, Completion, Status};
-pub use config::{ConnectOptions, Keepalive, MAX_DEPTH, NoReceive, PortMapper, QpConfig, RnicConfig};
+pub use config::{NoReceive, QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::{ConnectRequest, Listener};
@@ -71,13 +70,16 @@ pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
 pub use error::{AnswerError, ConnectError, Error, PostError, SgeFault};
-pub use event::{AsyncEvent, AsyncEventKind, EventQueue};
+pub use event::EventQueue;
 pub use home::Forked;
-pub use mem::{Access, MemError, PdId, QpNum, RegionOptions};
+pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};
-pub use rddp_ddp::Stag;
-pub use rddp_mpa::{Negotiated, Request, Revision, Rtr, RtrSet};
-pub use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
+pub use rddp_mpa::{Negotiated, Request};
+pub use rddp_rdma::{
+    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, ConnectOptions, Fault,
+    Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet, SendWr, Sge,
+    SgeList, Stag, Status, TerminateCode,
+};
+pub use rddp_rdmap::TerminateRepr;
 pub use srq::{SharedReceiveQueue, SrqConfig};
-pub use wr::{Gather, MAX_INLINE, MAX_SGE, Operation, RecvWr, Remote, SendWr, Sge, SgeList};

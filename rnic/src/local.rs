@@ -1,10 +1,11 @@
-//! The memory that a work request names, as far as it can be judged when the request is posted.
+//! Checks of the memory that a work request names, made when it is posted.
+
+use rddp_rdma::Sge;
 
 use crate::error::PostError;
 use crate::mem::{MemTable, PdId};
-use crate::wr::Sge;
 
-/// Registered memory, as the requests of one protection domain may name it.
+/// Registered memory, from the view of one protection domain's requests.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalMemory<'a> {
     pub(crate) table: &'a MemTable,
@@ -12,9 +13,9 @@ pub(crate) struct LocalMemory<'a> {
 }
 
 impl LocalMemory<'_> {
-    /// Refuses pieces that are no good now, and so never will be: an STag that has become invalid
-    /// stays so, because its region comes back under another key. What is good now may still go
-    /// before it is used. Empty pieces need no STag.
+    /// Refuses pieces that the request can never use: an STag that is invalid now stays so, because
+    /// its region comes back under another key. Pieces that pass may still become invalid before
+    /// they are used, which is checked then. Empty pieces need no STag.
     #[inline]
     pub(crate) fn check(self, list: &[Sge], write: bool) -> Result<(), PostError> {
         for (index, sge) in list.iter().enumerate() {

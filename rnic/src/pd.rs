@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
+use rddp_rdma::{Remote, Sge};
 
 use crate::config::QpConfig;
 use crate::device::DeviceInner;
@@ -14,7 +15,6 @@ use crate::home::Home;
 use crate::mem::{Access, MemError, PdId, Region, RegionOptions, Window};
 use crate::qp::QueuePair;
 use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
-use crate::wr::{Remote, Sge};
 
 /// What belongs together: a QP's peer reaches only memory of the QP's own protection domain (RFC 5042 §6.1.1).
 #[derive(Clone, Debug)]

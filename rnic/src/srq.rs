@@ -4,15 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rddp_rdma::{AsyncEventKind, RecvWr};
 
+use crate::capabilities::MAX_SGE;
 use crate::device::DeviceInner;
 use crate::error::PostError;
-use crate::event::AsyncEventKind;
 use crate::home::Home;
 use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
 use crate::qp::QpInner;
-use crate::wr::{MAX_SGE, RecvWr};
 
 /// How a shared receive queue is made.
 #[derive(Clone, Copy, Debug)]

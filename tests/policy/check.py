@@ -4,6 +4,7 @@
 - the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
 - unsafe code stands in the rooms made for it alone;
 - arrows point down: a crate depends on the layers below it only, and none on what measures or tests them;
+- every package of the workspace has its place in this script: a layer, or a tool beside them;
 - every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md.
 
 Prints what is wrong, one line each; the exit status says whether anything is.
@@ -16,17 +17,17 @@ import subprocess
 import sys
 import tomllib
 
-PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-policy": "ext-sockets/policy"}
+PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy"}
 # What a pure crate's code must not name.
 IMPURE = re.compile(
     r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
 # What a pure crate may depend on, outside the workspace.
-PURE_NEEDS = {"crc-fast", "thiserror"}
+PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
 # What measures and tests the layers: none of them may depend on it.
 OUTSIDE = {"rddp-benches", "rddp-compare", "rddp-tests"}
 # From the bottom up.
 LAYERS = [
-    "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
+    "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rdma", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
     "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-cli",
 ]
 # Where unsafe code may stand: a module, or one file of a few lines.

@@ -22,6 +22,7 @@ pub(super) enum Topic {
     Limits,
     Processor,
     Sockets,
+    Device,
     RdmaDevices,
     Peer,
 }
@@ -64,6 +65,7 @@ impl Topic {
             Topic::Limits => "Limits",
             Topic::Processor => "Kernel and processor",
             Topic::Sockets => "Extended sockets",
+            Topic::Device => "rddp's device",
             Topic::RdmaDevices => "RDMA devices of the kernel (rddp uses none of them)",
             Topic::Peer => "The other host",
         }

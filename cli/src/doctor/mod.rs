@@ -5,6 +5,7 @@
 //! | `finding` | one thing that was looked at, and how it is printed |
 //! | `interfaces`, `tcp`, `limits`, `processor` | this host |
 //! | `sockets` | what `rddp run` needs |
+//! | `software` | the limits of rddp's own device |
 //! | `devices` | RDMA devices of the kernel, with which rddp may be confused |
 //! | `peer`, `port_mapper` | another host, if one is named |
 
@@ -16,6 +17,7 @@ mod peer;
 mod port_mapper;
 mod processor;
 mod sockets;
+mod software;
 mod tcp;
 
 use std::path::Path;
@@ -67,6 +69,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     findings.extend(limits::look()?);
     findings.extend(processor::look(root));
     findings.extend(sockets::look(root));
+    findings.extend(software::look());
     findings.extend(devices::look(root));
     let peer = args.host.as_deref().map(peer::look).transpose()?;
     findings.extend(peer.into_iter().flatten());

@@ -32,7 +32,7 @@ impl Stream<'_> {
 
     /// The peer's FIN came inside an FPDU or a message: no octet of it passes for complete.
     pub(super) fn truncated(&self, rx: &mut Guard<'_, Rx>) -> Errno {
-        let code = Fault::mpa(MpaError::Closed.code()).code();
+        let code = Fault::mpa(MpaError::Closed).code();
         self.end(rx, Ended { why: Why::Truncated, errno: Errno::RESET, code }, None)
     }
 
@@ -65,7 +65,7 @@ impl Stream<'_> {
 
     /// Ends a startup that failed: RFC 5044 §7.1.2 closes TCP. The descriptor stays the program's, so TCP is reset.
     pub(super) fn give_up(&self, why: Why, errno: Errno, code: MpaError) -> Errno {
-        self.state.end.set(Ended { why, errno, code: Fault::mpa(code.code()).code() });
+        self.state.end.set(Ended { why, errno, code: Fault::mpa(code).code() });
         self.kernel.reset();
         errno
     }
@@ -75,7 +75,7 @@ impl Stream<'_> {
         if let Ok(mut tx) = self.state.tx.lock() {
             (tx.crc, tx.markers) = (framing.crc, framing.markers);
         }
-        let code = Fault::mpa(code.code()).code();
+        let code = Fault::mpa(code).code();
         let end = Ended { why: Why::Startup, errno: Errno::PROTOCOL, code };
         self.end(rx, end, Some(&TerminateRepr::bare(code)))
     }

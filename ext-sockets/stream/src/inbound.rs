@@ -192,7 +192,7 @@ impl Mark {
 
 impl Trouble {
     fn mpa(error: &FpduError) -> Self {
-        Self { fault: Fault::mpa(error.code().code()), offending: None }
+        Self { fault: Fault::mpa(error.code()), offending: None }
     }
 
     fn about(fault: Fault, header: &Header, payload_len: usize) -> Self {

@@ -56,6 +56,7 @@ pub fn terminate_for(fault: &Fault, offending: Option<&Offending>) -> TerminateR
 #[cfg(test)]
 mod tests {
     use rddp_ddp::{DdpError, Msn, Stag};
+    use rddp_mpa::MpaError;
 
     use super::*;
     use crate::{AccessError, InvalidateError, Opcode, tagged_header, untagged_header};
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(attached(Fault::bad_close()), [true, true, false]);
         assert_eq!(attached(Fault::UnknownOpcode { opcode: 12 }), [true, true, false]);
         assert_eq!(attached(Fault::Ddp(DdpError::InvalidStag { stag: Stag(1) })), [true, true, false]);
-        assert_eq!(attached(Fault::mpa(2)), [false; 3]);
+        assert_eq!(attached(Fault::mpa(MpaError::Crc)), [false; 3]);
     }
 
     #[test]

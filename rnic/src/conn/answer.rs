@@ -8,13 +8,14 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 
 use rddp_mpa::Request;
+use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
 use super::half_open::HalfOpen;
 use super::listen::{HalfOpenCount, REJECT_LINGER};
 use super::socket::{TcpSocket, write_all};
 use super::startup::{Done, Part, Stage, Startup, close};
-use crate::config::ConnectOptions;
+use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
@@ -69,7 +70,7 @@ impl Startup {
                 return Err(AnswerError::NoRequest);
             }
         };
-        let config = self.options.startup();
+        let config = startup_config(&self.options);
         let reply = match answer {
             Answer::Accept => {
                 request.accept(&config, private_data).map(|(reply, agreed)| (reply, Some(agreed)))

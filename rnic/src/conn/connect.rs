@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Framer, Initiator, InitiatorStep, MpaError, Negotiated, Revision};
+use rddp_rdma::{ConnectOptions, PortMapper};
 use rddp_rdmap::{Fault, Opcode, terminate_for, untagged_header};
 use socket2::{SockAddr, Socket};
 
 use super::port_mapper;
 use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
-use crate::config::{ConnectOptions, PortMapper};
+use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::error::ConnectError;
 use crate::qp::{QpState, QueuePair};
@@ -57,7 +58,7 @@ impl QueuePair {
         options: &ConnectOptions,
         deadline: Deadline,
     ) -> Result<Connected, ConnectError> {
-        let initiator = Initiator::new(&options.startup(), &options.private_data)?;
+        let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
         let attempt = Attempt { deadline, timeout: options.timeout };
         let socket = attempt.tcp(addr, options)?;
         let connected = attempt.startup(&socket, initiator)?;
@@ -162,7 +163,7 @@ impl Attempt {
 /// connection is over whatever becomes of it.
 pub(super) fn send_terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
     let Some(framing) = initiator.tx() else { return };
-    let terminate = terminate_for(&Fault::mpa(code.code()), None).octets();
+    let terminate = terminate_for(&Fault::mpa(code), None).octets();
     let payload = terminate.as_ref();
     let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
     let mut fpdu = Vec::new();

@@ -11,11 +11,12 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_mpa::{Negotiated, Request};
+use rddp_rdma::ConnectOptions;
 use socket2::SockAddr;
 
 use super::half_open::HalfOpen;
 use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
-use crate::config::ConnectOptions;
+use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error};
@@ -265,7 +266,7 @@ impl ConnectRequest {
         let inner = qp.inner.here()?;
         let options = &inner.options(options);
         let Pending { socket, request, slot, .. } = self.0.into_inner()?;
-        let (reply, negotiated) = request.accept(&options.startup(), &options.private_data)?;
+        let (reply, negotiated) = request.accept(&startup_config(options), &options.private_data)?;
         write_all(&socket, &reply)?;
         inner.attach(socket, negotiated.clone(), options, false, || ())?;
         drop(slot);
@@ -278,7 +279,7 @@ impl ConnectRequest {
     /// some peers (siw) overlook it. So a process should not end at once.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
-        let reply = request.reject(&options.startup(), private_data)?;
+        let reply = request.reject(&startup_config(&options), private_data)?;
         write_all(&socket, &reply)?;
         // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
         HalfOpen::linger(&device, socket, slot, Deadline::after(REJECT_LINGER))?;

@@ -6,10 +6,10 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rddp_fault_guard::sockets;
+use rddp_rdma::{ConnectOptions, Keepalive};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::plain::stay_plain;
-use crate::config::{ConnectOptions, Keepalive};
 
 /// A TCP connection of the device's, or a listener. Children of `fork` close what they have of it.
 #[derive(Debug)]

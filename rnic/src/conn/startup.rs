@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Condvar, Mutex};
 use rddp_mpa::{Initiator, InitiatorStep, Negotiated, Request, StartupError};
+use rddp_rdma::{AsyncEventKind, ConnectOptions};
 use socket2::Socket;
 
 use super::connect::{Connected, send_terminate};
 use super::half_open::{nothing_behind, read_request};
 use super::reset::reset;
 use super::socket::{TcpSocket, no_delay, write_all};
-use crate::config::ConnectOptions;
+use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
-use crate::event::AsyncEventKind;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::{QpInner, QpState, QueuePair};
 
@@ -52,7 +52,7 @@ impl QueuePair {
         let options = inner.options(options);
         let active = part == Part::Active;
         let initiator =
-            active.then(|| Initiator::new(&options.startup(), &options.private_data)).transpose()?;
+            active.then(|| Initiator::new(&startup_config(&options), &options.private_data)).transpose()?;
         stream.set_nonblocking(true)?;
         let asks = part == Part::Asking;
         let startup = Startup::add(inner, options, asks, Stage::Tcp { socket: stream, initiator });
@@ -333,7 +333,8 @@ impl Startup {
     }
 
     fn accept(&self, socket: TcpSocket, request: &Request) -> Result<Next, ConnectError> {
-        let (reply, negotiated) = request.accept(&self.options.startup(), &self.options.private_data)?;
+        let (reply, negotiated) =
+            request.accept(&startup_config(&self.options), &self.options.private_data)?;
         write_all(&socket, &reply).map_err(|error| tcp_error(error, self.options.timeout))?;
         let private_data = request.private_data.clone();
         Ok(Next::Done(Done { socket, negotiated, private_data, active: false }))

@@ -1,77 +1,43 @@
-//! Who may do what with registered memory (draft-hilland-rddp-verbs §7.5).
+//! Rights that a region or window may have, numbers of PDs, options and limits of registrations.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
+use rddp_rdma::{Access, QpNum};
+
 use super::MemError;
+use crate::capabilities::CAPABILITIES;
 
-bitflags::bitflags! {
-    /// Rights to a region or window, and how its Tagged Offsets count. Local read is always implied.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Access: u8 {
-        /// The owner's receives and Read sinks may be placed here.
-        const LOCAL_WRITE = 1 << 0;
-        /// Peers may name it as the source of a Read.
-        const REMOTE_READ = 1 << 1;
-        /// Peers may Write here. Needs `LOCAL_WRITE`.
-        const REMOTE_WRITE = 1 << 2;
-        /// Peers may do atomic operations here. Needs `LOCAL_WRITE`.
-        const REMOTE_ATOMIC = 1 << 3;
-        /// Windows may be bound to it. Regions whose Tagged Offset is the address only.
-        const BIND = 1 << 4;
-        /// A peer may invalidate the STag with a Send. Not for STags that several streams share (RFC 5042 §6.4.5).
-        const REMOTE_INVALIDATE = 1 << 5;
-        /// The Tagged Offset of the first octet is 0 instead of its address.
-        const ZERO_BASED = 1 << 6;
+/// Refuses rights that no region may have together.
+pub(super) fn check_region(access: Access) -> Result<(), MemError> {
+    // draft-hilland-rddp-verbs §7.5: remote write is nothing without local write.
+    let remote_write = access.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC));
+    if remote_write && !access.contains(Access::LOCAL_WRITE) {
+        return Err(MemError::RemoteWriteNeedsLocalWrite);
     }
+    if access.contains(Access::BIND.union(Access::ZERO_BASED)) {
+        return Err(MemError::BindNeedsAddresses);
+    }
+    Ok(())
 }
 
-impl Access {
-    /// The rights that let a peer at the octets.
-    pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
-
-    /// The rights that change the octets.
-    const WRITING: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
-
-    /// Whether any of these rights lets octets change.
-    pub(super) fn writes(self) -> bool {
-        self.intersects(Self::WRITING)
+/// Refuses rights that a window to a region with `region`'s rights may not have.
+pub(super) fn check_window(window: Access, region: Access) -> Result<(), MemError> {
+    if window.intersects(Access::LOCAL_WRITE.union(Access::BIND)) {
+        return Err(MemError::WindowRights(window));
     }
-
-    /// Whether a region may have this combination.
-    pub(super) fn check_region(self) -> Result<(), MemError> {
-        // draft-hilland-rddp-verbs §7.5: remote write is nothing without local write.
-        let remote_write = self.intersects(Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC));
-        if remote_write && !self.contains(Self::LOCAL_WRITE) {
-            return Err(MemError::RemoteWriteNeedsLocalWrite);
-        }
-        if self.contains(Self::BIND.union(Self::ZERO_BASED)) {
-            return Err(MemError::BindNeedsAddresses);
-        }
-        Ok(())
+    // draft-hilland-rddp-verbs §7.10.2: the region's local rights must cover what the window
+    // grants.
+    if window.writes() && !region.contains(Access::LOCAL_WRITE) {
+        return Err(MemError::RemoteWriteNeedsLocalWrite);
     }
-
-    /// Whether a window with these rights may be bound to a region with `region`'s.
-    pub(super) fn check_window(self, region: Self) -> Result<(), MemError> {
-        if self.intersects(Self::LOCAL_WRITE.union(Self::BIND)) {
-            return Err(MemError::WindowRights(self));
-        }
-        // draft-hilland-rddp-verbs §7.10.2: the region's local rights must cover what the window grants.
-        if self.writes() && !region.contains(Self::LOCAL_WRITE) {
-            return Err(MemError::RemoteWriteNeedsLocalWrite);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-/// A protection domain's number: which QPs may use which regions.
-/// So wide that none is ever given out twice.
+/// The number of a protection domain: a QP may use the regions with its own PD's number. Its 64
+/// bits are enough that none is ever given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u64);
-
-/// A queue pair's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QpNum(pub u32);
 
 impl fmt::Display for PdId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,13 +45,8 @@ impl fmt::Display for PdId {
     }
 }
 
-impl fmt::Display for QpNum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QP {}", self.0)
-    }
-}
-
-/// What else a registration may ask for.
+/// Options of a registration. They concern memory of this process and its pages, so they are the
+/// software device's own and not among the words of `rddp-rdma`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionOptions {
     /// Fault every page in now instead of at the first access.
@@ -96,7 +57,7 @@ pub struct RegionOptions {
     pub qp: Option<QpNum>,
 }
 
-/// How much a [`super::MemTable`] holds.
+/// Limits of a [`super::MemTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemLimits {
     /// Most regions and windows at one time; at most [`MemLimits::MAX_STAGS`].
@@ -110,6 +71,6 @@ impl MemLimits {
 
 impl Default for MemLimits {
     fn default() -> Self {
-        Self { stags: 1 << 20 }
+        Self { stags: CAPABILITIES.max_stags }
     }
 }

@@ -29,12 +29,13 @@ mod writers;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, MemLimits, PdId, QpNum, RegionOptions};
+pub use access::{MemLimits, PdId, RegionOptions};
 pub use error::MemError;
 pub use grant::{AtomicError, Grant};
 pub use io::{Piece, PieceMut, SendFlags, is_fault, recv_vectored, send_vectored};
 pub(crate) use octets::POLLED;
 pub use rddp_fault_guard::Faulted;
+pub use rddp_rdma::{Access, QpNum};
 pub use region::Region;
 pub use table::MemTable;
 pub use window::{BindWindow, Window};

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use rddp_ddp::{Stag, check_range};
 use rddp_rdmap::InvalidateError;
 
+use super::access::{check_region, check_window};
 use super::alloc::{self, Mapping};
 use super::slot::{Scope, SlotTable};
 use super::status::Status;
@@ -202,7 +203,7 @@ impl Region {
         rekey: impl FnOnce(Stag) -> Result<Stag, MemError>,
         slots: &SlotTable,
     ) -> Result<Stag, MemError> {
-        access.check_region()?;
+        check_region(access)?;
         let life = self.alive(stag)?;
         if life.windows > 0 {
             return Err(MemError::WindowsBound { stag: self.stag(), windows: life.windows });
@@ -236,7 +237,7 @@ impl Region {
         if !self.access().contains(Access::BIND) {
             return Err(MemError::NotBindable(stag));
         }
-        access.check_window(self.access())?;
+        check_window(access, self.access())?;
         let (at, len) = range;
         let offset = check_range(self.base_to(), self.memory.len as u64, at, len)
             .map_err(|_| MemError::OutOfBounds { at, len })?;

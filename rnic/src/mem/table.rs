@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use rddp_ddp::{RangeError, Stag, check_range};
 use rddp_rdmap::{AccessError, InvalidateError};
 
+use super::access::check_region;
 use super::region::{Memory, Region, Revoker};
 use super::slot::{Pin, SlotTable};
 use super::stag::{StagSource, index};
@@ -71,7 +72,7 @@ impl MemTable {
         access: Access,
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
-        access.check_region()?;
+        check_region(access)?;
         // SAFETY: the caller's word is what `lent` wants.
         let memory = unsafe { Memory::lent(ptr, len, access.writes(), options) }?;
         self.add_region(memory, pd, access, options)
@@ -85,7 +86,7 @@ impl MemTable {
         access: Access,
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
-        access.check_region()?;
+        check_region(access)?;
         self.add_region(Memory::ours(len, options)?, pd, access, options)
     }
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use rddp_mpa::{Negotiated, RtrSet};
 
-use crate::config::{ConnectOptions, NoReceive};
+use rddp_rdma::{AsyncEventKind, ConnectOptions};
+
+use crate::config::NoReceive;
 use crate::cq::CqInner;
 use crate::device::DeviceInner;
-use crate::event::{AsyncEventKind, EventQueue};
+use crate::event::EventQueue;
 use crate::mem::{Access, PdId, QpNum};
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,

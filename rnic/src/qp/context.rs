@@ -1,15 +1,13 @@
 //! What a connection works on while the lock of its queue pair is held.
 
+use rddp_rdma::{AsyncEventKind, Operation, Status};
 use rddp_rdmap::AccessError;
 
 use super::attributes::QpAttributes;
 use super::memory::Grants;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::{Phase, SendQueue};
-use crate::completion::Status;
 use crate::counters::Counters;
-use crate::event::AsyncEventKind;
-use crate::wr::Operation;
 
 /// The queues, attributes and counters of a queue pair, lent to its connection for one call.
 ///

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nix::poll::PollFlags;
+use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
 use super::QpInner;
@@ -13,11 +14,9 @@ use super::context::Context;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
-use crate::completion::Status;
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;
-use crate::event::AsyncEventKind;
 use crate::wire::Link;
 use crate::wire::LinkEvent;
 

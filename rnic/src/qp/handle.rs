@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rddp_mpa::Negotiated;
+use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::{Fault, TerminateRepr};
 use socket2::Socket;
 
@@ -14,7 +15,7 @@ use super::core::Core;
 use super::rq::RecvQueue;
 use super::sq::SendQueue;
 use super::state::QpState;
-use crate::config::{ConnectOptions, NoReceive, QpConfig};
+use crate::config::{NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
@@ -22,7 +23,6 @@ use crate::error::{ConnectError, Error, PostError};
 use crate::home::Home;
 use crate::io::driver::Source;
 use crate::mem::{PdId, QpNum};
-use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair: one end of an RDMA connection.
 ///

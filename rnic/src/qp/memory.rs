@@ -1,14 +1,13 @@
 //! Registered memory as one queue pair and its peer may use it.
 
 use rddp_ddp::Stag;
+use rddp_rdma::{Operation, Sge, Status};
 use rddp_rdmap::{AccessError, InvalidateError};
 use smallvec::SmallVec;
 
 use super::attributes::QpAttributes;
-use crate::completion::Status;
 use crate::local::LocalMemory;
 use crate::mem::{Access, BindWindow, Grant, PdId};
-use crate::wr::{Operation, Sge};
 
 /// The memory of one segment: mostly a single piece.
 pub(crate) type Grants = SmallVec<[Grant; 1]>;

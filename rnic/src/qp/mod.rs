@@ -33,15 +33,14 @@ use self::attributes::QpAttributes;
 use self::core::Core;
 pub use self::handle::QueuePair;
 pub use self::state::QpState;
-use crate::config::ConnectOptions;
+use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
+
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError};
-use crate::event::AsyncEventKind;
 use crate::wire::Link;
-use crate::wr::{RecvWr, SendWr};
 
 /// A queue pair, whoever holds it.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! How a queue pair is driven on: its connection reads and writes, and what that leads to is acted
 //! on.
 
+use rddp_rdma::AsyncEventKind;
+
 use super::QpInner;
 use super::core::Core;
 use super::state::QpState;
-use crate::event::AsyncEventKind;
 use crate::wire::{Link, LinkEvent, Outgoing, Stage};
 
 /// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).

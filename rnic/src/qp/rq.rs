@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
+use rddp_rdma::{Completed, Completion, RecvWr, Status};
 
-use crate::completion::{Completed, Completion, Status};
+use crate::capabilities::MAX_SGE;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::srq::SrqInner;
-use crate::wr::{MAX_SGE, RecvWr};
 
 /// Receives that wait, and the one that a message is arriving in.
 #[derive(Debug)]

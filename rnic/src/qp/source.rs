@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
+use rddp_rdma::AsyncEventKind;
 use rddp_rdmap::Fault;
 
 use super::QpInner;
 use super::core::Core;
 use super::progress::{Pulled, TURN};
 use super::state::QpState;
-use crate::event::AsyncEventKind;
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
 use crate::wire::Link;

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use rddp_ddp::Msn;
+use rddp_rdma::{Completed, Completion, Gather, Operation, SendWr, Sge, Status};
 
-use crate::completion::{Completed, Completion, Status};
+use crate::capabilities::{CAPABILITIES, MAX_INLINE, MAX_SGE};
 use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
-use crate::wr::{Gather, MAX_INLINE, MAX_SGE, Operation, SendWr, Sge};
 
 /// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,21 +73,16 @@ impl SendQueue {
         if self.wqes.len() + halves > self.capacity.max(halves) {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
-        let total = check(&wr.operation, memory)?;
+        let (completed, total) = (completed(&wr.operation)?, check(&wr.operation, memory)?);
         if let Operation::WriteImmediate { gather, remote, data } = &wr.operation {
             let write = Operation::Write { gather: gather.clone(), remote: *remote };
             let (solicited, signaled) = (false, false);
-            self.wqes.push_back(Wqe::new(
-                SendWr { operation: write, solicited, signaled, ..wr.clone() },
-                total,
-                true,
-            ));
-            let mut immediate =
-                Wqe::new(SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() }, 0, false);
-            immediate.completed = Completed::Write;
-            self.wqes.push_back(immediate);
+            let write = SendWr { operation: write, solicited, signaled, ..wr.clone() };
+            let immediate = SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() };
+            self.wqes.push_back(Wqe::new(write, completed, total, true));
+            self.wqes.push_back(Wqe::new(immediate, completed, 0, false));
         } else {
-            self.wqes.push_back(Wqe::new(wr.clone(), total, false));
+            self.wqes.push_back(Wqe::new(wr.clone(), completed, total, false));
         }
         Ok(())
     }
@@ -209,17 +204,7 @@ impl SendQueue {
 }
 
 impl Wqe {
-    fn new(wr: SendWr, total: u64, half: bool) -> Self {
-        let completed = match &wr.operation {
-            Operation::Send { .. } => Completed::Send,
-            Operation::Immediate { .. } => Completed::Immediate,
-            Operation::Write { .. } | Operation::WriteImmediate { .. } => Completed::Write,
-            Operation::Read { .. } => Completed::Read,
-            Operation::FetchAdd { .. } => Completed::FetchAdd,
-            Operation::CmpSwap { .. } => Completed::CmpSwap,
-            Operation::Bind { .. } => Completed::Bind,
-            Operation::Invalidate { .. } => Completed::Invalidate,
-        };
+    fn new(wr: SendWr, completed: Completed, total: u64, half: bool) -> Self {
         Wqe { wr, completed, half, total, msn: None, request_id: 0, phase: Phase::Queued }
     }
 
@@ -253,6 +238,23 @@ impl Wqe {
             solicited: false,
         })
     }
+}
+
+/// The name that an operation completes under. Refuses those that this device does not know: the
+/// list of operations grows with what other devices can do.
+#[inline]
+fn completed(operation: &Operation) -> Result<Completed, PostError> {
+    Ok(match operation {
+        Operation::Send { .. } => Completed::Send,
+        Operation::Immediate { .. } => Completed::Immediate,
+        Operation::Write { .. } | Operation::WriteImmediate { .. } => Completed::Write,
+        Operation::Read { .. } => Completed::Read,
+        Operation::FetchAdd { .. } => Completed::FetchAdd,
+        Operation::CmpSwap { .. } => Completed::CmpSwap,
+        Operation::Bind { .. } => Completed::Bind,
+        Operation::Invalidate { .. } => Completed::Invalidate,
+        _ => return Err(PostError::Unsupported),
+    })
 }
 
 /// Returns how many octets the message of a request has, if it may be posted.
@@ -289,7 +291,7 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
     }
 }
 
-/// RFC 5041 §5.2: a DDP message is shorter than 2^32 octets.
+/// Refuses a message that is longer than any of DDP (RFC 5041 §5.2).
 fn check_len(len: u64) -> Result<u64, PostError> {
-    if len > u64::from(u32::MAX) { Err(PostError::MessageTooLong { len }) } else { Ok(len) }
+    if len > CAPABILITIES.max_message { Err(PostError::MessageTooLong { len }) } else { Ok(len) }
 }

@@ -1,9 +1,7 @@
 //! What a connection tells its queue pair.
 
+use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
-
-use crate::completion::Status;
-use crate::event::AsyncEventKind;
 
 /// A change of the queue pair's state that its connection has found necessary: see
 /// [`QpInner::on_event`](crate::qp::QpInner::on_event).

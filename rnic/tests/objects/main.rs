@@ -1,6 +1,7 @@
 //! What a program may do with its objects, in any state and in any order, and how it is woken.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
+mod capabilities;
 #[path = "../common/mod.rs"]
 mod common;
 mod drops;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use rddp_rdmap::{AccessError, InvalidateError};
 
 use super::*;
+use crate::capabilities::CAPABILITIES;
 use crate::mem::MemError;
 
 #[test]
@@ -81,6 +82,8 @@ fn reads_and_writes_of_the_owner_stay_inside() {
 
 #[test]
 fn the_limit_of_stags_counts_regions_and_windows_that_are_there() {
+    // A table of the device's size would take a million of them.
+    assert_eq!(MemLimits::default().stags, CAPABILITIES.max_stags);
     let table = MemTable::new(MemLimits { stags: 2 });
     let region = allocate(&table, 8, ALL);
     let window = table.allocate_window(PD).unwrap();

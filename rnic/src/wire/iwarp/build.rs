@@ -2,20 +2,19 @@
 
 use rddp_ddp::{Cut, Header, Stag, TaggedRepr, cut};
 use rddp_mpa::{Framer, MIN_MULPDU};
+use rddp_rdma::{Gather, Operation, Remote, Status};
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Response};
 use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 
 use super::link::Link;
 use super::train::{Source, Train};
 use super::tx::{Outgoing, TURN};
-use crate::completion::Status;
-use crate::mem::Verdicts;
+use crate::mem::{Faulted, Verdicts};
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::qp::sq::{Cursor, Wqe};
 use crate::wire::LinkEvent;
-use crate::wr::{Gather, Operation, Remote};
 
 /// A message of so many octets is one segment whatever the EMSS.
 const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
@@ -147,9 +146,7 @@ impl Link {
                 filling.push_whole(&header, &octets[..len], at)
             }
             // `WriteImmediate` was split when it was posted, the local ones never come here.
-            Operation::WriteImmediate { .. } | Operation::Bind { .. } | Operation::Invalidate { .. } => {
-                Err(Status::LocalOperation)
-            }
+            _ => Err(Status::LocalOperation),
         }
     }
 
@@ -211,7 +208,10 @@ impl Filling<'_> {
     /// Adds a message of one segment. Returns the place behind it, or `None` if it must wait.
     fn push_whole(&mut self, header: &Header, octets: &[u8], at: Cursor) -> Result<Option<Cursor>, Status> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
-        let pushed = self.train.push(&mut self.framer, header, Source::Inline(octets), octets.len(), next)?;
+        let pushed = self
+            .train
+            .push(&mut self.framer, header, Source::Inline(octets), octets.len(), next)
+            .map_err(gone_bad)?;
         Ok(pushed.then_some(next))
     }
 
@@ -244,7 +244,8 @@ impl Filling<'_> {
                 if shared { Source::Shared(self.grants) } else { Source::Granted(self.grants) }
             }
         };
-        let pushed = self.train.push(&mut self.framer, header, source, segment.len, after)?;
+        let pushed =
+            self.train.push(&mut self.framer, header, source, segment.len, after).map_err(gone_bad)?;
         Ok(pushed.then_some(after))
     }
 
@@ -254,6 +255,11 @@ impl Filling<'_> {
         let claim = self.train.claim.get_or_insert_with(|| self.attrs.device.mem.claim());
         self.grants.iter().any(|grant| claim.is_shared(grant, self.attrs.num, verdicts))
     }
+}
+
+/// Returns the status of a request whose memory has gone bad.
+fn gone_bad(Faulted: Faulted) -> Status {
+    Status::LocalProtection
 }
 
 /// Returns whether a Read Response has been begun and not finished.

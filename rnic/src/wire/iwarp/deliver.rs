@@ -2,17 +2,16 @@
 //! RFC 5040 §5).
 
 use rddp_ddp::{DdpError, Header};
+use rddp_rdma::{Operation, Status};
 use rddp_rdmap::{Event, Fault, Offending, Place, SEND_QUEUE, parse_header};
 
 use super::first::{RTR_ID, RtrRead};
 use super::link::Link;
 use super::place::place_payload;
-use crate::completion::Status;
 use crate::qp::context::Context;
 use crate::qp::rq::Outcome;
 use crate::qp::sq::Phase;
 use crate::wire::LinkEvent;
-use crate::wr::Operation;
 
 /// A ULPDU from which on its payload is better received straight into its place.
 const BULK_ULPDU: usize = 32 * 1024;

@@ -160,7 +160,7 @@ impl Link {
         let crc = if self.negotiated.crc { crc32c_append(direct.crc, covered) } else { 0 };
         self.deframer
             .accept_external(direct.ulpdu_len, crc, octets)
-            .map_err(|error| Fault::mpa(error.code().code()))?;
+            .map_err(|error| Fault::mpa(error.code()))?;
         self.note_size(true);
         cx.counters.fpdus_received += 1;
         if direct.staged > 0 {

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use rddp_ddp::Header;
+use rddp_rdma::Status;
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
 
 use super::first::RtrRead;
 use super::link::Link;
-use crate::completion::Status;
 use crate::qp::attributes::QpAttributes;
 use crate::wire::LinkEvent;
 

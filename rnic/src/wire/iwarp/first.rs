@@ -113,7 +113,7 @@ impl Link {
     /// connection is over whatever becomes of it.
     pub(crate) fn refuse(&mut self) {
         if self.may_send {
-            let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
+            let fault = Fault::mpa(MpaError::LocalCatastrophic);
             self.push_terminate(&terminate_for(&fault, None));
             let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
         }

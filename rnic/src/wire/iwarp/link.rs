@@ -7,6 +7,7 @@ use std::time::Instant;
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
 use rddp_mpa::{Deframer, Framer, Framing, Negotiated};
+use rddp_rdma::ConnectOptions;
 use rddp_rdmap::{Opcode, Place, SendCounters, Stream, StreamConfig, TerminateRepr, untagged_header};
 
 use super::direct::Direct;
@@ -14,7 +15,6 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::out::OutBuffer;
 use super::segments::Segments;
-use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
 use crate::mem::Verdicts;

@@ -5,9 +5,10 @@
 //! posted, in the thread that posts it. TCP's end is noticed meanwhile if it is a reset; a FIN lies
 //! behind octets that the program has not wanted yet.
 
+use rddp_rdma::AsyncEventKind;
+
 use super::link::Link;
 use super::stage::STAGING;
-use crate::event::AsyncEventKind;
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;

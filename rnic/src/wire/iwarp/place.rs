@@ -2,9 +2,9 @@
 //! RFC 5040 §8.1).
 
 use rddp_ddp::Header;
+use rddp_rdma::Status;
 use rddp_rdmap::{AccessError, Fault, Offending, Place};
 
-use crate::completion::Status;
 use crate::mem::Access;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;

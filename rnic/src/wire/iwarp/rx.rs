@@ -8,12 +8,12 @@ use std::io::ErrorKind;
 use std::time::Instant;
 
 use rddp_mpa::Step;
+use rddp_rdma::AsyncEventKind;
 use rddp_rdmap::Fault;
 
 use super::link::Link;
 use super::parked::stage_len;
 use super::stage::Stage;
-use crate::event::AsyncEventKind;
 use crate::mem::{PieceMut, recv_vectored};
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
@@ -129,7 +129,7 @@ impl Link {
                     }
                     return Ok(());
                 }
-                Err(error) => return Err(Fault::mpa(error.code().code()).into()),
+                Err(error) => return Err(Fault::mpa(error.code()).into()),
             }
         }
     }

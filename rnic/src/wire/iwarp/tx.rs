@@ -7,12 +7,11 @@
 use std::cell::Cell;
 use std::io::ErrorKind;
 
+use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::Fault;
 
 use super::link::Link;
 use super::train::Train;
-use crate::completion::Status;
-use crate::event::AsyncEventKind;
 use crate::mem::{Faulted, is_fault};
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;

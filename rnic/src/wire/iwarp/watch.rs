@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::EpollFlags;
 
+use rddp_rdma::AsyncEventKind;
+
 use super::link::Link;
 use crate::conn::socket::TcpSocket;
 use crate::cq::CqInner;
-use crate::event::AsyncEventKind;
 use crate::io::driver::Driver;
 use crate::io::sleep::poll_flags;
 use crate::qp::attributes::QpAttributes;

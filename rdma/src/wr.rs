@@ -10,28 +10,24 @@ use std::ops::Deref;
 use rddp_ddp::Stag;
 use smallvec::{SmallVec, smallvec};
 
-/// Most scatter or gather elements that one work request may have.
-pub const MAX_SGE: usize = 32;
-
-/// Most octets that a work request may carry inline.
-pub const MAX_INLINE: usize = 512;
+use crate::Access;
 
 /// A piece of registered local memory: `len` octets from `addr` on in the region `stag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sge {
     /// The region's STag.
     pub stag: Stag,
-    /// The Tagged Offset of the first octet: its address, or its offset in a zero-based region.
+    /// The Tagged Offset of the first octet: its address, or in a zero-based region its offset.
     pub addr: u64,
-    /// How many octets. A message has fewer than 4 GiB (RFC 5041 §5.2): a longer piece is memory
+    /// Length in octets. A message has fewer than 4 GiB (RFC 5041 §5.2): a longer piece is memory
     /// for a receive or a window, and other requests with one are refused when they are posted.
     pub len: u64,
 }
 
-/// Pieces of registered local memory, in order. One alone is kept without an allocation.
+/// A list of pieces of registered local memory. One alone is kept without an allocation.
 ///
 /// ```
-/// use rddp_rnic::{Sge, SgeList, Stag};
+/// use rddp_rdma::{Sge, SgeList, Stag};
 /// let sge = Sge { stag: Stag(0x100), addr: 0, len: 64 };
 /// assert_eq!(SgeList::from(sge)[..], [sge]);
 /// assert_eq!(SgeList::from(vec![sge, sge]).len(), 2);
@@ -40,6 +36,7 @@ pub struct Sge {
 pub struct SgeList(SmallVec<[Sge; 1]>);
 
 impl Clone for SgeList {
+    #[inline]
     fn clone(&self) -> Self {
         // As octets: the derived way clones one by one.
         SgeList(SmallVec::from_slice(&self.0))
@@ -47,7 +44,9 @@ impl Clone for SgeList {
 }
 
 impl SgeList {
-    /// How many octets they are.
+    /// Returns the length of all pieces together, in octets.
+    #[inline]
+    #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().fold(0, |total, sge| total.saturating_add(sge.len))
     }
@@ -56,12 +55,14 @@ impl SgeList {
 impl Deref for SgeList {
     type Target = [Sge];
 
+    #[inline]
     fn deref(&self) -> &[Sge] {
         &self.0
     }
 }
 
 impl From<Sge> for SgeList {
+    #[inline]
     fn from(sge: Sge) -> Self {
         SgeList(smallvec![sge])
     }
@@ -79,17 +80,20 @@ impl<const N: usize> From<[Sge; N]> for SgeList {
     }
 }
 
-/// Where a Send, Write or Immediate takes its octets from.
+/// The local octets of a Send or Write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gather {
-    /// Registered memory, in this order; it must not change until the request has completed.
+    /// Registered memory, in this order. It must not change until the request has completed.
     List(SgeList),
-    /// A copy taken when the request was posted, at most [`MAX_INLINE`] octets.
+    /// A copy of octets, at most as many as the device takes inline
+    /// ([`max_inline`](crate::Capabilities::max_inline)).
     Inline(Vec<u8>),
 }
 
 impl Gather {
-    /// The message's length in octets.
+    /// Returns the length of the message in octets.
+    #[inline]
+    #[must_use]
     pub fn total(&self) -> u64 {
         match self {
             Gather::List(list) => list.total(),
@@ -99,6 +103,7 @@ impl Gather {
 }
 
 impl From<Sge> for Gather {
+    #[inline]
     fn from(sge: Sge) -> Self {
         Gather::List(sge.into())
     }
@@ -110,7 +115,7 @@ impl From<Vec<Sge>> for Gather {
     }
 }
 
-/// Memory at the peer: the region that it advertised and where in it.
+/// A place in memory of the peer: a region or window that it advertised, and where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's STag.
@@ -119,7 +124,7 @@ pub struct Remote {
     pub to: u64,
 }
 
-/// What a send-queue request does.
+/// The operation of a send-queue request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -151,37 +156,38 @@ pub enum Operation {
         /// What the peer's receive completes with.
         data: [u8; 8],
     },
-    /// RFC 5040 RDMA Read into one piece of local memory (which needs only the right of local write).
+    /// RFC 5040 RDMA Read into one piece of local memory, which needs the rights that
+    /// [`read_sink`](crate::Capabilities::read_sink) names.
     Read {
-        /// Where the octets go; its length is the Read's.
+        /// Local memory for the octets; its length is the Read's.
         sink: Sge,
         /// Where they come from.
         remote: Remote,
         /// Invalidates the sink's STag locally once the Read is done.
         invalidate_sink: bool,
     },
-    /// RFC 7306 FetchAdd; the original value goes to `sink`, in native order.
+    /// RFC 7306 FetchAdd. The original value goes to `sink`, in native byte order.
     FetchAdd {
         /// Eight octets for the original value.
         sink: Sge,
         /// The 64-bit value, aligned to eight octets.
         remote: Remote,
-        /// What is added.
+        /// The value that is added.
         add: u64,
         /// The top bit of each field of the sum; 0 for a plain 64-bit add.
         mask: u64,
     },
-    /// RFC 7306 CmpSwap; the original value goes to `sink`, in native order.
+    /// RFC 7306 CmpSwap. The original value goes to `sink`, in native byte order.
     CmpSwap {
         /// Eight octets for the original value.
         sink: Sge,
         /// The 64-bit value, aligned to eight octets.
         remote: Remote,
-        /// What is compared, under `compare_mask` (0: always equal, a swap).
+        /// The value to compare with, under `compare_mask` (0: always equal, a swap).
         compare: u64,
         /// The bits that are compared.
         compare_mask: u64,
-        /// What is stored, under `swap_mask`.
+        /// The value to store, under `swap_mask`.
         swap: u64,
         /// The bits that are replaced.
         swap_mask: u64,
@@ -192,12 +198,12 @@ pub enum Operation {
         window: Stag,
         /// The range; its STag is the region's.
         range: Sge,
-        /// What the peer may do through the window.
-        access: crate::Access,
+        /// Rights that the peer has through the window.
+        access: Access,
     },
-    /// Invalidates a local STag, a region's or a window's.
+    /// Invalidates the STag of a local region or window.
     Invalidate {
-        /// Which.
+        /// The STag of a region or window.
         stag: Stag,
     },
 }
@@ -205,7 +211,7 @@ pub enum Operation {
 /// A request for the send queue. Built with the functions named after the operations.
 ///
 /// ```
-/// use rddp_rnic::SendWr;
+/// use rddp_rdma::SendWr;
 /// let wr = SendWr::send_inline(7, b"hello").solicited().unsignaled();
 /// assert_eq!(wr.wr_id, 7);
 /// ```
@@ -213,15 +219,15 @@ pub enum Operation {
 pub struct SendWr {
     /// The program's own mark, returned in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// Whether success makes a completion (failure always does).
+    /// Success makes a completion. (Failure always does.)
     pub signaled: bool,
-    /// Send and Immediate: wakes a peer that waits for solicited completions only.
+    /// Send and Immediate: the peer wakes, even when it waits for solicited completions only.
     pub solicited: bool,
-    /// Waits until all earlier Reads and atomics of this queue are done.
+    /// The request waits until all earlier Reads and atomics of this queue are done.
     pub read_fence: bool,
-    /// Waits until all earlier requests of this queue are done.
+    /// The request waits until all earlier requests of this queue are done.
     pub local_fence: bool,
 }
 
@@ -283,7 +289,7 @@ impl SendWr {
     }
 
     /// Binds a window to `range`.
-    pub fn bind(wr_id: u64, window: Stag, range: Sge, access: crate::Access) -> Self {
+    pub fn bind(wr_id: u64, window: Stag, range: Sge, access: Access) -> Self {
         Self::new(wr_id, Operation::Bind { window, range, access })
     }
 
@@ -299,7 +305,7 @@ impl SendWr {
         self
     }
 
-    /// Success shall make no completion.
+    /// Clears `signaled`: success makes no completion.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;
@@ -326,7 +332,8 @@ impl SendWr {
 pub struct RecvWr {
     /// The program's own mark, returned in the completion.
     pub wr_id: u64,
-    /// Where the message goes, in this order; may be empty for messages of no octets and Immediate Data.
+    /// Memory for the message, in this order. It may be empty for messages of no octets and
+    /// Immediate Data.
     pub scatter: SgeList,
 }
 
@@ -341,8 +348,31 @@ impl RecvWr {
         RecvWr { wr_id, scatter: sge.into() }
     }
 
-    /// The octets that fit.
+    /// Returns the length of the longest message that fits, in octets.
     pub fn capacity(&self) -> u64 {
         self.scatter.total()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sge(len: u64) -> Sge {
+        Sge { stag: Stag(0x100), addr: 0, len }
+    }
+
+    #[test]
+    fn the_length_of_a_list_is_the_sum_of_its_pieces() {
+        assert_eq!(SgeList::default().total(), 0);
+        assert_eq!(RecvWr::new(1, [sge(3), sge(4)]).capacity(), 7);
+        assert_eq!(Gather::from(vec![sge(3), sge(0), sge(5)]).total(), 8);
+        assert_eq!(Gather::Inline(vec![0; 9]).total(), 9);
+    }
+
+    /// RFC 5041 §5.2: a list that is longer than any message must not look like a short one.
+    #[test]
+    fn the_length_of_a_list_does_not_wrap() {
+        assert_eq!(SgeList::from([sge(u64::MAX), sge(2)]).total(), u64::MAX);
     }
 }

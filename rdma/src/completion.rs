@@ -1,10 +1,10 @@
-//! What a finished work request reports (draft-hilland-rddp-verbs §8.3).
+//! Completions: what finished work requests report (draft-hilland-rddp-verbs §8.3).
 
 use rddp_ddp::Stag;
 
-use crate::mem::{Faulted, QpNum};
+use crate::QpNum;
 
-/// Which request completed.
+/// The kind of request that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completed {
@@ -30,11 +30,11 @@ pub enum Completed {
     ReceiveImmediate,
 }
 
-/// How it ended. At most one completion of a QP is neither `Success` nor `Flushed`.
+/// How a request ended. At most one completion of a QP is neither `Success` nor `Flushed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Status {
-    /// Done.
+    /// The request is done.
     #[error("success")]
     Success,
     /// An SGE names memory that is not registered, has other rights, another PD, or too few octets,
@@ -43,13 +43,14 @@ pub enum Status {
         "local protection: an SGE's STag, range, right or protection domain is wrong, or its memory gone"
     )]
     LocalProtection,
-    /// The request cannot be carried out on this connection (a Read with ORD 0, a message of 4 GiB or more).
+    /// The request cannot be carried out on this connection (a Read with ORD 0, a message of 4 GiB
+    /// or more).
     #[error("local operation: this connection cannot carry out the request")]
     LocalOperation,
     /// A bind or a local invalidate was refused.
     #[error("memory window or invalidate refused")]
     MemoryBind,
-    /// The peer's message was longer than this receive.
+    /// The message was longer than this receive.
     #[error("the message is longer than the receive")]
     MessageTooLong,
     /// The peer asked to invalidate an STag that it may not.
@@ -63,24 +64,18 @@ pub enum Status {
     Flushed,
 }
 
-impl From<Faulted> for Status {
-    fn from(Faulted: Faulted) -> Self {
-        Status::LocalProtection
-    }
-}
-
 /// One entry of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The mark of the work request.
+    /// The program's mark of the work request.
     pub wr_id: u64,
-    /// How it ended.
+    /// How the request ended.
     pub status: Status,
-    /// What it was.
+    /// The kind of request.
     pub completed: Completed,
     /// Octets received, or read; 0 for what was sent.
     pub byte_len: u32,
-    /// The QP that it was posted to (or, for a shared receive queue, that received).
+    /// The QP that the request was posted to (with a shared receive queue: the QP that received).
     pub qp: QpNum,
     /// Receives: the local STag that the peer's Send invalidated.
     pub invalidated: Option<Stag>,
@@ -91,14 +86,47 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Whether it wakes those who wait for solicited completions only: so do all errors.
-    pub(crate) fn is_urgent(&self) -> bool {
+    /// Returns whether this wakes those who wait for solicited completions only, as all errors do.
+    #[inline]
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
         self.solicited || self.status != Status::Success
     }
 
-    /// The 32-bit immediate by the convention of cxgb4: big-endian in the first four octets.
+    /// Returns the 32-bit immediate by the convention of cxgb4: big-endian in the first four
+    /// octets.
+    #[must_use]
     pub fn immediate_u32(&self) -> Option<u32> {
         let [a, b, c, d, ..] = self.immediate?;
         Some(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECEIVED: Completion = Completion {
+        wr_id: 1,
+        status: Status::Success,
+        completed: Completed::ReceiveImmediate,
+        byte_len: 0,
+        qp: QpNum(1),
+        invalidated: None,
+        immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),
+        solicited: false,
+    };
+
+    #[test]
+    fn errors_and_solicited_receives_are_urgent() {
+        assert!(!RECEIVED.is_urgent());
+        assert!(Completion { solicited: true, ..RECEIVED }.is_urgent());
+        assert!(Completion { status: Status::Flushed, ..RECEIVED }.is_urgent());
+    }
+
+    #[test]
+    fn the_32_bit_immediate_is_the_first_four_octets() {
+        assert_eq!(RECEIVED.immediate_u32(), Some(0x1234_5678));
+        assert_eq!(Completion { immediate: None, ..RECEIVED }.immediate_u32(), None);
     }
 }

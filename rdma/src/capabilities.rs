@@ -1,0 +1,66 @@
+//! Abilities and limits of a device.
+
+use crate::Access;
+
+/// The abilities and limits of one device.
+///
+/// A limit is the largest value that the device takes. A call that asks for more is refused, but a
+/// connection with larger depths is made with these. `None` means that the device sets no limit:
+/// memory and descriptors of its host do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// QPs at a time.
+    pub max_qps: Option<usize>,
+    /// Requests that one send queue, receive queue or shared receive queue holds.
+    pub max_requests: Option<usize>,
+    /// Completions that one completion queue holds.
+    pub max_cqes: usize,
+    /// Regions and windows at a time.
+    pub max_stags: usize,
+    /// Elements of a gather or scatter list. A Read has one sink on every device.
+    pub max_sge: usize,
+    /// Octets that a request carries inline.
+    pub max_inline: usize,
+    /// Octets of the longest message.
+    pub max_message: u64,
+    /// Inbound Reads and atomics at a time (RFC 5040 §6.1: IRD).
+    pub max_ird: u16,
+    /// Outbound Reads and atomics at a time (RFC 5040 §6.1: ORD).
+    pub max_ord: u16,
+    /// Octets of private data that a Request takes, whatever the other options are.
+    pub max_request_data: usize,
+    /// Octets of private data that an accepting Reply takes.
+    pub max_reply_data: usize,
+    /// Octets of private data that a rejecting Reply takes.
+    pub max_reject_data: usize,
+    /// The atomic operations there are.
+    pub atomics: Atomics,
+    /// Octets of Immediate Data: eight by RFC 7306, fewer elsewhere, none where there is no such
+    /// message.
+    pub immediate_len: usize,
+    /// Rights that the sink of a Read needs. Where there is a remote right among them, whoever
+    /// knows the STag of a sink may use it: show it to no peer.
+    pub read_sink: Access,
+    /// Memory windows can be made, and bound.
+    pub windows: bool,
+    /// A Send may invalidate an STag of the peer's.
+    pub send_invalidate: bool,
+    /// Receive queues may be shared.
+    pub shared_receives: bool,
+    /// The Tagged Offsets of a region may begin at 0.
+    pub zero_based: bool,
+    /// Who sees the last octet of a Write in memory sees all octets before it.
+    pub data_in_order: bool,
+}
+
+/// The atomic operations of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Atomics {
+    /// None.
+    None,
+    /// FetchAdd and CmpSwap of 64-bit values, without masks.
+    Plain,
+    /// The same with the masks of RFC 7306 §5.
+    Masked,
+}

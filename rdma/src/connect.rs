@@ -1,0 +1,115 @@
+//! Options of a connection.
+
+use core::time::Duration;
+
+use rddp_mpa::{Revision, RtrSet};
+
+/// Use of the iWARP port mapper of the peer's host, by the connecting side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortMapper {
+    /// Asked with a short timeout, and the port used as given when nobody answers; never on
+    /// loopback.
+    Auto,
+    /// Not asked.
+    Off,
+}
+
+/// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes: a peer whose host has
+/// vanished is noticed after `idle` and `probes` intervals, two minutes by default. A connection on
+/// which nothing is sent would else last for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between two probes.
+    pub interval: Duration,
+    /// Probes without an answer, after which the connection is lost.
+    pub probes: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 }
+    }
+}
+
+/// How a connection is made, by either side.
+///
+/// Some options are iWARP's alone (`revision` to `markers`, `assumed_ird` to `rtr`), some only a
+/// device in software can follow (`mss`, `place_before_crc`, `nudge`). They stand beside the rest,
+/// so that a program says the same to every device: one that cannot follow an option ignores its
+/// default value and refuses to connect with another.
+///
+/// ```
+/// let options = rddp_rdma::ConnectOptions { markers: true, ird: 8, ..Default::default() };
+/// assert!(options.crc);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Active side: the MPA revision to begin with.
+    pub revision: Revision,
+    /// Active side: try again with revision 1 when the peer refuses 2.
+    pub fall_back: bool,
+    /// Ask for CRC. It is used when either side asks (RFC 5044 §7.1).
+    pub crc: bool,
+    /// Ask the peer to send markers. They are always sent when the peer asks.
+    pub markers: bool,
+    /// Inbound Reads and atomics at a time.
+    pub ird: u16,
+    /// Outbound Reads and atomics at a time.
+    pub ord: u16,
+    /// Outbound Reads and atomics at a time where the startup agrees on none, which is in
+    /// revision 1; `ord` is the limit there, too. One too many ends the connection
+    /// (RFC 5040 §6.1), and what peers of that revision take is up to their programs: 1,
+    /// unless it is known to be more.
+    pub assumed_ird: u16,
+    /// Active side: a peer-to-peer connection (RFC 6581 §9.2).
+    pub peer_to_peer: bool,
+    /// The kinds of RTR that are offered, or accepted.
+    pub rtr: RtrSet,
+    /// Octets for the peer's program, in the Request or Reply.
+    pub private_data: Vec<u8>,
+    /// Time limit for TCP and the MPA startup together. One that the clock cannot tell, such as
+    /// `Duration::MAX`, is no limit.
+    pub timeout: Duration,
+    /// Places Writes before their CRC was checked. This is faster, and a corrupted header may
+    /// overwrite live memory.
+    pub place_before_crc: bool,
+    /// Limits TCP's segment size.
+    pub mss: Option<u16>,
+    /// When TCP asks whether a silent peer is still there; never when `None`. For sockets that the
+    /// device makes.
+    pub keepalive: Option<Keepalive>,
+    /// Active side: use of the port mapper.
+    pub port_mapper: PortMapper,
+    /// Immediate Data and atomics (RFC 7306) are accepted from the peer.
+    pub extensions: bool,
+    /// Active side: while nothing has come from the peer, up to five Writes of no octets follow the
+    /// first FPDU. A passive siw may leave that one unread until more arrives, and would wait for
+    /// ever; to others they mean nothing.
+    pub nudge: bool,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions {
+            revision: Revision::Two,
+            fall_back: true,
+            crc: true,
+            markers: false,
+            ird: 32,
+            ord: 32,
+            assumed_ird: 1,
+            peer_to_peer: true,
+            rtr: RtrSet { send: false, write: true, read: true },
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(5),
+            place_before_crc: false,
+            mss: None,
+            keepalive: Some(Keepalive::default()),
+            port_mapper: PortMapper::Auto,
+            extensions: true,
+            nudge: true,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Asynchronous events: what happens to a QP and is told by no completion
+//! (draft-hilland-rddp-verbs §8.3.3).
+
+use rddp_rdmap::{Fault, TerminateCode};
+
+use crate::QpNum;
+
+/// An event of a QP, or of what it uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// The QP that it happened to.
+    pub qp: QpNum,
+    /// What happened to it.
+    pub kind: AsyncEventKind,
+}
+
+/// The kinds of asynchronous events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEventKind {
+    /// The passive side has received the first FPDU: what it posts is sent from now on.
+    Established,
+    /// The graceful close is complete; the QP is idle again.
+    CloseComplete,
+    /// The peer closed, or this side was told to, while work was outstanding.
+    BadClose,
+    /// TCP lost the connection.
+    ConnectionLost,
+    /// The peer sent a Terminate.
+    TerminateReceived(TerminateCode),
+    /// The peer broke a rule, or this side could not go on: a Terminate was sent (if one could be),
+    /// and why.
+    Fault(Fault),
+    /// A completion queue of this QP has overflowed.
+    CqOverflow,
+    /// A peer that took part in a shared receive queue has driven it to its limit.
+    SrqLimit,
+    /// The Request has come that `begin_asking` waits for: the program is to `answer` it.
+    Requested,
+    /// What `begin` began has come about: the QP is connected.
+    Connected,
+    /// What `begin` began has failed: the QP is not connected, and `begun` says why.
+    NotConnected,
+    /// A defect of the device: its background thread panicked over this QP. Its connection
+    /// was reset and all that was posted flushed; the other QPs go on. Where panics abort
+    /// (`panic = "abort"`), the process ends instead.
+    QpFailed,
+    /// The background thread cannot go on, mostly because the program has closed a descriptor that
+    /// is not its own. All connections of the device were reset, and none can be made any more.
+    DeviceFailed,
+}
