@@ -9,6 +9,7 @@
 mod place;
 mod requester;
 mod responder;
+mod take_over;
 
 use rddp_ddp::{DdpError, Header, Msn, Qn, Stag, TaggedRepr, TaggedRx, UntaggedRepr, UntaggedRx};
 
@@ -19,8 +20,10 @@ use crate::{
 
 pub use place::{Event, Place};
 use requester::Requester;
+pub use requester::{OutstandingAtomic, OutstandingRead, OutstandingRequest};
 use responder::Responder;
 pub use responder::{AtomicResponse, ReadResponse, ReadSegment, Response};
+pub use take_over::TakeOverError;
 
 /// No payload that [`Place::Control`] is said of is longer.
 pub const CONTROL_MAX: usize = 128;

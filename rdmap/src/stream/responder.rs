@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use rddp_ddp::{Header, TaggedRepr, UntaggedRepr, cut};
 
+use super::take_over::{TakeOverError, check_order, checked_line};
 use crate::{AtomicRequestRepr, Fault, Offending, Opcode, ReadRequestRepr, tagged_header};
 
 /// A request of the peer's that is to be answered.
@@ -122,6 +123,23 @@ impl Responder {
 
     pub(super) fn queue(&mut self, response: Response) {
         self.line.push_back(response);
+    }
+
+    pub(super) fn responses(&self) -> impl ExactSizeIterator<Item = &Response> {
+        self.line.iter()
+    }
+
+    /// Replaces the line by one that a stream with this IRD may have had. After an error the line is
+    /// as before.
+    pub(super) fn take_over(
+        &mut self,
+        responses: impl IntoIterator<Item = Response>,
+        extensions: bool,
+    ) -> Result<(), TakeOverError> {
+        let line = checked_line(responses, self.ird, extensions)?;
+        check_order(&line)?;
+        self.line = line;
+        Ok(())
     }
 
     pub(super) fn len(&self) -> usize {
