@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::{Header, Qn, Stag};
+use rddp_iwarp::Segments;
 use rddp_mpa::{Deframer, Framer, Framing, MpaError, Negotiated, Rtr};
 use rddp_rdmap::{
     Fault, Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, TerminateRepr, tagged_header,
@@ -15,7 +16,6 @@ use rddp_rdmap::{
 };
 
 use super::arena::Arena;
-use super::segments::Segments;
 use crate::config::ConnectOptions;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;

@@ -16,7 +16,6 @@ mod link;
 mod parked;
 mod rq;
 mod rx;
-mod segments;
 mod sq;
 mod state;
 mod train;

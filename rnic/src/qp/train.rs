@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rddp_ddp::Header;
+use rddp_iwarp::Segments;
 use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
 use super::rx::Grants;
-use super::segments::Segments;
 use super::sq::Cursor;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
 

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 
 use rddp_ddp::{Header, Stag, TaggedRepr, cut};
+use rddp_iwarp::Segments;
 use rddp_mpa::MIN_MULPDU;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 use rddp_rdmap::{
@@ -18,7 +19,6 @@ use super::QpInner;
 use super::core::Core;
 use super::link::Link;
 use super::rx::Grants;
-use super::segments::Segments;
 use super::sq::{Cursor, SendQueue, Wqe};
 use super::state::QpState;
 use super::train::{Source, Train};

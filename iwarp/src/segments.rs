@@ -1,25 +1,29 @@
 //! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
 //!
-//! An FPDU that would reach over the end of a segment is left for the next write, and this one ends its last segment
-//! (`MSG_EOR`), so that TCP begins a new one.
+//! An FPDU that would reach over the end of a segment is left for the next write, and this one ends
+//! its last segment (`MSG_EOR`), so that TCP begins a new one.
 
-/// Below this EMSS it is looked after: with longer segments, an FPDU that is none of its own costs a receiver nothing.
+/// EMSS below which segments are looked after: with longer ones, as on loopback, an FPDU that does not
+/// begin its segment costs a receiver nothing.
 const ALIGNED_EMSS: usize = 16 * 1024;
 
 /// The segments of one write.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Segments {
+pub struct Segments {
     /// Octets of a segment; 0 if they are not looked after.
     emss: usize,
     /// Octets of the last segment that are used.
     at: usize,
-    /// An FPDU had to be left for the next write.
+    /// Set when an FPDU had to be left for the next write.
     crossing: bool,
 }
 
 impl Segments {
-    /// Of a connection with this EMSS, `used` octets after a segment began.
-    pub(super) fn new(emss: usize, used: usize) -> Self {
+    /// The segments of a write on a connection with this EMSS, which goes on `used` octets after a
+    /// segment began. [`default`](Self::default) ones are not looked after.
+    #[inline]
+    #[must_use]
+    pub fn new(emss: usize, used: usize) -> Self {
         if emss < ALIGNED_EMSS && emss > 0 {
             Segments { emss, at: used % emss, crossing: false }
         } else {
@@ -27,13 +31,17 @@ impl Segments {
         }
     }
 
-    /// Whether they are looked after.
-    pub(super) fn is_set(&self) -> bool {
+    /// Returns whether the segments are looked after.
+    #[inline]
+    #[must_use]
+    pub fn is_set(&self) -> bool {
         self.emss > 0
     }
 
-    /// Whether the next FPDU, with so many octets on the wire, belongs to this write; if so, it is in it.
-    pub(super) fn admit(&mut self, octets: usize) -> bool {
+    /// Returns whether the next FPDU, of so many octets on the wire, belongs to this write; if so, it is
+    /// counted in.
+    #[inline]
+    pub fn admit(&mut self, octets: usize) -> bool {
         if self.emss == 0 {
             return true;
         }
@@ -46,14 +54,17 @@ impl Segments {
         true
     }
 
-    /// An FPDU that could not wait is in this write.
-    pub(super) fn add(&mut self, octets: usize) {
+    /// Counts in octets that could not wait for another write.
+    #[inline]
+    pub fn add(&mut self, octets: usize) {
         self.at = (self.at + octets).checked_rem(self.emss).unwrap_or(0);
     }
 
-    /// Whether a write of `octets` ends its last segment. A short message alone does not: TCP may send what follows along
-    /// with it.
-    pub(super) fn end_record(&self, octets: usize) -> bool {
+    /// Returns whether a write of `octets` ends its last segment. A short message alone does not: TCP may
+    /// send what follows along with it.
+    #[inline]
+    #[must_use]
+    pub fn end_record(&self, octets: usize) -> bool {
         self.at > 0 && (self.crossing || octets >= self.emss)
     }
 }

@@ -1,0 +1,7 @@
+//! The decisions of one iWARP connection (RFC 5044, RFC 5041, RFC 5040 together over one TCP stream).
+#![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
+
+mod segments;
+
+pub use segments::Segments;
