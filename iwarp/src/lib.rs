@@ -2,6 +2,10 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
+mod ending;
+mod own;
 mod segments;
 
+pub use ending::{Refusal, Termination};
+pub use own::OwnMessage;
 pub use segments::Segments;

@@ -8,7 +8,8 @@ use std::time::Instant;
 use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
-use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
+use rddp_iwarp::Termination;
+use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 
 use super::QpInner;
 use super::link::{CLOSE_TIMEOUT, Link};
@@ -87,9 +88,7 @@ impl QpInner {
         core.state = QpState::Terminate;
         if let Some(link) = &mut core.link {
             link.stream.fail();
-            // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it just closes.
-            if link.may_send && fault.is_answerable() {
-                let terminate = terminate_for(&fault, offending);
+            if let Termination::Terminate(terminate) = Termination::of(&fault, offending, link.may_send) {
                 link.push_terminate(&terminate);
                 core.terminate_sent = Some(terminate);
                 core.counters.terminates_sent += 1;

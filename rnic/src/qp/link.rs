@@ -7,13 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
-use rddp_ddp::{Header, Qn, Stag};
-use rddp_iwarp::Segments;
+use rddp_ddp::{Header, Stag};
+use rddp_iwarp::{OwnMessage, Segments, Termination};
 use rddp_mpa::{Deframer, Framer, Framing, MpaError, Negotiated, Rtr};
-use rddp_rdmap::{
-    Fault, Opcode, Place, ReadRequestRepr, SendCounters, Stream, StreamConfig, TerminateRepr, tagged_header,
-    terminate_for, untagged_header,
-};
+use rddp_rdmap::{Fault, Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 
 use super::arena::Arena;
 use crate::config::ConnectOptions;
@@ -354,18 +351,17 @@ impl Link {
 
     /// Queues a Terminate.
     pub(super) fn push_terminate(&mut self, terminate: &TerminateRepr) {
-        let msn = self.msns.next(Qn(2));
-        let header = untagged_header(Opcode::Terminate, Stag(0), msn, 0, true);
-        self.push_own(&header, terminate.octets().as_ref());
+        let message = OwnMessage::terminate(terminate);
+        self.push_own(&message.header, message.payload());
     }
 
     /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3).
     /// A responder may not send before the first FPDU has come: it just closes. A courtesy: the
     /// connection is over whatever becomes of it.
     pub(super) fn refuse(&mut self) {
-        if self.may_send {
-            let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
-            self.push_terminate(&terminate_for(&fault, None));
+        let fault = Fault::mpa(MpaError::LocalCatastrophic.code());
+        if let Termination::Terminate(terminate) = Termination::of(&fault, None, self.may_send) {
+            self.push_terminate(&terminate);
             let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
         }
         let _ = self.socket.shutdown(Shutdown::Write);
@@ -373,29 +369,21 @@ impl Link {
 
     /// Queues the nudge that is due, and notes the next.
     pub(super) fn push_nudge(&mut self) {
-        self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]);
+        self.push_own(&OwnMessage::empty_write().header, &[]);
         self.nudge = self.nudge.and_then(Nudge::next);
     }
 
     /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.
     fn push_rtr(&mut self, rtr: Rtr) {
-        match rtr {
-            Rtr::Write => self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]),
-            Rtr::Send => {
-                let msn = self.msns.next(Qn(0));
-                self.push_own(&untagged_header(Opcode::Send, Stag(0), msn, 0, true), &[]);
-            }
-            Rtr::Read => {
-                let msn = self.msns.next(Qn(1));
-                self.rtr = RtrRead::Out;
-                self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
-                let request =
-                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
-                let mut octets = [0; ReadRequestRepr::LEN];
-                request.emit(&mut octets);
-                self.push_own(&untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true), &octets);
-            }
+        let first = OwnMessage::ready_to_receive(rtr);
+        if let Header::Untagged(header) = first.header {
+            self.msns.next(header.qn);
         }
+        if rtr == Rtr::Read {
+            self.rtr = RtrRead::Out;
+            self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
+        }
+        self.push_own(&first.header, first.payload());
     }
 
     /// Makes TCP reset the connection.
