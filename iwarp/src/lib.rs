@@ -3,9 +3,11 @@
 #![warn(clippy::unwrap_used)]
 
 mod ending;
+mod inbound;
 mod own;
 mod segments;
 
 pub use ending::{Refusal, Termination};
+pub use inbound::{Delivered, Receive, Receiver, Segment, Step, Target, Trouble};
 pub use own::OwnMessage;
 pub use segments::Segments;
