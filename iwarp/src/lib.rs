@@ -6,8 +6,10 @@ mod ending;
 mod inbound;
 mod own;
 mod segments;
+mod train;
 
 pub use ending::{Refusal, Termination};
 pub use inbound::{Delivered, Receive, Receiver, Segment, Step, Target, Trouble};
 pub use own::OwnMessage;
 pub use segments::Segments;
+pub use train::{Gather, Record, Taken, push_copied, push_gathered, taken};
