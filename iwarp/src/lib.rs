@@ -11,5 +11,5 @@ mod train;
 pub use ending::{Refusal, Termination};
 pub use inbound::{Delivered, Receive, Receiver, Segment, Step, Target, Trouble};
 pub use own::OwnMessage;
-pub use segments::Segments;
+pub use segments::{Segments, rest_ends_record};
 pub use train::{Gather, Record, Taken, push_copied, push_gathered, taken};

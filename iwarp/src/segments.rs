@@ -69,6 +69,15 @@ impl Segments {
     }
 }
 
+/// Returns whether the rest of an FPDU that TCP has begun to take ends its segment, when it is sent by
+/// a write of its own: what follows it, by a later write, begins one. `used` octets lie between the
+/// beginning of a segment and the end of the rest.
+#[inline]
+#[must_use]
+pub fn rest_ends_record(emss: usize, used: usize) -> bool {
+    Segments::new(emss, used).at > 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +108,15 @@ mod tests {
         let mut segments = Segments::new(EMSS, EMSS + 100);
         assert!(!segments.admit(EMSS));
         assert!(Segments::new(EMSS, EMSS).admit(EMSS));
+    }
+
+    #[test]
+    fn the_rest_of_an_fpdu_ends_its_segment_unless_it_fills_it() {
+        assert!(rest_ends_record(EMSS, 3 * EMSS + 5));
+        assert!(rest_ends_record(EMSS, 88), "short ones, too: TCP had no room, and may join what follows");
+        assert!(!rest_ends_record(EMSS, 3 * EMSS));
+        assert!(!rest_ends_record(EMSS, 0));
+        assert!(!rest_ends_record(0, 88) && !rest_ends_record(65_483, 88));
     }
 
     #[test]
