@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rddp_iwarp::{OwnMessage, Termination};
+use rddp_iwarp::{OwnMessage, Termination, rest_ends_record};
 use rddp_mpa::{Framer, Framing, MpaError};
 use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 
@@ -182,6 +182,9 @@ impl Stream<'_> {
 
     fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
+            // RFC 5044 §5.1: the next train begins a segment.
+            let ends = rest_ends_record(tx.emss as usize, tx.unaligned as usize);
+            let flags = if ends { libc::MSG_EOR } else { flags };
             tx.moving = true;
             let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
             let all = tx.owed().len();
@@ -224,6 +227,9 @@ pub(super) fn owe_fpdu(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -
         let owed = tx.owe(out);
         if owed {
             tx.position = framer.position();
+            if tx.unaligned > 0 {
+                tx.unaligned = tx.unaligned.saturating_add(out.len() as u32);
+            }
         }
         owed
     })
