@@ -4,8 +4,8 @@
 use rddp_mpa::{Framing, StartupError};
 use rddp_rdmap::{Fault, Offending, TerminateRepr, terminate_for};
 
-/// How this end ends its sending direction because of a fault. Both go behind the rest of an FPDU that
-/// TCP has begun to take; where that rest cannot be had, TCP is reset instead.
+/// How this end ends its sending direction because of a fault. Both go behind the rest of an FPDU
+/// that TCP has begun to take; where that rest cannot be had, TCP is reset instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Termination {
@@ -16,9 +16,9 @@ pub enum Termination {
 }
 
 impl Termination {
-    /// How a connection ends because of `fault`. `offending` is the segment that it was found in;
-    /// `may_send` says whether this end may send FPDUs: an initiator always may, a responder once an
-    /// FPDU has been found good (RFC 5044 §7.1.2).
+    /// Returns how a connection ends because of `fault`. `offending` is the segment that it was
+    /// found in; `may_send` says whether this end may send FPDUs: an initiator always may, a
+    /// responder once an FPDU has been found good (RFC 5044 §7.1.2).
     pub fn of(fault: &Fault, offending: Option<&Offending>, may_send: bool) -> Self {
         // RFC 5044 §7.1.2: before the first good FPDU a responder sends none, a Terminate neither.
         // RFC 5040 §7.1: a Terminate, however broken, is not answered by one.
@@ -39,27 +39,29 @@ impl Termination {
     }
 }
 
-/// What becomes of a TCP connection whose MPA startup has failed.
+/// The way a TCP connection goes on, or ends, whose MPA startup has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Refusal {
-    /// Stays, without MPA: what has come is no startup frame, and plain peers are welcome.
+    /// The connection stays, without MPA: what has come is no startup frame, and plain peers are
+    /// welcome.
     Plain,
-    /// Ends by this Terminate, the only FPDU there ever is, and FIN behind it.
+    /// The connection ends by a Terminate, the only FPDU there ever is, and FIN behind it.
     Terminate {
-        /// What it says.
+        /// Code of the startup's error, and nothing else.
         terminate: TerminateRepr,
-        /// How it is framed.
+        /// Framing of its FPDU.
         framing: Framing,
     },
-    /// Is closed without a word (RFC 5044 §7.1.2): by FIN where the socket is ours to close, by a reset
-    /// where the descriptor stays a program's.
+    /// The connection is closed without a word (RFC 5044 §7.1.2): by FIN where the socket is ours
+    /// to close, by a reset where the descriptor stays a program's.
     Close,
 }
 
 impl Refusal {
-    /// What follows from `error`. `framing` is that of this end's direction where the two ends have
-    /// agreed on it, `plain_peers` says whether a peer that speaks no MPA is served as it is.
+    /// Returns what follows from `error`. `framing` is that of this end's direction where the two
+    /// ends have agreed on it, `plain_peers` says whether a peer that speaks no MPA is served as it
+    /// is.
     pub fn of(error: &StartupError, framing: Option<Framing>, plain_peers: bool) -> Self {
         if plain_peers && matches!(error, StartupError::BadKey | StartupError::Closed { .. }) {
             return Self::Plain;

@@ -1,13 +1,14 @@
 //! One FPDU in: deframed, accepted, placed, committed (RFC 5044 §6, RFC 5041 §5, RFC 5040 §5).
 //!
-//! [`Receiver`] borrows the two protocols' state of one direction and asks a [`Target`] for everything
-//! that is not theirs: receives, and memory. The order is fixed, and it is what makes placement safe:
-//! nothing is concluded from a segment whose CRC is not known to be good, no octet is placed that the
-//! stream has not accepted, and nothing is delivered before all of it is in its place.
+//! [`Receiver`] borrows the two protocols' state of one direction and asks a [`Target`] for
+//! everything that is not theirs: receives, and memory. The order is fixed, and it is what makes
+//! placement safe: nothing is concluded from a segment whose CRC is not known to be good, no octet
+//! is placed that the stream has not accepted, and nothing is delivered before all of it is in its
+//! place.
 //!
-//! A large FPDU need not be gathered in one piece first. [`Receiver::announced`] looks at the front of
-//! one that is still arriving; whoever then receives its payload elsewhere (into its place, or into a
-//! program's buffer) sums it on the way and has it counted in by [`Receiver::received`].
+//! A large FPDU need not be gathered in one piece first. [`Receiver::announced`] looks at the front
+//! of one that is still arriving; whoever then receives its payload elsewhere (into its place, or
+//! into a program's buffer) sums it on the way and has it counted in by [`Receiver::received`].
 
 use std::ops::Range;
 
@@ -15,18 +16,18 @@ use rddp_ddp::{DdpError, Header};
 use rddp_mpa::{Deframer, FpduError, LENGTH_LEN};
 use rddp_rdmap::{Event, Fault, Offending, Place, SEND_QUEUE, Stream, parse_header};
 
-/// What a connection's user has for the segments that arrive.
+/// Receives and memory for the segments that arrive: a connection's user.
 pub trait Target {
-    /// Notes that MPA has found an FPDU good, before its segment is looked at. The first one gives a
-    /// responder leave to send (RFC 5044 §7.1.2).
+    /// Notes that MPA has found an FPDU good, before its segment is looked at. The first one gives
+    /// a responder leave to send (RFC 5044 §7.1.2).
     fn note_good_fpdu(&mut self) {}
 
-    /// Takes the receive for a message that begins. Called once for each message, unless the answer is
-    /// not [`Receive::Posted`]; and before the CRC is known where a segment is looked at early.
+    /// Takes the receive for a message that begins. Called once for each message, unless the answer
+    /// is not [`Receive::Posted`]; and before the CRC is known where a segment is looked at early.
     fn receive(&mut self) -> Receive;
 
-    /// Stores `payload`, which begins `skip` octets into that of the segment, where the segment belongs
-    /// ([`Segment::place`]: a Write, a receive or a sink). Never called without octets.
+    /// Stores `payload`, which begins `skip` octets into that of the segment, where the segment
+    /// belongs ([`Segment::place`]: a Write, a receive or a sink). Never called without octets.
     ///
     /// # Errors
     /// The fault that refused memory is, by the peer or of this end.
@@ -36,18 +37,18 @@ pub trait Target {
 /// The receive for a message that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receive {
-    /// There is one, with room for so many octets.
+    /// A receive with room for so many octets.
     Posted(u64),
-    /// There is none, and so the message is a fault (RFC 5041 §7.1).
+    /// No receive, and so the message is a fault (RFC 5041 §7.1).
     Missing,
-    /// There is none yet, and the message waits.
+    /// No receive yet: the message waits.
     Awaited,
 }
 
 /// A segment that the stream has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its header.
+    /// The segment's header.
     pub header: Header,
     /// Where its payload goes.
     pub place: Place,
@@ -75,29 +76,31 @@ impl Segment {
 pub struct Delivered {
     /// The segment.
     pub segment: Segment,
-    /// What it brought about; a stream that is dead takes everything and brings about nothing.
+    /// The event that the segment brought about. A stream that is dead takes every segment, and
+    /// none brings about anything.
     pub event: Event,
 }
 
-/// What the FPDU at the front of some octets came to.
+/// Outcome of a look at the FPDU at the front of some octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// Not all of it is here.
+    /// The FPDU is not all here.
     Need {
         /// Octets without which another look cannot say more.
         total: usize,
     },
-    /// It is counted in.
+    /// The FPDU is good and counted in.
     Taken {
-        /// Its segment, and what that brought about.
+        /// The segment in it, and the event.
         delivered: Delivered,
         /// Where its payload lies in the octets that were given.
         payload: Range<usize>,
         /// Octets to drop from the front.
         used: usize,
     },
-    /// It is good, and its message waits for a receive: [`Receiver::segment`] takes its ULPDU up again.
+    /// The FPDU is good, and its message waits for a receive: [`Receiver::segment`] takes the ULPDU
+    /// up again.
     Waits {
         /// Where the ULPDU lies in the octets that were given.
         ulpdu: Range<usize>,
@@ -106,11 +109,11 @@ pub enum Step {
     },
 }
 
-/// What is wrong with what has come, for the Terminate.
+/// The fault that ends a stream, and the segment for the Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct Trouble {
-    /// Why the stream ends.
+    /// The reason for the end.
     pub fault: Fault,
     /// The segment it was found in; none when no header could be read.
     pub offending: Option<Offending>,
@@ -179,9 +182,9 @@ impl Receiver<'_> {
         self.commit(segment, control).map(Some)
     }
 
-    /// Looks at the front of an FPDU that has not all come: which segment it will be if its CRC is good.
-    /// `None`: too little of it is here, or markers stand in it, or there is something wrong with it.
-    /// Nothing follows from that before the CRC is known: all of it is to be given to
+    /// Looks at the front of an FPDU that has not all come: which segment it will be if its CRC is
+    /// good. `None`: too little of it is here, or markers stand in it, or there is something wrong
+    /// with it. Nothing follows from that before the CRC is known: all of it is to be given to
     /// [`step`](Self::step).
     #[inline]
     #[must_use]
@@ -193,9 +196,9 @@ impl Receiver<'_> {
         Some(Segment { header, place, payload_len })
     }
 
-    /// Counts in an FPDU without markers whose payload was received elsewhere: all of it but `last`,
-    /// which is placed now. `crc` is that of length field, ULPDU and pad, and is not looked at when CRCs
-    /// are off; `field` is the CRC field as it came.
+    /// Counts in an FPDU without markers whose payload was received elsewhere: all of it but
+    /// `last`, which is placed now. `crc` is that of length field, ULPDU and pad, and is not looked
+    /// at when CRCs are off; `field` is the CRC field as it came.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -277,7 +280,7 @@ fn accept<T: Target>(
     }
 }
 
-/// Whether a payload goes to memory of the target's.
+/// Returns whether a payload goes to memory of the target's.
 #[inline]
 fn has_memory(place: Place) -> bool {
     matches!(place, Place::Write { .. } | Place::Receive { .. } | Place::Sink { .. })

@@ -1,8 +1,9 @@
 //! The decisions of one iWARP connection: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP
 //! (RFC 5040, RFC 7306) over one TCP stream.
 //!
-//! The three protocol crates know one layer each. What follows from all of them together is the same
-//! for whoever drives them over TCP, a queue pair or the byte stream of a program's own socket:
+//! The three protocol crates know one layer each. What follows from all of them together is the
+//! same for whoever drives them over TCP, a queue pair or the byte stream of a program's own
+//! socket:
 //!
 //! | decision | rule | here |
 //! |---|---|---|
@@ -15,10 +16,10 @@
 //! | what TCP took of a train, and what it is owed | RFC 5044 §5.1 | [`taken`] |
 //!
 //! # What stays with the user
-//! Storage, sockets, memory and time. A train is gathered in a [`Gather`], whose own octets are written
-//! by a closure; receives and memory are a [`Target`]'s. The loops that read and write are the user's,
-//! and so are Responses, limits on what is copied, and where what is owed is kept. State is plain
-//! values ([`Framer`](rddp_mpa::Framer), [`Deframer`](rddp_mpa::Deframer),
+//! Storage, sockets, memory and time. A train is gathered in a [`Gather`], whose own octets are
+//! written by a closure; receives and memory are a [`Target`]'s. The loops that read and write are
+//! the user's, and so are Responses, limits on what is copied, and where what is owed is kept.
+//! State is plain values ([`Framer`](rddp_mpa::Framer), [`Deframer`](rddp_mpa::Deframer),
 //! [`Stream`](rddp_rdmap::Stream), and what a [`Record`] holds), so that a user whose state lies in
 //! shared memory makes it anew for each call.
 //!
@@ -79,7 +80,9 @@
 //! let mut stream = Stream::new(StreamConfig { ird: 0, ord: 0, extensions: false });
 //! let mut receiver = Receiver { deframer: &mut Deframer::new(framing), stream: &mut stream };
 //! let mut buffer = Buffer([0; 16]);
-//! let Step::Taken { delivered, .. } = receiver.step(&mut train.0, &mut buffer)? else { panic!("all is here") };
+//! let Step::Taken { delivered, .. } = receiver.step(&mut train.0, &mut buffer)? else {
+//!     panic!("all of it is here");
+//! };
 //! assert_eq!(delivered.event, Event::Received { length: 5, invalidate: None, solicited: false });
 //! assert_eq!(&buffer.0[..5], b"hello");
 //! # Ok::<(), rddp_iwarp::Trouble>(())

@@ -18,11 +18,12 @@ impl OwnMessage {
     /// The longest FPDU of such a message, without markers.
     pub const MAX_FPDU: usize = rddp_mpa::fpdu_len(Header::MAX_LEN + PAYLOAD_MAX);
 
-    /// The first FPDU of an initiator, as both ends have agreed (RFC 6581 §9.2). Nothing but the peer's
-    /// MPA sees it.
+    /// The first FPDU of an initiator, as both ends have agreed (RFC 6581 §9.2). Nothing but the
+    /// peer's MPA sees it.
     ///
-    /// An untagged one takes the first MSN of its queue. A Read is outstanding until its Response has
-    /// come, which the driver notes by [`issue_read`](rddp_rdmap::Stream::issue_read) with a size of 0.
+    /// An untagged one takes the first MSN of its queue. A Read is outstanding until its Response
+    /// has come, which the driver notes by [`issue_read`](rddp_rdmap::Stream::issue_read) with a
+    /// size of 0.
     #[must_use]
     pub fn ready_to_receive(rtr: Rtr) -> Self {
         match rtr {
@@ -93,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// What a peer that stands `ird` Reads makes of it.
+    /// Returns what the peer's stream makes of a message.
     fn received(message: &OwnMessage, framing: Framing, stream: &mut Stream) -> (Place, Event) {
         let mut framer = Framer::new(framing);
         let mut fpdu = vec![0xee; message.fpdu_len(&framer)];

@@ -1,10 +1,11 @@
-//! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
+//! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1,
+//! §6).
 //!
 //! An FPDU that would reach over the end of a segment is left for the next write, and this one ends
 //! its last segment (`MSG_EOR`), so that TCP begins a new one.
 
-/// EMSS below which segments are looked after: with longer ones, as on loopback, an FPDU that does not
-/// begin its segment costs a receiver nothing.
+/// EMSS below which segments are looked after: with longer ones, as on loopback, an FPDU that does
+/// not begin its segment costs a receiver nothing.
 const ALIGNED_EMSS: usize = 16 * 1024;
 
 /// The segments of one write.
@@ -38,8 +39,8 @@ impl Segments {
         self.emss > 0
     }
 
-    /// Returns whether the next FPDU, of so many octets on the wire, belongs to this write; if so, it is
-    /// counted in.
+    /// Returns whether the next FPDU, of so many octets on the wire, belongs to this write; if so,
+    /// it is counted in.
     #[inline]
     pub fn admit(&mut self, octets: usize) -> bool {
         if self.emss == 0 {
@@ -60,8 +61,8 @@ impl Segments {
         self.at = (self.at + octets).checked_rem(self.emss).unwrap_or(0);
     }
 
-    /// Returns whether a write of `octets` ends its last segment. A short message alone does not: TCP may
-    /// send what follows along with it.
+    /// Returns whether a write of `octets` ends its last segment. A short message alone does not:
+    /// TCP may send what follows along with it.
     #[inline]
     #[must_use]
     pub fn end_record(&self, octets: usize) -> bool {
@@ -69,9 +70,9 @@ impl Segments {
     }
 }
 
-/// Returns whether the rest of an FPDU that TCP has begun to take ends its segment, when it is sent by
-/// a write of its own: what follows it, by a later write, begins one. `used` octets lie between the
-/// beginning of a segment and the end of the rest.
+/// Returns whether the rest of an FPDU that TCP has begun to take ends its segment, when it is sent
+/// by a write of its own: what follows it, by a later write, begins one. `used` octets lie between
+/// the beginning of a segment and the end of the rest.
 #[inline]
 #[must_use]
 pub fn rest_ends_record(emss: usize, used: usize) -> bool {

@@ -1,14 +1,14 @@
 //! One FPDU into a train, and what TCP took of it (RFC 5044 §4, §5.1).
 //!
 //! A train is what one write carries: whole FPDUs, each of octets of its own (length field, header,
-//! pad, CRC; short payloads, too) and of payload where it lies. Where both are kept, and how they reach
-//! TCP, is the business of a [`Gather`]; it may be a vector, or arrays on the stack of a call that must
-//! not allocate.
+//! pad, CRC; short payloads, too) and of payload where it lies. Where both are kept, and how they
+//! reach TCP, is the business of a [`Gather`]; it may be a vector, or arrays on the stack of a call
+//! that must not allocate.
 //!
 //! FPDUs that TCP did not begin to take are forgotten and built anew. One that it did begin must be
-//! ended: its rest is **owed**, and copied out at once, since it must not depend on memory that may be
-//! deregistered. For each FPDU the sender notes in a [`Record`] how it would go on behind it, and
-//! [`taken`] says which of these counts.
+//! ended: its rest is **owed**, and copied out at once, since it must not depend on memory that may
+//! be deregistered. For each FPDU the sender notes in a [`Record`] how it would go on behind it,
+//! and [`taken`] says which of these counts.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub trait Gather {
     fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R>;
 }
 
-/// Adds an FPDU whose payload is copied next to its header. `fill(offset, dst)` writes pieces of it, in
-/// order. Returns whether there was room; if not, the train and `framer` are as before.
+/// Adds an FPDU whose payload is copied next to its header. `fill(offset, dst)` writes pieces of
+/// it, in order. Returns whether there was room; if not, the train and `framer` are as before.
 ///
 /// # Errors
 /// Octets of the payload cannot be had. The train and `framer` are as before.
@@ -68,9 +68,9 @@ pub fn push_copied<G: Gather, E>(
 }
 
 /// Adds an FPDU whose payload is sent from where it lies. `lend(train, crc)` appends its pieces and
-/// returns `crc` continued over their octets, or `None` if there is no room for them; with CRCs off the
-/// value does not matter. Without markers only. Returns whether there was room; if not, the train and
-/// `framer` are as before.
+/// returns `crc` continued over their octets, or `None` if there is no room for them; with CRCs off
+/// the value does not matter. Without markers only. Returns whether there was room; if not, the
+/// train and `framer` are as before.
 ///
 /// # Errors
 /// Octets of the payload cannot be had. The train and `framer` are as before.
@@ -93,7 +93,7 @@ pub fn push_gathered<G: Gather, E>(
     pushed
 }
 
-/// As [`push_gathered`], but leaves a part of an FPDU that does not become whole.
+/// Does what [`push_gathered`] does, but leaves the pieces of an FPDU that does not become whole.
 #[inline]
 fn gather<G: Gather, E>(
     train: &mut G,
@@ -123,7 +123,7 @@ fn gather<G: Gather, E>(
     Ok(true)
 }
 
-/// How a sender goes on behind an FPDU of a train.
+/// The end of an FPDU in a train, and how its sender goes on behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record<S> {
     /// Octets of the train up to the FPDU's end.
@@ -132,7 +132,7 @@ pub struct Record<S> {
     pub after: S,
 }
 
-/// What TCP took of a train.
+/// The part of a train that TCP took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken<'r, S> {
     /// Record of the last FPDU that TCP took whole.
@@ -167,7 +167,7 @@ impl<'r, S> Taken<'r, S> {
     }
 }
 
-/// What has become of the FPDUs of a train of which TCP took `octets`.
+/// Returns what has become of the FPDUs of a train of which TCP took `octets`.
 #[inline]
 #[must_use]
 pub fn taken<S>(records: &[Record<S>], octets: usize) -> Taken<'_, S> {
@@ -356,7 +356,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_and_what_is_owed_are_whole_fpdus(lens in prop::collection::vec(1..500_usize, 1..20), at: usize) {
+        fn what_is_taken_and_what_is_owed_are_whole_fpdus(
+            lens in prop::collection::vec(1..500_usize, 1..20),
+            at: usize,
+        ) {
             let mut end = 0;
             let records: Vec<_> = lens.iter().map(|len| { end += len; Record { end, after: () } }).collect();
             let octets = at % (end + 1);

@@ -7,9 +7,9 @@
 //! - **Receiving** is a [`Stream`]: for each segment [`Stream::accept`] says where the payload goes
 //!   ([`Place`]) and [`Stream::commit`] what it brought about ([`Event`]). It also keeps the books of Reads
 //!   and atomics, ours (ORD) and the peer's (IRD).
-//! - **Going on elsewhere**: a stream whose state is kept between calls, in memory that processes share, is
-//!   made anew from exported values ([`Stream::queue`], [`Stream::requests`], [`Stream::responses`]), which
-//!   are checked when they are taken over.
+//! - **Going on elsewhere**: a stream whose state is kept between calls, in memory that processes
+//!   share, is made anew from exported values ([`Stream::queue`], [`Stream::requests`],
+//!   [`Stream::responses`]), which are checked when they are taken over.
 //! - **Sending** is putting headers together: [`tagged_header`], [`untagged_header`], [`SendCounters`],
 //!   [`ReadRequestRepr`], [`AtomicRequestRepr`]; [`rddp_ddp::cut`] says which octets a segment carries.
 //! - **Failing**: whatever is wrong is a [`Fault`]; [`terminate_for`] makes the Terminate it becomes.

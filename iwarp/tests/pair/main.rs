@@ -1,5 +1,5 @@
-//! A sender and a receiver that are made of this crate alone, joined by a TCP that takes as much of a
-//! write as it likes and delivers in pieces of any size.
+//! A sender and a receiver that are made of this crate alone, joined by a TCP that takes as much of
+//! a write as it likes and delivers in pieces of any size.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod receiver;
@@ -39,8 +39,8 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
 }
 
 proptest! {
-    /// RFC 5044 §4, §6, RFC 5041 §5.3, §5.4: whatever TCP takes and however it cuts, what arrives is
-    /// what was sent, once and in order.
+    /// RFC 5044 §4, §6, RFC 5041 §5.3, §5.4: whatever TCP takes and however it cuts, what arrives
+    /// is what was sent, once and in order.
     #[test]
     fn whatever_tcp_takes_and_cuts_what_was_sent_arrives(
         messages in messages(),
@@ -61,8 +61,8 @@ proptest! {
         prop_assert_eq!(receiver.finish(), messages);
     }
 
-    /// RFC 5044 §5.1: where TCP takes parts of writes, too, every FPDU begins in the segment that it
-    /// ends in.
+    /// RFC 5044 §5.1: where TCP takes parts of writes, too, every FPDU begins in the segment that
+    /// it ends in.
     #[test]
     fn no_fpdu_reaches_over_the_end_of_a_segment(
         messages in messages(),

@@ -1,4 +1,5 @@
-//! A receiver whose receives come late now and then, and whose large payloads are received elsewhere.
+//! A receiver whose receives come late now and then, and whose large payloads are received
+//! elsewhere.
 
 use rddp_iwarp::{Delivered, Receive, Receiver, Segment, Step, Target};
 use rddp_mpa::{CRC_LEN, Deframer, Framing, LENGTH_LEN, crc32c, pad_len};
@@ -106,7 +107,8 @@ impl Arriving {
         true
     }
 
-    /// As a user does who receives payload straight into its place, all but the last octets.
+    /// Takes an FPDU as a user does who receives payload straight into place, but for the last
+    /// octets.
     fn take_elsewhere(&mut self, random: &mut Random) -> bool {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         let Some(segment) = receiver.announced(&self.staging, &mut self.memory) else { return false };

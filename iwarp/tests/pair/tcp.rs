@@ -38,7 +38,8 @@ impl Tcp {
         self.in_segment = 0;
     }
 
-    /// Sends what it has: without Nagle's algorithm, a short write is on its way before the next one.
+    /// Sends what it has: without Nagle's algorithm, a short write is on its way before the next
+    /// one.
     pub(crate) fn push(&mut self) {
         if self.in_segment > 0 {
             self.begin_segment();
