@@ -10,7 +10,10 @@ use rddp_iwarp::{
     push_copied, push_gathered, taken,
 };
 use rddp_mpa::{Deframer, Framer, Framing, Rtr, StartupError, crc32c_append};
-use rddp_rdmap::{Event, Fault, Opcode, Stream, StreamConfig, TerminateCode, TerminateRepr, untagged_header};
+use rddp_rdmap::{
+    Event, Fault, Opcode, Place, Response, Stream, StreamConfig, TerminateCode, TerminateRepr,
+    untagged_header,
+};
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -111,6 +114,27 @@ fn exchange(framing: Framing) -> [Option<Event>; 2] {
     })
 }
 
+/// A Read of no octets there, and its Response back.
+fn read(framing: Framing) -> Option<Event> {
+    let config = StreamConfig { ird: 1, ord: 1, extensions: true };
+    let (mut ours, mut theirs) = (Stream::new(config), Stream::new(config));
+    let message = OwnMessage::ready_to_receive(Rtr::Read);
+    ours.issue_read(9, Stag(0), 0, 0);
+    let place = theirs.accept(&message.header, message.payload().len(), &mut || None);
+    assert_eq!(place, Ok(Place::Control));
+    theirs.commit(&message.header, message.payload().len(), message.payload()).ok()?;
+    let Some(Response::Read(response)) = theirs.next_response() else { return None };
+    let header = response.segment(128).header;
+    theirs.response_done();
+    let (mut train, mut framer) = (Train { octets: [0; 4096], len: 0 }, Framer::new(framing));
+    assert_eq!(push_copied(&mut train, &mut framer, &header, 0, |_, _| Ok::<(), ()>(())), Ok(true));
+    let mut receiver = Receiver { deframer: &mut Deframer::new(framing), stream: &mut ours };
+    match receiver.step(&mut train.octets[..train.len], &mut Buffer([0; 1024])) {
+        Ok(Step::Taken { delivered, .. }) => Some(delivered.event),
+        _ => None,
+    }
+}
+
 /// A first FPDU, a Terminate and a refusal.
 fn own_messages(framing: Framing) {
     let mut out = [0; 256];
@@ -134,7 +158,9 @@ fn nothing_is_allocated_between_a_message_and_its_delivery() {
         let before = COUNT.get();
         let events = exchange(framing);
         own_messages(framing);
+        let done = read(framing);
         let allocated = COUNT.get() - before;
         assert_eq!((events, allocated), ([Some(SEND), Some(SEND)], 0), "{framing:?}");
+        assert_eq!(done, Some(Event::ReadDone { id: 9 }));
     }
 }

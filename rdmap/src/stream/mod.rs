@@ -6,6 +6,7 @@
 //! which a segment is checked is that of RFC 5040 §7.2: version, opcode, queue, T and QN of the opcode, then
 //! DDP's rules, then the message's own.
 
+mod line;
 mod place;
 mod requester;
 mod responder;

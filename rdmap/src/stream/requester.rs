@@ -3,17 +3,16 @@
 //! They are answered in the order they were issued, so only the head of the line can be meant by a response.
 //! Both kinds share the limit ORD.
 
-use std::collections::VecDeque;
-
 use rddp_ddp::{OpenTagged, Stag, TaggedRepr};
 
+use super::line::Line;
 use super::take_over::{TakeOverError, check_open, checked_line};
 use crate::{AtomicResponseRepr, Event, Fault, Opcode, Place};
 
 #[derive(Clone, Debug)]
 pub(super) struct Requester {
     ord: u32,
-    line: VecDeque<OutstandingRequest>,
+    line: Line<OutstandingRequest>,
     next_request_id: u32,
 }
 
@@ -52,7 +51,7 @@ pub struct OutstandingAtomic {
 
 impl Requester {
     pub(super) fn new(ord: u32) -> Self {
-        Self { ord, line: VecDeque::new(), next_request_id: 0 }
+        Self { ord, line: Line::new(), next_request_id: 0 }
     }
 
     pub(super) fn can_issue(&self) -> bool {
@@ -71,7 +70,7 @@ impl Requester {
         self.line.len()
     }
 
-    pub(super) fn requests(&self) -> impl ExactSizeIterator<Item = OutstandingRequest> + '_ {
+    pub(super) fn requests(&self) -> impl Iterator<Item = OutstandingRequest> + '_ {
         self.line.iter().copied()
     }
 
@@ -88,26 +87,26 @@ impl Requester {
         extensions: bool,
     ) -> Result<(), TakeOverError> {
         let line = checked_line(requests, self.ord, extensions)?;
-        check_open(open, line.front())?;
+        check_open(open, line.first())?;
         self.line = line;
         Ok(())
     }
 
     pub(super) fn issue_read(&mut self, id: u64, sink_stag: Stag, sink_to: u64, size: u32) {
         let read = OutstandingRead { id, sink_stag, sink_to, size, done: 0 };
-        self.line.push_back(OutstandingRequest::Read(read));
+        self.line.push(OutstandingRequest::Read(read));
     }
 
     pub(super) fn issue_atomic(&mut self, id: u64) -> u32 {
         let request_id = self.next_request_id;
         self.next_request_id = request_id.wrapping_add(1);
-        self.line.push_back(OutstandingRequest::Atomic(OutstandingAtomic { id, request_id }));
+        self.line.push(OutstandingRequest::Atomic(OutstandingAtomic { id, request_id }));
         request_id
     }
 
     /// Whether an atomic operation is at the head of the line.
     pub(super) fn expects_atomic(&self) -> Result<(), Fault> {
-        match self.line.front() {
+        match self.line.first() {
             Some(OutstandingRequest::Atomic(_)) => Ok(()),
             _ => Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse }),
         }
@@ -127,7 +126,7 @@ impl Requester {
     /// Counts a segment of a Read Response in.
     #[inline]
     pub(super) fn placed(&mut self, header: &TaggedRepr, len: usize) -> Event {
-        let Some(OutstandingRequest::Read(read)) = self.line.front_mut() else {
+        let Some(OutstandingRequest::Read(read)) = self.line.first_mut() else {
             return Event::None;
         };
         // `check` has kept `done + len` within `size`.
@@ -136,13 +135,13 @@ impl Requester {
             return Event::None;
         }
         let id = read.id;
-        self.line.pop_front();
+        self.line.end_first();
         Event::ReadDone { id }
     }
 
     /// The answer to the atomic operation at the head of the line.
     pub(super) fn answered(&mut self, response: AtomicResponseRepr) -> Result<Event, Fault> {
-        let Some(OutstandingRequest::Atomic(atomic)) = self.line.front().copied() else {
+        let Some(OutstandingRequest::Atomic(atomic)) = self.line.first().copied() else {
             return Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse });
         };
         let OutstandingAtomic { id, request_id: expected } = atomic;
@@ -150,12 +149,12 @@ impl Requester {
         if got != expected {
             return Err(Fault::RequestId { got, expected });
         }
-        self.line.pop_front();
+        self.line.end_first();
         Ok(Event::AtomicDone { id, original })
     }
 
     fn head_read(&self) -> Result<&OutstandingRead, Fault> {
-        match self.line.front() {
+        match self.line.first() {
             Some(OutstandingRequest::Read(read)) => Ok(read),
             _ => Err(Fault::Unsolicited { opcode: Opcode::ReadResponse }),
         }

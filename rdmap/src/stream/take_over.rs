@@ -7,21 +7,21 @@
 //! [`OutstandingRequest::octets`], [`Response::octets`].
 //!
 //! Another process may have written anything there. So `parse` checks each value alone, and
-//! [`Stream::take_over_requests`] and [`Stream::take_over_responses`] check whether a stream of this
-//! configuration could have left them together. A stream that was refused is as it was.
-
-use std::collections::VecDeque;
+//! [`Stream::take_over_requests`] and [`Stream::take_over_responses`] check whether a stream of
+//! this configuration could have left them together. A stream that was refused is as it was.
 
 use rddp_ddp::{Header, Msn, OpenTagged, Stag, TaggedRx, UntaggedRepr};
 
 use super::Stream;
+use super::line::Line;
 use super::requester::{OutstandingAtomic, OutstandingRead, OutstandingRequest};
 use super::responder::{AtomicResponse, ReadResponse, Response};
 use crate::fields::{Fields, Out};
 use crate::opcode::{REQUEST_QUEUE, control};
 use crate::{AtomicRequestRepr, Fault, Opcode, ReadRequestRepr};
 
-/// Why values are not those of a stream that may go on: they were damaged, or are not this stream's.
+/// Why values are not those of a stream that may go on: they were damaged, or are not this
+/// stream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeOverError {
@@ -77,14 +77,15 @@ pub enum TakeOverError {
 }
 
 impl Stream {
-    /// The tagged message that has begun and not ended, for [`take_over_requests`](Self::take_over_requests).
+    /// The tagged message that has begun and not ended, for
+    /// [`take_over_requests`](Self::take_over_requests).
     #[must_use]
     pub fn open_tagged(&self) -> Option<OpenTagged> {
         self.tagged.open()
     }
 
     /// The Reads and atomics of this side that are outstanding, in the order of their MSNs.
-    pub fn requests(&self) -> impl ExactSizeIterator<Item = OutstandingRequest> + '_ {
+    pub fn requests(&self) -> impl Iterator<Item = OutstandingRequest> + '_ {
         self.requester.requests()
     }
 
@@ -95,8 +96,8 @@ impl Stream {
         self.requester.next_request_id()
     }
 
-    /// Goes on with the [`requests`](Self::requests) of another stream, which had the ORD of this one,
-    /// and with its [`open_tagged`](Self::open_tagged) message. A lower ORD is set afterwards.
+    /// Goes on with the [`requests`](Self::requests) of another stream, which had the ORD of this
+    /// one, and with its [`open_tagged`](Self::open_tagged) message. A lower ORD is set afterwards.
     ///
     /// # Errors
     /// No stream of this configuration can have had both; this one is as before.
@@ -112,11 +113,12 @@ impl Stream {
     }
 
     /// The requests of the peer that are queued or being answered, in the order they came.
-    pub fn responses(&self) -> impl ExactSizeIterator<Item = &Response> {
+    pub fn responses(&self) -> impl Iterator<Item = &Response> {
         self.responder.responses()
     }
 
-    /// Goes on with the [`responses`](Self::responses) of another stream, which had the IRD of this one.
+    /// Goes on with the [`responses`](Self::responses) of another stream, which had the IRD of this
+    /// one.
     ///
     /// # Errors
     /// No stream of this configuration can have had them; this one is as before.
@@ -128,9 +130,9 @@ impl Stream {
     }
 }
 
-/// What both kinds of line are checked for.
+/// An entry of either line, as the checks see it.
 pub(super) trait InLine {
-    /// Whether a part of the answer has arrived, or gone.
+    /// Returns whether a part of the answer has arrived, or gone.
     fn is_begun(&self) -> bool;
     fn is_atomic(&self) -> bool;
 }
@@ -163,8 +165,8 @@ pub(super) fn checked_line<T: InLine>(
     entries: impl IntoIterator<Item = T>,
     limit: u32,
     extensions: bool,
-) -> Result<VecDeque<T>, TakeOverError> {
-    let mut line = VecDeque::new();
+) -> Result<Line<T>, TakeOverError> {
+    let mut line = Line::new();
     for (index, entry) in entries.into_iter().enumerate() {
         // RFC 5040 §6.1
         if line.len() >= limit as usize {
@@ -177,7 +179,7 @@ pub(super) fn checked_line<T: InLine>(
         if index > 0 && entry.is_begun() {
             return Err(TakeOverError::OutOfTurn { index });
         }
-        line.push_back(entry);
+        line.push(entry);
     }
     Ok(line)
 }
@@ -206,7 +208,7 @@ pub(super) fn check_open(
 }
 
 /// Checks that the requests of the peer have come one behind the other on their queue.
-pub(super) fn check_order(line: &VecDeque<Response>) -> Result<(), TakeOverError> {
+pub(super) fn check_order(line: &Line<Response>) -> Result<(), TakeOverError> {
     for (before, after) in line.iter().zip(line.iter().skip(1)) {
         let (got, expected) = (after.origin().msn, before.origin().msn.next());
         if got != expected {
@@ -216,7 +218,7 @@ pub(super) fn check_order(line: &VecDeque<Response>) -> Result<(), TakeOverError
     Ok(())
 }
 
-/// Whether a control octet is that of a message with this opcode, of the RFC's version.
+/// Returns whether a control octet is that of a message with this opcode, of the RFC's version.
 fn is_of(octet: u8, opcode: Opcode) -> bool {
     octet >> control::VERSION_SHIFT == 1 && octet & control::OPCODE == opcode as u8
 }
@@ -276,7 +278,8 @@ impl Response {
     /// Octets of an exported request of the peer's.
     pub const LEN: usize = KIND_LEN + DONE_LEN + UntaggedRepr::LEN + AtomicRequestRepr::LEN;
 
-    /// The request of the peer's and how far its answer has come as octets, for [`parse`](Self::parse).
+    /// The request of the peer's and how far its answer has come as octets, for
+    /// [`parse`](Self::parse).
     #[must_use]
     pub fn octets(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];

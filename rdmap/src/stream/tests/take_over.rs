@@ -243,7 +243,12 @@ fn outstanding() -> impl Strategy<Value = OutstandingRequest> {
 
 proptest! {
     #[test]
-    fn what_is_exported_is_read_back(request in outstanding(), msn: u32, done in 0..=1000_u32, original: Option<u64>) {
+    fn what_is_exported_is_read_back(
+        request in outstanding(),
+        msn: u32,
+        done in 0..=1000_u32,
+        original: Option<u64>,
+    ) {
         prop_assert_eq!(OutstandingRequest::parse(&request.octets()), Ok(request));
         let read = inbound_read(msn, done);
         prop_assert_eq!(Response::parse(&read.octets()), Ok(read));
