@@ -65,6 +65,6 @@ pub use any_order::{Admission, AnyOrder, Delivered};
 pub use bounds::{RangeError, check_range};
 pub use error::DdpError;
 pub use ids::{Msn, Qn, Stag};
-pub use rx::{TaggedRx, UntaggedRx};
+pub use rx::{OpenTagged, TaggedRx, UntaggedRx};
 pub use tx::{Cut, cut};
 pub use wire::{DDP_VERSION, Header, HeaderOctets, SegmentError, TaggedRepr, UntaggedRepr};

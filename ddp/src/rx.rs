@@ -18,12 +18,15 @@ pub struct TaggedRx {
     open: Option<OpenTagged>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct OpenTagged {
-    rsvd_ulp: u8,
-    stag: Stag,
-    /// `None`: the message has reached 2^64 and can take no further octet.
-    next_to: Option<u64>,
+/// A tagged message that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenTagged {
+    /// `RsvdULP` of each of its segments.
+    pub rsvd_ulp: u8,
+    /// STag of each of its segments with payload.
+    pub stag: Stag,
+    /// TO of its next octet. `None`: the message has reached 2^64 and can take no further octet.
+    pub next_to: Option<u64>,
 }
 
 impl TaggedRx {
@@ -31,6 +34,18 @@ impl TaggedRx {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A stream that is taken over: `open` is the message that was [`open`](Self::open) in it.
+    #[must_use]
+    pub fn resume(open: Option<OpenTagged>) -> Self {
+        Self { open }
+    }
+
+    /// The message that has begun and not ended.
+    #[must_use]
+    pub fn open(&self) -> Option<OpenTagged> {
+        self.open
     }
 
     /// Whether a message has begun and not ended.
@@ -219,6 +234,15 @@ mod tests {
         rx.commit(&next, 10);
         assert!(!rx.is_open());
         assert_eq!(rx.check(&tagged(0x42, 7, 3, false), 1), Ok(()), "a new message begins anywhere");
+    }
+
+    #[test]
+    fn a_tagged_message_taken_over_goes_on_where_it_stopped() {
+        // RFC 5041 §5.2
+        let rx = TaggedRx::resume(open_at(1000, 500).open());
+        assert_eq!(rx.check(&tagged(0x40, 1, 1500, true), 10), Ok(()));
+        assert!(rx.check(&tagged(0x40, 1, 1000, true), 10).is_err());
+        assert!(!TaggedRx::resume(None).is_open());
     }
 
     #[test]

@@ -32,9 +32,12 @@ impl Out<'_> {
     }
 
     fn put<const N: usize>(&mut self, field: [u8; N]) {
-        let (front, rest) =
-            core::mem::take(&mut self.0).split_first_chunk_mut().expect("the header has room");
-        *front = field;
+        self.octets(&field);
+    }
+
+    pub(crate) fn octets(&mut self, octets: &[u8]) {
+        let (front, rest) = core::mem::take(&mut self.0).split_at_mut(octets.len());
+        front.copy_from_slice(octets);
         self.0 = rest;
     }
 }

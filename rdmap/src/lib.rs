@@ -7,6 +7,9 @@
 //! - **Receiving** is a [`Stream`]: for each segment [`Stream::accept`] says where the payload goes
 //!   ([`Place`]) and [`Stream::commit`] what it brought about ([`Event`]). It also keeps the books of Reads
 //!   and atomics, ours (ORD) and the peer's (IRD).
+//! - **Going on elsewhere**: a stream whose state is kept between calls, in memory that processes
+//!   share, is made anew from exported values ([`Stream::queue`], [`Stream::requests`],
+//!   [`Stream::responses`]), which are checked when they are taken over.
 //! - **Sending** is putting headers together: [`tagged_header`], [`untagged_header`], [`SendCounters`],
 //!   [`ReadRequestRepr`], [`AtomicRequestRepr`]; [`rddp_ddp::cut`] says which octets a segment carries.
 //! - **Failing**: whatever is wrong is a [`Fault`]; [`terminate_for`] makes the Terminate it becomes.
@@ -83,8 +86,8 @@ pub use fault::{Fault, TerminateFlaw, parse_header};
 pub use opcode::{ATOMIC_RESPONSE_QUEUE, Opcode, REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
 pub use read::ReadRequestRepr;
 pub use stream::{
-    AtomicResponse, CONTROL_MAX, Event, IMMEDIATE_LEN, Place, ReadResponse, ReadSegment, Response, Stream,
-    StreamConfig,
+    AtomicResponse, CONTROL_MAX, Event, IMMEDIATE_LEN, OutstandingAtomic, OutstandingRead,
+    OutstandingRequest, Place, ReadResponse, ReadSegment, Response, Stream, StreamConfig, TakeOverError,
 };
 pub use terminate::{Offending, TerminateCode, TerminateOctets, TerminateRepr, terminate_for};
 pub use tx::{SendCounters, tagged_header, untagged_header};

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tomllib
 
-PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy"}
+PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp", "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy"}
 # What a pure crate's code must not name.
 IMPURE = re.compile(
     r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
@@ -27,7 +27,7 @@ PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
 OUTSIDE = {"rddp-benches", "rddp-compare", "rddp-tests"}
 # From the bottom up.
 LAYERS = [
-    "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rdma", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
+    "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
     "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-cli",
 ]
 # Where unsafe code may stand: a module, or one file of a few lines.

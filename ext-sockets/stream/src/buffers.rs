@@ -99,7 +99,7 @@ impl Tx {
     pub(super) fn paid(&mut self, count: usize) {
         self.owed_from = self.owed_from.saturating_add(count as u32);
         if self.owed_from >= self.owed_to {
-            (self.owed_from, self.owed_to) = (0, 0);
+            (self.owed_from, self.owed_to, self.unaligned) = (0, 0, 0);
             self.spare_owed();
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use rddp_ddp::{Msn, Stag};
+use rddp_iwarp::{OwnMessage, Termination};
 use rddp_mpa::{Framing, MpaError};
-use rddp_rdmap::{Fault, Opcode, TerminateCode, TerminateRepr, terminate_for, untagged_header};
+use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 
 use super::ended::{Ended, Why};
 use super::inbound::Trouble;
@@ -20,8 +20,7 @@ impl Stream<'_> {
         // RFC 5044 §7.1.2 r4: before an FPDU of the initiator's has been found good nothing may be sent, a Terminate
         // neither. A fault that DDP or RDMAP found is about an FPDU that was good.
         let may_send = self.state.may_send.load(Ordering::Acquire) || !matches!(trouble.fault, Fault::Mpa(_));
-        let terminate = (may_send && trouble.fault.is_answerable())
-            .then(|| terminate_for(&trouble.fault, trouble.offending.as_ref()));
+        let terminate = Termination::of(&trouble.fault, trouble.offending.as_ref(), may_send).terminate();
         self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
     }
 
@@ -71,13 +70,17 @@ impl Stream<'_> {
     }
 
     /// Ends a startup that failed after the Reply had come, with the Terminate of RFC 6581 §8.
-    pub(super) fn give_up_politely(&self, rx: &mut Guard<'_, Rx>, code: MpaError, framing: Framing) -> Errno {
+    pub(super) fn give_up_politely(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        terminate: &TerminateRepr,
+        framing: Framing,
+    ) -> Errno {
         if let Ok(mut tx) = self.state.tx.lock() {
             (tx.crc, tx.markers) = (framing.crc, framing.markers);
         }
-        let code = Fault::mpa(code).code();
-        let end = Ended { why: Why::Startup, errno: Errno::PROTOCOL, code };
-        self.end(rx, end, Some(&TerminateRepr::bare(code)))
+        let end = Ended { why: Why::Startup, errno: Errno::PROTOCOL, code: terminate.code };
+        self.end(rx, end, Some(terminate))
     }
 
     /// A process died with octets half moved: nobody can tell where in the stream it stopped.
@@ -98,9 +101,8 @@ impl Stream<'_> {
 
 /// RFC 5040 §5.4: one Terminate, on a queue of its own, and nothing behind it. Without room for it the FIN has to do.
 fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
-    let payload = terminate.octets();
-    let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
-    let _ = owe_fpdu(tx, &header, payload.as_ref());
+    let message = OwnMessage::terminate(terminate);
+    let _ = owe_fpdu(tx, &message.header, message.payload());
 }
 
 /// Octets dropped in one call, and how many calls at most.

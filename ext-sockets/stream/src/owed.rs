@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use rddp_ddp::Header;
+use rddp_iwarp::rest_ends_record;
 use rddp_mpa::{Framer, Framing};
 
 use super::ended::{Ended, Why};
@@ -54,6 +55,9 @@ impl Stream<'_> {
 
     fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
+            // RFC 5044 §5.1: the next train begins a segment.
+            let ends = rest_ends_record(tx.emss as usize, tx.unaligned as usize);
+            let flags = if ends { libc::MSG_EOR } else { flags };
             tx.moving = true;
             let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
             let all = tx.owed().len();
@@ -106,6 +110,9 @@ pub(super) fn owe_fpdu(tx: &mut Tx, header: &Header, payload: &[u8]) -> bool {
         let owed = tx.owe(out);
         if owed {
             tx.position = framer.position();
+            if tx.unaligned > 0 {
+                tx.unaligned = tx.unaligned.saturating_add(out.len() as u32);
+            }
         }
         owed
     })

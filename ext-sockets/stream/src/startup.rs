@@ -8,12 +8,12 @@ use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rddp_ddp::{Msn, Stag};
+use rddp_ddp::Msn;
+use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
     Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
     StartupError,
 };
-use rddp_rdmap::{Opcode, ReadRequestRepr, tagged_header, untagged_header};
 
 use super::ended::{Ended, Why};
 use super::options::{Plain, PrivateData, Role};
@@ -190,8 +190,8 @@ impl Stream<'_> {
 
     /// What came is no Request, or not all of one.
     fn not_mpa(&self, rx: &mut Guard<'_, Rx>, error: StartupError) -> Result<bool, Errno> {
-        let plain = matches!(error, StartupError::BadKey | StartupError::Closed { .. });
-        if plain && self.state.asked.plain() == Plain::Allowed {
+        let plain_peers = self.state.asked.plain() == Plain::Allowed;
+        if Refusal::of(&error, None, plain_peers) == Refusal::Plain {
             rx.wake_at = 1;
             return self.become_plain();
         }
@@ -199,15 +199,15 @@ impl Stream<'_> {
     }
 
     fn refuse(&self, rx: &mut Guard<'_, Rx>, error: StartupError, tx: Option<rddp_mpa::Framing>) -> Errno {
-        match (error, error.terminate(), tx) {
-            (_, Some(code), Some(framing)) => self.give_up_politely(rx, code, framing),
+        if let Refusal::Terminate { terminate, framing } = Refusal::of(&error, tx, false) {
+            return self.give_up_politely(rx, &terminate, framing);
+        }
+        match error {
             // A server that gives back what it gets makes our Request its answer.
-            (StartupError::BadKey | StartupError::WrongRole, ..) => {
+            StartupError::BadKey | StartupError::WrongRole => {
                 self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code())
             }
-            (StartupError::Closed { have: 0, .. }, ..) => {
-                self.give_up(Why::NotMpa, Errno::RESET, error.code())
-            }
+            StartupError::Closed { have: 0, .. } => self.give_up(Why::NotMpa, Errno::RESET, error.code()),
             _ => self.give_up(Why::Startup, Errno::PROTOCOL, error.code()),
         }
     }
@@ -256,22 +256,13 @@ impl Stream<'_> {
     /// agreed on, a Send without octets does the same.
     fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated) -> Result<(), Errno> {
         let mut tx = self.lock_tx()?;
-        match negotiated.rtr {
-            Some(Rtr::Write) => owe_rtr(&mut tx, &tagged_header(Opcode::Write, Stag(0), 0, true), &[])?,
-            Some(Rtr::Read) => {
-                rx.rtr_read = true;
-                let read =
-                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
-                let mut octets = [0; ReadRequestRepr::LEN];
-                read.emit(&mut octets);
-                let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn::FIRST, 0, true);
-                owe_rtr(&mut tx, &header, &octets)?;
-            }
-            Some(Rtr::Send) | None => {
-                let header = untagged_header(Opcode::Send, Stag(0), Msn::FIRST, 0, true);
-                owe_rtr(&mut tx, &header, &[])?;
-                tx.msn = Msn::FIRST.next().0;
-            }
+        let rtr = negotiated.rtr.unwrap_or(Rtr::Send);
+        let first = OwnMessage::ready_to_receive(rtr);
+        owe_rtr(&mut tx, &first.header, first.payload())?;
+        match rtr {
+            Rtr::Write => {}
+            Rtr::Read => rx.rtr_read = true,
+            Rtr::Send => tx.msn = Msn::FIRST.next().0,
         }
         // Nobody can get in front of it: the lock is held.
         self.state.may_send.store(true, Ordering::Release);

@@ -364,6 +364,9 @@ pub(super) struct Tx {
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
+    /// Octets between the beginning of a TCP segment and the end of what is owed, where that is the
+    /// rest of a train; else 0.
+    pub(super) unaligned: u32,
     /// Bounds of what is owed: see [`Tx::owed`].
     pub(super) owed_from: u32,
     pub(super) owed_to: u32,
@@ -387,7 +390,7 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
 pub(super) const LITTLE: usize = 1024;
 
 /// Changes with the layout of a state, so that one of another build is not taken for one of this.
-pub(super) const MAGIC: u64 = 0x7264_6470_0000_0003 ^ layout();
+pub(super) const MAGIC: u64 = 0x7264_6470_0000_0004 ^ layout();
 
 /// Returns the offset of what comes behind fields of another crate's.
 const fn layout() -> u64 {

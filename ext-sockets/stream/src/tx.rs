@@ -8,6 +8,7 @@
 use std::io::IoSlice;
 
 use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
+use rddp_iwarp::Segments;
 use rddp_mpa::mulpdu;
 use rddp_rdmap::{Opcode, untagged_header};
 
@@ -138,8 +139,9 @@ impl Stream<'_> {
         let mut train = Train::new(list, arena, self.state.asked.gather());
         let mut records = [Record::default(); FPDUS];
         let records = self.load(tx, limits, &mut train, source.within_reach(), *open, &mut records)?;
-        // What follows a train with full segments is to begin a segment, and so with an FPDU's header.
-        let end_of_record = !more && train.len() > emss;
+        let mut segments = Segments::new(emss, 0);
+        segments.add(train.len());
+        let end_of_record = !more && segments.end_record(train.len());
         tx.moving = true;
         let taken = match self.write(&train, more, end_of_record) {
             Err(Errno::WOULD_BLOCK) => 0,
@@ -161,6 +163,9 @@ impl Stream<'_> {
                 }
                 let room = tx.owe(&rest[..octets.len()]);
                 debug_assert!(room, "there is room for the rest of an FPDU");
+            }
+            if !more && !tx.owed().is_empty() {
+                tx.unaligned = record.end as u32;
             }
             source.skip(record.payload);
             *open = record.message;

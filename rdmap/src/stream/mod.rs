@@ -6,9 +6,11 @@
 //! which a segment is checked is that of RFC 5040 §7.2: version, opcode, queue, T and QN of the opcode, then
 //! DDP's rules, then the message's own.
 
+mod line;
 mod place;
 mod requester;
 mod responder;
+mod take_over;
 
 use rddp_ddp::{DdpError, Header, Msn, Qn, Stag, TaggedRepr, TaggedRx, UntaggedRepr, UntaggedRx};
 
@@ -19,8 +21,10 @@ use crate::{
 
 pub use place::{Event, Place};
 use requester::Requester;
+pub use requester::{OutstandingAtomic, OutstandingRead, OutstandingRequest};
 use responder::Responder;
 pub use responder::{AtomicResponse, ReadResponse, ReadSegment, Response};
+pub use take_over::TakeOverError;
 
 /// No payload that [`Place::Control`] is said of is longer.
 pub const CONTROL_MAX: usize = 128;

@@ -3,37 +3,55 @@
 //! They are answered in the order they were issued, so only the head of the line can be meant by a response.
 //! Both kinds share the limit ORD.
 
-use std::collections::VecDeque;
+use rddp_ddp::{OpenTagged, Stag, TaggedRepr};
 
-use rddp_ddp::{Stag, TaggedRepr};
-
+use super::line::Line;
+use super::take_over::{TakeOverError, check_open, checked_line};
 use crate::{AtomicResponseRepr, Event, Fault, Opcode, Place};
 
 #[derive(Clone, Debug)]
 pub(super) struct Requester {
     ord: u32,
-    line: VecDeque<Outstanding>,
+    line: Line<OutstandingRequest>,
     next_request_id: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Outstanding {
-    Read(Read),
-    Atomic { id: u64, request_id: u32 },
+/// A Read or atomic operation of this side that has been issued and is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutstandingRequest {
+    /// A Read.
+    Read(OutstandingRead),
+    /// An atomic operation.
+    Atomic(OutstandingAtomic),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Read {
-    id: u64,
-    sink_stag: Stag,
-    sink_to: u64,
-    size: u32,
-    done: u32,
+/// A Read of this side whose Response is awaited or arriving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutstandingRead {
+    /// As given to [`issue_read`](crate::Stream::issue_read).
+    pub id: u64,
+    /// `SinkSTag` of the request.
+    pub sink_stag: Stag,
+    /// `SinkTO` of the request.
+    pub sink_to: u64,
+    /// Octets that the request asks for.
+    pub size: u32,
+    /// Octets of the Response that have been placed.
+    pub done: u32,
+}
+
+/// An atomic operation of this side whose answer is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutstandingAtomic {
+    /// As given to [`issue_atomic`](crate::Stream::issue_atomic).
+    pub id: u64,
+    /// Request Identifier of the request.
+    pub request_id: u32,
 }
 
 impl Requester {
     pub(super) fn new(ord: u32) -> Self {
-        Self { ord, line: VecDeque::new(), next_request_id: 0 }
+        Self { ord, line: Line::new(), next_request_id: 0 }
     }
 
     pub(super) fn can_issue(&self) -> bool {
@@ -52,21 +70,44 @@ impl Requester {
         self.line.len()
     }
 
+    pub(super) fn requests(&self) -> impl Iterator<Item = OutstandingRequest> + '_ {
+        self.line.iter().copied()
+    }
+
+    pub(super) fn next_request_id(&self) -> u32 {
+        self.next_request_id
+    }
+
+    /// Replaces the line by one that a stream with this ORD may have had while `open` was its open
+    /// tagged message. After an error the line is as before.
+    pub(super) fn take_over(
+        &mut self,
+        open: Option<OpenTagged>,
+        requests: impl IntoIterator<Item = OutstandingRequest>,
+        extensions: bool,
+    ) -> Result<(), TakeOverError> {
+        let line = checked_line(requests, self.ord, extensions)?;
+        check_open(open, line.first())?;
+        self.line = line;
+        Ok(())
+    }
+
     pub(super) fn issue_read(&mut self, id: u64, sink_stag: Stag, sink_to: u64, size: u32) {
-        self.line.push_back(Outstanding::Read(Read { id, sink_stag, sink_to, size, done: 0 }));
+        let read = OutstandingRead { id, sink_stag, sink_to, size, done: 0 };
+        self.line.push(OutstandingRequest::Read(read));
     }
 
     pub(super) fn issue_atomic(&mut self, id: u64) -> u32 {
         let request_id = self.next_request_id;
         self.next_request_id = request_id.wrapping_add(1);
-        self.line.push_back(Outstanding::Atomic { id, request_id });
+        self.line.push(OutstandingRequest::Atomic(OutstandingAtomic { id, request_id }));
         request_id
     }
 
     /// Whether an atomic operation is at the head of the line.
     pub(super) fn expects_atomic(&self) -> Result<(), Fault> {
-        match self.line.front() {
-            Some(Outstanding::Atomic { .. }) => Ok(()),
+        match self.line.first() {
+            Some(OutstandingRequest::Atomic(_)) => Ok(()),
             _ => Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse }),
         }
     }
@@ -85,7 +126,7 @@ impl Requester {
     /// Counts a segment of a Read Response in.
     #[inline]
     pub(super) fn placed(&mut self, header: &TaggedRepr, len: usize) -> Event {
-        let Some(Outstanding::Read(read)) = self.line.front_mut() else {
+        let Some(OutstandingRequest::Read(read)) = self.line.first_mut() else {
             return Event::None;
         };
         // `check` has kept `done + len` within `size`.
@@ -94,32 +135,33 @@ impl Requester {
             return Event::None;
         }
         let id = read.id;
-        self.line.pop_front();
+        self.line.end_first();
         Event::ReadDone { id }
     }
 
     /// The answer to the atomic operation at the head of the line.
     pub(super) fn answered(&mut self, response: AtomicResponseRepr) -> Result<Event, Fault> {
-        let Some(Outstanding::Atomic { id, request_id: expected }) = self.line.front().copied() else {
+        let Some(OutstandingRequest::Atomic(atomic)) = self.line.first().copied() else {
             return Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse });
         };
+        let OutstandingAtomic { id, request_id: expected } = atomic;
         let AtomicResponseRepr { request_id: got, original } = response;
         if got != expected {
             return Err(Fault::RequestId { got, expected });
         }
-        self.line.pop_front();
+        self.line.end_first();
         Ok(Event::AtomicDone { id, original })
     }
 
-    fn head_read(&self) -> Result<&Read, Fault> {
-        match self.line.front() {
-            Some(Outstanding::Read(read)) => Ok(read),
+    fn head_read(&self) -> Result<&OutstandingRead, Fault> {
+        match self.line.first() {
+            Some(OutstandingRequest::Read(read)) => Ok(read),
             _ => Err(Fault::Unsolicited { opcode: Opcode::ReadResponse }),
         }
     }
 }
 
-impl Read {
+impl OutstandingRead {
     /// RFC 5040 §5.2.2 lets the requester check STag, TO and length of a Response against its Request; a peer
     /// that could write elsewhere in our memory than we asked is why we do.
     fn check(&self, header: &TaggedRepr, len: usize) -> Result<(), Fault> {

@@ -4,10 +4,10 @@
 //! Read asks for never decides how much memory is used. An entry counts until the last segment of its answer
 //! has gone to MPA.
 
-use std::collections::VecDeque;
-
 use rddp_ddp::{Header, TaggedRepr, UntaggedRepr, cut};
 
+use super::line::Line;
+use super::take_over::{TakeOverError, check_order, checked_line};
 use crate::{AtomicRequestRepr, Fault, Offending, Opcode, ReadRequestRepr, tagged_header};
 
 /// A request of the peer's that is to be answered.
@@ -104,12 +104,12 @@ impl AtomicResponse {
 #[derive(Clone, Debug)]
 pub(super) struct Responder {
     ird: u32,
-    line: VecDeque<Response>,
+    line: Line<Response>,
 }
 
 impl Responder {
     pub(super) fn new(ird: u32) -> Self {
-        Self { ird, line: VecDeque::new() }
+        Self { ird, line: Line::new() }
     }
 
     // RFC 5040 §6.1: no more inbound Reads than were negotiated.
@@ -121,7 +121,24 @@ impl Responder {
     }
 
     pub(super) fn queue(&mut self, response: Response) {
-        self.line.push_back(response);
+        self.line.push(response);
+    }
+
+    pub(super) fn responses(&self) -> impl Iterator<Item = &Response> {
+        self.line.iter()
+    }
+
+    /// Replaces the line by one that a stream with this IRD may have had. After an error the line is
+    /// as before.
+    pub(super) fn take_over(
+        &mut self,
+        responses: impl IntoIterator<Item = Response>,
+        extensions: bool,
+    ) -> Result<(), TakeOverError> {
+        let line = checked_line(responses, self.ird, extensions)?;
+        check_order(&line)?;
+        self.line = line;
+        Ok(())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -129,10 +146,10 @@ impl Responder {
     }
 
     pub(super) fn head(&mut self) -> Option<&mut Response> {
-        self.line.front_mut()
+        self.line.first_mut()
     }
 
     pub(super) fn head_done(&mut self) {
-        self.line.pop_front();
+        self.line.end_first();
     }
 }

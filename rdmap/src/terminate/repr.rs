@@ -329,7 +329,11 @@ mod tests {
         fn any_octets_are_read(octets in proptest::collection::vec(any::<u8>(), 0..140)) {
             let parsed = TerminateRepr::parse(&octets);
             prop_assert_eq!(parsed.is_some(), octets.len() >= 4);
-            if let Some(parsed) = parsed {
+            // A bare code that makes no sense is taken for siw's, and may make sense turned round.
+            let ambiguous = |terminate: &TerminateRepr| {
+                terminate.octets().len() == CONTROL_LEN && terminate.code.name().is_none()
+            };
+            if let Some(parsed) = parsed.filter(|parsed| !ambiguous(parsed)) {
                 prop_assert_eq!(TerminateRepr::parse(&parsed.octets()), Some(parsed));
             }
         }

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use rddp_ddp::{Header, Stag, TaggedRepr, UntaggedRepr, cut};
 use rddp_mpa::{Deframer, Framer, Framing, Step};
 use rddp_rdmap::{
-    ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, AtomicResponseRepr, Event, Opcode, Place, REQUEST_QUEUE,
-    ReadRequestRepr, Response, SEND_QUEUE, SendCounters, Stream, StreamConfig, TERMINATE_QUEUE,
-    TerminateRepr, parse_header, tagged_header, untagged_header,
+    ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, AtomicResponseRepr, Event, Opcode, OutstandingRequest, Place,
+    REQUEST_QUEUE, ReadRequestRepr, Response, SEND_QUEUE, SendCounters, Stream, StreamConfig,
+    TERMINATE_QUEUE, TerminateRepr, parse_header, tagged_header, untagged_header,
 };
 
 use crate::plan::{BASE, COUNTERS, Delivery, Op, Plan, RECEIVE, SINK, WRITTEN};
@@ -22,6 +22,8 @@ pub(crate) struct End {
     pub(crate) memory: Memory,
     /// Receives that messages have taken.
     receives: Vec<Guarded>,
+    /// A message was taken over whose receive is the last of these.
+    has_receive: bool,
     /// Octets that are not yet an FPDU.
     staging: Vec<u8>,
     queue: VecDeque<Op>,
@@ -53,6 +55,7 @@ impl End {
             deframer: Deframer::new(rx),
             memory,
             receives: Vec::new(),
+            has_receive: false,
             staging: Vec::new(),
             queue: plan.ops.into(),
             open: None,
@@ -73,6 +76,7 @@ impl End {
 
     /// Sends a segment if there is one: of an own message, or of an answer.
     pub(crate) fn send(&mut self, random: &mut Random, wire: &mut Vec<u8>) {
+        self.go_on_elsewhere(random);
         let mulpdu = 128 + random.below(1400) as usize;
         // One tagged message at a time; anything may be sent in the middle of an untagged one.
         let answering = matches!(self.stream.next_response(), Some(Response::Read(read)) if read.done > 0);
@@ -205,6 +209,7 @@ impl End {
     }
 
     fn segment(&mut self, random: &mut Random, segment: &[u8]) {
+        self.go_on_elsewhere(random);
         let header = parse_header(segment).unwrap();
         let payload = &segment[header.len()..];
         // Now and then it is looked at before all of it is there.
@@ -231,10 +236,31 @@ impl End {
         self.event(event);
     }
 
+    /// Now and then what is in progress moves to a fresh stream, by octets alone.
+    fn go_on_elsewhere(&mut self, random: &mut Random) {
+        if self.stream.is_dead() || random.below(4) > 0 {
+            return;
+        }
+        let requests: Vec<_> = self.stream.requests().map(|request| request.octets()).collect();
+        let responses: Vec<_> = self.stream.responses().map(Response::octets).collect();
+        let mut fresh = Stream::new(self.config);
+        let requests = requests.iter().map(|octets| OutstandingRequest::parse(octets).unwrap());
+        fresh.take_over_requests(self.stream.open_tagged(), requests).unwrap();
+        fresh.number_atomics_from(self.stream.next_request_id());
+        fresh.take_over_responses(responses.iter().map(|octets| Response::parse(octets).unwrap())).unwrap();
+        for qn in [SEND_QUEUE, REQUEST_QUEUE, TERMINATE_QUEUE, ATOMIC_RESPONSE_QUEUE] {
+            fresh.take_over(qn, self.stream.queue(qn).clone());
+        }
+        self.has_receive |= self.stream.holds_receive();
+        self.stream = fresh;
+    }
+
     fn accept(&mut self, header: &Header, len: usize) -> Place {
-        let receives = &mut self.receives;
+        let (receives, has_receive) = (&mut self.receives, &mut self.has_receive);
         let mut receive = || {
-            receives.push(Guarded::new(RECEIVE));
+            if !std::mem::take(has_receive) {
+                receives.push(Guarded::new(RECEIVE));
+            }
             Some(RECEIVE as u64)
         };
         self.stream.accept(header, len, &mut receive).unwrap()

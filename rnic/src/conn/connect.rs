@@ -4,10 +4,10 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use rddp_ddp::{Msn, Stag};
-use rddp_mpa::{Framer, Initiator, InitiatorStep, MpaError, Negotiated, Revision};
+use rddp_iwarp::{OwnMessage, Refusal};
+use rddp_mpa::{Framer, Framing, Initiator, InitiatorStep, Negotiated, Revision};
 use rddp_rdma::{ConnectOptions, PortMapper};
-use rddp_rdmap::{Fault, Opcode, terminate_for, untagged_header};
+use rddp_rdmap::TerminateRepr;
 use socket2::{SockAddr, Socket};
 
 use super::port_mapper;
@@ -127,8 +127,9 @@ impl Attempt {
                     return Err(ConnectError::Rejected { private_data });
                 }
                 Err(error) => {
-                    if let Some(code) = error.terminate() {
-                        terminate(socket, &initiator, code);
+                    let refusal = Refusal::of(&error, initiator.tx(), false);
+                    if let Refusal::Terminate { terminate: what, framing } = refusal {
+                        terminate(socket, &what, framing);
                     }
                     return Err(error.into());
                 }
@@ -161,21 +162,17 @@ impl Attempt {
 
 /// RFC 6581 §9: what the Reply makes impossible is told in a Terminate, the only FPDU of this connection. A courtesy: the
 /// connection is over whatever becomes of it.
-pub(super) fn send_terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
-    let Some(framing) = initiator.tx() else { return };
-    let terminate = terminate_for(&Fault::mpa(code), None).octets();
-    let payload = terminate.as_ref();
-    let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
-    let mut fpdu = Vec::new();
-    let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..offset + out.len()]);
-    Framer::new(framing).emit(header.octets().as_ref(), payload.len(), fill, &mut fpdu);
+pub(super) fn send_terminate(socket: &Socket, terminate: &TerminateRepr, framing: Framing) {
+    let (message, mut framer) = (OwnMessage::terminate(terminate), Framer::new(framing));
+    let mut fpdu = vec![0; message.fpdu_len(&framer)];
+    message.emit(&mut framer, &mut fpdu);
     let _ = write_all(socket, &fpdu);
     let _ = socket.shutdown(Shutdown::Write);
 }
 
 /// The same, and waits a moment for the peer to close.
-fn terminate(socket: &Socket, initiator: &Initiator, code: MpaError) {
-    send_terminate(socket, initiator, code);
+fn terminate(socket: &Socket, terminate: &TerminateRepr, framing: Framing) {
+    send_terminate(socket, terminate, framing);
     let mut rest = [0; 512];
     let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
     let _ = (&*socket).read(&mut rest);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Condvar, Mutex};
+use rddp_iwarp::Refusal;
 use rddp_mpa::{Initiator, InitiatorStep, Negotiated, Request, StartupError};
 use rddp_rdma::{AsyncEventKind, ConnectOptions};
 use socket2::Socket;
@@ -358,11 +359,13 @@ impl Startup {
                     return Err(ConnectError::Rejected { private_data });
                 }
                 Err(error) => {
-                    if let Some(code) = error.terminate() {
-                        send_terminate(&socket, &initiator, code);
-                        return Err(error.into());
-                    }
-                    return Err(close(&socket, error.into()));
+                    let Refusal::Terminate { terminate, framing } =
+                        Refusal::of(&error, initiator.tx(), false)
+                    else {
+                        return Err(close(&socket, error.into()));
+                    };
+                    send_terminate(&socket, &terminate, framing);
+                    return Err(error.into());
                 }
             };
             let mut chunk = [0; 64];

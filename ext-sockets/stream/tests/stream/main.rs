@@ -7,6 +7,7 @@ mod faults;
 mod gather;
 mod interrupted;
 mod readiness;
+mod segments;
 mod startup;
 mod transfer;
 mod vanishing;

@@ -8,6 +8,7 @@ mod reads_of_ours;
 mod ready_to_receive;
 mod requests_of_the_peer;
 mod sends;
+mod take_over;
 mod terminates;
 mod writes;
 

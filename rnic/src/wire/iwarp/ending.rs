@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use rddp_ddp::Header;
+use rddp_iwarp::Termination;
 use rddp_rdma::Status;
-use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr, terminate_for};
+use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 
 use super::first::RtrRead;
 use super::link::Link;
@@ -45,12 +46,7 @@ impl Link {
     /// be sent.
     pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Option<TerminateRepr> {
         self.stream.fail();
-        // RFC 5044 §7.1.2: before the peer's first good FPDU a responder may not send one, so it
-        // just closes.
-        if !self.may_send || !fault.is_answerable() {
-            return None;
-        }
-        let terminate = terminate_for(fault, offending);
+        let terminate = Termination::of(fault, offending, self.may_send).terminate()?;
         self.push_terminate(&terminate);
         Some(terminate)
     }

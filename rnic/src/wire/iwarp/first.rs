@@ -4,9 +4,10 @@
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use rddp_ddp::{Qn, Stag};
+use rddp_ddp::{Header, Stag};
+use rddp_iwarp::{OwnMessage, Termination};
 use rddp_mpa::{MpaError, Rtr};
-use rddp_rdmap::{Fault, Opcode, ReadRequestRepr, tagged_header, terminate_for, untagged_header};
+use rddp_rdmap::Fault;
 
 use super::link::Link;
 use crate::deadline::Deadline;
@@ -79,7 +80,7 @@ impl Link {
             return false;
         }
         tracing::debug!(qp = cx.attrs.num.0, ?nudge, "nothing heard yet: a Write of no octets");
-        self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]);
+        self.push_own(&OwnMessage::empty_write().header, &[]);
         self.nudge = nudge.next();
         if let Some(next) = self.nudge {
             cx.attrs.device.driver.at(next.due, cx.attrs.token);
@@ -89,32 +90,24 @@ impl Link {
 
     /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.
     pub(super) fn push_rtr(&mut self, rtr: Rtr) {
-        match rtr {
-            Rtr::Write => self.push_own(&tagged_header(Opcode::Write, Stag(0), 0, true), &[]),
-            Rtr::Send => {
-                let msn = self.msns.next(Qn(0));
-                self.push_own(&untagged_header(Opcode::Send, Stag(0), msn, 0, true), &[]);
-            }
-            Rtr::Read => {
-                let msn = self.msns.next(Qn(1));
-                self.rtr = RtrRead::Out;
-                self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
-                let request =
-                    ReadRequestRepr { sink_stag: Stag(0), sink_to: 0, size: 0, src_stag: Stag(0), src_to: 0 };
-                let mut octets = [0; ReadRequestRepr::LEN];
-                request.emit(&mut octets);
-                self.push_own(&untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true), &octets);
-            }
+        let first = OwnMessage::ready_to_receive(rtr);
+        if let Header::Untagged(header) = first.header {
+            self.msns.next(header.qn);
         }
+        if rtr == Rtr::Read {
+            self.rtr = RtrRead::Out;
+            self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
+        }
+        self.push_own(&first.header, first.payload());
     }
 
     /// Ends a connection that this end cannot take up, although the Reply was good (RFC 6581 §9.3).
     /// A responder may not send before the first FPDU has come: it just closes. A courtesy: the
     /// connection is over whatever becomes of it.
     pub(crate) fn refuse(&mut self) {
-        if self.may_send {
-            let fault = Fault::mpa(MpaError::LocalCatastrophic);
-            self.push_terminate(&terminate_for(&fault, None));
+        let fault = Fault::mpa(MpaError::LocalCatastrophic);
+        if let Termination::Terminate(terminate) = Termination::of(&fault, None, self.may_send) {
+            self.push_terminate(&terminate);
             let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
         }
         let _ = self.socket.shutdown(Shutdown::Write);

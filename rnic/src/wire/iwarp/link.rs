@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nix::sys::epoll::EpollFlags;
-use rddp_ddp::{Header, Qn, Stag};
+use rddp_ddp::Header;
+use rddp_iwarp::{OwnMessage, Segments};
 use rddp_mpa::{Deframer, Framer, Framing, Negotiated};
 use rddp_rdma::ConnectOptions;
-use rddp_rdmap::{Opcode, Place, SendCounters, Stream, StreamConfig, TerminateRepr, untagged_header};
+use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 
 use super::direct::Direct;
 use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::out::OutBuffer;
-use super::segments::Segments;
 use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
 use crate::mem::Verdicts;
@@ -213,9 +213,8 @@ impl Link {
 
     /// Queues a Terminate.
     pub(super) fn push_terminate(&mut self, terminate: &TerminateRepr) {
-        let msn = self.msns.next(Qn(2));
-        let header = untagged_header(Opcode::Terminate, Stag(0), msn, 0, true);
-        self.push_own(&header, terminate.octets().as_ref());
+        let message = OwnMessage::terminate(terminate);
+        self.push_own(&message.header, message.payload());
     }
 
     /// Makes TCP reset the connection.
@@ -229,7 +228,7 @@ impl Link {
 impl Link {
     /// Numbers the messages that requests go in from `next` on, both ways.
     pub(crate) fn number_from(&mut self, next: rddp_ddp::Msn) {
-        for qn in [Qn(0), Qn(1)] {
+        for qn in [rddp_ddp::Qn(0), rddp_ddp::Qn(1)] {
             self.stream.expect_msn(qn, next);
             self.msns.set(qn, next);
         }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `link` | the connection: socket and protocol state |
 //! | `first`, `ending` | how it begins and ends |
-//! | `build`, `responses`, `train`, `segments` | requests and Responses become FPDUs, FPDUs a train |
+//! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
 //! | `rx`, `stage`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
@@ -22,7 +22,6 @@ mod parked;
 mod place;
 mod responses;
 mod rx;
-mod segments;
 mod stage;
 mod train;
 mod tx;

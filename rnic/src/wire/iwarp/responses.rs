@@ -1,11 +1,11 @@
 //! Answering: the peer's Reads and atomics become Responses (RFC 5040 §5.2, RFC 7306 §5).
 
 use rddp_ddp::Stag;
+use rddp_iwarp::Segments;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, untagged_header};
 use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, Response};
 
 use super::link::Link;
-use super::segments::Segments;
 use super::tx::TURN;
 use crate::mem::{Access, AtomicError};
 use crate::qp::attributes::QpAttributes;

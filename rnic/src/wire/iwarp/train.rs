@@ -11,11 +11,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rddp_ddp::Header;
+use rddp_iwarp::Segments;
 use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::segments::Segments;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
 use crate::qp::memory::Grants;
 use crate::qp::sq::Cursor;

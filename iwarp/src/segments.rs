@@ -4,24 +4,27 @@
 //! An FPDU that would reach over the end of a segment is left for the next write, and this one ends
 //! its last segment (`MSG_EOR`), so that TCP begins a new one.
 
-/// Below this EMSS it is looked after: with longer segments, an FPDU that is none of its own costs
-/// a receiver nothing.
+/// EMSS below which segments are looked after: with longer ones, as on loopback, an FPDU that does
+/// not begin its segment costs a receiver nothing.
 const ALIGNED_EMSS: usize = 16 * 1024;
 
 /// The segments of one write.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Segments {
+pub struct Segments {
     /// Octets of a segment; 0 if they are not looked after.
     emss: usize,
     /// Octets of the last segment that are used.
     at: usize,
-    /// An FPDU had to be left for the next write.
+    /// Set when an FPDU had to be left for the next write.
     crossing: bool,
 }
 
 impl Segments {
-    /// Makes those of a connection with this EMSS, `used` octets after a segment began.
-    pub(super) fn new(emss: usize, used: usize) -> Self {
+    /// The segments of a write on a connection with this EMSS, which goes on `used` octets after a
+    /// segment began. [`default`](Self::default) ones are not looked after.
+    #[inline]
+    #[must_use]
+    pub fn new(emss: usize, used: usize) -> Self {
         if emss < ALIGNED_EMSS && emss > 0 {
             Segments { emss, at: used % emss, crossing: false }
         } else {
@@ -29,14 +32,17 @@ impl Segments {
         }
     }
 
-    /// Returns whether segments are looked after.
-    pub(super) fn is_set(&self) -> bool {
+    /// Returns whether the segments are looked after.
+    #[inline]
+    #[must_use]
+    pub fn is_set(&self) -> bool {
         self.emss > 0
     }
 
-    /// Returns whether the next FPDU, with so many octets on the wire, belongs to this write; if
-    /// so, it is in it.
-    pub(super) fn admit(&mut self, octets: usize) -> bool {
+    /// Returns whether the next FPDU, of so many octets on the wire, belongs to this write; if so,
+    /// it is counted in.
+    #[inline]
+    pub fn admit(&mut self, octets: usize) -> bool {
         if self.emss == 0 {
             return true;
         }
@@ -49,16 +55,28 @@ impl Segments {
         true
     }
 
-    /// Counts an FPDU that could not wait in this write.
-    pub(super) fn add(&mut self, octets: usize) {
+    /// Counts in octets that could not wait for another write.
+    #[inline]
+    pub fn add(&mut self, octets: usize) {
         self.at = (self.at + octets).checked_rem(self.emss).unwrap_or(0);
     }
 
     /// Returns whether a write of `octets` ends its last segment. A short message alone does not:
     /// TCP may send what follows along with it.
-    pub(super) fn end_record(&self, octets: usize) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn end_record(&self, octets: usize) -> bool {
         self.at > 0 && (self.crossing || octets >= self.emss)
     }
+}
+
+/// Returns whether the rest of an FPDU that TCP has begun to take ends its segment, when it is sent
+/// by a write of its own: what follows it, by a later write, begins one. `used` octets lie between
+/// the beginning of a segment and the end of the rest.
+#[inline]
+#[must_use]
+pub fn rest_ends_record(emss: usize, used: usize) -> bool {
+    Segments::new(emss, used).at > 0
 }
 
 #[cfg(test)]
@@ -91,6 +109,15 @@ mod tests {
         let mut segments = Segments::new(EMSS, EMSS + 100);
         assert!(!segments.admit(EMSS));
         assert!(Segments::new(EMSS, EMSS).admit(EMSS));
+    }
+
+    #[test]
+    fn the_rest_of_an_fpdu_ends_its_segment_unless_it_fills_it() {
+        assert!(rest_ends_record(EMSS, 3 * EMSS + 5));
+        assert!(rest_ends_record(EMSS, 88), "short ones, too: TCP had no room, and may join what follows");
+        assert!(!rest_ends_record(EMSS, 3 * EMSS));
+        assert!(!rest_ends_record(EMSS, 0));
+        assert!(!rest_ends_record(0, 88) && !rest_ends_record(65_483, 88));
     }
 
     #[test]

@@ -1,0 +1,83 @@
+//! Where FPDUs lie in TCP's segments (RFC 5044 §5.1, §6), by the writes that carry them.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::io::IoSlice;
+use std::os::fd::AsRawFd;
+
+use libc::{msghdr, ssize_t};
+use rddp_mpa::{Rtr, RtrSet, StartupConfig, fpdu_len};
+use rddp_stream::{Calls, Stream, Table};
+use socket2::SockRef;
+
+use crate::common::{Hand, initiator, octets, tcp_pair_with_mss};
+
+/// One write to TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Write {
+    octets: usize,
+    ends_record: bool,
+}
+
+thread_local! {
+    /// What TCP takes of the next write, if not all.
+    static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
+    static WRITES: RefCell<Vec<Write>> = const { RefCell::new(Vec::new()) };
+}
+
+unsafe extern "C" fn send(fd: c_int, octets: *const c_void, len: usize, flags: c_int) -> ssize_t {
+    let taken = ROOM.take().map_or(len, |room| room.min(len));
+    // As TCP has it: a write of which a part is taken ends nothing.
+    let flags = if taken < len { flags & !libc::MSG_EOR } else { flags };
+    // SAFETY: the caller's octets, or fewer.
+    let sent = unsafe { libc::send(fd, octets, taken, flags) };
+    let write = Write { octets: sent.try_into().unwrap(), ends_record: flags & libc::MSG_EOR != 0 };
+    WRITES.with_borrow_mut(|writes| writes.push(write));
+    sent
+}
+
+unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let mut all = Vec::new();
+    // SAFETY: the caller's message, whose pieces are its octets.
+    unsafe {
+        for piece in std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) {
+            all.extend_from_slice(std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len));
+        }
+        send(fd, all.as_ptr().cast(), all.len(), flags)
+    }
+}
+
+// The rest of an FPDU that TCP began to take goes with a write of its own, which ends its segment: the next
+// FPDU begins one.
+#[test]
+fn what_is_owed_ends_its_segment() {
+    // SAFETY: the functions of libc, but for what they take.
+    let calls = unsafe { Calls::from_table(Table { send, sendmsg, ..Table::libc() }) };
+    let config = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() };
+    let (mut hand, end) = Hand::responder_on(tcp_pair_with_mss(1448), &config, &initiator());
+    let emss = SockRef::from(&end.tcp).tcp_mss().unwrap() as usize;
+    let data = octets(1, 20_000);
+    ROOM.set(Some(2 * emss + 700));
+    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls);
+    assert_eq!(stream.send(&[IoSlice::new(&data)], 0), Ok(data.len()));
+    stream.shutdown(libc::SHUT_WR).unwrap();
+
+    let mut begins = vec![0];
+    let mut got = Vec::new();
+    while let Some((header, payload)) = hand.segment() {
+        if !payload.is_empty() {
+            begins.push(begins[begins.len() - 1] + fpdu_len(header.len() + payload.len()));
+            got.extend(payload);
+        }
+    }
+    assert!(got == data);
+    let writes = WRITES.take();
+    assert_eq!(writes[0], Write { octets: 2 * emss + 700, ends_record: false });
+    let (mut at, mut in_segment) = (writes[0].octets, 700);
+    for write in &writes[1..] {
+        at += write.octets;
+        in_segment = if write.ends_record { 0 } else { (in_segment + write.octets) % emss };
+        assert!(begins.contains(&at) && in_segment == 0, "{writes:?}");
+    }
+    assert!(writes.len() > 2, "{writes:?}");
+}

@@ -1,0 +1,142 @@
+//! How a connection ends: the Terminate that the peer is owed, and what a failed startup becomes
+//! (RFC 5040 §5.4, §7.1, RFC 5044 §7.1.2, §8, RFC 6581 §9).
+
+use rddp_mpa::{Framing, StartupError};
+use rddp_rdmap::{Fault, Offending, TerminateRepr, terminate_for};
+
+/// How this end ends its sending direction because of a fault. Both go behind the rest of an FPDU
+/// that TCP has begun to take; where that rest cannot be had, TCP is reset instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Termination {
+    /// By this Terminate, and FIN behind it.
+    Terminate(TerminateRepr),
+    /// By FIN alone.
+    Fin,
+}
+
+impl Termination {
+    /// Returns how a connection ends because of `fault`. `offending` is the segment that it was
+    /// found in; `may_send` says whether this end may send FPDUs: an initiator always may, a
+    /// responder once an FPDU has been found good (RFC 5044 §7.1.2).
+    pub fn of(fault: &Fault, offending: Option<&Offending>, may_send: bool) -> Self {
+        // RFC 5044 §7.1.2: before the first good FPDU a responder sends none, a Terminate neither.
+        // RFC 5040 §7.1: a Terminate, however broken, is not answered by one.
+        if may_send && fault.is_answerable() {
+            Self::Terminate(terminate_for(fault, offending))
+        } else {
+            Self::Fin
+        }
+    }
+
+    /// The Terminate, if there is one.
+    #[must_use]
+    pub fn terminate(self) -> Option<TerminateRepr> {
+        match self {
+            Self::Terminate(terminate) => Some(terminate),
+            Self::Fin => None,
+        }
+    }
+}
+
+/// The way a TCP connection goes on, or ends, whose MPA startup has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Refusal {
+    /// The connection stays, without MPA: what has come is no startup frame, and plain peers are
+    /// welcome.
+    Plain,
+    /// The connection ends by a Terminate, the only FPDU there ever is, and FIN behind it.
+    Terminate {
+        /// Code of the startup's error, and nothing else.
+        terminate: TerminateRepr,
+        /// Framing of its FPDU.
+        framing: Framing,
+    },
+    /// The connection is closed without a word (RFC 5044 §7.1.2): by FIN where the socket is ours
+    /// to close, by a reset where the descriptor stays a program's.
+    Close,
+}
+
+impl Refusal {
+    /// Returns what follows from `error`. `framing` is that of this end's direction where the two
+    /// ends have agreed on it, `plain_peers` says whether a peer that speaks no MPA is served as it
+    /// is.
+    pub fn of(error: &StartupError, framing: Option<Framing>, plain_peers: bool) -> Self {
+        if plain_peers && matches!(error, StartupError::BadKey | StartupError::Closed { .. }) {
+            return Self::Plain;
+        }
+        match (error.terminate(), framing) {
+            // RFC 6581 §9.1, §9.2: what the Reply makes impossible is told by a Terminate.
+            (Some(code), Some(framing)) => {
+                Self::Terminate { terminate: terminate_for(&Fault::mpa(code), None), framing }
+            }
+            _ => Self::Close,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rddp_ddp::{Header, Msn, Stag};
+    use rddp_mpa::MpaError;
+    use rddp_rdmap::{Opcode, TerminateCode, TerminateFlaw, untagged_header};
+
+    use super::*;
+
+    fn offending() -> Offending {
+        let header: Header = untagged_header(Opcode::Send, Stag(0), Msn(3), 0, true);
+        Offending::new(header, 4)
+    }
+
+    #[test]
+    fn a_fault_of_the_peers_becomes_the_terminate_that_names_the_segment() {
+        // RFC 5040 §7.1
+        let fault = Fault::Version { version: 2 };
+        let Termination::Terminate(terminate) = Termination::of(&fault, Some(&offending()), true) else {
+            panic!("it is answerable");
+        };
+        assert_eq!((terminate.code, terminate.segment_len), (TerminateCode::RDMAP_VERSION, Some(22)));
+        assert_eq!(Termination::of(&fault, None, true).terminate().unwrap().header, None);
+    }
+
+    #[test]
+    fn a_responder_without_leave_to_send_sends_no_terminate() {
+        // RFC 5044 §7.1.2
+        let fault = Fault::mpa(MpaError::Crc);
+        assert_eq!(Termination::of(&fault, None, false), Termination::Fin);
+        assert!(Termination::of(&fault, None, true).terminate().is_some());
+    }
+
+    #[test]
+    fn no_terminate_answers_a_terminate() {
+        // RFC 5040 §7.1
+        let fault = Fault::Terminate(TerminateFlaw::NotLast);
+        assert_eq!(Termination::of(&fault, Some(&offending()), true), Termination::Fin);
+        assert_eq!(Termination::Fin.terminate(), None);
+    }
+
+    const FRAMING: Framing = Framing { crc: true, markers: false };
+    const CLOSED: StartupError = StartupError::Closed { have: 3, total: 20, enhanced: true };
+
+    #[test]
+    fn a_peer_that_speaks_no_mpa_is_served_as_it_is_or_left() {
+        // RFC 5044 §7.1.2
+        for error in [StartupError::BadKey, CLOSED] {
+            assert_eq!(Refusal::of(&error, None, true), Refusal::Plain);
+            assert_eq!(Refusal::of(&error, Some(FRAMING), false), Refusal::Close);
+        }
+        assert_eq!(Refusal::of(&StartupError::WrongRole, None, true), Refusal::Close);
+    }
+
+    #[test]
+    fn a_reply_that_makes_the_connection_impossible_is_answered_by_a_terminate() {
+        // RFC 6581 §8, §9.1
+        let error = StartupError::InsufficientIrd { ord: 9, max_ird: 4 };
+        let code = Fault::mpa(MpaError::InsufficientIrd).code();
+        let terminate = TerminateRepr::bare(code);
+        let refusal = Refusal::of(&error, Some(FRAMING), true);
+        assert_eq!(refusal, Refusal::Terminate { terminate, framing: FRAMING });
+        assert_eq!(Refusal::of(&error, None, true), Refusal::Close, "nothing is agreed on");
+    }
+}
