@@ -18,6 +18,7 @@ impl Tx {
     }
 
     /// Returns whether it makes sense: another process may have left anything here.
+    #[inline]
     pub(super) fn is_sound(&self) -> bool {
         let owed_len = self.owed_place().len();
         has_all(self, &[Purpose::Owed, Purpose::Early])
@@ -196,6 +197,7 @@ impl State {
 
 impl Rx {
     /// Returns whether the state makes sense, as [`Tx::is_sound`] does.
+    #[inline]
     pub(super) fn is_sound(&self) -> bool {
         let (left, kept) = (self.left as usize, self.kept().len());
         let left_end =

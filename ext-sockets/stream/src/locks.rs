@@ -7,12 +7,14 @@ use super::sys::{Guard, Kernel};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Who gives a lock back has nothing on the move: if something is, its last owner died.
+    /// Locks the receiving direction. Who gives a lock back has nothing on the move: if something
+    /// is, its last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let rx = self.state.rx.lock()?;
         if rx.moving || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
     }
 
+    /// Locks the sending direction, in the same way.
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
         let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);

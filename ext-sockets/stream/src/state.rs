@@ -141,6 +141,7 @@ impl State {
     }
 
     /// What is owed has changed.
+    #[inline]
     pub(super) fn note_owed(&self, tx: &Tx) {
         let early = !tx.early().is_empty();
         let room = !tx.owed().is_empty() || early && self.may_send.load(Ordering::Acquire);

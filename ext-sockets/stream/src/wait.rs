@@ -18,6 +18,7 @@ pub struct Patience {
 
 impl Patience {
     /// None at all, or up to `timeout` from now, or as long as it takes.
+    #[inline]
     pub fn new(none: bool, timeout: Option<Duration>) -> Self {
         let until = timeout
             .map(|timeout| now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
@@ -25,6 +26,7 @@ impl Patience {
     }
 
     /// Returns this patience, but no longer than `span` from now.
+    #[inline]
     pub(super) fn at_most(&self, span: Duration) -> Self {
         let longest = Self::new(self.none, Some(span));
         let until = [self.until, longest.until].into_iter().flatten().min();
@@ -32,11 +34,13 @@ impl Patience {
     }
 
     /// Returns the time that is left, if there is a limit.
+    #[inline]
     pub fn left(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
     }
 
     /// Returns whether no time is left.
+    #[inline]
     pub fn is_over(&self) -> bool {
         self.left() == Some(Duration::ZERO)
     }
