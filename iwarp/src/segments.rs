@@ -112,6 +112,13 @@ mod tests {
     }
 
     #[test]
+    fn one_that_just_fits_is_admitted_and_one_longer_than_a_segment_begins_one() {
+        let mut segments = Segments::new(EMSS, 100);
+        assert!(segments.is_set() && segments.admit(EMSS - 100) && segments.admit(EMSS + 8));
+        assert!(!segments.admit(EMSS - 7), "behind the eight octets of it that reach into the next");
+    }
+
+    #[test]
     fn the_rest_of_an_fpdu_ends_its_segment_unless_it_fills_it() {
         assert!(rest_ends_record(EMSS, 3 * EMSS + 5));
         assert!(rest_ends_record(EMSS, 88), "short ones, too: TCP had no room, and may join what follows");
@@ -124,6 +131,6 @@ mod tests {
     fn long_segments_are_not_looked_after() {
         let mut segments = Segments::new(65_483, 7);
         assert!(segments.admit(65_480) && segments.admit(65_480));
-        assert!(!segments.end_record(1 << 20));
+        assert!(!segments.is_set() && !segments.end_record(1 << 20));
     }
 }
