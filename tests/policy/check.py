@@ -4,7 +4,8 @@
 - the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
 - unsafe code stands in the rooms made for it alone;
 - arrows point down: a crate depends on the layers below it only, and none on what measures them;
-- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md.
+- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md;
+- the prose is plain where it has been gone through: see prose.py.
 
 Prints what is wrong, one line each; the exit status says whether anything is.
 """
@@ -15,6 +16,8 @@ import re
 import subprocess
 import sys
 import tomllib
+
+import prose
 
 PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap"}
 # What a pure crate's code must not name.
@@ -119,6 +122,7 @@ def main():
     unsafe_rooms()
     arrows(metadata["packages"])
     licences(metadata)
+    faults.extend(prose.check())
     for fault in faults:
         print(fault)
     print(f"policy: {len(metadata['packages'])} packages, {len(faults)} faults")
