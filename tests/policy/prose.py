@@ -23,9 +23,9 @@ root = pathlib.Path(__file__).resolve().parents[2]
 
 # The folders and files that keep each rule. A folder stands for all that is in it.
 CLEAN = {
-    "opener": ["mpa", "ddp"],
-    "columns": ["mpa", "ddp"],
-    "safety": ["mpa", "ddp"],
+    "opener": ["mpa", "ddp", "fault-guard"],
+    "columns": ["mpa", "ddp", "fault-guard"],
+    "safety": ["mpa", "ddp", "fault-guard"],
 }
 # Parts of folders above that do not keep them yet.
 NOT_YET = {
