@@ -10,7 +10,7 @@
 //!
 //! - [`Initiator`] and [`Responder`] make and read the startup frames and end in a [`Negotiated`];
 //! - [`Framer`] and [`Deframer`] turn ULPDUs into FPDUs and back, one of each for each end of a
-//!     connection;
+//!   connection;
 //! - [`mulpdu`] says how large a ULPDU may be for a segment size, [`crc32c()`] computes the CRC.
 //!
 //! The caller who reads a stream keeps the octets that were not used, and calls again when there
@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use rddp_mpa::{
-//!     Deframer, Framer, Initiator, InitiatorStep, Responder, ResponderStep, StartupConfig, Step,
+//!   Deframer, Framer, Initiator, InitiatorStep, Responder, ResponderStep, StartupConfig, Step,
 //! };
 //!
 //! // The initiator asks for a peer-to-peer connection and for markers in what it receives.
@@ -33,7 +33,7 @@
 //! // The responder wants neither CRCs nor markers, and gets both because the initiator wants them.
 //! let config = StartupConfig { crc: false, ..StartupConfig::default() };
 //! let ResponderStep::Request { request, used } = Responder::new().handle(&to_responder)? else {
-//!     panic!("the Request is all there");
+//!   panic!("the Request is all there");
 //! };
 //! assert_eq!((&request.private_data[..], used), (&b"hello"[..], to_responder.len()));
 //! let (to_initiator, responder) = request.accept(&config, b"welcome")?;
@@ -42,7 +42,7 @@
 //! // The initiator has its answer: what was negotiated, and the RTR to send first.
 //! assert_eq!(initiator.handle(&to_initiator[..30])?, InitiatorStep::Need { total: to_initiator.len() });
 //! let InitiatorStep::Accepted { negotiated, private_data, .. } = initiator.handle(&to_initiator)? else {
-//!     panic!("the Reply accepts");
+//!   panic!("the Reply accepts");
 //! };
 //! assert_eq!((&private_data[..], negotiated.rtr), (&b"welcome"[..], Some(rddp_mpa::Rtr::Read)));
 //!
@@ -52,7 +52,7 @@
 //! framer.emit(b"a DDP header", 5, |_, dst| dst.copy_from_slice(b" + 5!"), &mut stream);
 //! let mut deframer = Deframer::new(responder.rx());
 //! let Step::Fpdu { ulpdu, used } = deframer.step(&mut stream)? else {
-//!     panic!("the FPDU is all there");
+//!   panic!("the FPDU is all there");
 //! };
 //! assert_eq!((&stream[ulpdu], used), (&b"a DDP header + 5!"[..], 24));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
