@@ -23,9 +23,9 @@ root = pathlib.Path(__file__).resolve().parents[2]
 
 # The folders and files that keep each rule. A folder stands for all that is in it.
 CLEAN = {
-    "opener": ["mpa", "ddp", "fault-guard", "cli"],
-    "columns": ["mpa", "ddp", "fault-guard", "cli", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"],
-    "safety": ["mpa", "ddp", "fault-guard", "cli"],
+    "opener": ["mpa", "ddp", "fault-guard", "cli", "fuzz"],
+    "columns": ["mpa", "ddp", "fault-guard", "cli", "fuzz", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"],
+    "safety": ["mpa", "ddp", "fault-guard", "cli", "fuzz"],
 }
 # Parts of folders above that do not keep them yet.
 NOT_YET = {
@@ -42,7 +42,8 @@ OPENERS = re.compile(
     r"|It|Its|He|She|They|Them|Their|Theirs|We|You|I|Itself|Themselves"
     r"|(?:This|That|These|Those)(?= (?:is|are|was|were|has|have|had|does|do|did|can|may|must|will|would|should"
     r"|that|which|who|of|in|with|for|to|one|ones)\b|[.,:;'])"
-    r"|The (?:same|other|others|former|latter|rest|one|ones)(?= (?:as|for|of|that|which|with|from|but|in|on|to|way)\b|[.,:;])"
+    r"|The (?:same|other|others|former|latter|one|ones)(?= (?:as|for|of|that|which|with|from|but|in|on|to|way)\b|[.,:;])"
+    r"|The rest(?=[.,:;]| of (?:it|them)\b)"
     r"|(?:All|None|One|Some|Any|Both|Neither|Either|Most|Each|Many)(?= of (?:it|them|these|those|this|that|which|us)\b|[.,:;])"
     r"|As|And|Or|But|Nor|So|Then|Of|Likewise|Also|Ditto|See|Such|Because|Since|Unless|Until|Otherwise|Else|Than)\b"
     r"(?!-)")
