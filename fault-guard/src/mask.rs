@@ -3,7 +3,7 @@
 //!
 //! A thread in which the kernel blocks these signals is killed by a guarded fault, whatever handler
 //! is installed. So once a thread has been [adopted](adopt_thread), the kernel never blocks them
-//! there. What the program has set is recorded in the thread-local [`Signals`], and `held` and the
+//! there. What the program has set is recorded in the thread-local `Signals`, and `held` and the
 //! handler act on it. For a thread that was not adopted nothing is recorded: its mask is the
 //! kernel's. Code that starts threads or programs, which inherit the kernel's mask, asks for the
 //! program's mask by [`as_set`].
