@@ -53,7 +53,7 @@ struct World {
     pd: ProtectionDomain,
     rnic: Rnic,
     answers: Sender<[Answer; 2]>,
-    /// The listener that was connected to: at the port as given, or as mapped.
+    /// Reports which listener was connected to: that of the port as given, or as mapped.
     reached: Receiver<bool>,
     given: u16,
 }

@@ -81,7 +81,7 @@ struct Model {
     next_id: u64,
     next_msn: [Msn; 4],
     next_mo: [u32; 4],
-    /// The STag and end of the open tagged message.
+    /// The STag of the open tagged message, and the TO where it continues.
     open: Option<(Stag, u64)>,
     dead: bool,
 }
@@ -164,8 +164,9 @@ impl Model {
         UntaggedRepr { last, rsvd_ulp: [version | opcode, a, b, c, d], qn: Qn(qn), msn: Msn(msn), mo }.into()
     }
 
-    /// Returns the length that a message must have, if it must have one, and the Response for which
-    /// an atomic waits.
+    /// Returns a payload of these octets: of the length that the opcode's message must have, if it
+    /// must have one, and for an Atomic Response mostly with the identifier of the request that
+    /// waits.
     fn payload(&self, opcode: u8, len: u16, octets: &[u8]) -> Vec<u8> {
         let len = match opcode & 0xf {
             _ if len & 0x8000 != 0 => usize::from(len & 0x7fff),

@@ -132,7 +132,7 @@ fn answer(end: &Endpoint, talk: &MemoryRegion) -> Result<Answer, Failure> {
     serde_json::from_slice(&octets).map_err(|_| Failure::peer("the passive process sent a malformed answer"))
 }
 
-/// The failure for an answer that is not of the kind that was expected.
+/// Returns the answer if it is of the kind that was expected (`right`).
 pub(super) fn expect(answer: Answer, right: impl FnOnce(&Answer) -> bool) -> Result<Answer, Failure> {
     if right(&answer) {
         Ok(answer)

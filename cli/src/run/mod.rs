@@ -3,8 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `library` | where `librddp_sockets.so` is |
-//! | `program` | the file that will be run, and what prevents the library from being loaded into it
-//! |
+//! | `program` | the file that will be run, and whether the library can be loaded into it |
 //! | `elf` | the kind of that file |
 //!
 //! The program takes this process over, so that its exit code, its signals and its terminal are its

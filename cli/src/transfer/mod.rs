@@ -6,8 +6,7 @@
 //! | `protocol`, `talk` | the messages, and the connection on which they are sent |
 //! | `files`, `checksum` | paths that stay inside; SHA-256 |
 //! | `source`, `partial` | files that are sent, files that arrive |
-//! | `target`, `sink`, `stream` | the destination of a get: a file, or something that is not a file
-//! |
+//! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
 //! | `serve` | the server |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |

@@ -24,7 +24,7 @@ const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 /// just died.
 const LOCK_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 3000 });
 
-/// Octets after which they must reach the disk, so that the wait at the end is not for all of them.
+/// Octets that are written before they must reach the disk, so that the wait at the end is short.
 const SYNC_EVERY: u64 = 128 << 20;
 
 pub(super) struct Partial {

@@ -38,7 +38,7 @@ pub(super) const SPECS: [Spec; 10] = [
     spec(8000, Access::empty()),
 ];
 
-/// Offsets, in their regions, of receives, sinks, windows and messages.
+/// Numbers of the regions for receives, sinks, windows and messages that are sent.
 pub(super) const RECEIVES: usize = 4;
 pub(super) const SINKS: usize = 5;
 pub(super) const BINDABLE: usize = 6;

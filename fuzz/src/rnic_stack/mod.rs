@@ -3,11 +3,11 @@
 //! Whatever the peer sends, and whatever the program does meanwhile:
 //! - an octet changes only where a peer or a receive was allowed to write, and no longer after that
 //!   was revoked;
-//!   - no octet is sent that the peer may not read;
-//!   - every request completes at most once, and exactly once when the QP has been destroyed;
-//!   - at most one completion is neither a success nor flushed;
-//!   - what the QP sends is always well-formed, with at most one Terminate, at its end;
-//!   - the connection ends in time once the peer has finished.
+//! - no octet is sent that the peer may not read;
+//! - every request completes at most once, and exactly once when the QP has been destroyed;
+//! - at most one completion is neither a success nor flushed;
+//! - what the QP sends is always well-formed, with at most one Terminate, at its end;
+//! - the connection ends in time once the peer has finished.
 
 mod arena;
 pub mod input;
@@ -71,7 +71,7 @@ struct Session<'a> {
     peer: Peer,
     /// Octets from the peer that were not delivered yet.
     pending: Vec<u8>,
-    /// The peer's reader of what the QP sends.
+    /// A buffer for octets that the QP sends.
     room: Vec<u8>,
     posted: HashMap<u64, Posted>,
     next_id: u64,
@@ -80,7 +80,7 @@ struct Session<'a> {
     allowed: Vec<Range<usize>>,
     /// Regions whose STag is certainly invalid.
     revoked: [bool; SPECS.len()],
-    /// The octets at the moment when that was certain.
+    /// Places in revoked regions, with their octets at the moment of the revocation.
     kept: Vec<(Range<usize>, Vec<u8>)>,
     window: MemoryWindow,
     /// The ranges to which the window may be bound, as offsets in the bindable region, with the
