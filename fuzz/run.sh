@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each for a while: fuzz/run.sh SECONDS [TARGET...]
 #
-# Prints a line for each target, and the report of one that finds something; the exit status says whether any did.
-# New inputs go to fuzz/corpus-run/, which may be thrown away; what was found goes to fuzz/artifacts/.
+# Prints a line for each target, and the report of one that finds a fault; the exit status is 1 if
+# any did. New inputs go to fuzz/corpus-run/, which may be deleted; inputs that show a fault go to
+# fuzz/artifacts/.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-    sed -n '2,5s/^# \{0,1\}//p' fuzz/run.sh
+    sed -n '2,6s/^# \{0,1\}//p' fuzz/run.sh
     echo "Targets: $(targets | tr '\n' ' ')"
 }
 
@@ -37,9 +38,9 @@ if ! command -v c++ >/dev/null; then
     echo "fuzz/run.sh: a C++ compiler is missing, which libFuzzer needs (Debian: apt-get install g++)"
     exit 2
 fi
-# The sanitizers' flags are unstable ones; this lets a stable toolchain take them.
+# The sanitizers' flags are unstable; this makes a stable toolchain accept them.
 export RUSTC_BOOTSTRAP=1
-# Coverage of what a run did, not of how it was built, is what counts; leaks are none of the targets' promises.
+# Leaks are not checked: the targets do not promise that there are none.
 export ASAN_OPTIONS="detect_leaks=0:${ASAN_OPTIONS:-}"
 
 log=$(mktemp)
@@ -52,7 +53,7 @@ fi
 status=0
 for name in "${names[@]}"; do
     mkdir -p "fuzz/corpus-run/$name" "fuzz/corpus/$name"
-    # No input takes longer than its own limits allow, and none needs to be longer to say all it can.
+    # The targets limit the time that an input can take; 4096 octets suffice for every kind of it.
     cargo fuzz run "$name" "fuzz/corpus-run/$name" "fuzz/corpus/$name" -- \
         -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -max_len=4096 -len_control=20 \
         -print_final_stats=1 >"$log" 2>&1

@@ -6,7 +6,8 @@ use rddp_rnic::{ConnectOptions, Listener, Rnic};
 
 use crate::failure::{Failure, Kind};
 
-/// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`, resolved to at least one address; a bare IPv6 address is one without a port.
+/// Resolves `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT` to at least one address. A bare IPv6 address
+/// is taken as a host without a port.
 pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, Failure> {
     let (host, port) = split(text)?;
     let port = port.unwrap_or(default_port);
@@ -20,7 +21,8 @@ pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, 
     if addrs.is_empty() { Err(unknown("it has no address")) } else { Ok(addrs) }
 }
 
-/// The first of several addresses for which `connect` does not say that nothing is there (exit code 3).
+/// Connects to the first of several addresses at which something answers. Tries the next one only
+/// when `connect` fails with exit code 3 (the peer is not there).
 pub(crate) fn first<T>(
     addrs: &[SocketAddr],
     mut connect: impl FnMut(SocketAddr) -> Result<T, Failure>,
@@ -35,7 +37,7 @@ pub(crate) fn first<T>(
     result
 }
 
-/// Host and port, if one is named.
+/// Splits a host from the port, if one is named.
 fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
     let bad = || Failure::usage(format!("{text:?} is no HOST, HOST:PORT or [IPV6]:PORT"));
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -55,10 +57,10 @@ fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
     Ok((host, port.map(|port| port.parse().map_err(|_| bad())).transpose()?))
 }
 
-/// Where to listen when nothing is said: all addresses of both families.
+/// The addresses to listen on when none is named: all addresses, of either family.
 const ANYWHERE: [IpAddr; 2] = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
 
-/// Calls `listen` for the address, or for each of "anywhere" until one is there.
+/// Calls `listen` for the address; for "anywhere", for one family after the other until one works.
 pub(crate) fn listen_on<T, E: std::fmt::Display>(
     bind: Option<IpAddr>,
     port: u16,
@@ -78,7 +80,7 @@ pub(crate) fn listen_on<T, E: std::fmt::Display>(
         .remedy("name an address of this host with --bind, and a port that nothing else has with --port"))
 }
 
-/// An iWARP listener.
+/// Listens for iWARP connections.
 pub(crate) fn rdma_listener(
     rnic: &Rnic,
     bind: Option<IpAddr>,
@@ -90,7 +92,7 @@ pub(crate) fn rdma_listener(
     Ok((listener, addr))
 }
 
-/// An address that reached a dual-stack socket, as it was meant.
+/// Returns an IPv4-mapped address, as a dual-stack socket reports it, as the IPv4 address.
 pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_a_usage_error() {
+    fn malformed_addresses_are_usage_errors() {
         for text in ["", ":99", "[::1", "[::1]99", "host:", "host:x", "host:99999"] {
             assert_eq!(resolve(text, 7174).unwrap_err().kind(), Kind::Usage, "{text}");
         }

@@ -1,7 +1,8 @@
-//! The second process of `rddp perf local` and `rddp demo`: this program again, with other arguments.
+//! The second process of `rddp perf local` and `rddp demo`: this program again, with other
+//! arguments.
 //!
-//! It says on its standard output, in one line of JSON, where it listens, and it ends when its standard input does; so it
-//! does not outlive its parent, however that ends.
+//! The child prints one line of JSON, with the address on which it listens, and ends when its
+//! standard input does. So it does not outlive its parent, however the parent ends.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -14,13 +15,13 @@ use serde::de::DeserializeOwned;
 use crate::failure::Failure;
 use crate::signals;
 
-/// How long the child may take to end once its input has.
+/// Time within which the child must end once its standard input has.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Child(process::Child);
 
 impl Child {
-    /// Starts it, and waits for its line.
+    /// Starts the child, and waits for its line.
     pub(crate) fn start<T: DeserializeOwned>(args: &[&str]) -> Result<(Self, T), Failure> {
         let failed = |error: String| Failure::failed(format!("starting the second process: {error}"));
         let child = Command::new("/proc/self/exe")
@@ -43,7 +44,8 @@ impl Child {
         }
     }
 
-    /// Tells it to end, and waits until it has; `None` if it had to be killed.
+    /// Closes the child's standard input, and waits until the child has ended. Returns `None` if it
+    /// had to be killed.
     pub(crate) fn end(&mut self) -> Option<ExitStatus> {
         drop(self.0.stdin.take());
         let deadline = Instant::now() + PATIENCE;
@@ -54,7 +56,7 @@ impl Child {
                 Err(_) => return None,
             }
         }
-        // It may have ended just now.
+        // The child may have ended just now.
         let _ = self.0.kill();
         let _ = self.0.wait();
         None
@@ -67,7 +69,7 @@ impl Drop for Child {
     }
 }
 
-/// In the child: makes the program stop when its standard input ends.
+/// Makes this process, the child, stop when its standard input ends.
 pub(crate) fn stop_with_stdin() -> Result<(), Failure> {
     let wait = || {
         let mut octets = [0; 64];

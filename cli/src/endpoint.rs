@@ -1,4 +1,4 @@
-//! One connection of ours and what it needs: device, protection domain, completion queue, QP.
+//! One connection and all that it needs: device, protection domain, completion queue, QP.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::signals;
 
-/// How long a graceful close may take.
+/// Time within which a graceful close must be done.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// Requests, and as many receives, that an endpoint holds unless told otherwise.
+/// Default numbers of requests and of receives that an endpoint can hold.
 const DEPTH: usize = 64;
 
 pub(crate) struct Endpoint {
@@ -26,14 +26,15 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// An idle endpoint. Its protection domain is its own, so no other peer reaches its memory.
+    /// An endpoint that is not connected. It has a protection domain of its own, so no other peer
+    /// reaches its memory.
     pub(crate) fn new(rnic: &Rnic) -> Result<Self, Failure> {
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4 * DEPTH)?);
         let qp = pd.create_qp(&QpConfig { max_send: DEPTH, max_recv: DEPTH, ..QpConfig::new(&cq) })?;
         Ok(Endpoint { rnic: rnic.clone(), pd, cq, qp })
     }
 
-    /// Connects; `what` is what should be listening at `addr`.
+    /// Connects to `addr`. `what` names, for messages, what should be listening there.
     pub(crate) fn connect(
         &self,
         addr: SocketAddr,
@@ -47,7 +48,7 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Connects to a peer that has asked.
+    /// Accepts the connection of a peer that asked for one.
     pub(crate) fn accept(
         &self,
         request: ConnectRequest,
@@ -60,7 +61,7 @@ impl Endpoint {
         Ok(self.qp.post_send(wr)?)
     }
 
-    /// The next completion that is a success.
+    /// Returns the next completion that is a success.
     pub(crate) fn next(&self, patience: Duration) -> Result<Completion, Failure> {
         match self.try_next(patience)? {
             Some(completion) => Ok(completion),
@@ -68,7 +69,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the next completion that is a success; `None` when nothing came in that time.
+    /// Returns the next completion that is a success; `None` when nothing arrived in that time.
     pub(crate) fn try_next(&self, patience: Duration) -> Result<Option<Completion>, Failure> {
         let deadline = Instant::now() + patience;
         loop {
@@ -84,7 +85,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes an error of a completion that is none.
+    /// Turns a completion that is not a success into a failure.
     pub(crate) fn succeeded(&self, completion: Completion) -> Result<Completion, Failure> {
         if completion.status == Status::Success {
             return Ok(completion);
@@ -92,7 +93,7 @@ impl Endpoint {
         Err(ended(&self.rnic, &self.qp, completion.status))
     }
 
-    /// Whether the peer has closed in good order (or is about to), as far as this end knows.
+    /// Returns whether the peer has closed gracefully (or is about to), as far as this end knows.
     pub(crate) fn is_closed_gracefully(&self) -> bool {
         matches!(self.qp.state(), QpState::Idle | QpState::Closing)
     }
@@ -103,29 +104,29 @@ impl Endpoint {
     }
 }
 
-/// The failure of a peer that has not answered for so long.
+/// The failure for a peer that has not answered for so long.
 pub(crate) fn silent(patience: Duration) -> Failure {
     Failure::peer(format!("the peer has not answered for {} s", patience.as_secs_f32()))
         .remedy("is it still running? -v shows what the connection does")
 }
 
-/// Sleeps until there is a completion, or that time has passed.
+/// Sleeps until there is a completion, or until that time has passed.
 pub(crate) fn wait(cq: &CompletionQueue, time: Duration) -> Result<bool, Failure> {
     cq.wait(Some(time)).map_err(|error| Failure::failed(format!("waiting for completions: {error}")))
 }
 
-/// Closes QPs gracefully and waits until that is done, or the peers take too long.
+/// Closes QPs gracefully and waits until that is done, or until the peers take too long.
 pub(crate) fn close(qps: &[&QueuePair], cq: &CompletionQueue) {
     qps.iter().for_each(|qp| qp.disconnect());
     let deadline = Instant::now() + CLOSE;
     while qps.iter().any(|qp| qp.state() == QpState::Closing) && Instant::now() < deadline {
         while cq.poll_one().is_some() {}
-        // What cannot be waited for is closed when the QP is dropped.
+        // A QP that cannot be waited for is closed when it is dropped.
         let _ = cq.wait(Some(Duration::from_millis(10)));
     }
 }
 
-/// Why a connection ended, as far as can be found out.
+/// Returns the reason why a connection ended, as far as it can be found out.
 pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
     if let Some(terminate) = qp.terminate_received() {
         return Failure::peer(format!("the peer ended the connection with Terminate {}", terminate.code))
@@ -153,7 +154,7 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
     }
 }
 
-/// What both ends hold to, for people and for JSON.
+/// The parameters of a connection, to print as text and as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Agreed {
     pub(crate) revision: u8,

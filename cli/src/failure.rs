@@ -1,4 +1,4 @@
-//! Why a subcommand did not do what it was asked to: the cause, what to do about it, and the exit code.
+//! The failure of a subcommand: its cause, what to do about it, and the exit code.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -7,40 +7,40 @@ use rddp_rnic::ConnectError;
 
 use crate::out::complain;
 
-/// What every subcommand's help says about exit codes.
+/// The part of every subcommand's help that explains exit codes.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    this host could not do it (memory, files, sockets), or the file changed meanwhile
   2    wrong arguments
-  3    the peer: not there, not iWARP, gone, or against the rules
-  4    data came out different
+  3    the peer is not there, does not speak iWARP, has gone, or broke the protocol
+  4    data differ from what they should be
   5    the peer's program refused
   130  interrupted
-  141  nobody reads its output any more";
+  141  nobody reads the output any more";
 
-/// What went wrong, as far as the caller of the program can tell it apart.
+/// The kind of a failure, as far as exit codes distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// This host could not do it.
     Failed,
-    /// The file changed meanwhile, here or there.
+    /// The file changed during the transfer, here or at the peer.
     Changed,
-    /// The arguments make no sense together.
+    /// The arguments contradict each other.
     Usage,
-    /// The peer or the way to it.
+    /// The peer, or the way to it, is at fault.
     Peer,
     /// Octets are not what they should be.
     Mismatch,
-    /// The peer's program said no.
+    /// The peer's program refused.
     Refused,
-    /// `rddp run`: the program cannot be run, or not with the library.
+    /// `rddp run`: the program cannot be run, or cannot be run with the library.
     CannotRun,
     /// `rddp run`: there is no such program.
     NotFound,
     /// Ctrl-C.
     Interrupted,
-    /// Nobody reads what is written, as when a program would be ended by SIGPIPE.
+    /// Nobody reads the output, as when SIGPIPE would end a program.
     NobodyReads,
 }
 
@@ -61,8 +61,8 @@ impl Kind {
     }
 }
 
-/// A cause, and a remedy where there is one: a line each, whatever names and texts of others are in
-/// it.
+/// A cause, and a remedy if there is one. Each is printed on one line, whatever names and texts of
+/// others it contains.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
 pub(crate) struct Failure {
@@ -100,14 +100,14 @@ impl Failure {
         Self::new(Kind::Interrupted, "interrupted")
     }
 
-    /// What to do about it.
+    /// Adds a remedy: what the user can do about it.
     #[must_use]
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(printable(&remedy.into()));
         self
     }
 
-    /// The remedy.
+    /// Returns the remedy.
     pub(crate) fn how(&self) -> Option<&str> {
         self.remedy.as_deref()
     }
@@ -116,7 +116,7 @@ impl Failure {
         self.kind
     }
 
-    /// Tells the person, on standard error.
+    /// Prints cause and remedy to standard error.
     pub(crate) fn report(&self) -> ExitCode {
         complain!("rddp: {}", self.cause);
         if let Some(remedy) = &self.remedy {
@@ -125,7 +125,7 @@ impl Failure {
         ExitCode::from(self.kind.code())
     }
 
-    /// Why `addr` could not be connected to; `what` is what should be listening there.
+    /// The failure to connect to `addr`; `what` is what should be listening there.
     pub(crate) fn connecting(addr: SocketAddr, error: &ConnectError, what: &str) -> Self {
         use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
         let failure = Self::peer(format!("connecting to {addr}: {error}"));
@@ -139,9 +139,9 @@ impl Failure {
                 _ => failure,
             },
             ConnectError::TimedOut(_) => failure.remedy(format!(
-                "is {what} running there? A firewall on the way, or a plain TCP service, answers nothing"
+                "is {what} running there? A firewall on the way, or a plain TCP service, does not answer"
             )),
-            // A server that has no place left for one more closes before it has read anything.
+            // A server without a free place closes before it has read anything.
             ConnectError::Closed | ConnectError::Startup(_) => failure.remedy(format!(
                 "is it {what}? A plain TCP service does not speak MPA, or the server has too many connections at the moment"
             )),
@@ -154,8 +154,8 @@ impl Failure {
     }
 }
 
-/// Text with what would move a terminal's cursor, or turn the direction of writing, shown instead
-/// of done.
+/// Returns text in which characters that would move a terminal's cursor, or turn the direction of
+/// writing, are escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -164,7 +164,7 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// Returns whether a terminal shows the character, instead of doing something.
+/// Returns whether a character only shows, and makes a terminal do nothing else.
 pub(crate) fn is_printable(c: char) -> bool {
     !c.is_control() && !is_invisible(c)
 }
@@ -175,7 +175,7 @@ fn is_invisible(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Octets of a peer as text that a terminal may show.
+/// Returns a peer's octets as text, if a terminal may show them.
 pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
     (!text.is_empty() && text.chars().all(is_printable)).then_some(text)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_move_the_cursor_is_shown() {
+    fn characters_that_move_the_cursor_are_escaped() {
         let failure = Failure::peer("a\u{1b}[2J\nb\u{9b}c\u{202e}").remedy("d\re");
         assert_eq!(failure.to_string(), r"a\u{1b}[2J\nb\u{9b}c\u{202e}");
         assert_eq!(failure.how(), Some(r"d\re"));

@@ -2,16 +2,16 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `demo` | everything once, every octet compared |
-//! | `perf` | measuring, beside plain TCP |
+//! | `demo` | every operation once, with every octet compared |
+//! | `perf` | measurements, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
 //! | `transfer` | files: serve, put, get |
-//! | `run` | a program with the socket switch before its C library |
+//! | `run` | runs a program with the socket switch in front of its C library |
 //! | `doctor` | what this host offers, and what to change |
-//! | `child` | the second process where both ends are here |
-//! | `endpoint` | one connection and what it needs |
+//! | `child` | the second process, where both ends are on this host |
+//! | `endpoint` | one connection and all that it needs |
 //! | `failure` | causes, remedies, exit codes |
-//! | `places`, `threads` | clients of a server: how many, and a thread for each |
+//! | `places`, `threads` | the number of clients of a server, and a thread for each |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
@@ -44,8 +44,8 @@ const EXAMPLES: &str = "\
 Examples:
   rddp demo                           begin here: what RDMA does, checked and measured
   rddp perf local                     RDMA operations beside plain TCP, both ends here
-  rddp ping --server                  answer pings: of rddp ping, or of rping on an RDMA device
-  rddp ping 192.0.2.1                 and ask for them
+  rddp ping --server                  answer pings of rddp ping, or of rping on an RDMA device
+  rddp ping 192.0.2.1                 and send them
   rddp serve /srv/files               a directory, for:
   rddp put big.iso 192.0.2.1/big.iso
   rddp get 192.0.2.1/big.iso
@@ -59,7 +59,7 @@ Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
 #[command(name = "rddp", version, propagate_version = true)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples and exit codes")]
 struct Cli {
-    /// Tell what happens, on standard error; twice: in detail
+    /// Print what happens to standard error; twice: in detail
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 
@@ -70,7 +70,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::DemoArgs),
-    /// The second process of the demo
+    /// Run the second process of the demo
     #[command(hide = true)]
     DemoPassive,
     Perf(perf::PerfArgs),
@@ -85,7 +85,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(cli.verbose);
-    // Signals of a program that takes this process over are its own.
+    // A program that takes this process over handles signals itself.
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
     match signals.and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -120,7 +120,8 @@ fn log_to_stderr(verbose: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // It would be told on standard error, by a panic if that is closed.
+        // An error of logging would be reported on standard error, and by a panic if that is
+        // closed.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)

@@ -1,8 +1,8 @@
-//! Standard output: lines for people, and JSON for programs; and standard error.
+//! Standard output (lines for people, and JSON for programs) and standard error.
 //!
-//! Whoever reads it may stop reading (`rddp perf local | head`); then the program ends without
-//! complaint, as if by SIGPIPE. Servers go on: their clients have nothing to do with it. What
-//! cannot be written to standard error is dropped.
+//! The reader of standard output may stop reading (`rddp perf local | head`). Then a command ends
+//! without complaint, as if by SIGPIPE. A server goes on, since its clients are not concerned.
+//! Output that cannot be written to standard error is dropped.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -24,14 +24,14 @@ macro_rules! complain {
 }
 pub(crate) use complain;
 
-/// Prints a line of a server's; where nobody reads it, the line is dropped.
+/// Prints a line of a server's output; where nobody reads it, the line is dropped.
 pub(crate) fn event(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         tracing::info!("writing to standard output: {error}: {text}");
     }
 }
 
-/// Prints a line of JSON of a server's; where nobody reads it, the line is dropped.
+/// Prints a line of JSON of a server's output; where nobody reads it, the line is dropped.
 pub(crate) fn json_event(value: &impl Serialize) {
     match to_json(value) {
         Ok(text) => event(format_args!("{text}")),
@@ -57,7 +57,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints a line to standard error; where that is not possible, there is nobody to be told.
+/// Prints a line to standard error. A failure to do so cannot be reported anywhere.
 pub(crate) fn complaint(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
@@ -66,7 +66,7 @@ pub(crate) fn complaint(text: fmt::Arguments<'_>) {
 pub(crate) fn json(value: &impl Serialize) {
     match to_json(value) {
         Ok(text) => line(format_args!("{text}")),
-        // Nothing of ours has maps with keys that are no strings.
+        // No type that is printed has maps with keys that are not strings.
         Err(error) => complain!("rddp: {error}"),
     }
 }
@@ -79,12 +79,12 @@ pub(crate) fn json_complaint(value: &impl Serialize) {
     }
 }
 
-/// Returns `value` as a line of JSON. What a terminal would obey is escaped: `serde_json` does that
-/// up to U+001F only, and names and reasons are a peer's.
+/// Returns `value` as a line of JSON in which characters that a terminal would act on are escaped:
+/// `serde_json` escapes only those up to U+001F, and names and reasons come from peers.
 fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
     let mut escaped = String::with_capacity(text.len());
-    // Such characters stand in strings only.
+    // Such characters occur only inside strings.
     for c in text.chars() {
         if is_printable(c) {
             escaped.push(c);
@@ -95,7 +95,7 @@ fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escaped)
 }
 
-/// Columns: the first to the left, the others to the right.
+/// A table: the first column is aligned to the left, the others to the right.
 #[derive(Default)]
 pub(crate) struct Table(Vec<Vec<String>>);
 

@@ -1,9 +1,9 @@
-//! How many clients a server has at a time, and how many of them from one network, so that no host
-//! takes all places.
+//! A server's limits: how many clients it has at a time, and how many of them from one network, so
+//! that one host cannot occupy all places.
 //!
-//! Where places are short, a client that moves next to nothing makes room for another. Until its
-//! thread has ended it is counted apart, with the same limits: there are two threads for each place
-//! at most.
+//! Where places are short, a client that moves next to nothing loses its place to another. Until
+//! its thread has ended, such a client is counted separately, with the same limits: there are at
+//! most two threads for each place.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 /// Octets a second that a client has to move to be sure of its place.
 pub(crate) const SLOW: u64 = 4096;
 
-/// Longest time over which that is measured.
+/// The longest time over which a client's rate is measured.
 const WINDOW: Duration = Duration::from_secs(60);
 
 pub(crate) struct Places {
     most: usize,
     window: Duration,
-    /// All clients that have not ended, with those that have lost their place.
+    /// All clients whose threads have not ended, including those that have lost their place.
     taken: Mutex<Vec<Taken>>,
 }
 
 struct Taken {
-    /// `None` for those whose address is not known: they count as of one network.
+    /// The client's network. `None` if the address is not known: such clients count as one network.
     network: Option<IpAddr>,
     meter: Arc<Meter>,
 }
 
-/// A client's place; free again when it is dropped.
+/// A client's place; it becomes free again when this is dropped.
 pub(crate) struct Place {
     places: Arc<Places>,
     meter: Arc<Meter>,
 }
 
 impl Places {
-    /// Makes `most` places, half of them (rounded up) for one network. Clients that move less than
-    /// [`SLOW`] for as long as `window`, at most a minute, make room for others; `None`: none has
-    /// to.
+    /// Makes `most` places, half of them (rounded up) for one network. A client that moves less
+    /// than [`SLOW`] over `window` (at most a minute) can lose its place to another; with `None`,
+    /// no client does.
     pub(crate) fn new(most: usize, window: Option<Duration>) -> Self {
         Places {
             most,
@@ -46,7 +46,7 @@ impl Places {
         }
     }
 
-    /// Takes a place, from another client if need be; `None` where that is not possible.
+    /// Takes a place, from another client if necessary; `None` where that is not possible.
     pub(crate) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Place> {
         let network = peer.map(network);
         let mut taken = self.taken();
@@ -64,8 +64,8 @@ impl Places {
         Some(Place { places: self.clone(), meter })
     }
 
-    /// Returns whether a network's share and whether all are used up: by clients that have a place,
-    /// or (`is_over`) by those that have lost theirs.
+    /// Returns whether all places of a network, and whether all places of the server, are taken: by
+    /// clients that have a place, or (`is_over`) by clients that have lost theirs.
     fn are_full(&self, taken: &[Taken], network: Option<IpAddr>, is_over: bool) -> [bool; 2] {
         let counted = taken.iter().filter(|other| other.meter.is_over() == is_over);
         let of_network = counted.clone().filter(|other| other.network == network).count();
@@ -82,14 +82,14 @@ impl Places {
     }
 }
 
-/// The slowest of those that are slow and have a place.
+/// Returns the slowest client, out of those that have a place and can lose it.
 fn slowest(taken: &[Taken], may_go: impl Fn(&Taken) -> bool) -> Option<&Taken> {
     let rates = taken.iter().filter(|other| !other.meter.is_over() && may_go(other));
     let rates = rates.filter_map(|other| Some((other.meter.rate(Instant::now())?, other)));
     rates.min_by_key(|(rate, _)| *rate).filter(|(rate, _)| *rate < SLOW).map(|(_, other)| other)
 }
 
-/// The network that counts as one host: the IPv4 address, or the /64 of an IPv6 address.
+/// Returns the network that counts as one host: the IPv4 address, or the /64 of an IPv6 address.
 fn network(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << 64))),
@@ -110,17 +110,17 @@ impl Drop for Place {
     }
 }
 
-/// How fast a client is.
+/// A measurement of the rate at which a client moves octets.
 pub(crate) struct Meter {
     window: Duration,
     state: Mutex<State>,
 }
 
 struct State {
-    /// When this window began, and the octets since.
+    /// The time at which this window began.
     since: Instant,
     octets: u64,
-    /// Octets a second of the window before.
+    /// Octets a second in the window before.
     rate: Option<u64>,
     is_over: bool,
 }
@@ -131,7 +131,7 @@ impl Meter {
         Meter { window, state: Mutex::new(state) }
     }
 
-    /// Counts octets that have moved, or that were worked on for the client.
+    /// Counts octets that have moved, or that were processed for the client.
     pub(crate) fn moved(&self, octets: u64) {
         let now = Instant::now();
         let rate = self.rate(now);
@@ -147,8 +147,8 @@ impl Meter {
         self.state().is_over
     }
 
-    /// Octets a second over at least one window; `None` for a client that has not been there for so
-    /// long.
+    /// Returns the octets a second over at least one window; `None` for a client that has not been
+    /// there for that long.
     fn rate(&self, now: Instant) -> Option<u64> {
         let state = self.state();
         let elapsed = now.saturating_duration_since(state.since);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_slowest_of_the_slow_makes_room() {
         let [one, two, three] = HOSTS.map(host);
-        // A window of nothing is always over.
+        // A window of length zero is always over.
         let places = Arc::new(Places::new(2, Some(Duration::ZERO)));
         let [slow, slower] = [one, two].map(|host| places.take(host).unwrap());
         let begun = |place: &Place, octets| {
@@ -216,7 +216,7 @@ mod tests {
         begun(&slow, 100 * SLOW + 1000);
         begun(&next, 100 * SLOW + 1000);
         assert!(places.take(two).is_none());
-        // Whoever has lost its place has none to give back.
+        // A client that has lost its place has none to give back.
         drop(slower);
         assert!(places.take(two).is_none());
         drop(slow);
@@ -236,16 +236,16 @@ mod tests {
     }
 
     #[test]
-    fn who_has_lost_its_place_is_counted_until_it_has_ended() {
+    fn a_client_that_lost_its_place_is_counted_until_it_has_ended() {
         let [one, two, three] = HOSTS.map(host);
-        // All are slow at once.
+        // All clients become slow at the same time.
         let places = Arc::new(Places::new(2, Some(Duration::ZERO)));
         let first = [one, two].map(|host| places.take(host).unwrap());
-        // A network pushes out its share of its own,
+        // Clients of a network can take the places of as many others as the network may have,
         let mut later = vec![places.take(one).unwrap()];
         assert!(first[0].meter().is_over() && !first[1].meter().is_over());
         assert!(places.take(one).is_none() && !later[0].meter().is_over());
-        // and all together push out as many as there are places.
+        // and all clients together those of as many others as there are places.
         later.push(places.take(three).unwrap());
         assert!(places.take(three).is_none() && places.taken().len() == 4);
         drop(first);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_just_come_is_not_slow() {
+    fn a_new_client_does_not_count_as_slow() {
         let places = Arc::new(Places::new(1, Some(WINDOW)));
         let place = places.take(None).unwrap();
         assert!(places.take(None).is_none());

@@ -1,7 +1,7 @@
-//! Ctrl-C and SIGTERM: a wish to stop, which whatever waits looks at now and then.
+//! Ctrl-C and SIGTERM: a request to stop, which every wait checks now and then.
 //!
-//! The signals are blocked in all threads but one, which waits for them. A second signal, or a program that has not
-//! stopped a few seconds after the first, ends the process at once.
+//! The signals are blocked in all threads but one, which waits for them. A second signal ends the
+//! process at once, and so does a program that has not stopped a few seconds after the first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,13 +13,13 @@ use crate::failure::{Failure, Kind};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// How long the program may take to stop in good order.
+/// Time within which the program must stop in good order.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How often whatever waits should look.
+/// The longest time that a wait should last between two checks.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// Begins to listen. Before any other thread is started.
+/// Begins to handle the signals. To be called before any other thread is started.
 pub(crate) fn install() -> Result<(), Failure> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -35,7 +35,7 @@ fn watch(signals: SigSet) {
         return;
     }
     STOP.store(true, Ordering::Relaxed);
-    // Without this thread the program still stops: the grace only bounds how long.
+    // Without this thread the program still stops: the thread only limits how long that takes.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(GRACE);
         leave();
@@ -48,12 +48,12 @@ fn leave() -> ! {
     std::process::exit(i32::from(Kind::Interrupted.code()))
 }
 
-/// Whether the program shall stop.
+/// Returns whether the program was asked to stop.
 pub(crate) fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// The same as an error, for `?`.
+/// Returns an error if the program was asked to stop, for `?`.
 pub(crate) fn check() -> Result<(), Failure> {
     if stopped() { Err(Failure::interrupted()) } else { Ok(()) }
 }
@@ -63,7 +63,7 @@ pub(crate) fn stop() {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Sleeps, unless the program shall stop.
+/// Sleeps, unless the program was asked to stop.
 pub(crate) fn sleep(time: Duration) -> Result<(), Failure> {
     let until = std::time::Instant::now() + time;
     loop {

@@ -1,13 +1,13 @@
-//! A thread for each client.
+//! Threads for clients, one for each.
 
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
-/// Refusal of a client for which no thread can be made.
+/// The reason for which a client is refused when no thread can be made.
 pub(crate) const NO_THREAD: &str = "no thread for another client at the moment";
 
-/// Starts a thread that works on `item`; gives it back if none can be made.
+/// Starts a thread that works on `item`. Gives `item` back if no thread can be made.
 pub(crate) fn start<T: Send + 'static>(
     item: T,
     work: impl FnOnce(T) + Send + 'static,
@@ -20,7 +20,7 @@ pub(crate) fn start<T: Send + 'static>(
     });
     match thread {
         Ok(thread) => {
-            // The thread waits for it.
+            // The thread waits for the item.
             let _ = give.send(item);
             Ok(thread)
         }

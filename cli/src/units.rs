@@ -1,8 +1,8 @@
-//! Octets and times, as people write and read them.
+//! Numbers of octets, and times, as people write and read them.
 
 use std::time::Duration;
 
-/// A number of octets such as `64`, `4K`, `1M` or `2G` (powers of 1024).
+/// Parses a number of octets such as `64`, `4K`, `1M` or `2G` (powers of 1024).
 pub(crate) fn parse_octets(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is no number of octets: write 64, 4K, 1M or 2G");
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -22,7 +22,7 @@ fn shift(unit: &str) -> Option<u32> {
     }
 }
 
-/// A time in seconds, such as `2` or `0.5`.
+/// Parses a time in seconds, such as `2` or `0.5`.
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let digits = text.strip_suffix('s').unwrap_or(text);
     digits
@@ -33,7 +33,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no time in seconds up to a day: write 2 or 0.5"))
 }
 
-/// The shortest exact form with a unit: `64`, `4K`, `1M`.
+/// Returns the shortest exact form of a number with a unit: `64`, `4K`, `1M`.
 pub(crate) fn octets(count: u64) -> String {
     let exact = [(30, "G"), (20, "M"), (10, "K")];
     let fits = |&&(shift, _): &&(u32, &str)| count != 0 && count.is_multiple_of(1 << shift);
@@ -43,7 +43,7 @@ pub(crate) fn octets(count: u64) -> String {
     }
 }
 
-/// A number of octets to be read at a glance: `1.4 GiB`.
+/// Returns a number of octets rounded for people: `1.4 GiB`.
 pub(crate) fn about(count: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| count >> shift > 0) {
@@ -52,7 +52,7 @@ pub(crate) fn about(count: u64) -> String {
     }
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 pub(crate) fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }

@@ -1,41 +1,47 @@
-//! `AnyOrder`: segments are placed as they come, whatever is missing in front of them, and possibly more than
-//! once; messages are delivered once and in order (RFC 5041 §5.3, §5.4).
+//! Receiving segments in any order: each is placed when it arrives, even if others before it are
+//! missing, and possibly more than once; messages are delivered once and in order (RFC 5041 §5.3,
+//! §5.4).
 //!
-//! For an LLP that keeps segment boundaries, and for placement underneath TCP. A segment is known by its
-//! *position*, the range it takes up in the stream: TCP sequence numbers carried on to 64 bits, or a record
-//! number and the next. Everything in front of the *turn* has been placed and counted. Only the segment at
-//! the turn is judged: it is the one that TCP vouches for. One that is early is either sound and placed, or
-//! put off without a verdict, for a buffer may yet be posted and a forged copy may yet be replaced by the
-//! true one. So the first fault in the order of the stream is the one reported.
+//! This is for an LLP that keeps segment boundaries, and for placement underneath TCP. A segment is
+//! identified by its *position*, the range that it takes up in the stream: TCP sequence numbers
+//! extended to 64 bits, or the number of a record and the number after it. The *turn* is the
+//! position up to which every segment has been placed and counted.
+//!
+//! Only the segment at the turn can be refused, since TCP vouches for its octets. A segment ahead
+//! of the turn is placed if nothing is wrong with it, and otherwise put off without a verdict: its
+//! buffer may still be posted, and if it is forged, the true segment may still arrive. So the fault
+//! that is reported is the first in the order of the stream.
 
 use core::ops::Range;
 use std::collections::VecDeque;
 
 use crate::{DdpError, Header, Msn, Qn, UntaggedRepr};
 
-/// What to do with a segment.
+/// The decision what to do with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Place its payload, then call [`placed`](AnyOrder::placed). Before that, the memory of a tagged segment
-    /// with payload is to be checked; where that fails it is a fault at its [turn](AnyOrder::turn), and else
-    /// a reason to put it off.
+    /// Place the segment's payload, then call [`placed`](AnyOrder::placed). The caller first checks
+    /// the memory of a tagged segment with payload. If that check fails, it is a fault when the
+    /// segment is at its [turn](AnyOrder::turn), and a reason to put the segment off when it is
+    /// early.
     Place,
-    /// Early, and not to be placed now: something else is noted there, its buffer is not there yet, or
-    /// nothing more can be noted. Give it again when its turn comes, or any time before.
+    /// Keep the segment for later. It is early, and cannot be placed now: another segment is noted
+    /// at its position, its buffer is not posted yet, or no more segments can be noted. Present it
+    /// again when its turn comes, or any time before.
     Later,
-    /// All or part of it has been counted already, or the stream is dead. Drop it: what has been delivered
-    /// must not change.
+    /// Drop the segment. All or part of it was counted before, or the stream has ended; placing it
+    /// could change what has been delivered.
     Drop,
 }
 
-/// A message that is complete, and so is everything before it.
+/// A message that is complete, like all before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Header of its last segment.
+    /// The header of the message's last segment.
     pub header: Header,
-    /// Octets of the message, if it is untagged.
+    /// The length of the message, if it is untagged.
     pub length: Option<u32>,
-    /// Position of its last segment.
+    /// The position of the message's last segment.
     pub position: Range<u64>,
 }
 
@@ -43,10 +49,10 @@ pub struct Delivered {
 #[derive(Clone, Debug)]
 pub struct AnyOrder {
     turn: u64,
-    /// Placed and not counted yet, disjoint and by position.
+    /// Segments that were placed and not yet counted, disjoint and sorted by position.
     noted: VecDeque<Noted>,
     room: usize,
-    /// The message to be delivered next on each queue.
+    /// The number of the next message to deliver, for each queue.
     queues: Box<[Msn]>,
     dead: bool,
 }
@@ -59,13 +65,13 @@ struct Noted {
 }
 
 impl AnyOrder {
-    /// A stream with `queues` queues whose first segment is at position `start`. Notes no more than `room`
-    /// early segments; that, and nothing a peer does, decides how much memory it takes.
+    /// The state of a stream with `queues` queues whose first segment is at position `start`. At
+    /// most `room` early segments are noted; nothing that a peer does makes it use more memory.
     #[must_use]
     pub fn new(queues: u32, start: u64, room: usize) -> Self {
         Self {
             turn: start,
-            // One more, because the segment whose turn it is always finds room.
+            // One more than `room`, because the segment at the turn is always noted.
             noted: VecDeque::with_capacity(room + 1),
             room,
             queues: vec![Msn::FIRST; queues as usize].into(),
@@ -73,31 +79,31 @@ impl AnyOrder {
         }
     }
 
-    /// Where the next segment to be counted begins.
+    /// Returns the position at which the next segment to be counted begins.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// Segments that are placed and wait for others in front of them.
+    /// Returns how many segments have been placed and wait for others before them.
     #[must_use]
     pub fn noted(&self) -> usize {
         self.noted.len()
     }
 
-    /// The message to be delivered next on queue `qn`; those before it are done with.
+    /// Returns the number of the next message to deliver on queue `qn`. Those before it were
+    /// delivered.
     #[must_use]
     pub fn next_msn(&self, qn: Qn) -> Option<Msn> {
         self.queues.get(qn.0 as usize).copied()
     }
 
-    /// Judges a segment with `len` octets of payload. `buffer` gives the length of the buffer of a message,
-    /// `None` when there is none yet; until the message is delivered it is always the same buffer. Changes
-    /// nothing.
+    /// Decides about a segment with `len` octets of payload, and changes nothing. `buffer` returns
+    /// the length of a message's buffer, or `None` when none is posted yet; it must return the same
+    /// buffer until the message is delivered.
     ///
-    /// # Errors
-    /// A fault, only of the segment whose turn it is. It is final once its CRC is known to be good; then call
-    /// [`fail`](Self::fail).
+    /// A fault, only for the segment at the turn. The fault is final once the segment's CRC is
+    /// known to be good; the caller then calls [`fail`](Self::fail).
     pub fn check(
         &self,
         position: &Range<u64>,
@@ -121,13 +127,14 @@ impl AnyOrder {
         Ok(Admission::Later)
     }
 
-    /// Notes that a segment was placed which [`check`](Self::check) had admitted, and whose CRC is good.
+    /// Notes that a segment was placed which [`check`](Self::check) admitted and whose CRC is good.
     pub fn placed(&mut self, position: Range<u64>, header: &Header, len: usize) {
         if self.dead || position.start < self.turn || position.is_empty() {
             return;
         }
         if position.start == self.turn {
-            // What was noted on the same octets was not what the stream really held there.
+            // A segment noted at the same octets was not the one that the stream really holds
+            // there.
             self.noted.retain(|noted| noted.position.start >= position.end);
         } else if !self.can_note(&position, header, len) {
             return;
@@ -139,11 +146,12 @@ impl AnyOrder {
         }
     }
 
-    /// The next message that is complete, if there is one; to be called until there is none.
+    /// Returns the next message that is complete, if there is one. To be called until it returns
+    /// `None`.
     ///
     /// # Errors
-    /// [`DdpError::MsnOutOfRange`]: the sender has ended messages out of their order, or gone on with one
-    /// that it had ended. The stream is then dead.
+    /// [`DdpError::MsnOutOfRange`]: the sender has ended messages out of order, or continued one
+    /// that it had ended. The stream has then ended.
     pub fn deliver(&mut self) -> Result<Option<Delivered>, DdpError> {
         while let Some(noted) = self.take_noted_at_turn() {
             self.turn = noted.position.end;
@@ -161,14 +169,14 @@ impl AnyOrder {
         self.noted.clear();
     }
 
-    /// Whether the stream has ended.
+    /// Returns whether the stream has ended.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// RFC 5041 §7.1, the five checks of an untagged segment. A message that is not yet its queue's next is
-    /// in order as long as there is a buffer for it.
+    /// Makes the five checks of an untagged segment (RFC 5041 §7.1). A message that is not the next
+    /// of its queue is in order as long as a buffer is posted for it.
     fn check_untagged(
         &self,
         header: &UntaggedRepr,
@@ -191,7 +199,7 @@ impl AnyOrder {
         Ok(())
     }
 
-    /// The queue is there, and the message has not been delivered.
+    /// Checks that the queue exists, and that the message has not been delivered.
     fn check_msn(&self, header: &UntaggedRepr) -> Result<(), DdpError> {
         let UntaggedRepr { qn, msn, .. } = *header;
         match self.next_msn(qn) {
@@ -206,7 +214,8 @@ impl AnyOrder {
         DdpError::MsnOutOfRange { qn, got, expected: self.next_msn(qn).unwrap_or_default() }
     }
 
-    /// Whether an early segment may be noted: either it is already, or its octets are free and there is room.
+    /// Returns whether an early segment may be noted: either it is noted already, or its octets are
+    /// free and there is space.
     fn can_note(&self, position: &Range<u64>, header: &Header, len: usize) -> bool {
         let at = self.noted.partition_point(|noted| noted.position.end <= position.start);
         match self.noted.get(at) {
@@ -222,7 +231,7 @@ impl AnyOrder {
         if due { self.noted.pop_front() } else { None }
     }
 
-    /// Counts the segment in that is at the turn; gives the length of the untagged message it ends.
+    /// Counts the segment at the turn, and returns the length of the untagged message that it ends.
     fn count(&mut self, noted: &Noted) -> Result<Option<u32>, DdpError> {
         let Header::Untagged(header) = &noted.header else {
             return Ok(None);
@@ -240,7 +249,8 @@ impl AnyOrder {
     }
 }
 
-/// MSNs up to here ahead of the next one are of the future, the others of the past.
+/// The border between past and future: MSNs less than this ahead of the next are still to come, the
+/// others are past.
 const HALF: u32 = 1 << 31;
 
 #[cfg(test)]
@@ -265,7 +275,8 @@ mod tests {
         rx.check(&at, &header, len, &mut posted)
     }
 
-    /// Gives a segment that is to be placed; says where what is delivered begins.
+    /// Presents a segment that must be placed, and returns where the messages that are delivered
+    /// begin.
     fn give(rx: &mut AnyOrder, at: Range<u64>, header: Header, len: usize) -> Vec<u64> {
         assert_eq!(check(rx, at.clone(), header, len), Ok(Admission::Place));
         rx.placed(at, &header, len);
@@ -319,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn at_its_turn_a_segment_has_the_codes_of_the_rfc() {
+    fn a_faulty_segment_at_the_turn_has_the_code_of_the_rfc() {
         // RFC 5041 §7.1, §7.2
         let rx = AnyOrder::new(1, 0, 8);
         let code = |header, len| check(&rx, 0..10, header, len).unwrap_err().code();
@@ -346,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_from_half_the_numbers_ahead_is_of_the_past() {
+    fn an_msn_half_the_range_ahead_counts_as_past() {
         // RFC 5041 §4.3
         let rx = AnyOrder::new(3, 0, 8);
         let early = |msn| rx.check(&(10..20), &send(msn, 0, true), 1, &mut |_, _| Some(100));
@@ -368,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_limited_and_the_turn_always_goes_on() {
+    fn noted_segments_are_limited_and_the_one_at_the_turn_always_fits() {
         let mut rx = AnyOrder::new(3, 0, 2);
         assert_eq!(give(&mut rx, 10..20, write(0, true), 1), []);
         assert_eq!(give(&mut rx, 20..30, write(1, true), 1), []);

@@ -1,24 +1,27 @@
-//! The range check of tagged placement (RFC 5041 §7.1).
+//! The range check for tagged placement (RFC 5041 §7.1).
 //!
-//! One predicate, used for every access that a peer's TO asks for: in a region of `region_len` octets whose
-//! first octet has TO `base`, may `len` octets at `to` be touched? Unsigned, without wrapping, and with the
-//! end of the space legal: the last octet of a region may have TO 2^64 - 1.
+//! One check serves every access that a peer's TO asks for: in a region of `region_len` octets
+//! whose first octet has the TO `base`, may `len` octets at `to` be touched? The arithmetic is
+//! unsigned and does not wrap, and a region may end with the address space: its last octet may have
+//! the TO 2^64 - 1.
 
-/// Why a range may not be touched.
+/// A reason why a range may not be touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// TO + length passes 2^64.
     #[error("the range passes 2^64")]
     Wrap,
-    /// Some octet lies outside the region.
+    /// At least one octet lies outside the region.
     #[error("the range leaves the region")]
     Bounds,
 }
 
-/// The offset in the region of `len` octets at `to`. `len = 0` fits anywhere from the base to the end.
+/// Returns the offset of `to` in the region if all `len` octets at `to` lie inside. A length of 0
+/// fits anywhere from the base to the end.
 ///
 /// # Errors
-/// [`RangeError::Wrap`] before [`RangeError::Bounds`]: a range that wraps may look as if it were inside.
+/// [`RangeError::Wrap`] is checked before [`RangeError::Bounds`]: a range that wraps may otherwise
+/// look as if it were inside.
 #[inline]
 pub fn check_range(base: u64, region_len: u64, to: u64, len: u64) -> Result<u64, RangeError> {
     // RFC 5041 §7.1: the sum of TO and length must not wrap; 2^64 exactly is still legal.
@@ -36,7 +39,7 @@ pub fn check_range(base: u64, region_len: u64, to: u64, len: u64) -> Result<u64,
 mod tests {
     use super::*;
 
-    /// The same rule in arithmetic that cannot wrap.
+    /// The check in arithmetic that cannot wrap.
     fn naive(base: u64, region_len: u64, to: u64, len: u64) -> Result<u64, RangeError> {
         let [base, region_len, to, len] = [base, region_len, to, len].map(u128::from);
         if to + len > 1 << 64 {
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_wrap_into_the_region_is_a_wrap() {
-        // RFC 5041 §7.1: 2^64 - 2 + 4 is 2 only to arithmetic that wraps.
+        // RFC 5041 §7.1: only in arithmetic that wraps is 2^64 - 2 + 4 equal to 2.
         assert_eq!(check_range(0x10000, 0x2000, u64::MAX - 1, 4), Err(RangeError::Wrap));
     }
 

@@ -1,38 +1,40 @@
-//! What can be wrong with a segment, and the number each fault is reported by (RFC 5041 §7.2).
+//! Faults of a segment, and the number by which each is reported (RFC 5041 §7.2).
 
 use crate::{Msn, Qn, RangeError, SegmentError, Stag};
 
-/// A fault the peer made on a DDP stream. After the first the stream places and delivers nothing more.
+/// A fault of the peer on a DDP stream. After the first one the stream places and delivers nothing
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DdpError {
-    /// Something broke on this side.
+    /// A failure of the local end.
     #[error("local catastrophic error")]
     LocalCatastrophic,
-    /// A segment shorter than its header. RFC 5041 has no number of its own for this.
+    /// A segment shorter than its header. RFC 5041 has no number for this.
     #[error("segment of {len} octets is shorter than its header")]
     ShortSegment {
-        /// Octets there are.
+        /// Octets of the segment.
         len: usize,
     },
-    /// Tagged: no such STag, the key differs, it is invalid, or it gives no such right.
+    /// Tagged: the STag does not exist, its key differs, it is invalid, or it does not grant the
+    /// right needed.
     #[error("invalid STag {stag}")]
     InvalidStag {
-        /// As the segment has it.
+        /// The STag of the segment.
         stag: Stag,
     },
     /// Tagged: another STag in the middle of a message.
     #[error("STag {got} inside a message to {expected}")]
     StagChanged {
-        /// As the segment has it.
+        /// The STag of the segment.
         got: Stag,
-        /// As the message began.
+        /// The STag with which the message began.
         expected: Stag,
     },
     /// Tagged: octets outside the buffer.
     #[error("TO {to:#x} with {len} octets leaves the buffer")]
     Bounds {
-        /// As the segment has it.
+        /// The TO of the segment.
         to: u64,
         /// Octets of payload.
         len: usize,
@@ -40,29 +42,29 @@ pub enum DdpError {
     /// Tagged: a gap or a step back in TO in the middle of a message.
     #[error("TO {got:#x} does not continue its message")]
     ToNotNext {
-        /// As the segment has it.
+        /// The TO of the segment.
         got: u64,
-        /// Where the message goes on; `None` when it has reached 2^64.
+        /// The TO where the message continues; `None` when it has reached 2^64.
         expected: Option<u64>,
     },
     /// Tagged: another message begins before the open one has ended.
     #[error("RsvdULP {got:#04x} inside a message with {expected:#04x}")]
     TaggedUlpChanged {
-        /// As the segment has it.
+        /// The value in the segment.
         got: u8,
-        /// As the message began.
+        /// The value with which the message began.
         expected: u8,
     },
     /// Tagged: the STag belongs to another protection domain or stream.
     #[error("STag {stag} is not associated with this stream")]
     StagNotAssociated {
-        /// As the segment has it.
+        /// The STag of the segment.
         stag: Stag,
     },
     /// Tagged: TO + length passes 2^64.
     #[error("TO {to:#x} with {len} octets passes 2^64")]
     ToWrap {
-        /// As the segment has it.
+        /// The TO of the segment.
         to: u64,
         /// Octets of payload.
         len: usize,
@@ -70,53 +72,53 @@ pub enum DdpError {
     /// Tagged: a DV other than 1.
     #[error("tagged segment of DDP version {version}")]
     TaggedVersion {
-        /// As the segment has it.
+        /// The version of the segment.
         version: u8,
     },
-    /// Untagged: no such queue.
+    /// Untagged: the queue does not exist.
     #[error("no queue {qn}")]
     InvalidQn {
-        /// As the segment has it.
+        /// The queue number of the segment.
         qn: Qn,
     },
-    /// Untagged: the right message, and nothing posted for it.
+    /// Untagged: the message that is due, but no buffer is posted for it.
     #[error("no buffer for message {msn} on queue {qn}")]
     NoBuffer {
-        /// As the segment has it.
+        /// The queue number of the segment.
         qn: Qn,
-        /// As the segment has it.
+        /// The MSN of the segment.
         msn: Msn,
     },
-    /// Untagged: not the message whose turn it is.
+    /// Untagged: a message that is not due.
     #[error("MSN {got} on queue {qn} where {expected} is due")]
     MsnOutOfRange {
-        /// As the segment has it.
+        /// The queue number of the segment.
         qn: Qn,
-        /// As the segment has it.
+        /// The MSN of the segment.
         got: Msn,
-        /// The first one that would have been right.
+        /// The first MSN that would have been right.
         expected: Msn,
     },
-    /// Untagged: another message under the number of the open one.
+    /// Untagged: another message under the MSN of the open one.
     #[error("RsvdULP {got:#04x} inside a message with {expected:#04x}")]
     UntaggedUlpChanged {
-        /// As the segment has it.
+        /// The value in the segment.
         got: u8,
-        /// As the message began.
+        /// The value with which the message began.
         expected: u8,
     },
     /// Untagged: a gap or a step back in MO in the middle of a message.
     #[error("MO {got} where {expected} is due")]
     InvalidMo {
-        /// As the segment has it.
+        /// The MO of the segment.
         got: u32,
-        /// Where the message goes on.
+        /// The MO where the message continues.
         expected: u64,
     },
     /// Untagged: an offset outside the buffer.
     #[error("MO {mo} in a buffer of {buffer}")]
     MoOutsideBuffer {
-        /// As the segment has it.
+        /// The MO of the segment.
         mo: u32,
         /// Octets of the buffer.
         buffer: u64,
@@ -124,7 +126,7 @@ pub enum DdpError {
     /// Untagged: more octets than the buffer takes.
     #[error("{len} octets at {mo} in a buffer of {buffer}")]
     TooLong {
-        /// As the segment has it.
+        /// The MO of the segment.
         mo: u32,
         /// Octets of payload.
         len: usize,
@@ -134,17 +136,17 @@ pub enum DdpError {
     /// Untagged: a DV other than 1.
     #[error("untagged segment of DDP version {version}")]
     UntaggedVersion {
-        /// As the segment has it.
+        /// The version of the segment.
         version: u8,
     },
 }
 
 impl DdpError {
-    /// Error type and error code of RFC 5041 §7.2.
+    /// Returns the error type and error code of RFC 5041 §7.2.
     #[must_use]
     pub const fn code(&self) -> (u8, u8) {
         match self {
-            // A short segment has no number in the RFC; 0x0/0x00 is what other stacks send too.
+            // RFC 5041 has no number for a short segment; other stacks send 0x0/0x00 too.
             DdpError::LocalCatastrophic | DdpError::ShortSegment { .. } => (0, 0),
             DdpError::InvalidStag { .. } | DdpError::StagChanged { .. } => (1, 0),
             DdpError::Bounds { .. } | DdpError::ToNotNext { .. } | DdpError::TaggedUlpChanged { .. } => {
@@ -162,7 +164,7 @@ impl DdpError {
         }
     }
 
-    /// What a failed [`check_range`](crate::check_range) means for a tagged segment.
+    /// Returns the fault of a tagged segment whose [`check_range`](crate::check_range) failed.
     #[must_use]
     pub const fn range(error: RangeError, to: u64, len: usize) -> Self {
         match error {

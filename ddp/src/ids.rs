@@ -1,8 +1,10 @@
-//! The three numbers a DDP header names things by, each its own type (RFC 5041 §4.2, §4.3).
+//! The three numbers by which a DDP header names things, each a type of its own (RFC 5041 §4.2,
+//! §4.3).
 
 use core::fmt;
 
-/// Steering Tag: names a tagged buffer. 24 bits of index, 8 bits of key; always compared whole.
+/// Steering Tag: names a tagged buffer. Consists of 24 bits of index and 8 bits of key; always
+/// compared as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stag(pub u32);
 
@@ -22,21 +24,22 @@ impl fmt::Display for Qn {
     }
 }
 
-/// Message Sequence Number of one queue in one direction.
+/// Message Sequence Number: counts the messages of one queue in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Msn(pub u32);
 
 impl Msn {
-    /// What the first message on every queue carries (RFC 5041 §4.3).
+    /// The number of the first message on every queue (RFC 5041 §4.3).
     pub const FIRST: Msn = Msn(1);
 
-    /// The number of the message after this one. RFC 5041 §4.3: 0xFFFFFFFF is followed by 0, not by 1.
+    /// Returns the number of the next message. RFC 5041 §4.3: 0xFFFFFFFF is followed by 0, not by
+    /// 1.
     #[must_use]
     pub const fn next(self) -> Msn {
         Msn(self.0.wrapping_add(1))
     }
 
-    /// How many messages this one is ahead of `first`, counted modulo 2^32.
+    /// Returns how many messages this one is ahead of `first`, modulo 2^32.
     #[must_use]
     pub const fn ahead_of(self, first: Msn) -> u32 {
         self.0.wrapping_sub(first.0)

@@ -1,19 +1,22 @@
-//! DDP, Direct Data Placement (RFC 5041): a segment says itself where its octets go.
+//! DDP, Direct Data Placement (RFC 5041): each segment says where in the receiver's memory its
+//! octets belong.
 //!
-//! What MPA calls a ULPDU is one DDP segment: a [`Header`] and payload up to its end. A *tagged* segment
-//! names the receiver's buffer ([`Stag`]) and the place in it (TO); an *untagged* one goes to the receiver's
-//! next buffer of a queue ([`Qn`], [`Msn`], MO). This crate turns headers into values and back
-//! ([`Header::parse`], [`Header::emit`]), cuts messages into segments ([`cut`]), keeps the state that says
-//! which segment may come next ([`TaggedRx`], [`UntaggedRx`] over TCP; [`AnyOrder`] where segments overtake
-//! each other), and knows the number of every error ([`DdpError::code`]).
+//! A DDP segment is what MPA calls a ULPDU: a [`Header`], then payload up to the segment's end. A
+//! *tagged* segment names a buffer of the receiver ([`Stag`]) and a place in it (TO). An *untagged*
+//! segment goes into the next buffer of a queue at the receiver ([`Qn`], [`Msn`], MO). This crate
+//! turns headers into values and back ([`Header::parse`], [`Header::emit`]), cuts messages into
+//! segments ([`cut`]), keeps the state that says which segment may come next ([`TaggedRx`] and
+//! [`UntaggedRx`] over TCP; [`AnyOrder`] where segments overtake each other), and maps each fault
+//! to its number in a Terminate ([`DdpError::code`]).
 //!
-//! It knows no memory: what may be touched is for the caller to say, with [`check_range`] for the arithmetic.
-//! It does no I/O and has no clock; octets and values go in, octets and values come out. RDMAP (`rddp-rdmap`)
-//! is what drives it.
+//! The crate knows nothing of memory: the caller decides what may be touched, and uses
+//! [`check_range`] for the arithmetic. There is no I/O and no clock; octets and values go in,
+//! octets and values come out. RDMAP (`rddp-rdmap`) drives this crate.
 //!
 //! # Example
 //!
-//! A message of 2048 octets leaves in two segments of at most 1500 (the example of RFC 5041 §5.2) and arrives:
+//! A message of 2048 octets is sent in two segments of at most 1500 (the example of RFC 5041 §5.2),
+//! and received:
 //!
 //! ```
 //! use rddp_ddp::{Header, Msn, Qn, UntaggedRepr, UntaggedRx, cut};

@@ -1,18 +1,19 @@
-//! `InOrder`: receiving over an LLP that gives every octet once and in order, which is TCP (RFC 5041 §5.2 to
+//! Receiving over an LLP that delivers every octet once and in order, such as TCP (RFC 5041 §5.2 to
 //! §5.4).
 //!
-//! [`TaggedRx`] is a stream's tagged half, [`UntaggedRx`] one queue of its untagged half. A tagged message
-//! and one message on each queue may be open at the same time; inside a message a segment must go on where
-//! the one before it ended. The RFC asks only for range checks; on TCP a gap can only be the sender's fault
-//! and would leave octets unwritten.
+//! [`TaggedRx`] is the state of a stream's tagged messages, [`UntaggedRx`] that of one queue of
+//! untagged messages. A tagged message and one message on each queue may be open at the same time.
+//! Inside a message a segment must continue where the one before it ended. RFC 5041 asks only for
+//! range checks; but over TCP only the sender can cause a gap, and a gap would leave octets
+//! unwritten in a message that is delivered.
 //!
-//! `check*` looks and changes nothing, so a payload may be placed before its CRC is known; `commit` counts
-//! the segment in. Neither knows memory: STag, rights and bounds of tagged buffers are the caller's to check
-//! between the two.
+//! The `check` functions change nothing, so that a payload may be placed before its CRC is known;
+//! `commit` counts the segment in. Neither knows memory: between the two the caller checks STag,
+//! rights and bounds of tagged buffers.
 
 use crate::{DdpError, Msn, Stag, TaggedRepr, UntaggedRepr};
 
-/// The open tagged message of a stream, if there is one.
+/// The state of a stream's tagged messages: the open message, if there is one.
 #[derive(Clone, Debug, Default)]
 pub struct TaggedRx {
     open: Option<OpenTagged>,
@@ -30,34 +31,36 @@ pub struct OpenTagged {
 }
 
 impl TaggedRx {
-    /// No message is open.
+    /// The state in which no message is open.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A stream that is taken over: `open` is the message that was [`open`](Self::open) in it.
+    /// Creates the receiving side of a stream that is taken over: `open` is the message that was
+    /// [`open`](Self::open) in it.
     #[must_use]
     pub fn resume(open: Option<OpenTagged>) -> Self {
         Self { open }
     }
 
-    /// The message that has begun and not ended.
+    /// Returns the message that has begun and not ended.
     #[must_use]
     pub fn open(&self) -> Option<OpenTagged> {
         self.open
     }
 
-    /// Whether a message has begun and not ended.
+    /// Returns whether a message has begun and not ended.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Whether this segment begins a message, or goes on where the open one stopped.
+    /// Checks that a segment begins a message, or continues the open one where it stopped.
     ///
     /// # Errors
-    /// The STag, the TO or the `RsvdULP` is not the open message's, in this order.
+    /// The STag, the TO or the `RsvdULP` differs from that of the open message; checked in this
+    /// order.
     #[inline]
     pub fn check(&self, header: &TaggedRepr, len: usize) -> Result<(), DdpError> {
         match self.open {
@@ -66,12 +69,14 @@ impl TaggedRx {
         }
     }
 
-    /// Counts the segment in. It has passed [`check`](Self::check).
+    /// Counts a segment in that has passed [`check`](Self::check).
     #[inline]
     pub fn commit(&mut self, header: &TaggedRepr, len: usize) {
         if header.last {
             self.open = None;
         } else if len > 0 {
+            // RFC 5041 §5.2: a segment without payload has no STag and no TO to continue from, so
+            // it neither opens a message nor moves the open one.
             let TaggedRepr { rsvd_ulp, stag, to, .. } = *header;
             self.open = Some(OpenTagged { rsvd_ulp, stag, next_to: to.checked_add(len as u64) });
         }
@@ -80,7 +85,8 @@ impl TaggedRx {
 
 impl OpenTagged {
     fn check(&self, header: &TaggedRepr, len: usize) -> Result<(), DdpError> {
-        // RFC 5041 §5.2: of a segment without payload only control and RsvdULP count.
+        // RFC 5041 §5.2: a segment without payload places nothing, so its STag and TO have no
+        // meaning; only the control bits and RsvdULP count.
         if len > 0 {
             if header.stag != self.stag {
                 return Err(DdpError::StagChanged { got: header.stag, expected: self.stag });
@@ -89,7 +95,8 @@ impl OpenTagged {
                 return Err(DdpError::ToNotNext { got: header.to, expected: self.next_to });
             }
         }
-        // RFC 5041 §4.2: RsvdULP is the same in every segment of a message.
+        // RFC 5041 §4.2: RsvdULP is the same in every segment of a message. RDMAP has its opcode
+        // there, so that another value is another message inside this one.
         if header.rsvd_ulp != self.rsvd_ulp {
             return Err(DdpError::TaggedUlpChanged { got: header.rsvd_ulp, expected: self.rsvd_ulp });
         }
@@ -97,62 +104,66 @@ impl OpenTagged {
     }
 }
 
-/// One queue of untagged buffers: which message is due, and how much of it is there.
+/// The state of one queue of untagged messages: which message is due, and how much of it has
+/// arrived.
 #[derive(Clone, Debug, Default)]
 pub struct UntaggedRx {
     next_msn: Msn,
     /// Octets of message `next_msn` counted in so far; at most 2^32 - 1.
     next_mo: u64,
-    /// First octet of the open message's `RsvdULP`.
+    /// The first octet of the open message's `RsvdULP`.
     open: Option<u8>,
 }
 
 impl UntaggedRx {
-    /// Nothing received yet: MSN 1 is due (RFC 5041 §4.3).
+    /// The state of a queue on which nothing was received: MSN 1 is due (RFC 5041 §4.3).
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A queue on which `msn` is due: one that is taken over, or brought near the wrap by a test.
+    /// The state of a queue on which `msn` is due. Used to take over a queue, and by tests of the
+    /// wrap.
     #[must_use]
     pub fn starting_at(msn: Msn) -> Self {
         Self { next_msn: msn, ..Self::default() }
     }
 
-    /// A queue that is taken over in the middle of a message: `mo` octets of message `msn` are there, and `open` is the
-    /// first octet of its `RsvdULP` ([`open_ulp`](Self::open_ulp) of the queue as it was).
+    /// The state of a queue that is taken over in the middle of a message: `mo` octets of message
+    /// `msn` have arrived, and `open` is the first octet of its `RsvdULP`
+    /// ([`open_ulp`](Self::open_ulp) of the state that is taken over).
     #[must_use]
     pub fn resume(msn: Msn, mo: u64, open: Option<u8>) -> Self {
         Self { next_msn: msn, next_mo: mo, open }
     }
 
-    /// The first octet of the open message's `RsvdULP`; `None` between messages.
+    /// Returns the first octet of the open message's `RsvdULP`; `None` between messages.
     #[must_use]
     pub fn open_ulp(&self) -> Option<u8> {
         self.open
     }
 
-    /// The message that is due, or open.
+    /// Returns the number of the message that is due or open.
     #[must_use]
     pub fn next_msn(&self) -> Msn {
         self.next_msn
     }
 
-    /// Octets of the open message that are there.
+    /// Returns how many octets of the open message have arrived.
     #[must_use]
     pub fn next_mo(&self) -> u64 {
         self.next_mo
     }
 
-    /// Whether a message has begun and not ended.
+    /// Returns whether a message has begun and not ended.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// The first check: it is this message's turn. The caller then finds the buffer (0x2/0x02 when there is
-    /// none) and goes on with [`check_offset`](Self::check_offset).
+    /// Checks that the segment belongs to the message that is due. This is the first of two checks:
+    /// the caller then finds the buffer (without one it reports 0x2/0x02), and calls
+    /// [`check_offset`](Self::check_offset).
     ///
     /// # Errors
     /// [`DdpError::MsnOutOfRange`].
@@ -165,12 +176,14 @@ impl UntaggedRx {
         }
     }
 
-    /// The second: the segment goes on where the message stopped, and fits into a buffer of `buffer` octets.
-    /// A message is shorter than 2^32 octets (RFC 5041 §5.2), however large the buffer.
+    /// Checks that the segment continues the message where it stopped, and fits into a buffer of
+    /// `buffer` octets. A message is shorter than 2^32 octets (RFC 5041 §5.2), however large the
+    /// buffer.
     ///
     /// # Errors
-    /// The MO, the length or the `RsvdULP`, in this order. A segment without payload is held to its MO as
-    /// well, since the message's length comes from it.
+    /// The MO, the length or the `RsvdULP` is wrong; checked in this order. A segment without
+    /// payload must have the right MO too, since the message's length is computed from the MO of
+    /// its last segment.
     #[inline]
     pub fn check_offset(&self, header: &UntaggedRepr, len: usize, buffer: u64) -> Result<(), DdpError> {
         let mo = header.mo;
@@ -190,13 +203,15 @@ impl UntaggedRx {
         }
     }
 
-    /// Counts the segment in, which has passed both checks. `Some(length)`: that was the whole message, of MO
-    /// + payload octets (RFC 5041 §5.4), and the next MSN is due.
+    /// Counts a segment in that has passed both checks. Returns the message's length, MO plus
+    /// octets of payload (RFC 5041 §5.4), when the segment ends its message; the next MSN is then
+    /// due.
     #[inline]
     pub fn commit(&mut self, header: &UntaggedRepr, len: usize) -> Option<u32> {
         let end = self.next_mo + len as u64;
         if header.last {
             *self = Self { next_msn: self.next_msn.next(), next_mo: 0, open: None };
+            // `check_offset` has kept the end below 2^32.
             return Some(u32::try_from(end).unwrap_or(u32::MAX));
         }
         self.next_mo = end;

@@ -1,26 +1,28 @@
-//! Cutting a message into segments (RFC 5041 §5.2).
+//! Sending: a message is cut into segments (RFC 5041 §5.2).
 //!
-//! The caller asks for one segment at a time with the MULPDU of that moment, so that a change of MULPDU
-//! touches only the segments not yet handed to the LLP (RFC 5041 chapter 3). Segments come in rising order
-//! without gaps and never carry octets of two messages; exactly one, the final one, has L set.
+//! The caller asks for one segment at a time, with the MULPDU of that moment, so that a change of
+//! MULPDU affects only the segments not yet handed to the LLP (RFC 5041 chapter 3). Segments come
+//! in ascending order without gaps and never carry octets of two messages; exactly one, the last,
+//! has L set.
 
 /// One segment of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Where in the message its payload begins: the MO, or what is added to the first TO.
+    /// Offset of the payload in the message: the MO, or what is added to the first TO.
     pub offset: u64,
     /// Octets of payload.
     pub len: usize,
-    /// L: nothing of the message is behind it.
+    /// L: this is the last segment of the message.
     pub last: bool,
 }
 
-/// The segment that begins at `offset` in a message of `total` octets, no longer than `mulpdu` with its
-/// header of `header_len` octets. A message of zero octets is one empty segment (RFC 5041 §5.2).
+/// Returns the segment that begins at `offset` in a message of `total` octets and is, with its
+/// header of `header_len` octets, no longer than `mulpdu`. A message of zero octets is one empty
+/// segment (RFC 5041 §5.2).
 ///
 /// # Panics
-/// When no payload fits behind the header (`mulpdu <= header_len`), or `offset` lies behind the message:
-/// mistakes of the caller, whatever a peer does.
+/// When no payload fits behind the header (`mulpdu <= header_len`), or `offset` lies behind the
+/// message. Both are mistakes of the caller; nothing that a peer does leads to them.
 #[must_use]
 #[inline]
 pub fn cut(total: u64, offset: u64, mulpdu: usize, header_len: usize) -> Cut {
@@ -28,6 +30,8 @@ pub fn cut(total: u64, offset: u64, mulpdu: usize, header_len: usize) -> Cut {
     assert!(offset <= total, "offset {offset} is behind a message of {total}");
     let room = mulpdu - header_len;
     let rest = total - offset;
+    // On a 32-bit system the rest of a message may not fit into `usize`; it then does not fit into
+    // a segment either.
     match usize::try_from(rest) {
         Ok(rest) if rest <= room => Cut { offset, len: rest, last: true },
         _ => Cut { offset, len: room, last: false },
@@ -65,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edges_of_a_segment_fall_where_they_should() {
+    fn payload_is_cut_at_the_mulpdu_to_the_octet() {
         // RFC 5041 §5.2
         let room = 1500 - 18;
         let lens = |total| cuts(total, 1500, 18).iter().map(|cut| cut.len).collect::<Vec<_>>();

@@ -1,15 +1,15 @@
-//! DDP segment headers: octets on one side, meaning on the other (RFC 5041 chapter 4).
+//! DDP segment headers: octets and the values they stand for (RFC 5041 chapter 4).
 //!
-//! A segment is what MPA calls a ULPDU: header, then payload up to the segment's end. [`Header::parse`] looks
-//! at nothing but the header; whether a segment is in place at this moment is `rx`'s business. Reserved bits
-//! are sent as 0 and not looked at (RFC 5041 §4.1). Versions other than 1 are refused here, because the rest
-//! of their layout is unknown.
+//! A segment is what MPA calls a ULPDU: header, then payload up to the segment's end.
+//! [`Header::parse`] checks the header alone; whether the segment may come at this moment is
+//! checked in `rx`. Reserved bits are sent as 0 and ignored by the receiver (RFC 5041 §4.1).
+//! Versions other than 1 are refused here, because the rest of their layout is unknown.
 
 use core::fmt;
 
 use crate::{Msn, Qn, Stag};
 
-/// The version of DDP in RFC 5041. (0 was the RDMA Consortium's.)
+/// The version of DDP in RFC 5041. (Version 0 was the RDMA Consortium's.)
 pub const DDP_VERSION: u8 = 1;
 
 /// Header of a tagged segment (RFC 5041 §4.2).
@@ -17,9 +17,9 @@ pub const DDP_VERSION: u8 = 1;
 pub struct TaggedRepr {
     /// L: the last segment of its message.
     pub last: bool,
-    /// `RsvdULP`: DDP carries it and does not read it.
+    /// `RsvdULP`: for the ULP; DDP carries it unread.
     pub rsvd_ulp: u8,
-    /// The buffer.
+    /// The buffer at the receiver.
     pub stag: Stag,
     /// Tagged Offset of the first payload octet.
     pub to: u64,
@@ -50,11 +50,11 @@ impl fmt::Display for TaggedRepr {
 pub struct UntaggedRepr {
     /// L: the last segment of its message.
     pub last: bool,
-    /// `RsvdULP`: DDP carries it and does not read it.
+    /// `RsvdULP`: for the ULP; DDP carries it unread.
     pub rsvd_ulp: [u8; 5],
-    /// The queue.
+    /// The queue at the receiver.
     pub qn: Qn,
-    /// The message on that queue.
+    /// The number of the message on that queue.
     pub msn: Msn,
     /// Message Offset of the first payload octet.
     pub mo: u32,
@@ -81,31 +81,31 @@ impl fmt::Display for UntaggedRepr {
     }
 }
 
-/// Either header.
+/// The header of a segment, of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// T = 1: the sender names the buffer.
     Tagged(TaggedRepr),
-    /// T = 0: the receiver's next buffer of a queue.
+    /// T = 0: the next buffer of a queue at the receiver.
     Untagged(UntaggedRepr),
 }
 
 impl Header {
-    /// The longer of the two.
+    /// Octets of the longer of the two headers.
     pub const MAX_LEN: usize = UntaggedRepr::LEN;
 
     /// Reads the header at the front of `segment`; the payload is `segment[header.len()..]`.
     ///
     /// # Errors
-    /// [`SegmentError`] when the segment is shorter than its header or of another DDP version, in this order
-    /// (RFC 5041 §7.1).
+    /// [`SegmentError`] when the segment is shorter than its header, or of another DDP version;
+    /// checked in this order (RFC 5041 §7.1).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<Header, SegmentError> {
         let tagged = segment.first().is_some_and(|octet| octet & control::TAGGED != 0);
         if tagged { parse_tagged(segment) } else { parse_untagged(segment) }
     }
 
-    /// Octets of this header, 14 or 18.
+    /// Returns the octets of this header, 14 or 18.
     #[must_use]
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
@@ -116,7 +116,7 @@ impl Header {
         }
     }
 
-    /// L: this segment is the last of its message.
+    /// Returns L: whether this segment is the last of its message.
     #[must_use]
     #[inline]
     pub const fn last(&self) -> bool {
@@ -126,7 +126,7 @@ impl Header {
         }
     }
 
-    /// The first octet of `RsvdULP`, where RDMAP keeps its control octet.
+    /// Returns the first octet of `RsvdULP`, where RDMAP has its control octet.
     #[must_use]
     #[inline]
     pub const fn control(&self) -> u8 {
@@ -136,7 +136,7 @@ impl Header {
         }
     }
 
-    /// Writes the header to the front of `out` and says how many octets it took.
+    /// Writes the header to the front of `out`, and returns how many octets it took.
     pub fn emit(&self, out: &mut [u8; Self::MAX_LEN]) -> usize {
         match self {
             Header::Tagged(header) => {
@@ -149,7 +149,7 @@ impl Header {
         self.len()
     }
 
-    /// The header's octets, held inline.
+    /// Returns the header's octets, held inline.
     #[must_use]
     pub fn octets(&self) -> HeaderOctets {
         let mut octets = [0; Self::MAX_LEN];
@@ -179,7 +179,7 @@ impl fmt::Display for Header {
     }
 }
 
-/// A header as it goes on the wire: derefs and borrows as its 14 or 18 octets.
+/// The 14 or 18 octets of a header as they go on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderOctets {
     octets: [u8; Header::MAX_LEN],
@@ -200,23 +200,23 @@ impl core::ops::Deref for HeaderOctets {
     }
 }
 
-/// What makes a segment's header unreadable. The peer's doing, or the LLP's.
+/// A reason why a segment's header cannot be read. Caused by the peer, or by the LLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    /// Shorter than its own header.
+    /// The segment is shorter than its header.
     #[error("{} segment of {len} octets is shorter than its header", kind(*tagged))]
     TooShort {
-        /// Octets there are.
+        /// Octets of the segment.
         len: usize,
-        /// What its T bit says; false for an empty segment.
+        /// The segment's T bit; false for an empty segment.
         tagged: bool,
     },
-    /// Another version of DDP than 1.
+    /// The segment is of another version of DDP than 1.
     #[error("{} segment of DDP version {version}, not {DDP_VERSION}", kind(*tagged))]
     Version {
-        /// What its T bit says.
+        /// The segment's T bit.
         tagged: bool,
-        /// What its DV field says.
+        /// The segment's DV field.
         version: u8,
     },
 }
@@ -248,7 +248,7 @@ fn parse_untagged(segment: &[u8]) -> Result<Header, SegmentError> {
     }))
 }
 
-// RFC 5041 §4.1: DV is the same for the whole stream; only version 1 is spoken here.
+// RFC 5041 §4.1: DV is the same for the whole stream; this crate implements version 1 only.
 fn check_version(octet: u8, tagged: bool) -> Result<(), SegmentError> {
     match octet & control::VERSION {
         DDP_VERSION => Ok(()),

@@ -1,5 +1,6 @@
-//! `AnyOrder` against a naive model: whatever the order, however often a segment is repeated, memory and
-//! messages end up as if everything had come in order (RFC 5041 §5.3, §5.4).
+//! `AnyOrder` compared with a naive model: whatever the order, and however often a segment is
+//! repeated, memory and messages end up as if all segments had arrived in order (RFC 5041 §5.3,
+//! §5.4).
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -27,7 +28,7 @@ struct Segment {
     payload: Vec<u8>,
 }
 
-/// Memory as both sides see it: one region, and a buffer for each message of each queue.
+/// Memory as both ends see it: one region, and a buffer for each message of each queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Memory {
     region: Vec<u8>,
@@ -58,7 +59,8 @@ fn message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// The stream that a sender makes of the messages; octets tell their segment and place apart.
+/// Returns the segments that a sender makes of the messages. Each octet identifies its segment and
+/// its place in it.
 fn segments(messages: &[Message], mulpdu: usize) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut next = [Msn::FIRST; QUEUES as usize];
@@ -97,7 +99,7 @@ fn segments(messages: &[Message], mulpdu: usize) -> Vec<Segment> {
     segments
 }
 
-/// Positions and lengths of the messages, in the order of the stream.
+/// Returns positions and lengths of the messages, in the order of the stream.
 fn in_order(segments: &[Segment]) -> Vec<(Range<u64>, Option<u32>)> {
     let last = segments.iter().filter(|segment| segment.header.last());
     last.map(|segment| {
@@ -113,10 +115,11 @@ fn in_order(segments: &[Segment]) -> Vec<(Range<u64>, Option<u32>)> {
 struct Receiver {
     rx: AnyOrder,
     memory: Memory,
-    /// Messages that have a buffer, on each queue: a few ahead, and always the one whose turn it is.
+    /// The number of messages that have a buffer, on each queue: a few ahead, and always the one
+    /// that is due.
     posted: u32,
     delivered: Vec<(Range<u64>, Option<u32>)>,
-    /// Where the segments begin that have been placed.
+    /// The positions at which the segments that have been placed begin.
     placed: HashSet<u64>,
 }
 
@@ -126,7 +129,7 @@ impl Receiver {
         Self { rx, memory: Memory::new(), posted, delivered: Vec::new(), placed: HashSet::new() }
     }
 
-    /// RFC 5041 §5.4: what is delivered, and all in front of it, is placed.
+    /// RFC 5041 §5.4: a delivered message, and everything before it, has been placed.
     fn check_delivered(&self, segments: &[Segment]) {
         let turn = self.delivered.last().map_or(START, |(position, _)| position.end);
         let counted = segments.iter().filter(|segment| segment.position.end <= turn);
@@ -167,7 +170,8 @@ proptest! {
     ) {
         let segments = segments(&messages, mulpdu);
         let mut receiver = Receiver::new(room, look_ahead);
-        // Each in any order and any number of times; then, as TCP would, again in order.
+        // The segments are presented in any order and any number of times; then, as TCP would,
+        // again in order.
         for segment in order.iter().map(|index| index.get(&segments)) {
             let turn = receiver.rx.turn();
             let before = receiver.memory.clone();
@@ -186,8 +190,8 @@ proptest! {
             prop_assert!(admission != Admission::Later, "nothing is early when it comes in order");
         }
         prop_assert_eq!(&receiver.delivered, &in_order(&segments));
-        // Untagged buffers hold each message; where tagged messages overlap the last placed wins, which is
-        // any of them.
+        // Untagged buffers contain each message. Where tagged messages overlap, the last placed
+        // wins, and that may be any of them.
         let mut model = Memory::new();
         segments.iter().for_each(|segment| model.place(&segment.header, &segment.payload));
         prop_assert_eq!(&receiver.memory.buffers, &model.buffers);
@@ -195,7 +199,8 @@ proptest! {
     }
 }
 
-/// Every octet of the region is 0 where nobody wrote, else what one of its writers put there.
+/// Checks that every octet of the region is 0 where no message wrote, and otherwise what one of the
+/// writers put there.
 fn check_region(segments: &[Segment], region: &[u8]) {
     for (at, octet) in region.iter().enumerate() {
         let writers: Vec<u8> = segments

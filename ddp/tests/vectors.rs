@@ -1,4 +1,5 @@
-//! The headers of every vector: what DDP reads in them, and that it writes the same octets again.
+//! The headers of every vector: the fields that DDP reads in them, and that it writes the same
+//! octets again.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -37,7 +38,7 @@ fn every_segment_is_read_as_its_octets_say_and_written_as_it_was() {
     assert!(read > 80, "only {read} segments were read");
 }
 
-/// The vectors whose header is unreadable.
+/// Returns the error for the vectors whose header cannot be read.
 fn expected_error(name: &str, segment: &[u8]) -> Option<SegmentError> {
     let len = segment.len();
     let version = |tagged, version| Some(SegmentError::Version { tagged, version });
@@ -53,7 +54,7 @@ fn expected_error(name: &str, segment: &[u8]) -> Option<SegmentError> {
     }
 }
 
-/// Whatever fields the vector names are the ones that were read.
+/// Checks each field that the vector names.
 fn check_fields(name: &str, fields: &Value, header: &Header) {
     let check = |field: &str, got: u64| {
         if let Some(wanted) = number(&fields[field]) {

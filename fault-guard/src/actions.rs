@@ -1,14 +1,14 @@
-//! Actions of the program's, kept so that a signal handler may keep and read them.
+//! A store for the program's signal actions, which a signal handler can add to and read.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// An action that was kept: it is never changed, and stays.
+/// An action in the store: it is never changed and never freed.
 pub(crate) type Kept = &'static libc::sigaction;
 
-/// Different actions that are kept without the allocator. Programs have a handful.
+/// The number of different actions that are stored without the allocator. Programs have a handful.
 const ROOM: usize = 64;
 
 static KEPT: [Place; ROOM] = [const { Place::new() }; ROOM];
@@ -19,7 +19,8 @@ struct Place {
     action: UnsafeCell<MaybeUninit<libc::sigaction>>,
 }
 
-// SAFETY: the action is written once, before `ready` is set, by whoever was given the place.
+// SAFETY: the action is written once, by the one call of `keep` to which `USED` gave this place,
+// before `ready` is set; it is read only after `ready` was found set.
 unsafe impl Sync for Place {}
 
 impl Place {
@@ -28,20 +29,22 @@ impl Place {
     }
 
     fn action(&'static self) -> Option<Kept> {
-        // SAFETY: it is ready, so it was written and is not written any more.
+        // SAFETY: `ready` is set, so the action was written, and is not written any more.
         self.ready.load(Ordering::Acquire).then(|| unsafe { (*self.action.get()).assume_init_ref() })
     }
 }
 
-/// Keeps an action, allocating and locking nothing unless very many different ones were kept.
+/// Stores an action. Neither allocates nor locks, unless the store is full.
 pub(crate) fn keep(action: libc::sigaction) -> Kept {
     if let Some(same) = KEPT.iter().filter_map(Place::action).find(|kept| is_same(kept, &action)) {
         return same;
     }
+    // A signal handler must not allocate. A program with so many different actions is not known;
+    // for it the risk is taken rather than to lose an action.
     let Some(place) = KEPT.get(USED.fetch_add(1, Ordering::Relaxed).min(ROOM)) else {
         return Box::leak(Box::new(action));
     };
-    // SAFETY: the place was given to this call alone, and is not ready.
+    // SAFETY: `USED` gave the place to this call alone, and nobody reads it before `ready` is set.
     unsafe { (*place.action.get()).write(action) };
     place.ready.store(true, Ordering::Release);
     place.action().unwrap_or_else(|| Box::leak(Box::new(action)))
@@ -54,7 +57,7 @@ fn is_same(a: &libc::sigaction, b: &libc::sigaction) -> bool {
         && (1..=LAST).all(|signal| blocks(a, signal) == blocks(b, signal))
 }
 
-/// Linux has as many signals.
+/// The highest number of a signal on Linux.
 pub(crate) const LAST: c_int = 64;
 
 #[cfg(test)]
@@ -65,7 +68,7 @@ mod tests {
     use crate::system;
 
     #[test]
-    fn equal_actions_are_kept_once_and_others_for_themselves() {
+    fn equal_actions_are_stored_once() {
         let mut one = system::no_action();
         one.sa_sigaction = 0x1234;
         let mut other = one;

@@ -1,4 +1,4 @@
-//! Work on memory that may go bad meanwhile.
+//! Guarded access to memory that may go bad at any moment.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use crate::routine;
 
-/// Memory could not be read or written: it was unmapped, or its file was cut short.
+/// The error of an access to memory that could not be read or written: it was unmapped, or its file
+/// was truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faulted;
 
@@ -18,43 +19,43 @@ impl fmt::Display for Faulted {
 
 impl std::error::Error for Faulted {}
 
-/// A function of `memcpy`'s kind: `(to, from, len)`. Its result is not looked at.
+/// A function of the same type as `memcpy`: `(to, from, len)`. Its result is ignored.
 pub type Work = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// Copies `from` to `lent`. After a fault part of it may have been copied.
+/// Copies `from` to `lent`. After a fault, part of it may have been copied.
 ///
 /// # Safety
-/// `from.len()` octets from `lent` on are memory of the caller's to write, as far as they are
-/// mapped, and no Rust reference covers them.
+/// The caller may write `from.len()` octets from `lent` on, as far as they are mapped, and no Rust
+/// reference covers them.
 #[inline]
 pub unsafe fn copy_in(lent: *mut u8, from: &[u8]) -> Result<(), Faulted> {
     let range = lent.addr()..lent.addr().wrapping_add(from.len());
-    // SAFETY: `memcpy` may be left at any octet: it locks and owns nothing. The caller
-    // promises that the lent octets may be written while they are mapped; `from` is a
-    // live slice, apart from them.
+    // SAFETY: `memcpy` may be abandoned at any octet, since it holds no lock and owns nothing. The
+    // caller may write the lent octets while they are mapped; `from` is a live slice, and so does
+    // not overlap them.
     unsafe { call(range, libc::memcpy, lent.cast(), from.as_ptr().cast(), from.len()) }
 }
 
-/// Copies octets from `lent` on into `to`. After a fault part of it may have been copied.
+/// Copies octets from `lent` on into `to`. After a fault, part of them may have been copied.
 ///
 /// # Safety
-/// `to.len()` octets from `lent` on are memory of the caller's to read, as far as they are mapped,
-/// and no Rust reference that allows writing covers them.
+/// The caller may read `to.len()` octets from `lent` on, as far as they are mapped, and no Rust
+/// reference that allows writing covers them.
 #[inline]
 pub unsafe fn copy_out(lent: *const u8, to: &mut [u8]) -> Result<(), Faulted> {
     let range = lent.addr()..lent.addr().wrapping_add(to.len());
-    // SAFETY: `memcpy` may be left at any octet: it locks and owns nothing. The caller
-    // promises that the lent octets may be read while they are mapped; `to` is borrowed
-    // exclusively, so apart from them.
+    // SAFETY: `memcpy` may be abandoned at any octet, since it holds no lock and owns nothing. The
+    // caller may read the lent octets while they are mapped; `to` is borrowed exclusively, and so
+    // does not overlap them.
     unsafe { call(range, libc::memcpy, to.as_mut_ptr().cast(), lent.cast(), to.len()) }
 }
 
-/// Calls `work(to, from, len)`, and ends it at the first fault at an address in `range`.
+/// Calls `work(to, from, len)`, and abandons it at the first fault at an address in `range`.
 ///
 /// # Safety
-/// The call is sound but for faults in `range`; and `work` may be left at any access to it: there
-/// it holds no lock and owns nothing, and it neither unwinds nor touches the range from below 64
-/// KiB of stack of its own.
+/// The call is sound except for faults in `range`. `work` may be abandoned at any access to the
+/// range: it then holds no lock and owns nothing. It does not unwind, and accesses the range from
+/// at most 64 KiB of stack of its own.
 #[inline]
 pub unsafe fn call(
     range: Range<usize>,
@@ -63,8 +64,9 @@ pub unsafe fn call(
     from: *const c_void,
     len: usize,
 ) -> Result<(), Faulted> {
-    // SAFETY: the caller promises that the call is sound but for faults in the range, and that the
-    // work may be left at any of them; the routine keeps the registers that a C function must keep.
+    // SAFETY: the caller has made sure that the call is sound except for faults in the range, and
+    // that the work may be abandoned at any of them. The routine keeps the registers that a C
+    // function must keep.
     match unsafe { routine::call(work, to, from, len, range.start, range.end) } {
         0 => Ok(()),
         _ => Err(Faulted),

@@ -1,16 +1,16 @@
-//! Which process of a family made an object: [`Origin`].
+//! Detection of `fork`: [`Origin`] tells which process made an object.
 //!
-//! A page that the kernel clears in the copy that `fork` makes (`MADV_WIPEONFORK`, Linux 4.14)
-//! holds the process's epoch, a number that no ancestor of the process had. An object that notes it
-//! when it is made can tell by one load that it is a copy. What shares the memory, as a child of
-//! `vfork` does until `exec`, counts as the process itself.
+//! Each process has an epoch, a number that none of its ancestors had. It stands in a page that the
+//! kernel clears in a child of `fork` (`MADV_WIPEONFORK`, Linux 4.14). An object that stores the
+//! epoch when it is made can tell by one load whether it is the copy in a child. A process that
+//! shares the memory, as a child of `vfork` does until `exec`, counts as the same process.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// The process that made an object.
 ///
-/// Where the kernel cannot clear a page, a handler of `pthread_atfork` does it: then only the C
+/// Where the kernel cannot clear a page, a handler of `pthread_atfork` does it. Then only the C
 /// library's `fork` is noticed, not the bare system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
@@ -19,23 +19,24 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The calling process.
+    /// Returns the calling process.
     ///
-    /// Safe in a signal handler and between `fork` and `exec`, except for the first call of all
-    /// where the kernel cannot clear a page.
+    /// Safe in a signal handler, and between `fork` and `exec`. The exception is the very first
+    /// call where the kernel cannot clear a page.
     #[must_use]
     pub fn here() -> Self {
         Self::by(page())
     }
 
-    /// Returns whether the calling process is this one: false in a child of `fork`, for good.
+    /// Returns whether the calling process is this one: false in a child of `fork`, and for ever
+    /// after.
     #[inline]
     #[must_use]
     pub fn is_here(self) -> bool {
         self.page.load(Ordering::Relaxed) == self.epoch
     }
 
-    /// The number by which the process is told from its ancestors; its highest bit is clear.
+    /// Returns the number that tells the process from its ancestors; its highest bit is clear.
     pub(crate) fn epoch(self) -> u64 {
         self.epoch
     }
@@ -49,30 +50,32 @@ impl Origin {
     }
 }
 
-/// What the page holds in a process that nobody has asked for its epoch.
+/// The page's contents in a process that has no epoch yet.
 const UNSET: u64 = 0;
 
-/// Gives the process its epoch, unless another thread has.
+/// Gives the process its epoch, unless another thread has done so, and returns it.
 fn set(page: &AtomicU64) -> u64 {
     let epoch = new_epoch();
     page.compare_exchange(UNSET, epoch, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(epoch)
 }
 
-/// A number that is not 0, and that no ancestor had: they have counted this copy of the counter up.
-/// The process id beside the count is for a `fork` in the middle of another thread's first call,
-/// whose count the child may not see.
+/// Returns a number that is not 0, and that no ancestor had: every ancestor with an epoch has
+/// incremented the counter of which this process has a copy. The process id stands beside the count
+/// for a `fork` in the middle of another thread's first call, whose increment the child may not
+/// see.
 fn new_epoch() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     count << 32 | u64::from(std::process::id())
 }
 
-/// The page, null until it is needed.
+/// The page; null until it is needed.
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
-/// Nothing here waits for another thread, which a child of `fork` may not have.
+/// Returns the page. Does not wait for another thread, since a child of `fork` has no other
+/// threads.
 fn page() -> &'static AtomicU64 {
-    // SAFETY: null, or what was published below: it lives for ever.
+    // SAFETY: null, or a page that was published below and lives for ever.
     if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         return page;
     }
@@ -80,19 +83,19 @@ fn page() -> &'static AtomicU64 {
     let new = ptr::from_ref(made).cast_mut();
     match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
-        // Another thread came first; the page of this one, if it is one, is nobody's, and stays: it
-        // is one page, once.
-        // SAFETY: not null, and so published: it lives for ever.
+        // Another thread came first. The page made here, if it is one, is never used and never
+        // freed: that can happen once, for one page.
+        // SAFETY: not null, and so published above by another thread; it lives for ever.
         Err(theirs) => unsafe { &*theirs },
     }
 }
 
-/// A new page that the kernel clears in the copy that `fork` makes; `None` where it cannot.
+/// Returns a new page that the kernel clears in a child of `fork`, or `None` where it cannot.
 fn wiped_page() -> Option<&'static AtomicU64> {
     let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at an address of the kernel's choice, of at least a page, touches
-    // nothing that exists; the advice concerns it alone. Zeroed, aligned and mapped for good, it is
-    // an `AtomicU64` of static lifetime.
+    // SAFETY: a new mapping of at least a page, at an address that the kernel chooses, affects
+    // nothing that exists, and the advice concerns it alone. It is zeroed, aligned and never
+    // unmapped, and so an `AtomicU64` of static lifetime.
     unsafe {
         let at = libc::mmap(ptr::null_mut(), size_of::<AtomicU64>(), rights, flags, -1, 0);
         if at == libc::MAP_FAILED {
@@ -106,13 +109,14 @@ fn wiped_page() -> Option<&'static AtomicU64> {
     }
 }
 
-/// A word that the C library's `fork` clears in the child.
+/// Returns a word that the C library's `fork` clears in the child.
 fn reset_word() -> &'static AtomicU64 {
     static WORD: AtomicU64 = AtomicU64::new(UNSET);
     extern "C" fn reset() {
         WORD.store(UNSET, Ordering::Relaxed);
     }
-    // SAFETY: the handler is a store. It may come to be called several times.
+    // SAFETY: the handler makes one atomic store. It may be registered several times, and then
+    // stores several times.
     unsafe { libc::pthread_atfork(None, None, Some(reset)) };
     &WORD
 }
@@ -123,8 +127,8 @@ pub(crate) mod tests {
 
     /// Returns whether `child`, run in a child of `fork`, returned true.
     pub(crate) fn holds_in_child(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child does no more than `child`, which allocates and locks nothing, and ends
-        // without a destructor.
+        // SAFETY: the child calls only `child`, which neither allocates nor locks, and ends without
+        // a destructor.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let holds = child();
@@ -139,13 +143,13 @@ pub(crate) mod tests {
         libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
     }
 
-    /// Both ways to hold an epoch.
+    /// Both kinds of memory in which an epoch may stand.
     fn pages() -> [&'static AtomicU64; 2] {
         [wiped_page().expect("the tests run on Linux 4.14 or newer"), reset_word()]
     }
 
     #[test]
-    fn a_process_is_where_it_is_in_all_its_threads() {
+    fn an_origin_is_here_in_all_threads_of_the_process() {
         let (here, again) = (Origin::here(), Origin::here());
         assert!(here.is_here() && again.is_here());
         assert_eq!(here.epoch, again.epoch);
@@ -155,7 +159,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_child_of_fork_inherits_is_not_from_there_and_what_it_makes_is() {
+    fn objects_that_a_child_of_fork_inherits_are_copies_and_those_that_it_makes_are_not() {
         let parent = Origin::here();
         assert!(holds_in_child(|| {
             let before = !parent.is_here();
@@ -181,8 +185,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A child that asks nothing hands down a cleared page: nothing of its parent's is its child's
-    /// either.
+    /// A child that never asked for its epoch passes on a cleared page: its own child must not take
+    /// the objects of the first process for its own either.
     #[test]
     fn a_grandchild_of_a_child_that_never_asked_is_not_the_parent() {
         for page in pages() {
@@ -204,12 +208,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// A child of `vfork` has its parent's memory: closing there what is the parent's would close
-    /// it for the parent.
+    /// A child of `vfork` has its parent's memory: closing the parent's sockets there would close
+    /// them for the parent.
     #[test]
-    fn what_shares_the_memory_counts_as_the_same_process() {
+    fn a_child_of_vfork_counts_as_the_same_process() {
         extern "C" fn child(origin: *mut libc::c_void) -> libc::c_int {
-            // SAFETY: the parent's own, which sleeps until this has ended.
+            // SAFETY: the pointer is the parent's `Origin`; the parent sleeps until this child has
+            // ended.
             let origin = unsafe { *origin.cast::<Origin>() };
             libc::c_int::from(!origin.is_here())
         }

@@ -1,4 +1,4 @@
-//! The signal handler for faults in guarded work, and its installation: [`install`].
+//! The signal handler for faults in guarded work, and its installation by [`install`].
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -7,29 +7,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::chain::{self, SIGNALS};
 use crate::{held, masks, routine, system};
 
-/// Installs the handler of SIGBUS and SIGSEGV, once for the process. What the program had installed
-/// is called for every signal that is not a guarded copy's.
+/// Installs the handler of SIGBUS and SIGSEGV, once for the process. For every signal that guarded
+/// work did not cause, the action is carried out that the program had installed.
 ///
-/// A program that installs its own later, and calls from it what it found, keeps the guard; one
-/// that does not call it has none, unless its calls are led to [`sigaction`]. Nor has a thread that
-/// blocks these signals and was not [adopted](crate::mask::adopt_thread): there the kernel ends the
-/// process.
+/// A program may install a handler of its own later. The guard goes on working if that handler
+/// calls the one that was installed before, or if the program's calls are redirected to
+/// [`sigaction`]. In a thread that blocks these signals and was not
+/// [adopted](crate::mask::adopt_thread), the kernel ends the process at a guarded fault.
 pub fn install() -> io::Result<()> {
     if DONE.load(Ordering::Acquire) {
         return Ok(());
     }
-    // Two threads may both do this. Neither waits for the other, which `fork` may take away.
+    // Two threads may both do this. Neither waits for the other: after `fork` the other would not
+    // exist.
     SIGNALS.into_iter().try_for_each(install_for).map_err(io::Error::from_raw_os_error)?;
     DONE.store(true, Ordering::Release);
     Ok(())
 }
 
-/// A fault of which the processor tells no address.
+/// The `si_code` of a fault for which the processor does not give an address.
 const SI_KERNEL: c_int = 128;
 
 static DONE: AtomicBool = AtomicBool::new(!routine::GUARDED);
 
-/// Returns whether [`install`] has done its work.
+/// Returns whether [`install`] has installed the handler.
 pub fn is_installed() -> bool {
     routine::GUARDED && DONE.load(Ordering::Acquire)
 }
@@ -39,18 +40,18 @@ fn install_for(signal: c_int) -> Result<(), c_int> {
     if before.sa_sigaction == ours() {
         return Ok(());
     }
-    // Known before the first signal can come.
+    // Recorded before the handler is installed: a signal may arrive at once.
     chain::note(signal, before);
     let replaced = system::action(signal, Some(&in_front_of(&before)))?;
-    // Another thread of the program may have come in between; or another of ours.
+    // In between, another thread may have installed the program's or our handler.
     if replaced.sa_sigaction != ours() && replaced.sa_sigaction != before.sa_sigaction {
         chain::note(signal, replaced);
     }
     Ok(())
 }
 
-/// Our action where the program's is this one: on the stack that it asks for, and as to calls that
-/// are interrupted.
+/// Returns the action to install where the program's action is `program`: our handler, on the
+/// alternate stack and with restarted system calls if the program asks for them.
 fn in_front_of(program: &libc::sigaction) -> libc::sigaction {
     let asked = if chain::calls(program) { program.sa_flags } else { !0 };
     let mut action = system::no_action();
@@ -59,10 +60,11 @@ fn in_front_of(program: &libc::sigaction) -> libc::sigaction {
     action
 }
 
-/// `sigaction` as the program sees it, whose own action of SIGBUS and SIGSEGV stands behind ours.
+/// Does what the C library's `sigaction` does, as seen by the program. Its actions for SIGBUS and
+/// SIGSEGV are recorded, and are carried out behind our handler.
 ///
 /// # Errors
-/// That of `sigaction`.
+/// Those of `sigaction`.
 pub fn sigaction(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::sigaction, c_int> {
     if !is_installed() {
         return system::action(signal, new);
@@ -79,14 +81,15 @@ pub fn sigaction(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::s
     Ok(before)
 }
 
-/// Has no handler of the program's, of whatever signal, run with SIGBUS and SIGSEGV blocked: those
-/// that are installed, and from here on [`sigaction`]'s.
+/// Makes sure that no handler of the program, for whatever signal, runs with SIGBUS and SIGSEGV
+/// blocked: neither those that are installed nor those that [`sigaction`] installs from here on.
 pub fn unblock_in_handlers() {
     masks::take_over();
 }
 
-/// Runs `work` with what the program ignores really ignored: for what starts another program. No
-/// guarded fault is survived meanwhile.
+/// Runs `work` with the signals really ignored that the program ignores. Needed by a `work` that
+/// starts another program, which inherits ignored signals. Guarded faults end the process
+/// meanwhile.
 pub fn as_ignored<T>(work: impl FnOnce() -> T) -> T {
     let ignored = |signal: &c_int| chain::program(*signal).sa_sigaction == libc::SIG_IGN;
     if !is_installed() || !SIGNALS.iter().any(ignored) {
@@ -106,13 +109,13 @@ fn ours() -> libc::sighandler_t {
     on_signal as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as libc::sighandler_t
 }
 
-/// Allocates and locks nothing, and changes no `errno` of the program's.
+/// Handles a signal. Neither allocates nor locks, and leaves the program's `errno` as it is.
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: with `SA_SIGINFO` the kernel gives both; of these signals of its own it tells the
-    // address.
+    // SAFETY: with `SA_SIGINFO` the kernel passes a valid `info` and `context`; for a fault
+    // (`code > 0`), `info` has the address.
     let recovered = unsafe {
         let code = (*info).si_code;
-        // x86-64 does not tell an address that cannot be one.
+        // x86-64 gives no address when the one that was accessed is not canonical.
         let address = (code != SI_KERNEL).then(|| (*info).si_addr().addr());
         code > 0 && routine::recover(address, context)
     };

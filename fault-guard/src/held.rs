@@ -1,4 +1,5 @@
-//! Signals that were sent to a thread that blocks them, as far as its program knows.
+//! Signals that were sent to a thread which, as far as its program knows, blocks them. They are
+//! held here until the program unblocks them.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -8,23 +9,24 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::chain::{self, SIGNALS};
 use crate::system;
 
-/// Number of signals that wait at a time; of one signal for one thread, or for the process, one.
+/// The number of signals that can be held at a time. One signal is held once for each thread, and
+/// once for the process.
 const ROOM: usize = 16;
 
 static HELD: [Place; ROOM] = [const { Place::new() }; ROOM];
 
-/// The thread that waits for each of the signals by `sigwait` or its like; 0 for none.
+/// The thread that waits for each of the signals by `sigwait` or a similar call; 0 for none.
 static WAITERS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 struct Place {
     state: AtomicU32,
     signal: AtomicI32,
-    /// The thread that it was sent to; 0 for the process.
+    /// The thread to which the signal was sent; 0 for the process.
     thread: AtomicI32,
     info: UnsafeCell<MaybeUninit<libc::siginfo_t>>,
 }
 
-// SAFETY: `info` is touched by whoever has set `state` to `BUSY`, and by nobody else.
+// SAFETY: `info` is accessed only by the thread that has set `state` to `BUSY`.
 unsafe impl Sync for Place {}
 
 const FREE: u32 = 0;
@@ -49,22 +51,22 @@ impl Place {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns whether it holds a signal of `wanted` for this thread.
+    /// Returns whether a signal of `wanted` is held here for this thread.
     fn holds(&self, wanted: &libc::sigset_t, thread: c_int) -> bool {
         let (signal, to) = (self.signal.load(Ordering::Relaxed), self.thread.load(Ordering::Relaxed));
         self.is(FULL) && has(wanted, signal) && (to == 0 || to == thread)
     }
 }
 
-/// Keeps a signal that has come, or gives it to the thread that waits for it.
+/// Holds a signal that has arrived, or sends it to the thread that waits for it.
 ///
 /// # Safety
 /// `info` is what the kernel gave the handler of `signal`.
 pub(crate) unsafe fn hold(signal: c_int, info: *const libc::siginfo_t) {
-    // SAFETY: the caller's word.
+    // SAFETY: `info` is the kernel's `siginfo_t`, which lives until the handler returns.
     let to_thread = unsafe { (*info).si_code } == libc::SI_TKILL;
     let waiter = WAITERS[usize::from(signal == SIGNALS[1])].load(Ordering::Acquire);
-    // SAFETY: the caller's word.
+    // SAFETY: `info` came with a signal to this process.
     if waiter != 0 && !to_thread && unsafe { send(waiter, signal, info) } {
         return;
     }
@@ -74,13 +76,16 @@ pub(crate) unsafe fn hold(signal: c_int, info: *const libc::siginfo_t) {
             && place.signal.load(Ordering::Relaxed) == signal
             && place.thread.load(Ordering::Relaxed) == thread
     };
+    // As in the kernel, a signal that is already pending is not held twice.
     if HELD.iter().any(same) {
         return;
     }
+    // With all places in use the signal is lost: a signal handler cannot wait for one.
     let Some(place) = HELD.iter().find(|place| place.change(FREE, BUSY)) else { return };
     place.signal.store(signal, Ordering::Relaxed);
     place.thread.store(thread, Ordering::Relaxed);
-    // SAFETY: `BUSY` was set here; the caller's word for `info`.
+    // SAFETY: `BUSY` was set by this call, so that nobody else accesses the place; `info` is the
+    // kernel's `siginfo_t`.
     unsafe { (*place.info.get()).write(info.read()) };
     place.state.store(FULL, Ordering::Release);
 }
@@ -92,7 +97,7 @@ pub(crate) fn take(wanted: &libc::sigset_t) -> Option<(c_int, libc::siginfo_t)> 
     }
     let thread = system::thread();
     let place = HELD.iter().find(|place| place.holds(wanted, thread) && place.change(FULL, BUSY))?;
-    // SAFETY: `BUSY` was set here, and what was full has been written.
+    // SAFETY: `BUSY` was set by this call, and a place that was full has been written.
     let info = unsafe { (*place.info.get()).assume_init_read() };
     let signal = place.signal.load(Ordering::Relaxed);
     place.state.store(FREE, Ordering::Release);
@@ -105,7 +110,7 @@ pub(crate) fn is_pending(signal: c_int) -> bool {
     HELD.iter().any(|place| place.holds(&wanted, thread))
 }
 
-/// Forgets what is held of one signal, whomever it is for.
+/// Forgets all that is held of one signal, for whichever thread.
 pub(crate) fn forget(signal: c_int) {
     for place in &HELD {
         if place.signal.load(Ordering::Relaxed) == signal {
@@ -114,28 +119,28 @@ pub(crate) fn forget(signal: c_int) {
     }
 }
 
-/// Forgets all of them, in a child of `fork`, for which none of them was.
+/// Forgets all held signals, in a child of `fork`: none of them was sent to it.
 pub fn after_fork() {
     HELD.iter().for_each(|place| place.state.store(FREE, Ordering::Relaxed));
     WAITERS.iter().for_each(|waiter| waiter.store(0, Ordering::Relaxed));
 }
 
-/// Sends the calling thread the held signals of `wanted`, and drops those that are ignored by now.
-/// Returns whether it sent one.
+/// Sends the calling thread the held signals of `wanted`, except those that the program ignores by
+/// now. Returns whether one was sent.
 pub(crate) fn deliver(wanted: &libc::sigset_t) -> bool {
     let mut any = false;
     while let Some((signal, info)) = take(wanted) {
         if chain::program(signal).sa_sigaction == libc::SIG_IGN {
             continue;
         }
-        // SAFETY: it is what came with the signal.
+        // SAFETY: `info` is what came with the signal.
         unsafe { send(system::thread(), signal, &raw const info) };
         any = true;
     }
     any
 }
 
-/// Has the calling thread get what is sent of `signals`, from here on or, without `on`, no more.
+/// Makes the calling thread the one that waits for `signals`; without `on`, ends that.
 pub(crate) fn wait(signals: &libc::sigset_t, on: bool) {
     let thread = system::thread();
     for (signal, waiter) in SIGNALS.into_iter().zip(&WAITERS) {
@@ -146,23 +151,25 @@ pub(crate) fn wait(signals: &libc::sigset_t, on: bool) {
     }
 }
 
+/// Sends a signal with its `info` to a thread of this process. Returns whether that worked.
+///
 /// # Safety
 /// `info` is what came with a signal to this process.
 unsafe fn send(thread: c_int, signal: c_int, info: *const libc::siginfo_t) -> bool {
-    // SAFETY: numbers, and an `info` that lives until the call returns.
+    // SAFETY: the arguments are numbers, and an `info` that lives until the call returns.
     unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), thread, signal, info) == 0 }
 }
 
-/// Returns whether a set has a signal.
+/// Returns whether a signal is in a set.
 pub(crate) fn has(set: &libc::sigset_t, signal: c_int) -> bool {
-    // SAFETY: a set that lives.
+    // SAFETY: `set` is a valid set.
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// The set of one signal.
+/// Returns the set of one signal.
 pub(crate) fn only(signal: c_int) -> libc::sigset_t {
     let mut set = system::no_signals();
-    // SAFETY: a set that lives.
+    // SAFETY: `set` is a valid set on this stack.
     unsafe { libc::sigaddset(&raw mut set, signal) };
     set
 }

@@ -1,13 +1,14 @@
 //! Guarded copies of memory that may become unmapped, and detection of `fork`.
 //!
-//! Memory that a program lends may go bad while it is lent: a file mapping is cut short (SIGBUS),
-//! or a range is unmapped (SIGSEGV). [`copy_in`], [`copy_out`] and [`call`] touch such memory and
-//! return [`Faulted`] instead of ending the process, once [`install`] has been called.
-//! [`fork::Origin`] tells whether an object was made in this process or is the copy that a child of
-//! `fork` has, and [`sockets`] closes what such a child has no use for.
+//! A program lends memory to this library, and that memory may go bad while it is lent: a file that
+//! is mapped there is truncated (SIGBUS), or the range is unmapped (SIGSEGV). [`copy_in`],
+//! [`copy_out`] and [`call`] access such memory and, once [`install`] has been called, return
+//! [`Faulted`] where otherwise the process would end. [`fork::Origin`] tells whether an object was
+//! made in this process or is the copy that a child of `fork` has, and [`sockets`] closes the
+//! sockets that such a child has inherited and cannot use.
 //!
-//! Faults are guarded on x86-64 and aarch64 ([`GUARDED`]). Elsewhere the functions do their work
-//! unguarded, and such a fault ends the process.
+//! Faults are guarded on x86-64 and aarch64 ([`GUARDED`]). Elsewhere the functions access the
+//! memory unguarded, and such a fault ends the process.
 
 mod actions;
 mod chain;

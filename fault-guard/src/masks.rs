@@ -1,4 +1,5 @@
-//! `sa_mask` of the program's handlers of other signals, which run with none of ours blocked.
+//! The masks (`sa_mask`) of the program's handlers for other signals: SIGBUS and SIGSEGV are
+//! removed from them, so that such a handler runs with neither blocked.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,14 +8,14 @@ use crate::actions::LAST;
 use crate::chain::SIGNALS;
 use crate::{mask, system};
 
-/// Which of [`SIGNALS`] the program has each handler block.
+/// The members of [`SIGNALS`] that the program wants blocked in the handler of each signal.
 static TAKEN_OUT: [AtomicU8; LAST as usize + 1] = [const { AtomicU8::new(0) }; LAST as usize + 1];
 
 fn taken_out(signal: c_int) -> Option<&'static AtomicU8> {
     TAKEN_OUT.get(usize::try_from(signal).ok()?)
 }
 
-/// `sigaction` of another signal.
+/// Does what `sigaction` does, for a signal that is not in [`SIGNALS`].
 pub(crate) fn sigaction(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::sigaction, c_int> {
     let mut scrubbed = new.copied();
     let bits = scrubbed.as_mut().map(|new| mask::scrub(&mut new.sa_mask));
@@ -28,7 +29,7 @@ pub(crate) fn sigaction(signal: c_int, new: Option<&libc::sigaction>) -> Result<
     Ok(before)
 }
 
-/// Does so for the handlers that are installed.
+/// Removes [`SIGNALS`] from the masks of the handlers that are installed.
 pub(crate) fn take_over() {
     for signal in (1..=LAST).filter(|signal| !SIGNALS.contains(signal)) {
         if let Ok(mut action) = system::action(signal, None)

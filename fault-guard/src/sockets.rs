@@ -1,9 +1,10 @@
-//! The sockets of this process, for its children: a connection must not outlive its process only
-//! because a child of `fork`, which has no use for it, still has the descriptor.
+//! A register of this process's sockets, which a child of `fork` closes: otherwise a connection
+//! would outlive its process, only because a child that cannot use it still has the descriptor.
 //!
-//! A child closes what it inherited when it first asks for a socket of its own, or calls
-//! [`close_inherited`]. A number may be another file by then: the kernel's cookie tells. Nothing
-//! here takes a lock, so it does not matter what the parent's other threads were at when it forked.
+//! A child closes what it inherited when it first notes a socket of its own, or calls
+//! [`close_inherited`]. A descriptor may be another file by then, which shows by the kernel's
+//! cookie. No function here takes a lock, so it does not matter what the parent's other threads
+//! were doing when it forked.
 
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::fork::Origin;
 
-/// Notes a socket, until [`forget`] is called for its number.
+/// Registers a socket, until [`forget`] is called for its descriptor.
 pub fn note(socket: BorrowedFd<'_>) {
     close_inherited();
     if let Some(place) = place(socket.as_raw_fd())
@@ -22,15 +23,15 @@ pub fn note(socket: BorrowedFd<'_>) {
     }
 }
 
-/// Forgets a socket, which is about to be closed.
+/// Removes a socket that is about to be closed from the register.
 pub fn forget(socket: BorrowedFd<'_>) {
     if let Some(place) = existing(socket.as_raw_fd()) {
         place.store(NONE, Ordering::Relaxed);
     }
 }
 
-/// In a child of `fork`, closes the sockets that its parent had noted, without a word to their
-/// peers; once. Costs one look where there is nothing to do.
+/// Closes, in a child of `fork`, the sockets that its parent had registered; nothing is sent to
+/// their peers. Done once; a call that has nothing to do costs one load.
 pub fn close_inherited() {
     let here = Origin::here().epoch();
     loop {
@@ -39,7 +40,7 @@ pub fn close_inherited() {
             return;
         }
         if settled == here | BUSY {
-            // Another thread is at it. It waits for nothing.
+            // Another thread is closing them. It does not wait for anything, so this ends soon.
             std::thread::yield_now();
             continue;
         }
@@ -51,35 +52,36 @@ pub fn close_inherited() {
     }
 }
 
-/// The process whose sockets are noted here: its epoch,
-/// with [`BUSY`] set while it closes those of its parent.
+/// The process whose sockets are registered: its epoch, with [`BUSY`] set while it closes those of
+/// its parent.
 static SETTLED: AtomicU64 = AtomicU64::new(0);
 
-/// No epoch has this bit: it counts from 1 on, in the half of a word.
+/// The bit that no epoch has: an epoch counts in its upper 32 bits, from 1 on.
 const BUSY: u64 = 1 << 63;
 
-/// No socket. The kernel's cookies begin at 1.
+/// The cookie of no socket. The kernel's cookies begin at 1.
 const NONE: u64 = 0;
 
-/// Cookies by descriptor, in chunks that are made when they are first needed.
+/// Cookies by descriptor, in chunks that are allocated when first needed.
 static CHUNKS: [AtomicPtr<Chunk>; CHUNK_COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNK_COUNT];
 
 type Chunk = [AtomicU64; CHUNK_LEN];
 
 const CHUNK_LEN: usize = 1024;
 
-/// For a million descriptors, Linux's own limit unless it was raised. Those above are not noted.
+/// Enough for a million descriptors, which is Linux's limit unless raised. Higher descriptors are
+/// not registered.
 const CHUNK_COUNT: usize = 1024;
 
-/// The place of a descriptor, if its chunk has been made.
+/// Returns the place of a descriptor, if its chunk has been allocated.
 fn existing(fd: RawFd) -> Option<&'static AtomicU64> {
     let fd = usize::try_from(fd).ok()?;
     let chunk = CHUNKS.get(fd / CHUNK_LEN)?.load(Ordering::Acquire);
-    // SAFETY: null, or published by `place`: it lives for ever.
+    // SAFETY: null, or published by `place`, which never frees a chunk.
     unsafe { chunk.as_ref() }.map(|chunk| &chunk[fd % CHUNK_LEN])
 }
 
-/// The place of a descriptor.
+/// Returns the place of a descriptor, and allocates its chunk if necessary.
 fn place(fd: RawFd) -> Option<&'static AtomicU64> {
     if let Some(place) = existing(fd) {
         return Some(place);
@@ -87,7 +89,8 @@ fn place(fd: RawFd) -> Option<&'static AtomicU64> {
     let slot = CHUNKS.get(usize::try_from(fd).ok()? / CHUNK_LEN)?;
     let new = Box::into_raw(Box::new([const { AtomicU64::new(NONE) }; CHUNK_LEN]));
     if slot.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: from `into_raw` above; another thread came first, and nobody has seen this one.
+        // SAFETY: from `into_raw` above. Another thread came first, so this chunk was not
+        // published.
         drop(unsafe { Box::from_raw(new) });
     }
     existing(fd)
@@ -95,26 +98,27 @@ fn place(fd: RawFd) -> Option<&'static AtomicU64> {
 
 fn close_all() {
     for (nth, slot) in CHUNKS.iter().enumerate() {
-        // SAFETY: null, or published by `place`: it lives for ever.
+        // SAFETY: null, or published by `place`, which never frees a chunk.
         let Some(chunk) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else { continue };
         for (at, place) in chunk.iter().enumerate() {
             let noted = place.swap(NONE, Ordering::Relaxed);
             let fd = (nth * CHUNK_LEN + at) as RawFd;
             if noted != NONE && cookie(fd) == Some(noted) {
-                // SAFETY: the descriptor is a socket of the parent's, which nothing of this
-                // process uses: the objects that have it know that they are copies. Closing it
-                // leaves the parent's open.
+                // SAFETY: the descriptor is a socket of the parent's that nothing in this process
+                // uses, since the objects that have it know that they are copies. Closing it leaves
+                // the parent's open.
                 unsafe { libc::close(fd) };
             }
         }
     }
 }
 
-/// The kernel's number for a socket, which no other has or will have; `None` if it is no socket.
+/// Returns the kernel's cookie of a socket, which no other socket has or will have; `None` if the
+/// descriptor is not a socket.
 fn cookie(fd: RawFd) -> Option<u64> {
     let (mut cookie, mut len) = (0_u64, mem::size_of::<u64>() as libc::socklen_t);
-    // SAFETY: the buffer is as long as is said, and both live until the call returns; a number that
-    // is no socket, or not open, is refused.
+    // SAFETY: the buffer is as long as `len` says, and both live until the call returns. A
+    // descriptor that is not open or not a socket is refused.
     let answer = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len)
     };
@@ -130,8 +134,8 @@ mod tests {
     use crate::fork::tests::holds_in_child;
 
     fn is_open(fd: RawFd) -> bool {
-        // SAFETY: `F_GETFD` has no further argument and touches no memory;
-        // a number that is not open is refused.
+        // SAFETY: `F_GETFD` has no further argument and accesses no memory; a descriptor that is
+        // not open is refused.
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
@@ -145,7 +149,8 @@ mod tests {
         forget(forgotten.as_fd());
         let numbers = [&noted, &forgotten, &other, &replaced].map(AsRawFd::as_raw_fd);
         assert!(holds_in_child(|| {
-            // The number is another socket by now.
+            // By now the descriptor is another socket.
+            // SAFETY: both are open, and the child's own.
             // SAFETY: both are open, and the child's own.
             unsafe { libc::dup2(numbers[2], numbers[3]) };
             close_inherited();
@@ -163,10 +168,10 @@ mod tests {
         let parents = TcpListener::bind("127.0.0.1:0").unwrap();
         note(parents.as_fd());
         assert!(holds_in_child(|| {
-            // SAFETY: the arguments are numbers, so no memory is touched;
-            // the new descriptor is this function's own.
+            // SAFETY: the arguments are numbers, so no memory is accessed; the new descriptor
+            // belongs to this function.
             let own = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
-            // SAFETY: just made, and open until the child ends.
+            // SAFETY: the descriptor was made above, and is open until the child ends.
             note(unsafe { BorrowedFd::borrow_raw(own) });
             let kept = is_open(own) && !is_open(parents.as_raw_fd());
             kept && holds_in_child(|| {

@@ -1,4 +1,4 @@
-//! The C library's functions for signals, as this library calls them.
+//! The C library's functions for signals, as called by this library.
 
 use std::ffi::c_int;
 use std::mem::transmute;
@@ -13,11 +13,12 @@ pub type Sigmask = unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc:
 static SIGACTION: AtomicPtr<()> = AtomicPtr::new(libc::sigaction as Sigaction as *mut ());
 static SIGMASK: AtomicPtr<()> = AtomicPtr::new(libc::pthread_sigmask as Sigmask as *mut ());
 
-/// Has these called in place of those that this library is linked to: a library that puts its own
-/// `sigaction` before the C library's names the C library's here, when it is loaded.
+/// Sets the functions to call in place of those that this library is linked to. A library whose own
+/// `sigaction` comes before the C library's passes the C library's functions here when it is
+/// loaded.
 ///
 /// # Safety
-/// They keep the contracts of the functions whose types they have.
+/// The functions keep the contracts of those whose types they have.
 pub unsafe fn use_system(sigaction: Sigaction, sigmask: Sigmask) {
     SIGACTION.store(sigaction as *mut (), Ordering::Relaxed);
     SIGMASK.store(sigmask as *mut (), Ordering::Relaxed);
@@ -27,7 +28,8 @@ pub unsafe fn use_system(sigaction: Sigaction, sigmask: Sigmask) {
 pub(crate) fn action(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::sigaction, c_int> {
     let new = new.map_or(ptr::null(), ptr::from_ref);
     let mut before = no_action();
-    // SAFETY: the statics hold functions of this type alone; both actions live until it returns.
+    // SAFETY: the static holds only functions of this type; both actions live until the call
+    // returns.
     let done = unsafe {
         let sigaction: Sigaction = transmute(SIGACTION.load(Ordering::Relaxed));
         sigaction(signal, new, &raw mut before)
@@ -35,11 +37,11 @@ pub(crate) fn action(signal: c_int, new: Option<&libc::sigaction>) -> Result<lib
     if done == 0 { Ok(before) } else { Err(errno()) }
 }
 
-/// Changes the calling thread's mask as `pthread_sigmask` does, and returns the one before.
+/// Changes the calling thread's mask as `pthread_sigmask` does, and returns the mask from before.
 pub(crate) fn mask(how: c_int, set: Option<&libc::sigset_t>) -> Result<libc::sigset_t, c_int> {
     let set = set.map_or(ptr::null(), ptr::from_ref);
     let mut before = no_signals();
-    // SAFETY: as in `action`.
+    // SAFETY: the static holds only functions of this type; both sets live until the call returns.
     let failed = unsafe {
         let sigmask: Sigmask = transmute(SIGMASK.load(Ordering::Relaxed));
         sigmask(how, set, &raw mut before)
@@ -47,22 +49,22 @@ pub(crate) fn mask(how: c_int, set: Option<&libc::sigset_t>) -> Result<libc::sig
     if failed == 0 { Ok(before) } else { Err(failed) }
 }
 
-/// The default action, with no signal blocked.
+/// Returns the default action, with no signal blocked.
 pub(crate) fn no_action() -> libc::sigaction {
-    // SAFETY: `sigaction` is integers, a set of signals and a nullable pointer: all zeros is a
-    // value of it.
+    // SAFETY: `sigaction` consists of integers, a set of signals and a nullable pointer, for which
+    // all zeros is a value.
     unsafe { std::mem::zeroed() }
 }
 
-/// The empty set.
+/// Returns the empty set.
 pub(crate) fn no_signals() -> libc::sigset_t {
-    // SAFETY: a set is integers.
+    // SAFETY: a set consists of integers.
     unsafe { std::mem::zeroed() }
 }
 
-/// The calling thread's number, as the kernel counts.
+/// Returns the kernel's number for the calling thread.
 pub(crate) fn thread() -> c_int {
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: `gettid` has no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 

@@ -1,6 +1,7 @@
-//! Whatever is not a guarded copy's fault goes where it would have gone without the guard.
+//! Signals that guarded work did not cause have the effect that they would have without the guard.
 //!
-//! A handler is the process's: each case runs in a child of `fork`, and the parent installs none.
+//! A handler is installed for a whole process: each case runs in a child of `fork`, and the parent
+//! installs none.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 mod common;
@@ -16,17 +17,17 @@ use rddp_fault_guard::{Faulted, call, copy_out, install, mask};
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static ADDRESS: AtomicUsize = AtomicUsize::new(0);
-/// [`USR1`] and [`ITSELF`], as far as they were blocked in the handler.
+/// The signals [`USR1`] and [`ITSELF`], as far as they were blocked in the handler.
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 const USR1: usize = 1;
 const ITSELF: usize = 2;
-/// What the handler makes good: without that, a fault recurs.
+/// The pages that the handler makes accessible again: otherwise the fault would happen again.
 static PAGES: AtomicPtr<Pages> = AtomicPtr::new(ptr::null_mut());
 
-/// Counts, looks at its mask and makes the memory good.
+/// A handler with one argument: counts, looks at its mask and makes the pages accessible.
 extern "C" fn plain(signal: c_int) {
     CALLS.fetch_add(1, SeqCst);
-    // SAFETY: asks for the mask; the pages live as long as the test's process.
+    // SAFETY: the call only asks for the mask; the pages live as long as the test's process.
     unsafe {
         let mut mask = mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask);
@@ -38,9 +39,9 @@ extern "C" fn plain(signal: c_int) {
     }
 }
 
-/// The same with the address.
+/// A handler with three arguments: records the address, and does what [`plain`] does.
 extern "C" fn informed(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel's.
+    // SAFETY: `info` is the kernel's.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     ADDRESS.store(if code > 0 { address.addr() } else { 0 }, SeqCst);
     plain(signal);
@@ -66,16 +67,16 @@ fn with_informed(flags: c_int) {
     action(SIGBUS, handler as libc::sighandler_t, flags | libc::SA_SIGINFO);
 }
 
-/// Cut pages, which the handler will find.
+/// Returns truncated pages, which the handler will find.
 fn cut() -> Pages {
     let pages = Pages::new(7).cut();
     PAGES.store(Box::into_raw(Box::new(pages)), SeqCst);
     pages
 }
 
-/// A fault that nobody guards.
+/// Causes a fault that is not guarded.
 fn fault(at: *const u8) {
-    // SAFETY: reads the test's own memory, or faults.
+    // SAFETY: reads the test's own memory, or faults, which is the purpose.
     unsafe { at.read_volatile() };
 }
 
@@ -111,13 +112,13 @@ fn handlers_of_one_argument_are_called_too() {
 }
 
 #[test]
-fn the_handlers_mask_and_flags_hold() {
+fn the_handlers_mask_and_flags_take_effect() {
     for (flags, wanted) in [(0, USR1 | ITSELF), (libc::SA_NODEFER, USR1)] {
         let end = in_child(|| {
             with_plain(flags);
             install().unwrap();
             fault(cut().bad());
-            // And not behind it.
+            // The signals are no longer blocked after the handler.
             // SAFETY: asks for the mask.
             let after = unsafe {
                 let mut mask = mem::zeroed();
@@ -158,7 +159,7 @@ fn by_default_the_process_ends_by_the_signal() {
         let end = in_child(|| {
             action(signal, libc::SIG_DFL, 0);
             install().unwrap();
-            // SAFETY: a signal to itself.
+            // SAFETY: sends a signal to the process itself.
             unsafe { libc::raise(signal) };
             0
         });
@@ -166,13 +167,14 @@ fn by_default_the_process_ends_by_the_signal() {
     }
 }
 
-/// The kernel ends a process that ignores the signal of its own fault, and drops what others send.
+/// The kernel ends a process that ignores the signal of its own fault, and drops a signal that
+/// others send.
 #[test]
 fn ignored_signals_are_ignored_and_faults_are_not() {
     let end = in_child(|| {
         action(SIGBUS, libc::SIG_IGN, 0);
         install().unwrap();
-        // SAFETY: a signal to itself.
+        // SAFETY: sends a signal to the process itself.
         unsafe { libc::raise(SIGBUS) };
         fault(Pages::new(1).cut().bad());
         0
@@ -182,7 +184,7 @@ fn ignored_signals_are_ignored_and_faults_are_not() {
 
 /// Raises a signal in the middle of guarded work.
 extern "C" fn raising(_to: *mut c_void, _from: *const c_void, signal: usize) -> *mut c_void {
-    // SAFETY: a signal to itself.
+    // SAFETY: sends a signal to the process itself.
     unsafe { libc::raise(signal as c_int) };
     ptr::null_mut()
 }
@@ -201,7 +203,7 @@ fn a_signal_that_somebody_sends_is_no_fault() {
 }
 
 #[test]
-fn a_signal_that_comes_under_a_lock_comes_behind_it() {
+fn a_signal_that_arrives_under_a_lock_is_delivered_behind_it() {
     for adopted in [false, true] {
         let end = in_child(|| {
             with_informed(0);
@@ -210,7 +212,7 @@ fn a_signal_that_comes_under_a_lock_comes_behind_it() {
                 mask::adopt_thread();
             }
             mask::lock();
-            // SAFETY: a signal to itself.
+            // SAFETY: sends a signal to the process itself.
             unsafe { libc::raise(SIGBUS) };
             assert_eq!(CALLS.load(SeqCst), 0);
             mask::unlock();
@@ -236,14 +238,15 @@ fn a_fault_elsewhere_in_guarded_work_is_the_programs() {
     assert_eq!(end, 1);
 }
 
-/// Where [`usr1`] faults.
+/// The address at which [`usr1`] faults.
 static TOUCHED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn usr1(_signal: c_int) {
     fault(ptr::with_exposed_provenance(TOUCHED.load(SeqCst)));
 }
 
-/// A handler on a stack above the noted frame is not the guarded work, even at a guarded address.
+/// A handler on a stack above the recorded frame is not the guarded work, even at a guarded
+/// address.
 #[test]
 fn a_fault_on_a_stack_above_the_frame_is_the_programs() {
     let end = in_child(|| {
@@ -251,7 +254,7 @@ fn a_fault_on_a_stack_above_the_frame_is_the_programs() {
         install().unwrap();
         let pages = cut();
         TOUCHED.store(pages.bad().expose_provenance(), SeqCst);
-        // Older than the frames of the calls below, and so above them.
+        // A stack that is older than the frames of the calls below, and so above them.
         let mut above = [0_u8; 32 * PAGE];
         let stack = libc::stack_t { ss_sp: above.as_mut_ptr().cast(), ss_flags: 0, ss_size: above.len() };
         let handler = usr1 as extern "C" fn(c_int);

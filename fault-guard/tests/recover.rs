@@ -1,4 +1,4 @@
-//! Copies of memory that has gone bad return an error, in each thread, however they nest.
+//! Copies of memory that has gone bad return an error: in each thread, and when nested.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 mod common;
@@ -15,7 +15,7 @@ fn ready() {
 }
 
 #[test]
-fn copies_of_good_memory_copy() {
+fn copies_of_good_memory_succeed() {
     ready();
     let pages = Pages::new(7);
     let mut out = [0; 300];
@@ -30,12 +30,12 @@ fn copies_of_good_memory_copy() {
 }
 
 #[test]
-fn copies_of_what_no_address_can_be_say_so() {
+fn copies_at_impossible_addresses_fail() {
     ready();
     for at in [0xdead_beef_dead_beef_usize, 1 << 63, 1 << 47, (1 << 47) - 4096, usize::MAX - 7, usize::MAX] {
         for len in [1, 8, 64, 4096, 100_000] {
             let (mut octets, at) = (vec![0; len], std::ptr::without_provenance_mut::<u8>(at));
-            // SAFETY: nothing is there, and nothing can be.
+            // SAFETY: no memory is or can be at this address, so the copy changes nothing.
             unsafe {
                 assert_eq!(copy_out(at, &mut octets), Err(Faulted), "{len} at {at:?}");
                 assert_eq!(copy_in(at, &octets), Err(Faulted), "{len} at {at:?}");
@@ -45,7 +45,7 @@ fn copies_of_what_no_address_can_be_say_so() {
 }
 
 #[test]
-fn copies_that_reach_memory_gone_bad_say_so() {
+fn copies_that_reach_bad_memory_fail() {
     ready();
     for pages in [Pages::new(7).cut(), Pages::new(7).forbid()] {
         for len in [1, 2, 7, 8, 15, 16, 31, 33, 63, 65, 128, 500, 2048, PAGE] {
@@ -65,7 +65,7 @@ fn copies_that_reach_memory_gone_bad_say_so() {
 }
 
 #[test]
-fn what_is_before_the_bad_page_may_be_there_and_the_guard_is_ready_again() {
+fn octets_before_the_bad_page_may_be_copied_and_the_guard_works_again() {
     ready();
     let pages = Pages::new(7).cut();
     // SAFETY: the test's own memory.
@@ -98,9 +98,10 @@ fn every_thread_has_its_own_guard() {
     });
 }
 
-/// Guarded work within guarded work: `from` holds two addresses, guarded inside and outside.
+/// Guarded work that calls guarded work: `from` holds two addresses, one guarded by the inner call
+/// and one by the outer.
 extern "C" fn nested(to: *mut c_void, from: *const c_void, _len: usize) -> *mut c_void {
-    // SAFETY: as `guards_nest` calls it.
+    // SAFETY: `guards_nest` passes two addresses of the test's own memory.
     unsafe {
         let [inner, outer] = from.cast::<[*const u8; 2]>().read();
         let mut out = [0; 8];
@@ -125,7 +126,7 @@ fn guards_nest() {
     }
 }
 
-/// Where [`in_handler`] copies from, and whether that said that the memory has gone bad.
+/// The address from which [`in_handler`] copies, and whether the copy reported bad memory.
 static SOURCE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 static FAULTED: AtomicBool = AtomicBool::new(false);
 
@@ -135,9 +136,9 @@ extern "C" fn in_handler(_signal: c_int) {
     FAULTED.store(copied == Err(Faulted), SeqCst);
 }
 
-/// Is interrupted by a signal, and then faults.
+/// Guarded work that is interrupted by a signal, and then faults.
 extern "C" fn interrupted(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
-    // SAFETY: a signal to itself.
+    // SAFETY: sends a signal to the process itself.
     unsafe { libc::raise(libc::SIGUSR2) };
     touch(to, from, len)
 }
@@ -147,7 +148,7 @@ fn a_signal_handler_that_copies_leaves_the_interrupted_guard_as_it_was() {
     ready();
     let (inner, outer) = (Pages::new(1).cut().bad(), Pages::new(1).forbid().bad());
     SOURCE.store(inner, SeqCst);
-    // SAFETY: the handler does what one may.
+    // SAFETY: the handler only makes a guarded copy and a store, which a signal handler may do.
     unsafe { libc::signal(libc::SIGUSR2, in_handler as extern "C" fn(c_int) as libc::sighandler_t) };
     let range = outer.addr()..outer.addr() + 1;
     // SAFETY: `interrupted` owns nothing.
@@ -155,10 +156,10 @@ fn a_signal_handler_that_copies_leaves_the_interrupted_guard_as_it_was() {
     assert_eq!((found, FAULTED.load(SeqCst)), (Err(Faulted), true));
 }
 
-/// Fills the registers that a function must preserve, and faults.
+/// Guarded work that fills the registers that a function must preserve, and faults.
 #[cfg(target_arch = "x86_64")]
 extern "C" fn clobber(_to: *mut c_void, from: *const c_void, _len: usize) -> *mut c_void {
-    // SAFETY: the registers are given back, unless the read faults.
+    // SAFETY: the registers are restored, unless the read faults; then the guard restores them.
     unsafe {
         std::arch::asm!(
             "push rbx", "push rbp", "std",

@@ -1,4 +1,4 @@
-//! Prints what an input says: `cargo run --example show TARGET FILE`.
+//! Prints the meaning of an input: `cargo run --example show TARGET FILE`.
 use std::fmt::Debug;
 
 use arbitrary::{Arbitrary, Unstructured};

@@ -1,5 +1,5 @@
-//! `ddp_any_order`: segments in any order, repeated and forged, against what the stream really held (RFC 5041 §5.3,
-//! §5.4, §7.1).
+//! `ddp_any_order`: segments in any order, repeated and forged, compared with the contents of the
+//! stream (RFC 5041 §5.3, §5.4, §7.1).
 
 use std::ops::Range;
 
@@ -11,25 +11,25 @@ use rddp_ddp::{
 use crate::input::{Tail, choice, inputs};
 
 inputs! {
-    /// A stream and what comes of it when.
+    /// A stream, and the segments of it that arrive.
     pub struct Input {
-        /// Early segments that can be noted.
+        /// Number of early segments that can be noted.
         room: u8,
-        /// Messages that have a buffer ahead of the one that is due.
+        /// Number of messages that have a buffer, ahead of the one that is due.
         ahead: u8,
-        /// Octets of a ULPDU above the least.
+        /// Octets of a ULPDU beyond the least.
         mulpdu: u8,
-        /// Where the stream begins.
+        /// Position at which the stream begins.
         start: u64,
-        /// The messages, then the order.
+        /// The messages first, then the order of arrival.
         messages: [Message; 6],
-        /// What comes.
+        /// The events.
         steps: Tail<Step, 200>,
     }
 
     /// A message.
     pub struct Message {
-        /// The queue, or no queue.
+        /// The queue, or a queue that does not exist.
         queue: u8,
         /// Octets.
         len: u16,
@@ -43,13 +43,13 @@ impl crate::input::Encode for [Message; 6] {
 }
 
 choice! {
-    /// What comes next.
+    /// An event.
     pub enum Step {
         /// A segment of the stream, by its number.
         True { number: u16 },
-        /// One of the stream's, but with another position.
+        /// A segment of the stream, at another position.
         Moved { number: u16, by: u16, len: u16 },
-        /// Something else.
+        /// A segment that is not of the stream.
         Forged { from: u16, len: u16, tagged: bool, last: bool, queue: u8, msn: u32, mo: u32, payload: u16 },
         /// The stream ends here.
         Fail {},
@@ -65,7 +65,7 @@ struct Segment {
     len: usize,
 }
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let start = input.start.min(u64::MAX - (1 << 20));
@@ -115,7 +115,7 @@ struct Receiver {
     room: usize,
     ahead: u32,
     delivered: Vec<Delivered>,
-    /// Placed and not counted: no two overlap, but for those at the turn.
+    /// Segments that are placed and not counted: no two overlap, except for those at the turn.
     turn: u64,
 }
 
@@ -130,7 +130,7 @@ impl Receiver {
         let dead = self.rx.is_dead();
         let at_turn = segment.position.start == self.rx.turn();
         let (ahead, next) = (self.ahead, [0, 1, 2].map(|qn| self.rx.next_msn(Qn(qn)).unwrap()));
-        // A buffer for the message that is due, and for some behind it.
+        // The message that is due has a buffer, and so have some behind it.
         let posted = |qn: Qn, msn: Msn| msn.ahead_of(next[qn.0 as usize]) <= ahead;
         let mut buffer = |qn, msn| posted(qn, msn).then_some(BUFFER);
         let admission = self.rx.check(&segment.position, &segment.header, segment.len, &mut buffer);
@@ -156,7 +156,7 @@ impl Receiver {
         admission
     }
 
-    /// Nothing is placed outside of its buffer, nor into one that is not there.
+    /// Checks that nothing is placed outside its buffer, or into a buffer that does not exist.
     fn check_place(&self, segment: &Segment, posted: impl Fn(Qn, Msn) -> bool) {
         if let Header::Untagged(header) = segment.header {
             assert!(header.qn.0 < QUEUES && posted(header.qn, header.msn));
@@ -192,7 +192,7 @@ impl Receiver {
     }
 }
 
-/// The stream that a sender makes of the messages.
+/// Returns the stream that a sender makes of the messages.
 fn segments(input: &Input, start: u64) -> Vec<Segment> {
     let mulpdu = 128 + usize::from(input.mulpdu);
     let mut next = [Msn::FIRST; QUEUES as usize];
@@ -227,7 +227,7 @@ fn segments(input: &Input, start: u64) -> Vec<Segment> {
 }
 
 impl Step {
-    /// The segment, and whether it is one of the stream.
+    /// Returns the segment of an event, and whether it is one of the stream.
     fn segment(&self, segments: &[Segment], start: u64) -> (Option<Segment>, bool) {
         match *self {
             Step::True { number } => {

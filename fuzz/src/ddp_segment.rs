@@ -1,4 +1,5 @@
-//! `ddp_segment`: any octets as a DDP segment, and the arithmetic next to it (RFC 5041 chapters 4, 5 and 7).
+//! `ddp_segment`: any octets as a DDP segment, and the arithmetic of segments (RFC 5041 chapters 4,
+//! 5 and 7).
 
 use arbitrary::{Arbitrary, Unstructured};
 use rddp_ddp::{
@@ -10,7 +11,7 @@ use rddp_rdmap::parse_header;
 use crate::input::inputs;
 
 inputs! {
-    /// Numbers for what is computed with them.
+    /// Numbers to calculate with.
     pub struct Numbers {
         /// Octets of a message.
         total: u32,
@@ -18,16 +19,16 @@ inputs! {
         mulpdu: u16,
         /// First TO of a region.
         base: u64,
-        /// Octets of it.
+        /// Octets of the region.
         region_len: u64,
         /// First TO of an access.
         to: u64,
-        /// Octets of it.
+        /// Octets of the access.
         len: u32,
     }
 }
 
-/// The octets are a segment, and numbers.
+/// Runs one input, which is a segment and numbers.
 pub fn run(octets: &[u8]) {
     read_header(octets);
     if let Ok(numbers) = Numbers::arbitrary(&mut Unstructured::new(octets)) {
@@ -44,7 +45,7 @@ fn read_header(octets: &[u8]) {
             let written = header.octets();
             assert_eq!(written.len(), header.len());
             assert_eq!(Header::parse(&written), Ok(header));
-            // RFC 5041 §4.1: all is as it came but the reserved bits.
+            // RFC 5041 §4.1: the header is unchanged except for the reserved bits.
             assert_eq!(written[0], octets[0] & 0xc3);
             assert_eq!(written[1..], octets[1..header.len()]);
             assert!(!header.to_string().is_empty());
@@ -57,7 +58,7 @@ fn read_header(octets: &[u8]) {
     }
 }
 
-/// RFC 5041 §4.2 and §4.3, read once more.
+/// Reads a header independently (RFC 5041 §4.2, §4.3).
 fn naive(octets: &[u8]) -> Result<Header, SegmentError> {
     let number = |from: usize, len: usize| {
         octets[from..from + len].iter().fold(0u64, |number, octet| number << 8 | u64::from(*octet))
@@ -81,9 +82,10 @@ fn naive(octets: &[u8]) -> Result<Header, SegmentError> {
     Ok(Header::Untagged(UntaggedRepr { last, rsvd_ulp, qn, msn, mo: number(14, 4) as u32 }))
 }
 
-/// A message, cut and received: both models take every segment and know its length at the end.
+/// Cuts and receives a message: both models accept every segment, and know the message's length at
+/// the end.
 fn cut_message(numbers: &Numbers) {
-    // A thousand segments are enough.
+    // The message has at most a thousand segments, which is enough.
     let mulpdu = usize::from(numbers.mulpdu).max(19);
     let total = u64::from(numbers.total) % (1000 * (mulpdu as u64 - 18));
     let (mut untagged, mut tagged) = (UntaggedRx::new(), TaggedRx::new());
@@ -117,11 +119,11 @@ fn cut_message(numbers: &Numbers) {
     assert!(!untagged.is_open() && !tagged.is_open());
 }
 
-/// The range check agrees with arithmetic that cannot wrap (RFC 5041 §7.1).
+/// Checks that the range check agrees with arithmetic that cannot wrap (RFC 5041 §7.1).
 fn range(numbers: &Numbers) {
     let Numbers { base, region_len, to, len, .. } = *numbers;
     let region_len = region_len.min(u64::MAX - base);
-    // Far from the region nothing is learnt: every second TO is near it.
+    // A TO far from the region tests little: every second one is near it.
     let to = if to % 2 == 0 { to } else { base.wrapping_add(to >> 1) };
     let wide = |number: u64| u128::from(number);
     let wanted = if wide(to) + wide(len.into()) > 1 << 64 {

@@ -1,17 +1,18 @@
 //! Structured inputs that can be read from octets and written back to them.
 //!
-//! `arbitrary` reads; [`Encode`] is its inverse, which `arbitrary` itself has not, and by which seeds are made. So
-//! that there is an inverse, everything is read from front to back: a choice is one octet, a [`Tail`] goes to the end
-//! of the input. That also keeps a mutation in one operation from changing the meaning of those behind it.
+//! `arbitrary` reads. [`Encode`] is its inverse, which `arbitrary` does not have, and by which the
+//! seeds are made. For an inverse to exist, everything is read from front to back: a choice is one
+//! octet, and a [`Tail`] extends to the end of the input. This also keeps a mutation in one
+//! operation from changing the meaning of those behind it.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-/// Writes what [`Arbitrary`] reads as this value.
+/// The inverse of [`Arbitrary`]: writes octets that it reads as this value.
 pub trait Encode {
     /// Appends the octets.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// The octets alone.
+    /// Returns only these octets.
     fn octets(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
@@ -46,7 +47,7 @@ impl<T: Encode> Encode for Option<T> {
     }
 }
 
-/// Some octets, their number in front.
+/// Some octets, with their number in front.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Octets(pub Vec<u8>);
 
@@ -64,7 +65,7 @@ impl Encode for Octets {
     }
 }
 
-/// All the rest of the input, at most `MAX` values.
+/// The rest of the input, at most `MAX` values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail<T, const MAX: usize>(pub Vec<T>);
 
@@ -84,7 +85,7 @@ impl<T: Encode, const MAX: usize> Encode for Tail<T, MAX> {
     }
 }
 
-/// Declares structs and enums that are read and written.
+/// Declares structs and enums that can be read and written.
 macro_rules! inputs {
     ($(
         $(#[$meta:meta])*
@@ -109,7 +110,7 @@ macro_rules! inputs {
     )*};
 }
 
-/// Declares an enum that is read and written; one octet chooses.
+/// Declares an enum that can be read and written; one octet chooses the variant.
 macro_rules! choice {
     (
         $(#[$meta:meta])*
@@ -152,18 +153,18 @@ macro_rules! choice {
 
 pub(crate) use {choice, inputs};
 
-/// Numbers that cuts are made by, from a seed.
+/// Numbers derived from a seed, to cut streams by.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Of this seed.
+    /// The numbers of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
     }
 
-    /// The next number.
+    /// Returns the next number.
     fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -171,12 +172,12 @@ impl Random {
         self.0
     }
 
-    /// One below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         ((self.draw() >> 16) % limit.max(1) as u64) as usize
     }
 
-    /// How many of `len` octets come at once: one, a few, some or all.
+    /// Returns how many of `len` octets come at a time: one, a few, some or all.
     pub fn chunk(&mut self, len: usize) -> usize {
         let some = self.below(len) + 1;
         [1, some.min(17), some, len][self.below(4)].min(len)

@@ -1,8 +1,8 @@
-//! What the fuzz targets do with their inputs.
+//! The bodies of the fuzz targets.
 //!
-//! Each module is one target: a `run` that takes the fuzzer's octets and panics when a promise of the crates is broken.
-//! That the body stands here and not in the target lets `tests/` make the seeds and go through the corpora without a
-//! fuzzer. How to run them: `fuzz/README.md`.
+//! Each module is one target: a `run` that takes the fuzzer's octets and panics when a promise of
+//! the crates is broken. The bodies stand here, not in the targets, so that `tests/` can make the
+//! seeds and go through the corpora without a fuzzer. `fuzz/README.md` says how to run them.
 
 pub mod input;
 

@@ -1,8 +1,8 @@
-//! `mem_check`: registrations, windows, invalidations and accesses against a naive model (RFC 5041 §7.1, RFC 5042 §6,
-//! draft-hilland-rddp-verbs §7).
+//! `mem_check`: registrations, windows, invalidations and accesses, compared with a naive model
+//! (RFC 5041 §7.1, RFC 5042 §6, draft-hilland-rddp-verbs §7).
 //!
-//! The model holds what each STag means as plain values and looks every question up in a list. The table has to give
-//! the same answers, and its grants have to reach the same octets.
+//! The model holds the meaning of each STag as plain values, and finds each answer by going through
+//! a list. The table has to give the same answers, and its grants have to reach the same octets.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,56 +15,57 @@ use rddp_rnic::{Access, PdId, QpNum};
 use crate::input::{Tail, choice, inputs};
 
 inputs! {
-    /// A table and what is done to it.
+    /// A table, and the operations on it.
     pub struct Input {
-        /// Most regions and windows of a table of its own. Making one takes long, so mostly it is the one of all inputs.
+        /// Limit of regions and windows, for a table of this input's own. Making a table takes
+        /// long, so mostly one is used for all inputs.
         own_table: Option<u8>,
-        /// What is done.
+        /// The operations.
         steps: Tail<Step, 120>,
     }
 
-    /// An STag by way of what it belongs to.
+    /// An STag, named by the object to which it belongs.
     pub struct Name {
         /// The object.
         object: u8,
-        /// An STag that it had earlier, or another key or index.
+        /// The object's present STag, one that it had earlier, or one with another key or index.
         twist: u8,
     }
 
-    /// Who asks.
+    /// The one who asks for an access.
     pub struct Asker {
-        /// Protection domain and QP.
+        /// The protection domain and QP of the one who asks.
         who: u8,
     }
 }
 
 choice! {
-    /// What is done next.
+    /// An operation.
     pub enum Step {
-        /// A region of our own memory.
+        /// Registers a region of the table's own memory.
         Allocate { asker: Asker, len: u16, access: u8, for_one_qp: bool },
-        /// A region of the program's memory.
+        /// Registers a region of the program's memory.
         Register { asker: Asker, at: u16, len: u16, access: u8 },
-        /// A window.
+        /// Allocates a window.
         Window { asker: Asker },
-        /// A bind.
+        /// Binds a window.
         Bind { asker: Asker, window: Name, region: Name, at: u16, len: u16, access: u8, key: Option<u8> },
-        /// A peer's access, with a pattern to be put there if it may.
+        /// Makes a peer's access, and places a pattern if that is granted.
         Remote { asker: Asker, name: Name, at: u64, len: u32, want: u8, fill: u8 },
-        /// A work request's access.
+        /// Makes a work request's access.
         Local { asker: Asker, name: Name, at: u64, len: u32, write: bool, fill: u8 },
-        /// An invalidation.
+        /// Invalidates an STag.
         Invalidate { asker: Asker, name: Name, remote: bool },
-        /// New rights, or valid again.
+        /// Changes the rights of a region, or makes it valid again.
         Reregister { name: Name, access: u8 },
-        /// The end of a region.
+        /// Deregisters a region.
         Deregister { name: Name, windows_too: bool },
-        /// The end of a window.
+        /// Deallocates a window.
         Deallocate { name: Name },
     }
 }
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let mut test = Test::new(&input);
@@ -76,17 +77,17 @@ pub fn run(octets: &[u8]) {
     test.clear();
 }
 
-/// Shared by the inputs, each of which leaves it empty.
+/// The table that inputs share; each leaves it empty.
 static TABLE: LazyLock<Arc<MemTable>> = LazyLock::new(|| Arc::new(MemTable::new(MemLimits { stags: LIMIT })));
 
 const LIMIT: usize = 24;
 
-/// The program's memory, with octets around it that belong to nobody.
+/// The program's memory, with octets around it that belong to no region.
 const OWN: usize = 2048;
 
-/// What the model knows of a region or window.
+/// The model of a region or window.
 struct Object {
-    /// The present STag first, then earlier ones.
+    /// The present STag first, then the earlier ones.
     stags: Vec<Stag>,
     pd: PdId,
     live: bool,
@@ -99,14 +100,14 @@ enum Kind {
     Region {
         handle: Arc<Region>,
         qp: Option<QpNum>,
-        /// The octets as they have to be.
+        /// The octets that the region must have.
         octets: Octets,
         writable: bool,
         windows: usize,
     },
     Window {
         handle: Arc<Window>,
-        /// Region, offset in it, length, base, QP.
+        /// The region, the offset in it, the length, the base, the QP.
         bound: Option<Bound>,
     },
 }
@@ -122,7 +123,7 @@ struct Bound {
 
 enum Octets {
     Ours(Vec<u8>),
-    /// Where in the program's memory, and how many.
+    /// The offset in the program's memory, and the length.
     Own(usize, usize),
 }
 
@@ -134,7 +135,7 @@ struct Test {
     own_model: Vec<u8>,
 }
 
-/// What an access comes out as: the object that is touched (a region), offset, length.
+/// The result of an access: the object that is touched (a region), offset, length.
 type Spot = (usize, usize, usize);
 
 impl Test {
@@ -179,7 +180,7 @@ impl Test {
                     .copied()
                     .unwrap_or(Access::from_bits_retain(*want & 0x7f));
                 let (stag, at) = (self.stag(name), self.near(name, *at));
-                // Accesses of no octets are not asked about.
+                // Accesses of no octets have nothing to compare.
                 let len = length(*len).max(1);
                 self.remote(stag, at, len, want, asker, *fill);
             }
@@ -194,7 +195,7 @@ impl Test {
         }
     }
 
-    /// The STag that a name stands for: present, earlier, or none at all.
+    /// Returns the STag that a name stands for: present, earlier, or none at all.
     fn stag(&self, name: &Name) -> Stag {
         let Some(object) = self.named(name) else { return Stag(u32::from(name.twist) << 9 | 0x100) };
         match name.twist {
@@ -209,7 +210,7 @@ impl Test {
         self.objects.get(usize::from(name.object).checked_rem(self.objects.len())?)
     }
 
-    /// First TO of what a name stands for.
+    /// Returns the first TO of what a name stands for.
     fn base(&self, name: &Name) -> u64 {
         match self.named(name) {
             Some(Object { kind: Kind::Region { handle, .. }, .. }) => handle.base_to(),
@@ -218,12 +219,12 @@ impl Test {
         }
     }
 
-    /// A TO near the base, or anywhere.
+    /// Returns a TO near the base, or anywhere.
     fn near(&self, name: &Name, at: u64) -> u64 {
         if at >> 56 < 0xf0 { self.base(name).wrapping_add(at % 700).wrapping_sub(32) } else { at << 8 | 0xff }
     }
 
-    /// The live object with the index of this STag.
+    /// Returns the live object with the index of this STag.
     fn find(&self, stag: Stag) -> Option<usize> {
         self.objects.iter().position(|object| object.live && object.stags[0].0 >> 8 == stag.0 >> 8)
     }
@@ -251,7 +252,8 @@ impl Test {
         let at = at % OWN;
         let len = len % (OWN - at + 1);
         let ptr = std::ptr::NonNull::new(self.own[at..].as_ptr().cast_mut().cast::<u8>()).unwrap();
-        // SAFETY: `clear` ends all registrations before `own` goes, which is reached through raw pointers only.
+        // SAFETY: `clear` ends all registrations before `own` is dropped, and `own` is accessed
+        // through raw pointers only.
         let result = unsafe { self.table.register(pd, ptr, len, access, &RegionOptions::default()) };
         if let Some(handle) = self.expect_region(result, access) {
             let octets = Octets::Own(at, len);
@@ -261,7 +263,7 @@ impl Test {
         }
     }
 
-    /// The region, if there has to be one.
+    /// Registers a region, and returns it if the model says that it must exist.
     fn expect_region(&self, result: Result<Arc<Region>, MemError>, access: Access) -> Option<Arc<Region>> {
         let remote_write = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         match result {
@@ -327,7 +329,7 @@ impl Test {
         }
     }
 
-    /// draft-hilland-rddp-verbs §7.10.2.
+    /// Binds a window (draft-hilland-rddp-verbs §7.10.2).
     fn may_bind(&self, request: &BindWindow) -> Option<(usize, Bound)> {
         let window = self.exact(request.window)?;
         let region = self.exact(request.region)?;
@@ -352,7 +354,7 @@ impl Test {
         Some((window, Bound { region, offset, len, base, qp: request.qp }))
     }
 
-    /// The live object that has exactly this STag.
+    /// Returns the live object that has exactly this STag.
     fn exact(&self, stag: Stag) -> Option<usize> {
         self.find(stag).filter(|object| self.objects[*object].stags[0] == stag)
     }
@@ -364,7 +366,7 @@ impl Test {
         self.use_grant(got, expected, writes, fill);
     }
 
-    /// RFC 5041 §7.1, in the order of the checks.
+    /// Checks an access by the model (RFC 5041 §7.1, in the order of its checks).
     fn may_remote(
         &self,
         stag: Stag,
@@ -428,7 +430,8 @@ impl Test {
         Ok((number, at, len as usize))
     }
 
-    /// The grant reaches the octets of the spot: what it reads is what is there, what it places stays there.
+    /// Checks that a grant reaches the octets of the spot: it reads what is there, and what it
+    /// places stays there.
     fn use_grant(
         &mut self,
         got: Result<Grant, AccessError>,
@@ -485,7 +488,7 @@ impl Test {
         }
     }
 
-    /// draft-hilland-rddp-verbs §7.8, §7.10.6.
+    /// Invalidates an STag in the model (draft-hilland-rddp-verbs §7.8, §7.10.6).
     fn may_invalidate(
         &self,
         stag: Stag,
@@ -512,7 +515,7 @@ impl Test {
         }
     }
 
-    /// The object is invalid; a window is unbound with that.
+    /// Makes an object invalid; a window is unbound by that.
     fn close(&mut self, number: usize) {
         self.objects[number].valid = false;
         if let Kind::Window { bound, .. } = &mut self.objects[number].kind
@@ -573,7 +576,7 @@ impl Test {
         }
     }
 
-    /// The table counts what the model has.
+    /// Checks that the table counts as many objects as the model.
     fn check_counts(&self) {
         assert_eq!(self.table.len(), self.live());
         for pd in [PdId(1), PdId(2)] {
@@ -593,7 +596,8 @@ impl Test {
         }
     }
 
-    /// Ends everything; a table of its own is left to end by itself what is in the program's memory no more.
+    /// Deregisters all regions, and deallocates the windows of the shared table. A table of this
+    /// input's own is dropped with its windows.
     fn clear(&mut self) {
         for number in 0..self.objects.len() {
             let Object { live: true, stags, kind, .. } = &self.objects[number] else { continue };
@@ -608,7 +612,7 @@ impl Test {
         }
     }
 
-    /// No octet is other than the model has it: neither in a region nor outside of all.
+    /// Checks that every octet is as in the model, in regions and outside of them.
     fn check_octets(&self) {
         for object in &self.objects {
             if let Kind::Region { handle, octets: Octets::Ours(octets), .. } = &object.kind {
@@ -617,7 +621,7 @@ impl Test {
                 assert_eq!(&found, octets);
             }
         }
-        // SAFETY: no grant is out, so nobody else touches these octets now.
+        // SAFETY: no grant is out, so nothing else accesses these octets now.
         let found: Vec<u8> = self.own.iter().map(|octet| unsafe { *octet.get() }).collect();
         assert_eq!(found, self.own_model);
     }
@@ -646,12 +650,12 @@ fn rights(octet: u8) -> Access {
     Access::from_bits_truncate(octet)
 }
 
-/// Mostly short ones.
+/// Returns a length, mostly a short one.
 fn length(len: u32) -> u64 {
     if len >> 28 == 0xf { u64::from(len) << 32 | u64::from(len) } else { u64::from(len % 80) }
 }
 
-/// Where in a range of `room` octets from `base` on; RFC 5041 §7.1.
+/// Returns the offset of a TO in a range of `room` octets from `base` on (RFC 5041 §7.1).
 fn inside(base: u64, room: usize, at: u64, len: u64) -> Result<usize, AccessError> {
     let (base, room, at, len) = (u128::from(base), room as u128, u128::from(at), u128::from(len));
     if at + len > 1 << 64 {

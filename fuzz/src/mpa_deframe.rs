@@ -1,7 +1,8 @@
 //! `mpa_deframe`: any octets as an FPDU stream (RFC 5044 §4, §6, §8).
 //!
-//! The first octet chooses CRC, markers and what is mended in the stream before it is given to the deframer, since no
-//! fuzzer finds a CRC by chance; the second says where in the marked stream it begins, the third seeds the cuts.
+//! The first octet chooses CRC and markers, and what is corrected in the stream before the deframer
+//! gets it, since a fuzzer does not find a CRC by chance. The second says at which position of a
+//! marked stream it begins, the third is the seed of the cuts.
 
 use rddp_mpa::{Deframer, FpduError, Framer, Framing, Step, crc32c, crc32c_append, fpdu_len};
 
@@ -11,13 +12,13 @@ use crate::input::Random;
 mod flag {
     pub(super) const CRC: u8 = 1;
     pub(super) const MARKERS: u8 = 2;
-    /// Every whole FPDU gets the CRC that it should have.
+    /// Every complete FPDU gets the CRC that it should have.
     pub(super) const MEND_CRC: u8 = 4;
-    /// Every marker points where it should.
+    /// Every marker gets the pointer that it should have.
     pub(super) const MEND_MARKERS: u8 = 8;
 }
 
-/// What became of a stream.
+/// The outcome of a stream.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     ulpdus: Vec<Vec<u8>>,
@@ -25,7 +26,7 @@ struct Outcome {
     error: Option<FpduError>,
 }
 
-/// See the module.
+/// Runs one input; the module says how it is read.
 pub fn run(octets: &[u8]) {
     let [flags, at, seed, stream @ ..] = octets else { return };
     let framing = Framing { crc: flags & flag::CRC != 0, markers: flags & flag::MARKERS != 0 };
@@ -41,7 +42,7 @@ pub fn run(octets: &[u8]) {
     round_trip(&want.ulpdus, framing, position);
 }
 
-/// An independent reading: octet by octet, markers told by their place alone.
+/// An independent reading: octet by octet, with markers recognised by their position alone.
 struct Naive<'a> {
     stream: &'a [u8],
     position: u64,
@@ -49,7 +50,8 @@ struct Naive<'a> {
 }
 
 impl Naive<'_> {
-    /// The next octet that is none of a marker; markers are noted, by where they stand and what they point to.
+    /// Returns the next octet that is not part of a marker. Markers are noted, with their positions
+    /// and pointers.
     fn octet(&mut self, markers: Option<&mut Vec<(usize, u16)>>) -> Option<u8> {
         if let Some(markers) = markers
             && (self.position + self.at as u64).is_multiple_of(512)
@@ -63,10 +65,10 @@ impl Naive<'_> {
     }
 }
 
-/// An FPDU as the naive reader sees it.
+/// An FPDU as found by the independent reading.
 struct Fpdu {
     ulpdu: Vec<u8>,
-    /// Where its length field, its CRC field and its end are.
+    /// The positions of its length field, its CRC field and its end.
     length_at: usize,
     crc_at: usize,
     end: usize,
@@ -117,7 +119,7 @@ fn naive(stream: &[u8], framing: Framing, position: u64) -> Outcome {
     outcome
 }
 
-/// Puts right what the flags say.
+/// Corrects what the flags say.
 fn mend(stream: &mut [u8], framing: Framing, position: u64, flags: u8) {
     let mut from = 0;
     while let Some(fpdu) = read(stream, framing, position, from) {
@@ -199,7 +201,7 @@ fn in_pieces(stream: &[u8], framing: Framing, position: u64, random: &mut Random
     outcome
 }
 
-/// The caller receives the FPDUs himself, by what `peek` says.
+/// The caller receives the FPDUs itself, as `peek` describes them.
 fn externally(stream: &[u8], framing: Framing, position: u64) -> Outcome {
     let mut deframer = Deframer::at(framing, position);
     let mut outcome = Outcome { ulpdus: Vec::new(), used: 0, error: None };
@@ -219,7 +221,7 @@ fn externally(stream: &[u8], framing: Framing, position: u64) -> Outcome {
     }
 }
 
-/// What was understood can be said again.
+/// Checks that an FPDU that was read can be emitted again.
 fn round_trip(ulpdus: &[Vec<u8>], framing: Framing, position: u64) {
     let mut framer = Framer::at(framing, position);
     let mut gathering = Framer::at(framing, position);

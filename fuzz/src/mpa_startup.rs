@@ -1,4 +1,5 @@
-//! `mpa_startup`: any octets as a startup frame, and two ends that want anything (RFC 5044 §7.1, RFC 6581).
+//! `mpa_startup`: any octets as a startup frame, and two ends with any configuration
+//! (RFC 5044 §7.1, RFC 6581).
 
 use arbitrary::{Arbitrary, Unstructured};
 use rddp_mpa::{
@@ -9,19 +10,19 @@ use rddp_mpa::{
 use crate::input::{Octets, inputs};
 
 inputs! {
-    /// Everything at once.
+    /// One input for all checks.
     pub struct Input {
-        /// Of the end that connects.
+        /// The configuration of the initiator.
         initiator: Wish,
-        /// Of the end that is asked.
+        /// The configuration of the responder.
         responder: Wish,
-        /// What the stream begins with: a key, or nothing.
+        /// The beginning of the stream: a key, or nothing.
         key: u8,
-        /// The stream.
+        /// The rest of the stream.
         stream: Octets,
     }
 
-    /// What one end wants.
+    /// The configuration of one end.
     pub struct Wish {
         /// Revision 2 rather than 1.
         two: bool,
@@ -31,7 +32,7 @@ inputs! {
         ird: u16,
         /// Outbound Read queue depth.
         ord: u16,
-        /// Up to where IRD may be raised.
+        /// The value up to which IRD may be raised.
         max_ird: u16,
         /// Octets of private data.
         private_data: u16,
@@ -59,7 +60,7 @@ impl Wish {
     }
 }
 
-/// See the module.
+/// Runs one input through all checks.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let stream = input.octets_of_the_stream();
@@ -71,7 +72,7 @@ pub fn run(octets: &[u8]) {
     two_ends(&input);
 }
 
-/// What a stream may begin with.
+/// The possible beginnings of a stream.
 const KEYS: [&[u8]; 3] = [b"MPA ID Req Frame", b"MPA ID Rep Frame", b""];
 
 impl Input {
@@ -80,7 +81,8 @@ impl Input {
     }
 }
 
-/// The answer does not depend on how much is there, and every answer can be written and read again.
+/// Checks that the verdict does not depend on how much has arrived, and that every frame can be
+/// written and read again.
 fn frame(kind: FrameKind, stream: &[u8]) {
     let whole = Frame::parse(kind, stream);
     for len in 0..stream.len().min(20 + MAX_PRIVATE_DATA) {
@@ -98,7 +100,7 @@ fn frame(kind: FrameKind, stream: &[u8]) {
     let written = frame.emit().unwrap();
     assert_eq!(Frame::parse(kind, &written), Ok(Parsed::Frame { frame, used: written.len() }));
     assert_eq!(written.len(), used);
-    // All is as it came but reserved bits, and S and R where they mean nothing.
+    // The frame is unchanged except for reserved bits, and for S and R where they have no meaning.
     assert_eq!(written[..16], stream[..16]);
     assert_eq!(written[17..20], stream[17..20]);
     assert_eq!(written[16] & !stream[16], 0);
@@ -127,7 +129,8 @@ fn asked(stream: &[u8], input: &Input) {
     }
 }
 
-/// RFC 6581 §9.1, §10: the Reply is in kind, and no depth in it goes beyond what this end has.
+/// Checks the Reply: it is enhanced if the Request was, and no depth in it exceeds that of this end
+/// (RFC 6581 §9.1, §10).
 fn accept(request: &Request, input: &Input) {
     let own = input.responder.config();
     let private_data = input.responder.private_data(600);
@@ -177,13 +180,13 @@ fn answered(stream: &[u8], input: &Input) {
             assert!(!initiator.closed(stream).to_string().is_empty());
         }
         Err(error) => {
-            // RFC 6581 §8: a Terminate needs a framing.
+            // RFC 6581 §8: a Terminate can be sent only once its framing is known.
             assert!(error.terminate().is_none() || initiator.tx().is_some());
         }
     }
 }
 
-/// What an initiator ends with is within its own limits.
+/// Checks that an initiator's outcome is within its own limits.
 fn sound(negotiated: &Negotiated, own: &StartupConfig) {
     assert!(negotiated.ird <= own.max_ird.max(own.ird));
     assert!(negotiated.ord <= own.ord.max(1));
@@ -193,11 +196,11 @@ fn sound(negotiated: &Negotiated, own: &StartupConfig) {
         Some(rtr) => assert!(own.peer_to_peer && own.rtr.contains(rtr)),
         None => assert!(!own.peer_to_peer || !negotiated.enhanced),
     }
-    // A Read that goes first needs a place.
+    // A Read as RTR needs an entry in the Read queue.
     assert!(negotiated.rtr != Some(rddp_mpa::Rtr::Read) || negotiated.ord > 0);
 }
 
-/// Two ends of ours: they agree, or the initiator says why not.
+/// Two ends of ours: they arrive at the same parameters, or the initiator says why not.
 fn two_ends(input: &Input) {
     let (wish, own) = (input.initiator.config(), input.responder.config());
     let sent = input.initiator.private_data(509);
@@ -232,7 +235,8 @@ fn agree(active: &Negotiated, passive: &Negotiated, request: &Request) {
     assert_eq!(active.rtr.is_some(), passive.rtr.is_some());
     assert_eq!(active.rtr, passive.rtr);
     if active.enhanced {
-        // RFC 6581 §9.1: nobody has more Reads outstanding than the other takes, unless the ULPs see to it.
+        // RFC 6581 §9.1: neither end has more Reads outstanding than the other takes, unless the
+        // ULPs settle the depths.
         if request.peer_ord != Some(ULP_NEGOTIATES) {
             assert!(active.ord <= passive.ird);
         }

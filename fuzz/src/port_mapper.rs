@@ -1,8 +1,9 @@
 //! `port_mapper`: any answers to the port mapper's query of an end that connects.
 //!
-//! The query goes to UDP port 3935 of the host that is connected to, so this target needs that port on the loopback:
-//! it cannot run beside a real port mapper, or twice at a time. The unspecified address stands for the loopback: on
-//! that itself nobody is asked.
+//! The query goes to UDP port 3935 of the host to which the end connects, so this target needs that
+//! port on the loopback: it cannot run beside a real port mapper, or twice at a time. It connects
+//! to the unspecified address, which means the loopback: for loopback addresses themselves no query
+//! is made.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,9 +20,9 @@ use crate::input::{Octets, inputs};
 inputs! {
     /// The answers to the two tries.
     pub struct Input {
-        /// To the first.
+        /// The answer to the first try.
         first: Answer,
-        /// To the second, if there is one.
+        /// The answer to the second try, if there is one.
         second: Answer,
     }
 
@@ -29,11 +30,11 @@ inputs! {
     pub struct Answer {
         /// The first octet: version, kind and family.
         head: u8,
-        /// What is wrong with it: see [`wrong`].
+        /// The fault of the answer: see [`wrong`].
         wrong: u8,
-        /// Which port it names: the listener's other one, or none.
+        /// The port that it names: the listener's other one, or none.
         no_port: bool,
-        /// Instead of the answer's octets, or behind them.
+        /// Octets in place of the answer's, or behind them.
         octets: Octets,
     }
 }
@@ -52,7 +53,7 @@ struct World {
     pd: ProtectionDomain,
     rnic: Rnic,
     answers: Sender<[Answer; 2]>,
-    /// Whoever was connected to: the port as given, or as mapped.
+    /// Reports which listener was connected to: that of the port as given, or as mapped.
     reached: Receiver<bool>,
     given: u16,
 }
@@ -70,7 +71,7 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
     Mutex::new(World { pd: rnic.alloc_pd(), rnic, answers, reached, given })
 });
 
-/// See the module.
+/// Runs one input; every answer that is wrong has to be ignored.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let world = WORLD.lock().unwrap();
@@ -92,10 +93,11 @@ pub fn run(octets: &[u8]) {
     assert_eq!(world.reached.recv_timeout(Duration::from_secs(4)), Ok(want), "{result:?}");
 }
 
-/// Whether the connection goes to the mapped port.
+/// Returns whether the connection goes to the mapped port.
 fn expected(input: &Input) -> bool {
     for answer in [&input.first, &input.second] {
-        // Version 0, a family that there is, and the handle of the query: else it is no answer.
+        // A valid answer has version 0, an existing family and the query's handle; anything else is
+        // ignored.
         let length = if answer.wrong & wrong::SHORT != 0 { answer.octets.0.len().min(LEN - 1) } else { LEN };
         let family = answer.head & 0x0f;
         if length < LEN
@@ -110,7 +112,7 @@ fn expected(input: &Input) -> bool {
     false
 }
 
-/// Answers each query at once. A query of the next connection begins anew with the first answer.
+/// Answers each query at once. The query of the next connection gets the first answer again.
 fn answer_queries(socket: &UdpSocket, answers: &Receiver<[Answer; 2]>, mapped: u16) {
     let mut now: Option<([Answer; 2], Vec<u8>)> = None;
     let mut query = [0; 256];
@@ -119,7 +121,7 @@ fn answer_queries(socket: &UdpSocket, answers: &Receiver<[Answer; 2]>, mapped: u
         let query = &query[..len];
         assert_eq!(len, LEN);
         if query[0] >> 4 == 2 {
-            // An acknowledgement repeats the answer, and wants none.
+            // An acknowledgement repeats the answer, and is not answered.
             continue;
         }
         assert_eq!(query[0] & 0xcf, 4, "version 0, IPv4");
@@ -156,14 +158,14 @@ impl Answer {
     }
 }
 
-/// Closes every connection at once, and says that there was one.
+/// Closes every connection at once, and reports it.
 fn listen(tell: &Sender<bool>, mapped: bool) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let tell = tell.clone();
     thread::spawn(move || {
         for socket in listener.incoming() {
-            // No port is to stay in TIME-WAIT.
+            // A reset, so that no port stays in TIME-WAIT.
             let _ = SockRef::from(&socket.unwrap()).set_linger(Some(Duration::ZERO));
             tell.send(mapped).unwrap();
         }

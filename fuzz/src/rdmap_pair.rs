@@ -1,8 +1,9 @@
-//! `rdmap_pair`: two streams with their framers and deframers, joined by octet streams that the input cuts (RFC 5040
-//! §5.5, RFC 5041 §5.4, RFC 5044 §6).
+//! `rdmap_pair`: two streams with their framers and deframers, joined by octet streams that the
+//! input cuts (RFC 5040 §5.5, RFC 5041 §5.4, RFC 5044 §6).
 //!
-//! What the ends submit, when they send and how much of the wire is delivered comes from the input. Both behave, so
-//! every message has to arrive, in order, whole, and where it belongs; and no fault may be found on the way.
+//! The input says what the ends submit, when they send and how much of the wire is delivered. Both
+//! ends keep to the protocols, so every message has to arrive: in order, whole, and in its place;
+//! and no fault may be found.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -19,50 +20,50 @@ use rddp_rdmap::{
 use crate::input::{Tail, choice, inputs};
 
 inputs! {
-    /// A connection and what happens on it.
+    /// A connection, and the events on it.
     pub struct Input {
         /// CRC and markers of each direction.
         framing: u8,
-        /// Reads and atomics at a time, a nibble for each end.
+        /// Reads and atomics at a time, four bits for each end.
         depth: u8,
-        /// What happens.
+        /// The events.
         steps: Tail<Step, 150>,
     }
 }
 
 choice! {
-    /// What happens next.
+    /// An event.
     pub enum Step {
-        /// An end has something to do.
+        /// An end submits an operation.
         Submit { end: bool, work: Work },
-        /// An end sends a segment, of its own or of an answer.
+        /// An end sends a segment, of a message of its own or of a Response.
         Send { end: bool, answers: bool, mulpdu: u16 },
         /// Octets arrive at an end.
         Deliver { end: bool, octets: u16 },
-        /// An end gives up.
+        /// An end ends the connection by a Terminate.
         Terminate { end: bool },
     }
 }
 
 choice! {
-    /// Something to do.
+    /// An operation.
     pub enum Work {
         /// Any of the four Sends.
         Send { variant: u8, len: u16 },
-        /// Behind what was written before.
+        /// A Write behind what was written before.
         Write { len: u16 },
-        /// Of a pattern, or of what was written before.
+        /// A Read of a pattern, or of what was written before.
         Read { written: bool, at: u16, len: u16 },
-        /// On one of eight counters.
+        /// A FetchAdd on one of eight counters.
         FetchAdd { at: u8, add: u64, mask: u64 },
-        /// With a comparison that comes out as said.
+        /// A CmpSwap whose comparison succeeds or fails as chosen.
         CmpSwap { at: u8, equal: bool, swap: u64, swap_mask: u64 },
-        /// With or without an event.
+        /// Immediate Data, with or without an event.
         Immediate { solicited: bool, data: u64 },
     }
 }
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let mut pair = Pair::new(&input);
@@ -88,7 +89,7 @@ const BASE: u64 = 0xffff_ffff_0000_0000;
 const RECEIVE: usize = 3500;
 const REGION: usize = 1 << 14;
 
-/// An operation as it waits to be sent, with what has to come of it.
+/// An operation that waits to be sent, with its expected outcome.
 #[derive(Clone, Debug)]
 enum Op {
     Message { first: Header, data: Vec<u8> },
@@ -96,7 +97,7 @@ enum Op {
     Atomic { to: u64, op: AtomicOp, want: u64 },
 }
 
-/// What the other end has to hear on queue 0.
+/// A message that the other end has to receive on queue 0.
 struct Delivery {
     event: Event,
     data: Vec<u8>,
@@ -112,9 +113,9 @@ struct End {
     deframer: Deframer,
     staging: Vec<u8>,
     queue: VecDeque<Op>,
-    /// The message that is being sent, and how far.
+    /// The message that is being sent, and the offset reached.
     open: Option<(Header, Vec<u8>, u64)>,
-    /// Reads and atomics that wait for their ends.
+    /// Reads and atomics that wait for their Responses.
     waiting: VecDeque<(u64, Op)>,
     next_id: u64,
     /// Messages submitted to each queue.
@@ -125,7 +126,7 @@ struct End {
     words: [u64; 8],
     sink: Vec<u8>,
     receive: Vec<u8>,
-    /// What the peer has submitted, in the end.
+    /// The expected end of what the peer has submitted.
     expected: VecDeque<Delivery>,
     peer_written: Vec<u8>,
     peer_words: [u64; 8],
@@ -134,7 +135,7 @@ struct End {
 
 struct Pair {
     ends: [End; 2],
-    /// What is on its way to each.
+    /// Octets that are on their way to each end.
     wires: [Vec<u8>; 2],
 }
 
@@ -153,7 +154,7 @@ impl Pair {
         Pair { ends: [end(0), end(1)], wires: Default::default() }
     }
 
-    /// Queues it at one end, and what it leads to at the other.
+    /// Queues an operation at one end, and its outcome at the other.
     fn submit(&mut self, number: usize, work: &Work) {
         let [first, second] = &mut self.ends;
         let (end, peer) = if number == 0 { (first, second) } else { (second, first) };
@@ -170,7 +171,7 @@ impl Pair {
         self.ends[end].receive(&octets);
     }
 
-    /// The other end hears of it, and of nothing that is sent behind it (RFC 5040 §5.4).
+    /// The other end receives the Terminate, and nothing that is sent behind it (RFC 5040 §5.4).
     fn terminate(&mut self, number: usize) {
         let other = 1 - number;
         let terminate = TerminateRepr::bare(TerminateCode::LOCAL_CATASTROPHIC);
@@ -187,7 +188,7 @@ impl Pair {
         assert_eq!((heard, &memory), (self.ends[other].expected.len(), &self.ends[other].written));
     }
 
-    /// Everything is sent and arrives.
+    /// Sends and delivers everything.
     fn finish(&mut self) {
         for round in 0..20_000 {
             for end in 0..2 {
@@ -287,7 +288,7 @@ impl End {
         self.queue.is_empty() && self.open.is_none() && self.waiting.is_empty() && self.stream.inbound() == 0
     }
 
-    /// One segment, if there is one. Tagged messages are not mixed with each other.
+    /// Sends one segment, if there is one. Segments of tagged messages are not mixed.
     fn send(&mut self, answers: bool, mulpdu: usize, wire: &mut Vec<u8>) {
         let answering = matches!(self.stream.next_response(), Some(Response::Read(read)) if read.done > 0);
         let writing = matches!(self.open, Some((Header::Tagged(_), ..)));
@@ -318,9 +319,9 @@ impl End {
         }
     }
 
-    /// Begins the next operation; whether it is a message in segments.
+    /// Begins the next operation. Returns whether it is a message in segments.
     fn begin(&mut self, wire: &mut Vec<u8>) -> bool {
-        // RFC 5040 §6.1: with ORD requests outstanding this one waits, and all behind it.
+        // RFC 5040 §6.1: with ORD requests outstanding this one waits, and so do all behind it.
         let waits = matches!(self.queue.front(), Some(Op::Read { .. } | Op::Atomic { .. }));
         if waits && !self.stream.can_issue() {
             return false;
@@ -430,7 +431,7 @@ impl End {
                 let delivery = self.expected.pop_front().expect("a message that was submitted");
                 assert_eq!(*event, delivery.event);
                 assert_eq!(self.receive[..delivery.data.len()], delivery.data);
-                // RFC 5040 §5.5: what was written before is there.
+                // RFC 5040 §5.5: what was written before has been placed.
                 assert_eq!(self.written[..delivery.written], self.peer_written[..delivery.written]);
             }
             Event::ReadDone { id } => {
@@ -450,7 +451,7 @@ impl End {
         }
     }
 
-    /// Everything is as the peer submitted it, and nothing else was touched.
+    /// Checks that memory is as the peer submitted it, and otherwise unchanged.
     fn check(&self) {
         assert!(self.expected.is_empty() && self.staging.is_empty() && self.stream.is_between_messages());
         let (written, rest) = self.written.split_at(self.peer_written.len());
@@ -471,5 +472,5 @@ fn octets(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|at| (at as u64 * 7 + seed + 1) as u8).collect()
 }
 
-/// What Reads find.
+/// Returns the octets that a Read should return.
 static SOURCE: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2048).map(|at| (at * 7 + at / 256) as u8).collect());

@@ -1,8 +1,9 @@
-//! `rdmap_stream`: any headers and lengths through a stream's `accept` and `commit` (RFC 5040 chapters 5 to 7, RFC 5041
-//! §7.1, RFC 7306).
+//! `rdmap_stream`: any headers and lengths through a stream's `accept` and `commit` (RFC 5040
+//! chapters 5 to 7, RFC 5041 §7.1, RFC 7306).
 //!
-//! It never panics; what is dead stays dead; no payload is put outside of what was granted for it; Reads and atomics
-//! end in the order in which they were issued; no more than IRD of the peer's are queued.
+//! The stream never panics. A stream that has ended stays ended. No payload is placed outside the
+//! memory that was granted for it. Reads and atomics complete in the order in which they were
+//! issued. At most IRD requests of the peer are queued.
 
 use std::collections::VecDeque;
 
@@ -16,44 +17,45 @@ use rddp_rdmap::{
 use crate::input::{Octets, Tail, choice, inputs};
 
 inputs! {
-    /// A stream and what happens to it.
+    /// A stream, and the events on it.
     pub struct Input {
         /// Inbound Reads at a time.
         ird: u8,
         /// Outbound Reads at a time.
         ord: u8,
-        /// RFC 7306 is spoken.
+        /// RFC 7306 is used.
         extensions: bool,
-        /// How many messages the queues are from the wrap of MSN.
+        /// The distance of the queues from the wrap of MSN, in messages.
         near_wrap: Option<u8>,
-        /// What happens.
+        /// The events.
         steps: Tail<Step, 300>,
     }
 }
 
 choice! {
-    /// What happens next.
+    /// An event.
     pub enum Step {
-        /// An untagged segment that is what its queue waits for, but for what is added to it.
+        /// An untagged segment that its queue waits for, changed by what is added to it.
         Untagged { opcode: u8, last: bool, len: u16, off: u8, msn: u32, mo: u32, payload: Octets },
-        /// A tagged segment that continues what is open or answers a Read, but for what is added to it.
+        /// A tagged segment that continues the open message or answers a Read, changed by what is
+        /// added to it.
         Tagged { opcode: u8, last: bool, len: u16, off: u8, stag: u32, to: u64 },
         /// Any octets as a segment.
         Raw { octets: Octets },
         /// A receive is posted.
         Post { len: u16 },
-        /// We read.
+        /// This end issues a Read.
         Read { stag: u32, to: u64, size: u16 },
-        /// We do an atomic operation.
+        /// This end issues an atomic operation.
         Atomic {},
         /// The peer's next request is answered.
         Answer { mulpdu: u16 },
-        /// The driver gives up.
+        /// This end ends the stream.
         Fail {},
     }
 }
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let mut model = Model::new(&input);
@@ -62,7 +64,7 @@ pub fn run(octets: &[u8]) {
     }
 }
 
-/// A Read or atomic of ours that waits.
+/// A Read or atomic of this end that waits for its Response.
 enum Waiting {
     Read { id: u64, stag: Stag, to: u64, size: u32, done: u32 },
     Atomic { id: u64, request_id: u32 },
@@ -73,13 +75,13 @@ struct Model {
     config: StreamConfig,
     /// Lengths of receives.
     posted: VecDeque<u64>,
-    /// The receive that the open message on queue 0 has.
+    /// The receive of the open message on queue 0.
     receive: Option<u64>,
     waiting: VecDeque<Waiting>,
     next_id: u64,
     next_msn: [Msn; 4],
     next_mo: [u32; 4],
-    /// Of the open tagged message.
+    /// The STag of the open tagged message, and the TO where it continues.
     open: Option<(Stag, u64)>,
     dead: bool,
 }
@@ -162,7 +164,9 @@ impl Model {
         UntaggedRepr { last, rsvd_ulp: [version | opcode, a, b, c, d], qn: Qn(qn), msn: Msn(msn), mo }.into()
     }
 
-    /// The length that the message has to have, if it has to, and the answer that an atomic waits for.
+    /// Returns a payload of these octets: of the length that the opcode's message must have, if it
+    /// must have one, and for an Atomic Response mostly with the identifier of the request that
+    /// waits.
     fn payload(&self, opcode: u8, len: u16, octets: &[u8]) -> Vec<u8> {
         let len = match opcode & 0xf {
             _ if len & 0x8000 != 0 => usize::from(len & 0x7fff),
@@ -220,7 +224,8 @@ impl Model {
             assert_eq!(self.stream.commit(header, len, payload), Ok(Event::None));
             return;
         }
-        // The segment may be looked at again; with a receive at hand none is taken.
+        // A segment may be presented again, with the same result. The receive that it took the
+        // first time is still at hand, so none is taken.
         if self.receive.is_some() || accepted.is_ok() {
             assert_eq!(self.stream.accept(header, len, &mut || panic!("a second receive")), accepted);
         }
@@ -244,7 +249,7 @@ impl Model {
         }
     }
 
-    /// A payload goes only where it was granted a place.
+    /// Checks that a payload is placed only where a place was granted.
     fn check_place(&self, place: Place, header: &Header, len: usize) {
         match place {
             Place::Nothing => assert_eq!(len, 0),
@@ -335,7 +340,7 @@ impl Model {
         }
     }
 
-    /// Every fault becomes a Terminate that can be sent and read.
+    /// Checks that every fault becomes a Terminate that can be sent and read.
     fn fault(&self, fault: &Fault, segment: Option<(&Header, usize)>) {
         assert!(fault.code().name().is_some() && !fault.to_string().is_empty());
         let offending = segment.map(|(header, len)| Offending::new(*header, len));

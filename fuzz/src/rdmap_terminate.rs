@@ -1,4 +1,5 @@
-//! `rdmap_terminate`: any octets as the payload of a Terminate, and as the headers it may carry (RFC 5040 §4.8).
+//! `rdmap_terminate`: any octets as the payload of a Terminate, and as the headers it may carry
+//! (RFC 5040 §4.8).
 
 use arbitrary::{Arbitrary, Unstructured};
 use rddp_ddp::{Header, Stag};
@@ -9,20 +10,20 @@ use rddp_rdmap::{
 use crate::input::inputs;
 
 inputs! {
-    /// A Terminate of our own making.
+    /// A Terminate to emit.
     pub struct Parts {
         /// Layer, error type and code.
         code: u16,
         /// DDP Segment Length.
         segment_len: Option<u16>,
-        /// Whether there is a DDP header: the octets of one are behind the parts.
+        /// The Terminate has a DDP header, whose octets stand behind the parts.
         with_header: bool,
         /// Sizes and offsets of a Read Request.
         read: Option<u64>,
     }
 }
 
-/// See the module.
+/// Runs one input: parses it, and emits a Terminate made of it.
 pub fn run(octets: &[u8]) {
     terminate(octets);
     operands(octets);
@@ -37,7 +38,7 @@ fn terminate(octets: &[u8]) {
     assert_eq!(parsed.is_some(), octets.len() >= 4);
     let Some(terminate) = parsed else { return };
     assert!(terminate.to_string().contains("terminate"));
-    // What is reported comes from the octets and from nowhere else.
+    // All that is reported comes from the octets.
     if let Some(header) = terminate.header {
         assert!(contains(octets, &header.octets()[1..]));
     }
@@ -50,7 +51,7 @@ fn terminate(octets: &[u8]) {
 fn emitted(parts: &Parts, rest: &[u8]) {
     let header = if parts.with_header { Header::parse(rest).ok() } else { None };
     let read_request = parts.read.map(|number| ReadRequestRepr {
-        // Headers of nothing but zeros count as absent.
+        // Headers that are all zeros count as absent.
         sink_stag: Stag(1),
         sink_to: number,
         size: number as u32,
@@ -62,12 +63,12 @@ fn emitted(parts: &Parts, rest: &[u8]) {
     written(&TerminateRepr { code, segment_len: parts.segment_len, header, read_request });
 }
 
-/// What is written is read again.
+/// Checks that a Terminate that is emitted is read again.
 fn written(terminate: &TerminateRepr) {
     let octets = terminate.octets();
     assert!((4..=TerminateRepr::MAX_LEN).contains(&octets.len()));
     let again = TerminateRepr::parse(&octets);
-    // A bare code that is in no table may be one of siw's bit order; we send none of those.
+    // A code alone that is in no table may be one in siw's bit order; this end sends none of those.
     if terminate.code.name().is_some() || octets[2] != 0 {
         assert_eq!(again.as_ref(), Some(terminate));
     }
@@ -77,7 +78,7 @@ fn contains(octets: &[u8], part: &[u8]) -> bool {
     octets.windows(part.len()).any(|window| window == part)
 }
 
-/// The fixed-size headers of RFC 5040 §4.4 and RFC 7306 §5.2.
+/// Checks the fixed-size headers of RFC 5040 §4.4 and RFC 7306 §5.2.
 fn operands(octets: &[u8]) {
     let read = ReadRequestRepr::parse(octets);
     assert_eq!(read.is_ok(), octets.len() == ReadRequestRepr::LEN);
@@ -101,7 +102,7 @@ fn operands(octets: &[u8]) {
     }
 }
 
-/// RFC 7306 §5.1, bit by bit.
+/// Computes the atomic operations of RFC 7306 §5.1 bit by bit.
 fn apply(op: AtomicOp, original: u64) {
     let want = match op {
         AtomicOp::FetchAdd { add, mask } => {

@@ -1,8 +1,8 @@
-//! `rnic_startup`: any octets to a listener, and any octets in answer to one who connects, over TCP on the loopback
-//! (RFC 5044 §7.1, RFC 6581).
+//! `rnic_startup`: any octets sent to a listener, and any octets in answer to an end that connects,
+//! over TCP on the loopback (RFC 5044 §7.1, RFC 6581).
 //!
-//! The pure halves of the startup say what has to come of it; what sockets, threads and timers add must not change
-//! that. Nobody waits longer than he has to.
+//! The pure halves of the startup give the expected outcome; sockets, threads and timers must not
+//! change it. No end waits longer than necessary.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,35 +24,36 @@ use crate::input::{Octets, Random, inputs};
 use crate::mpa_startup::Wish;
 
 inputs! {
-    /// Who plays what, and what is sent.
+    /// The roles, and the octets that are sent.
     pub struct Input {
-        /// The crates' side connects; else it listens.
+        /// The crates' end connects; else it listens.
         active: bool,
-        /// What the crates' side wants.
+        /// The configuration of the crates' end.
         own: Wish,
-        /// What a proper peer would say; no more than the start of the octets behind it.
+        /// The frame that a correct peer would send. At most its beginning is sent, in front of the
+        /// octets below.
         peer: Wish,
-        /// How many octets of that are kept, and what the listener's program answers.
+        /// Number of octets of that frame that are kept, and the answer of the listener's program.
         proper: u16,
-        /// See [`answer`].
+        /// The answer of the listener's program; see [`answer`].
         answer: u8,
-        /// How the peer's octets are cut.
+        /// The seed of the cuts of the peer's octets.
         cuts: u8,
         /// The rest of what the peer sends.
         octets: Octets,
     }
 }
 
-/// The listener's program and the peer's, at the end.
+/// Flags of the listener's program and of the peer at the end.
 mod answer {
     /// Two bits.
     pub(super) const REJECT: u8 = 1;
     pub(super) const DROP: u8 = 2;
-    /// The peer finishes and resets before it is answered.
+    /// The peer closes and resets before it is answered.
     pub(super) const PEER_GONE: u8 = 4;
-    /// Begin anew with revision 1 when refused.
+    /// The end that connects begins again with revision 1 when it is refused.
     pub(super) const FALL_BACK: u8 = 8;
-    /// A peer that answers closes behind it.
+    /// A peer that answers closes right behind its answer.
     pub(super) const CLOSE: u8 = 16;
 }
 
@@ -61,7 +62,7 @@ const IN_TIME: Duration = Duration::from_secs(8);
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct World {
-    /// Kept: the objects below are made of it.
+    /// Kept because the objects below are made of it.
     rnic: Rnic,
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -71,12 +72,12 @@ struct World {
     fake: SocketAddr,
 }
 
-/// What a peer that is connected to does.
+/// The behaviour of a peer that listens.
 struct Script {
     reply: Vec<u8>,
     cuts: u8,
     close: bool,
-    /// Connections that it serves.
+    /// Number of connections that it serves.
     times: usize,
 }
 
@@ -91,7 +92,7 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
     Mutex::new(World { rnic, pd, cq, scripts, heard, fake: addr })
 });
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let world = WORLD.lock().unwrap();
@@ -122,7 +123,7 @@ fn options(input: &Input) -> ConnectOptions {
     }
 }
 
-/// What the device makes of the options: no depth beyond its own.
+/// Returns the configuration that the device makes of the options: no depth exceeds its own.
 fn startup(options: &ConnectOptions) -> StartupConfig {
     let max = rddp_rnic::MAX_DEPTH;
     StartupConfig {
@@ -138,7 +139,7 @@ fn startup(options: &ConnectOptions) -> StartupConfig {
     }
 }
 
-/// A proper frame up to where the input takes over.
+/// Returns a correct frame up to the place from which the input decides.
 fn stream(input: &Input, proper: &[u8]) -> Vec<u8> {
     let kept = usize::from(input.proper).min(proper.len());
     [&proper[..kept], &input.octets.0].concat()
@@ -149,7 +150,7 @@ fn write_in_pieces(socket: &mut TcpStream, octets: &[u8], cuts: u8) {
     let mut rest = octets;
     let mut pieces = 0;
     while !rest.is_empty() {
-        // Few enough to stay fast; 0: all at once.
+        // Few enough pieces to stay fast; 0 for all octets at once.
         let chunk = if cuts == 0 || pieces == 8 { rest.len() } else { random.chunk(rest.len()) };
         let (now, later) = rest.split_at(chunk);
         // The other end may close at any time.
@@ -160,7 +161,7 @@ fn write_in_pieces(socket: &mut TcpStream, octets: &[u8], cuts: u8) {
     }
 }
 
-/// Everything that comes until the other end closes, in time.
+/// Reads everything that arrives until the other end closes, in time.
 fn read_to_end(socket: &mut TcpStream) -> Vec<u8> {
     socket.set_read_timeout(Some(IN_TIME)).unwrap();
     let mut octets = Vec::new();
@@ -186,7 +187,7 @@ impl World {
         self.pd.create_qp(&QpConfig::new(&self.cq)).unwrap()
     }
 
-    /// The crates listen; the input is the Request.
+    /// Checks a listener of the crates; the input is the Request.
     fn passive(&self, input: &Input, options: &ConnectOptions) {
         let listener = self.rnic.listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
         let mut proper = Vec::new();
@@ -202,7 +203,7 @@ impl World {
                 let more = used < stream.len();
                 self.answer(input, options, &listener, socket, &request, more);
             }
-            // RFC 5044 §7.1.2: closed without a word.
+            // RFC 5044 §7.1.2: closed without sending anything.
             Err(_) => {
                 assert_eq!(read_to_end(&mut socket), []);
                 assert!(listener.try_accept().is_none());
@@ -277,7 +278,7 @@ impl World {
         }
     }
 
-    /// The request, or none because of the octets behind it.
+    /// Returns the request, or none because of the octets behind it.
     fn take(
         &self,
         listener: &Listener,
@@ -287,7 +288,7 @@ impl World {
         if !more {
             return Some(listener.accept(Some(IN_TIME)).unwrap().expect("a request that is whole"));
         }
-        // Whether they are seen in time depends on the cuts.
+        // The cuts decide whether these octets are seen in time.
         socket.set_nonblocking(true).unwrap();
         let started = Instant::now();
         loop {
@@ -304,7 +305,7 @@ impl World {
         }
     }
 
-    /// The crates connect; the input is the Reply.
+    /// Checks an end of the crates that connects; the input is the Reply.
     fn active(&self, input: &Input, options: &ConnectOptions) {
         let config = startup(options);
         let initiator = Initiator::new(&config, &options.private_data);
@@ -317,7 +318,7 @@ impl World {
             return;
         };
         let expected = initiator.handle(&reply);
-        // A peer that waits for more than it says would be waited for in turn.
+        // A peer that waits for more than is sent would make both ends wait.
         let close = close || matches!(expected, Ok(InitiatorStep::Need { .. }));
         let again = input.answer & answer::FALL_BACK != 0 && options.revision == rddp_rnic::Revision::Two;
         let error = match &expected {
@@ -349,21 +350,21 @@ impl World {
                 said(behind, &initiator, got.terminate().map(|code| code.code()));
                 assert_eq!(state, QpState::Idle);
             }
-            // Revision 1, and the same answer to that.
+            // The second try, with revision 1, gets the same answer.
             (_, _) if times == 2 => {}
-            // The peer resets when it closes with our octets unread.
+            // The peer resets when it closes with unread octets of this end.
             (Err(ConnectError::Closed | ConnectError::Tcp(_)), _) if close => {}
             (result, expected) => panic!("{result:?} where {expected:?} was due"),
         }
     }
 }
 
-/// Behind its Request an end that fails sends the Terminate that there is for it, and nothing else.
+/// Checks that an end that fails sends, behind its Request, only the Terminate that is due.
 fn said(octets: &[u8], initiator: &Initiator, code: Option<u8>) {
     let Some(code) = code else { return assert_eq!(octets, []) };
     let mut octets = octets.to_vec();
     let framing = initiator.tx().expect("a Terminate needs a framing");
-    // Nothing of it may have come if the peer had reset before.
+    // Nothing of it may have arrived if the peer had reset before.
     if octets.is_empty() {
         return;
     }
@@ -375,7 +376,7 @@ fn said(octets: &[u8], initiator: &Initiator, code: Option<u8>) {
     assert_eq!(terminate.code.0, 0x2000 | u16::from(code));
 }
 
-/// What a proper peer would answer.
+/// Returns the Reply of a correct peer.
 fn proper_reply(initiator: &Result<Initiator, rddp_mpa::StartupMisuse>, input: &Input) -> Vec<u8> {
     let Ok(initiator) = initiator else { return Vec::new() };
     let Ok(ResponderStep::Request { request, .. }) = Responder::new().handle(initiator.request()) else {
@@ -395,7 +396,7 @@ fn read_exactly(socket: &mut TcpStream, len: usize) -> Vec<u8> {
     octets
 }
 
-/// The peer has gone: the QP notices in time.
+/// Checks that the QP notices in time that the peer has closed.
 fn ended(qp: &QueuePair) {
     let started = Instant::now();
     while !matches!(qp.state(), QpState::Idle | QpState::Error) {
@@ -404,7 +405,7 @@ fn ended(qp: &QueuePair) {
     }
 }
 
-/// The peer of an active end: answers as it is told, and tells what it has heard.
+/// The peer of an active end: answers as it is told, and reports what it has received.
 fn serve(listener: &TcpListener, scripts: &Receiver<Script>, tell: &Sender<Vec<u8>>) {
     while let Ok(script) = scripts.recv() {
         for _ in 0..script.times {

@@ -1,12 +1,13 @@
 //! `switch_policy`: any file as the policy of the socket switch.
 //!
-//! Every line is a rule, a setting, nothing, or one fault; asked line by line they say what they say together.
+//! Every line is a rule, a setting, a fault or nothing. Each line parsed alone gives the same as
+//! within the file.
 
 use std::net::SocketAddr;
 
 use rddp_policy::{Family, Policy, Side};
 
-/// One input.
+/// Runs one input, which is a policy file.
 pub fn run(octets: &[u8]) {
     let (policy, faults) = Policy::parse(octets);
     let mut alone = Vec::new();
@@ -21,7 +22,7 @@ pub fn run(octets: &[u8]) {
     for side in [Side::Client, Side::Server] {
         for addr in addresses() {
             for program in [&b"curl"[..], b"", &octets[..octets.len().min(16)]] {
-                // What is wanted is what some line by itself wants, or nothing but plain TCP.
+                // The policy's answer is that of one of its lines alone, or plain TCP.
                 let family = policy.family(side, program, addr);
                 let any = alone.iter().any(|rule| rule.family(side, program, addr) == family);
                 assert!(any || family == Family::Tcp);

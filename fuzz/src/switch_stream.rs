@@ -1,7 +1,8 @@
-//! `switch_stream`: a peer of a byte stream in DDPMODE that knows the protocols and keeps to them as long as it likes.
+//! `switch_stream`: a peer of a byte stream in DDPMODE, which knows the protocols and breaks them
+//! where the input says so.
 //!
-//! What the program reads is what proper Sends have carried, in order, up to where the stream ended; nothing waits, nothing
-//! is read twice, and after an end nothing comes any more.
+//! The program reads the octets that correct Sends have carried, in order, up to the end of the
+//! stream. No call waits, no octet is read twice, and nothing is read after an end.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,27 +19,27 @@ use socket2::SockRef;
 use crate::input::{Octets, Tail, inputs};
 
 inputs! {
-    /// The ends, and what happens.
+    /// The two ends, and the events.
     pub struct Input {
-        /// Ours answers; else it begins.
+        /// The crates' end is the responder; else it is the initiator.
         responder: bool,
-        /// See [`wish`].
+        /// The configurations; see [`wish`].
         wishes: u8,
-        /// The longest Send that ours takes.
+        /// The longest Send that the crates' end accepts.
         max_send: u16,
-        /// One after the other.
+        /// The events, in order.
         steps: Tail<Move, 64>,
     }
 }
 
 inputs! {
-    /// Something that one end does.
+    /// An action of one end.
     pub struct Move {
-        /// What: see [`play`].
+        /// The kind of the action; see [`play`].
         what: u8,
-        /// How much of it.
+        /// A number of octets for it.
         size: u16,
-        /// What is sent.
+        /// The octets that are sent.
         octets: Octets,
     }
 }
@@ -49,14 +50,14 @@ mod wish {
     pub(super) const MARKERS: u8 = 2;
     pub(super) const PEER_CRC: u8 = 4;
     pub(super) const PEER_MARKERS: u8 = 8;
-    /// The peer's startup frame is left to the octets.
+    /// The input replaces the peer's startup frame.
     pub(super) const NO_FRAME: u8 = 16;
 }
 
 static LISTENER: LazyLock<TcpListener> = LazyLock::new(|| TcpListener::bind("127.0.0.1:0").unwrap());
 static CALLS: Calls = Calls::libc();
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let mut story = Story::begin(&input);
@@ -73,7 +74,7 @@ struct Story {
     state: SharedState,
     framer: Framer,
     msn: Msn,
-    /// What proper Sends have carried.
+    /// Octets that correct Sends have carried.
     said: Vec<u8>,
     heard: usize,
     /// The peer has done nothing yet that ends a stream.
@@ -125,7 +126,7 @@ impl Story {
             if input.responder { story.as_initiator(&config) } else { story.as_responder(&config) };
         story.framer = Framer::new(negotiated.tx());
         if input.responder {
-            // The RTR.
+            // This is the RTR.
             story.fpdu(&tagged_header(Opcode::Write, Stag(0), 0, true), b"", &[]);
         }
         story
@@ -206,7 +207,7 @@ impl Story {
             }
             10 => {
                 let how = [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR][size % 3];
-                // Behind it a read may say that it is the end.
+                // Behind this a read may report the end.
                 self.over |= how != libc::SHUT_WR;
                 let _ = self.stream().shutdown(how);
             }
@@ -220,7 +221,7 @@ impl Story {
         }
     }
 
-    /// A Send in segments of this size.
+    /// Sends a message in segments of this size.
     fn proper_send(&mut self, octets: &[u8], size: usize) {
         if octets.len() > self.state.options().max_send as usize || octets.len() / (size % 999 + 1) > 64 {
             return;
@@ -241,7 +242,7 @@ impl Story {
         }
     }
 
-    /// A good FPDU of any kind.
+    /// Sends a correct FPDU of any kind.
     fn odd_fpdu(&mut self, step: &Move) {
         self.proper = false;
         let size = u32::from(step.size);
@@ -266,7 +267,8 @@ impl Story {
         let Ok(count) = got else { return };
         let peeks = flags & libc::MSG_PEEK != 0;
         let heard = &self.said[self.heard..];
-        // Octets that the fuzzer made may be a Send as good as any; up to there they are those that were said.
+        // Octets that the fuzzer made may happen to be correct Sends: only the octets before them
+        // are known.
         let known = count.min(heard.len());
         assert_eq!(octets[..known], heard[..known], "other octets than were sent");
         assert!(known == count || !self.proper, "more octets than were sent");
@@ -276,7 +278,7 @@ impl Story {
         }
     }
 
-    /// What a wait would do.
+    /// Does what a wait would do.
     fn look(&self) {
         let stream = self.stream();
         let want = libc::POLLIN | libc::POLLOUT;
@@ -291,7 +293,7 @@ impl Story {
         let _ = stream.available();
     }
 
-    /// Everything that was said is heard, unless something ended the stream.
+    /// Checks that all octets that were sent are read, unless something ended the stream.
     fn end(&mut self) {
         for _ in 0..200 {
             let before = self.heard;

@@ -1,6 +1,7 @@
-//! Every input that is kept goes through its target without a fuzzer.
+//! Runs every stored input through its target, without a fuzzer.
 //!
-//! Not `port_mapper`'s: it needs a UDP port of its own, which a test cannot count on.
+//! The inputs of `port_mapper` are left out: it needs a fixed UDP port, which may be in use where
+//! tests run.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The seeds in `corpus/`: made of the test vectors, and of short stories where those do not reach.
+//! The seeds in `corpus/`: made from the test vectors, and from short sequences where the vectors
+//! do not suffice.
 //!
 //! `WRITE_SEEDS=1 cargo test --test seeds` writes them; without that the test compares.
 
@@ -13,7 +14,7 @@ use rddp_fuzz::{
 };
 use serde_json::Value;
 
-/// By target and name.
+/// The seeds, by target and name.
 type Seeds = BTreeMap<(&'static str, String), Vec<u8>>;
 
 #[test]
@@ -50,7 +51,7 @@ fn all() -> Seeds {
     seeds
 }
 
-/// Files that say something, and one with a fault of each kind.
+/// Policy files with each kind of rule, and one with a fault of each kind.
 fn policies(seeds: &mut Seeds) {
     let files = [
         (
@@ -76,7 +77,7 @@ fn policies(seeds: &mut Seeds) {
 fn streams(seeds: &mut Seeds) {
     use switch_stream::{Input, Move};
     let step = |what, size, octets: &[u8]| Move { what, size, octets: Octets(octets.to_vec()) };
-    // Sends in segments of seven octets, read in part, looked at, answered, ended.
+    // Sends in segments of seven octets, read in part, peeked at, answered, ended.
     let talk = vec![
         step(0, 6, b"the first message of several"),
         step(6, 10, b""),
@@ -147,7 +148,7 @@ fn wish(two: bool, flags: u8) -> Wish {
     Wish { two, flags, ird: 8, ord: 4, max_ird: 16, private_data: 5 }
 }
 
-/// The frame as it is, to either end, pure and over TCP.
+/// The frame of a vector, to either end, in the pure crates and over TCP.
 fn startup(octets: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let two = octets.get(17) == Some(&2);
     let (initiator, responder) = (wish(two, 0x35), wish(two, 0x31));
@@ -184,7 +185,7 @@ fn in_a_stream(ulpdu: &[u8]) -> Vec<u8> {
     Input { ird: 2, ord: 3, extensions: true, near_wrap: None, steps: Tail(steps) }.octets()
 }
 
-/// As it is in the vector, to whatever region the STag is taken to mean.
+/// The segment of a vector, to whatever region its STag is taken to mean.
 fn at_a_qp(ulpdu: &[u8]) -> Vec<u8> {
     use rnic_stack::input::{Input, Step, What, flag, more};
     let recv = Step::Recv { at: 0, len: 4096, pieces: 128 };
@@ -263,7 +264,7 @@ fn memory(seeds: &mut Seeds) {
     let name = |object| Name { object, twist: 0 };
     let remote =
         |object, want, at| Step::Remote { asker: asker(), name: name(object), at, len: 20, want, fill: 0x11 };
-    // Local write, remote read, write, atomic, bind and remote invalidate.
+    // Rights: local write, remote read, write, atomic, bind and remote invalidate.
     let all = 0x3f;
     let region = Step::Allocate { asker: asker(), len: 500, access: all, for_one_qp: false };
     let lent = Step::Register { asker: asker(), at: 100, len: 900, access: all };

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// An error of MPA, numbered as the ULP and a Terminate name it (layer 2, error type 0).
+/// A fault of MPA, with the number by which it is reported to the ULP and in a Terminate (layer 2,
+/// error type 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MpaError {
@@ -12,18 +13,18 @@ pub enum MpaError {
     Crc = 2,
     /// A marker and the `ULPDU_Length` fields disagree on where the FPDU began.
     Marker = 3,
-    /// A Request or Reply frame that is none.
+    /// The peer sent something else than a valid Request or Reply frame.
     Startup = 4,
-    /// A local failure while RFC 6581 startup was going on.
+    /// A failure at the sender of the Terminate, during the startup of RFC 6581.
     LocalCatastrophic = 5,
-    /// The peer wants to have more Reads outstanding here than can be provided.
+    /// The peer wants to have more Reads outstanding than this end can take.
     InsufficientIrd = 6,
     /// The two ends have no kind of RTR in common.
     NoMatchingRtr = 7,
 }
 
 impl MpaError {
-    /// The code octet.
+    /// Returns the error code, one octet of a Terminate.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8

@@ -1,9 +1,11 @@
-//! The octet stream to ULPDUs, one direction of a connection (RFC 5044 §4, §6).
+//! Receiving: the octets of one direction of a connection are parsed into ULPDUs (RFC 5044 §4, §6).
 //!
-//! [`Deframer`] holds no octets: it is shown what has come and not yet been used, says where the ULPDU lies in it or
-//! how much is missing, and never allocates. FPDUs are found by their length fields alone, so it does not matter how
-//! TCP cut the stream; markers are taken out, and checked where they point. It does not recover: after an `Err`
-//! nothing more of this direction may reach DDP (RFC 5044 §8), so every later call gives the same `Err`.
+//! [`Deframer`] holds no octets and never allocates. Its caller shows it the octets that have
+//! arrived and were not used yet; it answers where the ULPDU lies in them, or how many are missing.
+//! FPDUs are found by their length fields alone, so it does not matter how TCP cut the stream.
+//! Markers are removed, and each is checked against the start of its FPDU. A `Deframer` does not
+//! recover: after an `Err` nothing more of this direction may reach DDP (RFC 5044 §8), so every
+//! later call returns the same `Err`.
 
 use std::ops::Range;
 
@@ -21,25 +23,25 @@ pub struct Deframer {
     failed: Option<FpduError>,
 }
 
-/// What [`Deframer::step`] made of the stream.
+/// The outcome of [`Deframer::step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
     /// One checked FPDU.
     Fpdu {
-        /// Where its ULPDU lies in the stream that was given, in one piece.
+        /// The ULPDU's place in the stream that was given, in one piece.
         ulpdu: Range<usize>,
         /// Octets to drop from the front before the next call.
         used: usize,
     },
-    /// Not all here yet.
+    /// The FPDU has not arrived completely.
     Need {
-        /// Octets from the front of the stream without which another call cannot say more.
+        /// Octets that the stream must have, from its front, before another call can say more.
         total: usize,
     },
 }
 
-/// The FPDU at the front of a stream, as its length field announces it.
+/// The FPDU at the front of a stream, as announced by its length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peek {
     /// Octets of the ULPDU, which begins behind the two octets of `ULPDU_Length`.
@@ -48,16 +50,17 @@ pub struct Peek {
     pub fpdu_len: usize,
 }
 
-/// Why a direction of the stream is over. Its end owes the peer a Terminate, and MPA closes nothing (RFC 5044 §8).
+/// A reason why a direction of the stream has ended. The receiver owes the peer a Terminate; MPA
+/// itself closes nothing (RFC 5044 §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FpduError {
-    /// The octets are not those that were sent.
+    /// The CRC does not match: the octets are not those that were sent.
     #[error("the FPDU's CRC field says {got:#010x}, its octets make {want:#010x}")]
     Crc {
-        /// As received.
+        /// The CRC field, as received.
         got: u32,
-        /// As computed.
+        /// The CRC, as computed over the received octets.
         want: u32,
     },
     /// The marker and the length fields disagree on where the FPDU began.
@@ -65,23 +68,24 @@ pub enum FpduError {
         "the marker at stream octet {position} points {got} octets back, its FPDU began {want} before it"
     )]
     Marker {
-        /// Of the marker's first octet, counted from the start of Full Operation.
+        /// The position of the marker's first octet, counted from the start of Full Operation.
         position: u64,
-        /// FPDUPTR as received, its two lowest bits taken as zero.
+        /// FPDUPTR as received, with its two lowest bits taken as zero.
         got: u16,
-        /// What it had to be.
+        /// The FPDUPTR that would have been right.
         want: u16,
     },
-    /// The peer closed in the middle of an FPDU.
+    /// The peer closed the connection in the middle of an FPDU.
     #[error("the stream ended {have} octets into an FPDU")]
     Truncated {
-        /// What came of it.
+        /// The octets of the FPDU that arrived.
         have: usize,
     },
 }
 
 impl FpduError {
-    /// The code to report and, where one can still be sent, to Terminate with.
+    /// Returns the code to report to the ULP and, where a Terminate can still be sent, to put into
+    /// it.
     #[must_use]
     pub const fn code(&self) -> MpaError {
         match self {
@@ -92,45 +96,46 @@ impl FpduError {
     }
 }
 
-/// The shortest FPDU there is room for: a length of 0, its pad and the CRC.
+/// The shortest FPDU: a length of 0, its pad and the CRC.
 const MIN_FPDU: usize = fpdu_len(0);
 
 impl Deframer {
-    /// A direction in which no octet has come since startup.
+    /// A deframer for a direction in which no octet has arrived since startup.
     #[must_use]
     pub const fn new(framing: Framing) -> Self {
         Self { framing, position: 0, failed: None }
     }
 
-    /// A direction in which `position` octets of FPDUs and markers have been used.
+    /// A deframer for a direction in which `position` octets of FPDUs and markers have been used.
     ///
     /// # Panics
-    /// If `position` is no multiple of four: no FPDU begins there.
+    /// If `position` is not a multiple of four: no FPDU begins there.
     #[must_use]
     pub const fn at(framing: Framing, position: u64) -> Self {
         assert!(position.is_multiple_of(4), "FPDUs are multiples of four octets");
         Self { framing, position, failed: None }
     }
 
-    /// How this direction is framed.
+    /// Returns the framing of this direction.
     #[must_use]
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Octets of FPDUs and markers used so far.
+    /// Returns the octets of FPDUs and markers used so far.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Looks at `stream`, whose front is the start of the next FPDU (its leading marker, if one is due there).
+    /// Parses the FPDU at the front of `stream`, which begins with the next FPDU or with the marker
+    /// that is due in front of it.
     ///
-    /// A whole FPDU is checked; then, with markers, the ULPDU's octets are moved together in place. As long as
-    /// `Need` or an error is the answer, nothing in `stream` changes.
+    /// A complete FPDU is checked; then, with markers, the ULPDU's octets are moved together in
+    /// place. When the answer is `Need` or an error, nothing in `stream` has changed.
     ///
     /// # Errors
-    /// The CRC or a marker is wrong. The direction is over.
+    /// The CRC or a marker is wrong. The direction has ended.
     #[inline]
     pub fn step(&mut self, stream: &mut [u8]) -> Result<Step, FpduError> {
         if let Some(error) = self.failed {
@@ -149,17 +154,22 @@ impl Deframer {
     fn step_plain(&self, stream: &[u8]) -> Result<Step, FpduError> {
         // RFC 5044 §5.2, §6: the length field alone says where the FPDU ends.
         let Some(ulpdu_len) = length(stream) else {
+            // No FPDU is shorter, so fewer octets could not complete one.
             return Ok(Step::Need { total: MIN_FPDU });
         };
         let used = fpdu_len(ulpdu_len);
         let Some(fpdu) = stream.get(..used) else {
             return Ok(Step::Need { total: used });
         };
+        // Before the CRC is checked nothing of the FPDU is trusted but its length, which only
+        // decides how many octets to wait for.
         self.check_crc(fpdu)?;
         Ok(Step::Fpdu { ulpdu: LENGTH_LEN..LENGTH_LEN + ulpdu_len, used })
     }
 
     fn step_marked(&self, stream: &mut [u8]) -> Result<Step, FpduError> {
+        // The place of the length field depends on whether a marker is due at this position. A
+        // layout of the shortest FPDU tells, before the real length is known.
         let shortest = Layout::new(self.position, MIN_FPDU);
         let length_at = shortest.length_at();
         let Some(ulpdu_len) = stream.get(length_at..).and_then(length) else {
@@ -170,6 +180,8 @@ impl Deframer {
         let Some(fpdu) = stream.get_mut(..used) else {
             return Ok(Step::Need { total: used });
         };
+        // The CRC comes first: it covers the markers, and a marker is at fault only where the
+        // octets are those that were sent (RFC 5044 §8, code 3).
         self.check_crc(fpdu)?;
         self.check_markers(layout, fpdu)?;
         let ulpdu = length_at + LENGTH_LEN..length_at + LENGTH_LEN + ulpdu_len;
@@ -177,10 +189,11 @@ impl Deframer {
         Ok(Step::Fpdu { ulpdu, used })
     }
 
-    /// Everything before the CRC field is covered: pad and markers too, which are not looked at otherwise.
+    /// Checks the CRC, which covers everything before its field: also the pad and the markers'
+    /// reserved bits, which no other check looks at.
     #[inline]
     fn check_crc(&self, fpdu: &[u8]) -> Result<(), FpduError> {
-        // RFC 5044 §4.1, §7.1.1: with CRCs off the field is valid whatever it holds.
+        // RFC 5044 §4.1, §7.1.1: with CRCs off the field is valid whatever it contains.
         if !self.framing.crc {
             return Ok(());
         }
@@ -190,9 +203,10 @@ impl Deframer {
 
     fn check_markers(&self, layout: Layout, fpdu: &[u8]) -> Result<(), FpduError> {
         for (at, want) in layout.markers() {
-            // RFC 5044 §4.2: the reserved half is ignored, the two lowest bits of FPDUPTR are taken as zero.
+            // RFC 5044 §4.2: the reserved half is ignored, and the two lowest bits of FPDUPTR are
+            // taken as zero.
             let got = u16::from_be_bytes([fpdu[at + 2], fpdu[at + MARKER_LEN - 1]]) & !3;
-            // RFC 5044 §8: code 3, with a good CRC.
+            // RFC 5044 §8: code 3 is for a wrong marker in an FPDU whose CRC is right.
             if got != want {
                 let position = self.position.wrapping_add(at as u64);
                 return Err(FpduError::Marker { position, got, want });
@@ -201,7 +215,8 @@ impl Deframer {
         Ok(())
     }
 
-    /// What the FPDU at the front of `stream` will be, as soon as its length field is there. `None` with markers.
+    /// Returns the sizes of the FPDU at the front of `stream` once its length field has arrived.
+    /// Always `None` for a direction with markers.
     #[inline]
     #[must_use]
     pub fn peek(&self, stream: &[u8]) -> Option<Peek> {
@@ -211,13 +226,14 @@ impl Deframer {
         length(stream).map(|ulpdu_len| Peek { ulpdu_len, fpdu_len: fpdu_len(ulpdu_len) })
     }
 
-    /// Takes an FPDU that the caller received piecewise, its payload elsewhere. Without markers only.
+    /// Accepts an FPDU that the caller received in pieces, with its payload in another place. Only
+    /// without markers.
     ///
-    /// `crc` is that of `ULPDU_Length`, ULPDU and pad, and is not looked at when CRCs are off; `field` is the CRC
-    /// field as it came. The FPDU counts as used.
+    /// `crc` is that of `ULPDU_Length`, ULPDU and pad, and is ignored when CRCs are off; `field` is
+    /// the CRC field as received. The FPDU counts as used.
     ///
     /// # Errors
-    /// The CRC is wrong. The direction is over.
+    /// The CRC is wrong. The direction has ended.
     #[inline]
     pub fn accept_external(&mut self, ulpdu_len: usize, crc: u32, field: [u8; 4]) -> Result<(), FpduError> {
         debug_assert!(!self.framing.markers, "markers are found by `step` only");
@@ -234,10 +250,12 @@ impl Deframer {
         Ok(())
     }
 
-    /// The peer sends no more, and `rest` is what the last [`step`](Self::step) left or wanted more of.
+    /// Ends the direction: the peer sends no more. `rest` is what the last [`step`](Self::step) did
+    /// not use.
     ///
     /// # Errors
-    /// There is a rest: an FPDU was cut off, and nothing of it is delivered. Or the direction was over before.
+    /// `rest` is not empty: an FPDU was cut off, and nothing of it is delivered. Or the direction
+    /// had ended with an error before.
     pub fn finish(&self, rest: &[u8]) -> Result<(), FpduError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -247,12 +265,14 @@ impl Deframer {
     }
 }
 
+/// Returns `ULPDU_Length`, once both of its octets are there.
 #[inline]
 fn length(stream: &[u8]) -> Option<usize> {
     stream.first_chunk().map(|&octets| usize::from(u16::from_be_bytes(octets)))
 }
 
 // RFC 5044 §4.4: a CRC that does not match makes the FPDU invalid, and nothing in it reaches DDP.
+// The field is little-endian: it is the one number of MPA that is not sent in network order.
 #[inline]
 fn compare_crc(want: u32, field: [u8; 4]) -> Result<(), FpduError> {
     let got = u32::from_le_bytes(field);

@@ -1,8 +1,9 @@
 //! Lengths and limits of FPDUs (RFC 5044 §3, §4.1, §4.5).
 
-/// The largest ULPDU a sender may form (RFC 5044 §3). A receiver takes whatever fits the length field.
+/// The largest ULPDU a sender may form (RFC 5044 §3). A receiver takes whatever fits the length
+/// field.
 pub const MAX_ULPDU: usize = 64768;
-/// MULPDU never falls below this, however small the EMSS is (RFC 5044 §4.5).
+/// The lower bound of MULPDU, however small the EMSS is (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
 /// Stream octets from the start of one marker to the start of the next (RFC 5044 §4.3).
 pub const MARKER_SPACING: usize = 512;
@@ -13,9 +14,10 @@ pub const LENGTH_LEN: usize = 2;
 /// Octets of the CRC field.
 pub const CRC_LEN: usize = 4;
 
-/// The largest ULPDU whose FPDU fits into one TCP segment of `emss` octets, within the limits of RFC 5044 §3.
+/// Returns the largest ULPDU whose FPDU fits into one TCP segment of `emss` octets, within the
+/// limits of RFC 5044 §3 and §4.5.
 ///
-/// With markers, room is kept for the worst case of how many fall into the segment.
+/// With markers, space is kept for the largest number of them that can fall into the segment.
 ///
 /// ```
 /// assert_eq!(rddp_mpa::mulpdu(1460, false), 1454);
@@ -35,16 +37,17 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
-/// Pad octets (0 to 3) that bring an FPDU with this ULPDU to a multiple of four (RFC 5044 §4.1).
+/// Returns the number of pad octets (0 to 3) that bring an FPDU with this ULPDU to a multiple of
+/// four (RFC 5044 §4.1).
 ///
-/// Markers never change it: they are four octets themselves.
+/// Markers do not change the pad: each is four octets long itself.
 #[inline]
 #[must_use]
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() % 4
 }
 
-/// Octets of an FPDU with this ULPDU: length, ULPDU, pad and CRC, without markers.
+/// Returns the octets of an FPDU with this ULPDU: length, ULPDU, pad and CRC, without markers.
 #[inline]
 #[must_use]
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
@@ -55,7 +58,8 @@ pub const fn fpdu_len(ulpdu_len: usize) -> usize {
 mod tests {
     use super::*;
 
-    // RFC 5044 §4.1: an FPDU is an integral multiple of four octets, with at most three octets of pad.
+    // RFC 5044 §4.1: an FPDU is an integral multiple of four octets, with at most three octets of
+    // pad.
     #[test]
     fn every_fpdu_is_a_multiple_of_four_octets() {
         for ulpdu_len in 0..=usize::from(u16::MAX) {
@@ -65,7 +69,8 @@ mod tests {
         }
     }
 
-    // RFC 5044 §4.5: without markers a full FPDU is as long as the EMSS rounded down to four octets.
+    // RFC 5044 §4.5: without markers a full FPDU is as long as the EMSS rounded down to four
+    // octets.
     #[test]
     fn a_full_fpdu_fills_the_segment() {
         for emss in 136..=64_777 {

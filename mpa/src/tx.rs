@@ -1,16 +1,17 @@
-//! ULPDUs to FPDUs, one direction of a connection (RFC 5044 §4).
+//! Sending: ULPDUs are framed as FPDUs, for one direction of a connection (RFC 5044 §4).
 //!
-//! [`Framer`] holds nothing but how the direction is framed and how far it has come, which is what the markers are
-//! counted from. [`Framer::emit_into`] writes a whole FPDU into a buffer; a sender that gathers its FPDUs from pieces
-//! (length, header, payload where it lies) takes only what comes behind the ULPDU from [`Framer::trailer`].
-//! FPDUs that were emitted must be sent, in that order; a caller that may have to take one back keeps a clone.
+//! [`Framer`] holds only the framing of its direction and the position reached in it, from which
+//! the markers are counted. [`Framer::emit_into`] writes a complete FPDU into a buffer. A sender
+//! that gathers an FPDU from pieces (length, header, payload where it lies) takes only the octets
+//! behind the ULPDU from [`Framer::trailer`]. FPDUs that were emitted must be sent, in the order in
+//! which they were emitted; a caller that may have to take one back keeps a clone.
 
 use crate::crc::{crc32c, crc32c_append};
 use crate::framing::Framing;
 use crate::marker::{Layout, Writer};
 use crate::sizes::{CRC_LEN, LENGTH_LEN, fpdu_len, pad_len};
 
-/// Makes the FPDUs of one direction.
+/// Frames the ULPDUs of one direction.
 ///
 /// ```
 /// use rddp_mpa::{Framer, Framing};
@@ -29,35 +30,36 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// A direction in which no octet has been sent since startup.
+    /// A framer for a direction in which no octet has been sent since startup.
     #[must_use]
     pub const fn new(framing: Framing) -> Self {
         Self { framing, position: 0 }
     }
 
-    /// A direction in which `position` octets of FPDUs and markers have been sent.
+    /// A framer for a direction in which `position` octets of FPDUs and markers have been sent.
     ///
     /// # Panics
-    /// If `position` is no multiple of four: no FPDU ends there.
+    /// If `position` is not a multiple of four: no FPDU ends there.
     #[must_use]
     pub const fn at(framing: Framing, position: u64) -> Self {
         assert!(position.is_multiple_of(4), "FPDUs are multiples of four octets");
         Self { framing, position }
     }
 
-    /// How this direction is framed.
+    /// Returns the framing of this direction.
     #[must_use]
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Octets of FPDUs and markers made so far.
+    /// Returns the octets of FPDUs and markers made so far.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Octets that the next FPDU takes on the wire if its ULPDU has `ulpdu_len`, markers included.
+    /// Returns the octets, markers included, that the next FPDU takes on the wire if its ULPDU has
+    /// `ulpdu_len` octets.
     #[inline]
     #[must_use]
     pub fn fpdu_len(&self, ulpdu_len: usize) -> usize {
@@ -65,10 +67,10 @@ impl Framer {
         if self.framing.markers { Layout::new(self.position, plain).wire_len } else { plain }
     }
 
-    /// Appends one FPDU to `out`: see [`emit_into`](Self::emit_into).
+    /// Appends one FPDU to `out`; see [`emit_into`](Self::emit_into).
     ///
     /// # Panics
-    /// If the ULPDU has more than 65535 octets, which its length field cannot say.
+    /// If the ULPDU has more than 65535 octets, which its length field cannot express.
     #[inline]
     pub fn emit(
         &mut self,
@@ -82,15 +84,16 @@ impl Framer {
         self.emit_into(header, payload_len, fill, &mut out[start..]);
     }
 
-    /// Writes one FPDU over all of `out`, whatever that held. The ULPDU is `header` and then `payload_len` octets that
-    /// `fill(offset, dst)` writes: pieces of the payload in order, cut where markers stand, none of them empty.
+    /// Writes one FPDU over all of `out`, whatever that contained. The ULPDU is `header` and then
+    /// `payload_len` octets that `fill(offset, dst)` writes: it is called for pieces of the payload
+    /// in order, cut where markers stand, none of them empty.
     ///
-    /// The limit of 64768 octets for a ULPDU (RFC 5044 §3) is the caller's to keep, through
+    /// The caller keeps the limit of 64768 octets for a ULPDU (RFC 5044 §3), through
     /// [`mulpdu`](crate::mulpdu).
     ///
     /// # Panics
-    /// If the ULPDU has more than 65535 octets, which its length field cannot say, or if `out` has not the length that
-    /// [`fpdu_len`](Self::fpdu_len) tells.
+    /// If the ULPDU has more than 65535 octets, which its length field cannot express, or if the
+    /// length of `out` is not what [`fpdu_len`](Self::fpdu_len) returns.
     #[inline]
     pub fn emit_into(
         &mut self,
@@ -123,9 +126,11 @@ impl Framer {
         let end = payload + payload_len;
         out[..LENGTH_LEN].copy_from_slice(&length);
         out[LENGTH_LEN..payload].copy_from_slice(header);
+        // `fill` is promised that no piece is empty.
         if payload_len > 0 {
             fill(0, &mut out[payload..end]);
         }
+        // The CRC of the pad is added by `tail`.
         let crc = if self.framing.crc { crc32c(&out[..end]) } else { 0 };
         out[end..].copy_from_slice(self.tail(header.len() + payload_len, crc).as_ref());
     }
@@ -143,12 +148,16 @@ impl Framer {
         let mut writer = Writer::new(out, layout);
         writer.put(&length);
         writer.put(header);
+        // Payload goes around the markers: `room` ends where the next one is due, so that each call
+        // of `fill` gets contiguous octets and nothing is moved afterwards.
         let mut offset = 0;
         while offset < payload_len {
             let dst = writer.room(payload_len - offset);
             fill(offset, dst);
             offset += dst.len();
         }
+        // The buffer may hold old octets, so the pad is written too. A marker may fall between pad
+        // and CRC; it is inside the CRC.
         writer.put(&[0; 3][..pad_len(ulpdu_len)]);
         // RFC 5044 §4.4: the CRC covers every octet before it, the FPDU's markers included.
         let (covered, field) = writer.split_at_crc();
@@ -156,10 +165,11 @@ impl Framer {
         field.copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// What follows the ULPDU of an FPDU that is sent as a gather list: pad and CRC. Without markers only.
+    /// Returns the pad and CRC that follow the ULPDU of an FPDU that is sent as a gather list. Only
+    /// without markers.
     ///
-    /// `crc` is that of `ULPDU_Length` and the ULPDU, as the octets will be sent; it is not looked at when CRCs are
-    /// off. The FPDU counts as made.
+    /// `crc` is that of `ULPDU_Length` and the ULPDU as they will be sent; it is ignored when CRCs
+    /// are off. The FPDU counts as made.
     #[inline]
     pub fn trailer(&mut self, ulpdu_len: usize, crc: u32) -> Trailer {
         debug_assert!(!self.framing.markers, "a gathered FPDU has no place for markers");
@@ -171,9 +181,10 @@ impl Framer {
     fn tail(&self, ulpdu_len: usize, crc: u32) -> Trailer {
         let pad = pad_len(ulpdu_len);
         let mut octets = [0; 3 + CRC_LEN];
-        // RFC 5044 §4.4: with CRCs off the field is still there, with any value; ours is zero.
+        // RFC 5044 §4.4: with CRCs off the field is still present, with any value; this end sends
+        // zero.
         if self.framing.crc {
-            // To sum nothing costs as much as a short message.
+            // Adding no octets to a CRC costs as much as the CRC of a short message: it is skipped.
             let crc = if pad == 0 { crc } else { crc32c_append(crc, &[0; 3][..pad]) };
             octets[pad..pad + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
         }

@@ -5,7 +5,8 @@
 - unsafe code stands in the rooms made for it alone;
 - arrows point down: a crate depends on the layers below it only, and none on what measures or tests them;
 - every package of the workspace has its place in this script: a layer, or a tool beside them;
-- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md.
+- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md;
+- the prose is plain where it has been gone through: see prose.py.
 
 Prints what is wrong, one line each; the exit status says whether anything is.
 """
@@ -16,6 +17,8 @@ import re
 import subprocess
 import sys
 import tomllib
+
+import prose
 
 PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp", "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy"}
 # What a pure crate's code must not name.
@@ -127,6 +130,7 @@ def main():
     unsafe_rooms()
     arrows(metadata["packages"])
     licences(metadata)
+    faults.extend(prose.check())
     for fault in faults:
         print(fault)
     print(f"policy: {len(metadata['packages'])} packages, {len(faults)} faults")

@@ -1,4 +1,4 @@
-//! The process that asks: its connection.
+//! The active process, which connects and makes the requests: its end of the connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::script::{Answer, Ask, GUARD, MAX, Place, REGION, TALK, Which, differe
 use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::Failure;
 
-/// How long the passive process may take.
+/// Time within which the passive process must answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const SEND: u64 = 1;
@@ -28,9 +28,9 @@ pub(super) struct Active {
     pub(super) end: Endpoint,
     pub(super) agreed: Agreed,
     pub(super) memory: Memory,
-    /// Octets leave from here.
+    /// The memory that is sent, and that Writes take their octets from.
     pub(super) source: MemoryRegion,
-    /// And are read to here.
+    /// The memory that Reads place their octets in.
     pub(super) sink: MemoryRegion,
     talk: MemoryRegion,
     seed: u64,
@@ -48,7 +48,7 @@ impl Active {
         let connected = end.connect(addr, &options, "the passive process")?;
         let agreed = Agreed::from(&connected.negotiated);
         let Answer::Memory { target, source, word, lent } = answer(&end, &talk)? else {
-            return Err(Failure::peer("the passive process tells nothing of its memory"));
+            return Err(Failure::peer("the passive process did not describe its memory"));
         };
         let memory = Memory { target, source, word, lent };
         let source = end.pd.allocate(MAX, Access::LOCAL_WRITE)?;
@@ -65,7 +65,7 @@ impl Active {
         }
     }
 
-    /// Octets that no message before had, in the source region.
+    /// Fills the source region with octets that no message before had.
     pub(super) fn fresh(&mut self, len: usize) -> Result<u64, Failure> {
         self.seed += 1;
         self.source.write(0, &pattern(self.seed, len))?;
@@ -82,7 +82,8 @@ impl Active {
         Ok(completion)
     }
 
-    /// Sends a message that the passive process expects; what it says of its arrival.
+    /// Sends a message that the passive process expects, and returns what that process reports of
+    /// its arrival.
     pub(super) fn deliver(&mut self, wr: &SendWr, len: usize, seed: u64) -> Result<Answer, Failure> {
         expect(self.ask(&Ask::Expect { len, seed })?, |answer| matches!(answer, Answer::Ready))?;
         self.complete(wr)?;
@@ -93,7 +94,7 @@ impl Active {
         }
     }
 
-    /// Writes `len` octets, and has the whole region compared.
+    /// Writes `len` octets, and has the passive process compare its whole region.
     pub(super) fn write(&mut self, which: Which, at: usize, len: usize) -> Result<(), Failure> {
         let place = match which {
             Which::Target => self.memory.target,
@@ -106,7 +107,7 @@ impl Active {
         Ok(())
     }
 
-    /// Compares the sink: `want` at `at`, the guard elsewhere.
+    /// Compares the sink: the octets `want` at `at`, and the guard value elsewhere.
     pub(super) fn compare_sink(&mut self, at: usize, want: &[u8]) -> Result<(), Failure> {
         let mut all = vec![GUARD; REGION];
         all[at..at + want.len()].copy_from_slice(want);
@@ -114,29 +115,28 @@ impl Active {
         difference(&all, &self.sink.read(0, REGION)?).map_or(Ok(()), |how| Err(Failure::mismatch(how)))
     }
 
-    /// Octets compared so far, by both processes.
+    /// Returns how many octets both processes have compared so far.
     pub(super) fn compared(&self) -> u64 {
         self.compared
     }
 }
 
-/// What the passive process says next. The receive for what it says then is posted first.
+/// Returns the passive process's next answer. A receive for the answer after it is posted first.
 fn answer(end: &Endpoint, talk: &MemoryRegion) -> Result<Answer, Failure> {
     let received = end.next(PATIENCE)?;
     if received.completed != Completed::Receive {
-        return Err(Failure::mismatch(format!("a completion that nobody waits for: {received:?}")));
+        return Err(Failure::mismatch(format!("an unexpected completion: {received:?}")));
     }
     let octets = talk.read(0, received.byte_len as usize)?;
     end.qp.post_recv(RecvWr::one(RECEIVE, talk.whole()))?;
-    serde_json::from_slice(&octets)
-        .map_err(|_| Failure::peer("the passive process answers nothing that makes sense"))
+    serde_json::from_slice(&octets).map_err(|_| Failure::peer("the passive process sent a malformed answer"))
 }
 
-/// An answer of the right kind.
+/// Returns the answer if it is of the kind that was expected (`right`).
 pub(super) fn expect(answer: Answer, right: impl FnOnce(&Answer) -> bool) -> Result<Answer, Failure> {
     if right(&answer) {
         Ok(answer)
     } else {
-        Err(Failure::mismatch(format!("the passive process says {answer:?}")))
+        Err(Failure::mismatch(format!("the passive process sent an unexpected answer: {answer:?}")))
     }
 }

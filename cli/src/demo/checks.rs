@@ -1,4 +1,4 @@
-//! Each thing that is tried, and what has to come of it.
+//! The checks of the demo: what each tries, and what it must result in.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use super::script::{Answer, Ask, GUARD, MAX, READ_SEED, REGION, WORD_AT, Which, 
 use crate::endpoint::Agreed;
 use crate::failure::{Failure, Kind};
 
-/// Octets of messages: none, one, a few; one FPDU and many.
+/// Sizes of messages: none, one, a few octets; one FPDU and many.
 const SIZES: [usize; 6] = [0, 1, 64, 4096, 65_536, MAX];
 
-/// How long the end of a connection may take.
+/// Time within which the end of a connection must be noticed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Check = fn(&mut Active) -> Result<(), Failure>;
 
-/// In this order; the last ends the connection.
+/// The checks in the order in which they are made; the last one ends the connection.
 const ALL: [(&str, Check); 8] = [
     ("Send, and with Solicited Event: 0 octets to 1 MiB", sends),
     ("Immediate Data: 8 octets in the completion", immediate),
-    ("RDMA Write: 0 octets to 1 MiB, nothing beside it", writes),
-    ("RDMA Read: 0 octets to 1 MiB, nothing beside it", reads),
+    ("RDMA Write: 0 octets to 1 MiB, and nothing beside it", writes),
+    ("RDMA Read: 0 octets to 1 MiB, and nothing beside it", reads),
     ("FetchAdd, CmpSwap: originals, values, masks", atomics),
     ("Send with Invalidate: the region is revoked", |active| invalidate(active, 0)),
-    ("... with Solicited Event: another one is", |active| invalidate(active, 1)),
+    ("... with Solicited Event: another one is revoked", |active| invalidate(active, 1)),
     ("Write to a revoked region: refused by a Terminate", revoked),
 ];
 
-/// How one connection fared.
+/// The result of all checks on one connection.
 pub(super) struct Checks {
     pub(super) agreed: Agreed,
-    /// Each check's name, and why it failed if it did.
+    /// The name of each check, with the reason if it failed.
     pub(super) list: Vec<(&'static str, Option<String>)>,
     /// Octets that were compared.
     pub(super) compared: u64,
@@ -45,7 +45,7 @@ impl Checks {
     }
 }
 
-/// All checks on one connection.
+/// Makes all checks on one connection.
 pub(super) fn run(addr: SocketAddr, markers: bool) -> Result<Checks, Failure> {
     let mut active = Active::connect(addr, markers)?;
     let agreed = active.agreed.clone();
@@ -70,7 +70,7 @@ fn sends(active: &mut Active) -> Result<(), Failure> {
     for solicited in [false, true] {
         for len in SIZES {
             let seed = active.fresh(len)?;
-            // In two pieces: a gather list.
+            // The memory is sent in two pieces, as a gather list.
             let list = vec![active.source.sge(0..len / 3), active.source.sge(len / 3..len)];
             let mut wr = SendWr::send(REQUEST, list);
             wr.solicited = solicited;
@@ -165,14 +165,15 @@ fn invalidate(active: &mut Active, number: usize) -> Result<(), Failure> {
     valid(active, false).map(drop)
 }
 
-/// RFC 5041 §7.1: the peer names the fault in a Terminate. That no octet was written, the passive process finds.
+/// RFC 5041 §7.1: the peer names the fault in a Terminate. The passive process itself checks that
+/// no octet was written.
 fn revoked(active: &mut Active) -> Result<(), Failure> {
     active.fresh(64)?;
     let place = active.memory.lent[0].at(0);
     active.end.post(&SendWr::write(REQUEST, active.source.sge(0..64), place).unsignaled())?;
     let deadline = Instant::now() + PATIENCE;
     while active.end.qp.state() == QpState::ReadyToSend && Instant::now() < deadline {
-        // The connection ends: the receive for an answer is flushed.
+        // The connection ends, so the receive for an answer is flushed.
         if let Err(failure) = active.end.try_next(Duration::from_millis(50))
             && failure.kind() == Kind::Interrupted
         {

@@ -1,10 +1,11 @@
-//! `rddp demo`: two processes do everything that RDMA can over loopback, compare every octet, and measure.
+//! `rddp demo`: two processes do every RDMA operation over loopback, compare every octet, and
+//! measure.
 //!
 //! | file | what |
 //! |---|---|
-//! | `script` | what the two processes say to each other, and the octets they use |
-//! | `active`, `checks` | the process that asks: the connection, and each check |
-//! | `passive` | the process that answers and looks at its own memory |
+//! | `script` | the messages between the two processes, and the octets that they use |
+//! | `active`, `checks` | the process that makes the requests: its connection, and each check |
+//! | `passive` | the process that answers, and checks its own memory |
 //! | `report` | the tables |
 
 mod active;
@@ -36,11 +37,11 @@ Examples:
   rddp demo
   rddp demo --json | jq .passed";
 
-/// Two processes do RDMA over loopback, every octet compared, and measure it
+/// Do RDMA between two processes over loopback, compare every octet, and measure it
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows more")]
 pub(crate) struct DemoArgs {
-    /// Print what was found as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 
@@ -49,14 +50,14 @@ pub(crate) struct DemoArgs {
     duration: Duration,
 }
 
-/// Where the passive process listens.
+/// The address on which the passive process listens.
 #[derive(Debug, Serialize, Deserialize)]
 struct Listening {
     demo: SocketAddr,
     perf: SocketAddr,
 }
 
-/// Octets of a message where latency counts, and where bandwidth does.
+/// Sizes of messages: one to measure latency with, one to measure bandwidth with.
 const SMALL: u32 = 64;
 const LARGE: u32 = 1 << 20;
 
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         report::measuring(args.json);
         measure(listening.perf, args.duration)
     };
-    // What the passive process has to complain about, it says by its exit code.
+    // The passive process reports by its exit code whether its own memory was as it should be.
     let untouched = child.end().is_some_and(|status| status.success());
     let outcomes = measured?;
     report::end(args.json, &columns, untouched, &outcomes);
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
 
 fn verdict(columns: &[Checks], untouched: bool) -> Result<(), Failure> {
     if !columns.iter().all(Checks::passed) {
-        return Err(Failure::mismatch("not all of it came out right; the table says what did not"));
+        return Err(Failure::mismatch("some checks failed; the table shows which"));
     }
     if !untouched {
         return Err(Failure::mismatch("memory was written to after it had been revoked"));
@@ -103,7 +104,7 @@ fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure
     perf::measure(addr, &options, &mut |_| {})
 }
 
-/// The second process.
+/// Runs the passive process.
 pub(crate) fn passive() -> Result<(), Failure> {
     passive::run()
 }

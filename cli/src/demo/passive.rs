@@ -1,4 +1,4 @@
-//! The process that answers: it does as it is asked, and looks at its own memory.
+//! The passive process: it answers requests, and checks its own memory.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Kind};
 use crate::perf::Server;
 use crate::{addr, child, out, signals};
 
-/// How long the active process may think.
+/// Time within which the active process must make its next request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const RECEIVE: u64 = 1;
@@ -51,15 +51,16 @@ pub(super) fn run() -> Result<(), Failure> {
 }
 
 fn serve(rnic: &Rnic, request: ConnectRequest) -> Result<(), Failure> {
-    // The active process asks for the markers that it wants to receive, and says here whether it wants to send some.
+    // Each end asks for the markers that it receives. So the active process says here whether it
+    // wants to send markers, and this end asks for them.
     let markers = request.private_data() == [1];
     let passive = Passive::new(rnic)?;
     passive.end.accept(request, &ConnectOptions { markers, ..ConnectOptions::default() })?;
     passive.answer(&passive.memory())?;
     while let Some(asked) = passive.next()? {
         let octets = passive.talk.read(0, asked.byte_len as usize)?;
-        let ask =
-            serde_json::from_slice(&octets).map_err(|_| Failure::peer("the active process asks nothing"))?;
+        let ask = serde_json::from_slice(&octets)
+            .map_err(|_| Failure::peer("the active process sent a malformed request"))?;
         let answer = match ask {
             Ask::Expect { len, seed } => {
                 let Some(answer) = passive.expect(len, seed)? else { break };
@@ -117,7 +118,7 @@ impl Passive {
         }
     }
 
-    /// Posts a receive for the next question.
+    /// Posts a receive for the next request.
     fn listen(&self) -> Result<(), Failure> {
         Ok(self.end.qp.post_recv(RecvWr::one(RECEIVE, self.talk.whole()))?)
     }
@@ -127,7 +128,7 @@ impl Passive {
         self.end.post(&SendWr::send_inline(SEND, &text).unsignaled())
     }
 
-    /// The next message; `None` when the connection has ended.
+    /// Returns the next request; `None` when the connection has ended.
     fn next(&self) -> Result<Option<Completion>, Failure> {
         loop {
             match self.end.next(PATIENCE) {
@@ -138,13 +139,14 @@ impl Passive {
                 }
                 Ok(_) => {}
                 Err(failure) if failure.kind() == Kind::Interrupted => return Err(failure),
-                // How it ends is for the active process to judge: the last check makes this end terminate.
+                // The active process checks how the connection ends: its last check makes this end
+                // send a Terminate.
                 Err(_) => return Ok(None),
             }
         }
     }
 
-    /// Takes one message; `None` when the connection has ended.
+    /// Receives one message; `None` when the connection has ended.
     fn expect(&self, len: usize, seed: u64) -> Result<Option<Answer>, Failure> {
         self.inbox.write(0, &vec![GUARD; MAX])?;
         self.end.qp.post_recv(RecvWr::one(RECEIVE, self.inbox.sge(0..len.min(MAX))))?;
@@ -188,12 +190,13 @@ impl Passive {
         .ok_or_else(|| Failure::peer("there is no such region"))
     }
 
-    /// After the connection: what was revoked, or wiped, has not been written to.
+    /// Checks, after the connection, that no octet was written to regions that were revoked or
+    /// wiped.
     fn is_untouched(&self) -> Result<(), Failure> {
         for region in [&self.target, &self.lent[0], &self.lent[1]] {
             if let Some(how) = compare(region, 0, 0, 0)? {
                 return Err(Failure::mismatch(format!(
-                    "a region that was revoked, or not written to: {how}"
+                    "a region that was revoked, or wiped, has been written to: {how}"
                 )));
             }
         }

@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! The tables and the JSON that the demo prints.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub(super) fn begin(json: bool, addr: SocketAddr) {
     }
 }
 
-/// One row for each check, one column for each connection.
+/// Prints one row for each check, with one column for each connection.
 pub(super) fn checks(json: bool, columns: &[Checks; 2]) {
     if json {
         return;
@@ -46,7 +46,7 @@ pub(super) fn measuring(json: bool) {
     }
 }
 
-/// What `--json` prints.
+/// The result for `--json`.
 #[derive(Serialize)]
 struct Found<'a> {
     passed: bool,

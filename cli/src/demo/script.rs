@@ -1,4 +1,4 @@
-//! What the two processes say to each other, in JSON in small Sends, and the octets they use.
+//! The messages between the two processes (JSON in small Sends), and the octets that they use.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
@@ -8,65 +8,66 @@ use crate::failure::Failure;
 /// Octets of the longest message.
 pub(super) const MAX: usize = 1 << 20;
 
-/// Octets of a question or an answer.
+/// Octets of the longest request or answer.
 pub(super) const TALK: usize = 1024;
 
-/// Octets of each region, so that something is left on both sides of the longest message.
+/// Octets of each region: more than the longest message, so that octets beside it can be checked.
 pub(super) const REGION: usize = MAX + 64;
 
-/// What regions hold where nothing was written.
+/// The value of octets to which nothing was written.
 pub(super) const GUARD: u8 = 0xee;
 
-/// Where the word for atomics is in its region.
+/// The offset of the word for atomics in its region.
 pub(super) const WORD_AT: usize = 8;
 pub(super) const WORD_REGION: usize = 64;
 
-/// The seed of what the passive process lets be read.
+/// The seed of the octets that the passive process lets the active one read.
 pub(super) const READ_SEED: u64 = 77;
 
-/// Regions of the passive process that are written to.
+/// A region of the passive process that is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Which {
     Target,
-    /// To be invalidated by a Send.
+    /// A region that a Send will invalidate.
     Lent(usize),
 }
 
-/// Active to passive.
+/// A request of the active process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// A message of so many octets comes next: compare it.
+    /// A message of this length comes next: compare it.
     Expect { len: usize, seed: u64 },
-    /// A Write should have put exactly that there, and nothing beside it: compare all, then wipe it.
+    /// A Write should have put these octets there, and nothing beside them: compare the whole
+    /// region, then wipe it.
     Written { which: Which, at: usize, len: usize, seed: u64 },
-    /// What is in the word?
+    /// Tell the value of the word.
     Word,
-    /// Is the region's STag valid?
+    /// Tell whether the region's STag is valid.
     IsValid { which: Which },
 }
 
-/// Passive to active.
+/// An answer of the passive process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Its memory; the first thing it says.
+    /// The regions of the passive process; the first message on a connection.
     Memory {
         target: Place,
         source: Place,
         word: Place,
         lent: Vec<Place>,
     },
-    /// The message may come.
+    /// A receive for the expected message is posted.
     Ready,
-    /// It has.
+    /// The expected message has arrived.
     Arrived {
         len: usize,
         solicited: bool,
         invalidated: Option<u32>,
         immediate: Option<[u8; 8]>,
     },
-    /// All is as it should be.
+    /// All octets are as they should be.
     Same,
-    /// Octets are not what they should be.
+    /// At least one octet is not as it should be.
     Differs {
         how: String,
     },
@@ -78,7 +79,7 @@ pub(super) enum Answer {
     },
 }
 
-/// Memory, as the peer names it.
+/// A region, as named to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     stag: u32,
@@ -100,12 +101,13 @@ impl Place {
     }
 }
 
-/// Octets that show where they belong, and to which message.
+/// Returns octets that differ by place and by message (`seed`).
 pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| ((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Compares `len` octets of `region` from `at` on with the pattern, and all others with the guard.
+/// Compares `len` octets of `region` from `at` on with the pattern, and all others with the guard
+/// value.
 pub(super) fn compare(
     region: &MemoryRegion,
     at: usize,
@@ -119,7 +121,7 @@ pub(super) fn compare(
     Ok(difference(&want, &region.read(0, region.len())?))
 }
 
-/// Where two buffers differ first.
+/// Describes the first difference of two buffers.
 pub(super) fn difference(want: &[u8], got: &[u8]) -> Option<String> {
     if want == got {
         return None;
@@ -151,9 +153,9 @@ mod tests {
         assert!(one.iter().zip(&other).filter(|(one, other)| one == other).count() < 64);
     }
 
-    /// Everything that is said fits into the receives for it, and goes inline.
+    /// Every message fits into the receives for it, and is short enough to be sent inline.
     #[test]
-    fn talk_is_short() {
+    fn every_message_fits_into_its_receive() {
         let place = Place { stag: u32::MAX, to: u64::MAX };
         let memory = Answer::Memory { target: place, source: place, word: place, lent: vec![place; 2] };
         assert!(serde_json::to_vec(&memory).unwrap().len() <= rddp_rnic::MAX_INLINE);

@@ -1,11 +1,11 @@
-//! The kernel's own RDMA devices: what programs with libibverbs see, and rddp does not.
+//! The kernel's own RDMA devices: programs with libibverbs see them, and rddp does not use them.
 
 use std::fs;
 use std::path::Path;
 
 use super::finding::{Finding, Level, Topic};
 
-/// UDP port of iWARP port mappers, as /proc/net/udp writes it.
+/// The UDP port of iWARP port mappers (3935), as /proc/net/udp writes it.
 const PORT_MAPPER: &str = ":0F5F";
 
 pub(super) fn look(root: &Path) -> Vec<Finding> {

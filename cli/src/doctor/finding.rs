@@ -1,4 +1,4 @@
-//! One thing that was looked at.
+//! A finding: one fact about the host, with advice if it should be changed.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ pub(super) struct Finding {
     pub(super) subject: String,
     pub(super) value: String,
     pub(super) level: Level,
-    /// What to change.
+    /// The change to make.
     pub(super) advice: Option<String>,
 }
 
@@ -30,13 +30,13 @@ pub(super) enum Topic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// As it should be.
+    /// The fact is as it should be.
     Ok,
-    /// Good to know.
+    /// The fact is worth knowing.
     Note,
-    /// Could be better.
+    /// The fact could be improved.
     Warn,
-    /// In the way.
+    /// The fact prevents rddp from working.
     Bad,
 }
 
@@ -45,13 +45,13 @@ impl Finding {
         Finding { topic, subject: subject.into(), value: value.into(), level: Level::Ok, advice: None }
     }
 
-    /// Something other than it should be, or worth knowing.
+    /// Sets level and advice of a finding that is not as it should be, or is worth knowing.
     pub(super) fn but(mut self, level: Level, advice: impl Into<String>) -> Self {
         (self.level, self.advice) = (level, Some(advice.into()));
         self
     }
 
-    /// Something other than it should be, if `so`.
+    /// Does what [`but`](Self::but) does if `so`, and otherwise nothing.
     pub(super) fn but_if(self, so: bool, level: Level, advice: impl Into<String>) -> Self {
         if so { self.but(level, advice) } else { self }
     }

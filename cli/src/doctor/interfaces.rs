@@ -1,4 +1,4 @@
-//! Network interfaces: how large TCP's segments, and so FPDUs, are on them, and what they take off the processor.
+//! Network interfaces: the size of TCP's segments, and so of FPDUs, on them, and their offloads.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::finding::{Finding, Level, Topic};
 
-/// IPv4 and TCP headers; the timestamps that Linux puts into every segment.
+/// Octets of the IPv4 and TCP headers, and of the timestamps that Linux puts into every segment.
 const HEADERS: u32 = 40;
 const TIMESTAMPS: u32 = 12;
 
-/// What `type` says of the loopback interface (`ARPHRD_LOOPBACK`).
+/// The contents of the file `type` for the loopback interface (`ARPHRD_LOOPBACK`).
 const LOOPBACK: &str = "772";
 
-/// What a full-size Ethernet frame carries.
+/// Octets of payload in a full-size Ethernet frame.
 const ETHERNET: u32 = 1500;
 
 /// An interface, for `--json`.
@@ -23,13 +23,13 @@ const ETHERNET: u32 = 1500;
 pub(super) struct Interface {
     name: String,
     kind: Kind,
-    /// Of a physical one.
+    /// The driver of a physical interface.
     driver: Option<String>,
     up: bool,
     mtu: u32,
     /// TCP's segment size over IPv4 (20 octets less over IPv6).
     mss: u32,
-    /// Mb/s, where the driver tells.
+    /// Mb/s, where the driver reports it.
     speed: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ fn read(path: &Path, timestamps: bool) -> Option<Interface> {
     let mtu: u32 = value("mtu")?.parse().ok()?;
     let driver = fs::read_link(path.join("device/driver")).ok();
     let loopback = value("type").as_deref() == Some(LOOPBACK);
-    // Loopback's state is "unknown", as is that of some virtual ones: then the flags tell.
+    // The state of loopback and of some virtual interfaces is "unknown": their flags tell.
     let up = match value("operstate").as_deref() {
         Some("up") => true,
         Some("unknown") => value("flags").is_some_and(|flags| is_up(&flags)),
@@ -90,7 +90,7 @@ fn read(path: &Path, timestamps: bool) -> Option<Interface> {
     })
 }
 
-/// `IFF_UP` in the hexadecimal flags.
+/// Returns whether the hexadecimal flags have `IFF_UP`.
 fn is_up(flags: &str) -> bool {
     u32::from_str_radix(flags.trim_start_matches("0x"), 16).is_ok_and(|flags| flags & 1 != 0)
 }
@@ -119,13 +119,14 @@ fn finding(interface: &Interface) -> Finding {
         .but_if(small, Level::Note, "smaller than Ethernet's 1500, most likely because of a tunnel: nothing to change here")
 }
 
-/// What `ethtool -k` says, where that program is installed.
+/// Returns the output of `ethtool -k`, where that program is installed.
 fn ethtool(name: &str) -> Option<String> {
     let output = Command::new("ethtool").args(["-k", name]).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The offloads that matter to trains of FPDUs.
+/// The offloads that matter for trains of FPDUs: their names in ethtool's output and in its
+/// options.
 const OFFLOADS: [(&str, &str); 3] = [
     ("tcp-segmentation-offload", "tso"),
     ("generic-segmentation-offload", "gso"),
@@ -136,7 +137,7 @@ fn offloads(name: &str, ethtool: Option<&str>) -> Finding {
     let subject = format!("{name} offloads");
     let Some(text) = ethtool else {
         let unknown = Finding::ok(Topic::Interfaces, subject, "unknown");
-        return unknown.but(Level::Note, "install ethtool to have them looked at");
+        return unknown.but(Level::Note, "install ethtool to have them checked");
     };
     let state = |feature: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(feature)?.strip_prefix(':'));
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_sys_is_said_to_be_one() {
+    fn a_host_without_sys_has_a_warning() {
         let (interfaces, findings) = look(Path::new("/nonexistent"));
         assert!(interfaces.is_empty());
         assert_eq!(findings[0].level, Level::Warn);

@@ -1,4 +1,4 @@
-//! What this process may have.
+//! The resource limits of this process.
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t};
 
@@ -6,7 +6,8 @@ use super::finding::{Finding, Level, Topic};
 use crate::failure::Failure;
 use crate::units::about;
 
-/// Descriptors that the command itself needs, and that a server for many clients wants.
+/// Numbers of descriptors: needed by the command itself, and desirable for a server with many
+/// clients.
 const FEW: rlim_t = 64;
 const MANY: rlim_t = 4096;
 

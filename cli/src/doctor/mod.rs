@@ -1,12 +1,12 @@
-//! `rddp doctor`: what this host offers to rddp, and what to change.
+//! `rddp doctor`: shows what this host offers to rddp, and what to change.
 //!
 //! | file | what |
 //! |---|---|
-//! | `finding` | one thing that was looked at, and how it is printed |
+//! | `finding` | one fact about the host, and how it is printed |
 //! | `interfaces`, `tcp`, `limits`, `processor` | this host |
 //! | `sockets` | what `rddp run` needs |
 //! | `software` | the limits of rddp's own device |
-//! | `devices` | RDMA devices of the kernel, with which rddp may be confused |
+//! | `devices` | RDMA devices of the kernel, which could be mistaken for rddp's |
 //! | `peer`, `port_mapper` | another host, if one is named |
 
 mod devices;
@@ -40,22 +40,22 @@ Examples:
 Marks:
   (none)  as it should be, or for information
   *       could be better: the arrow says how
-  !       in the way";
+  !       prevents rddp from working";
 
-/// What this host offers to rddp, and what to change
+/// Check what this host offers to rddp, and show what to change
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct DoctorArgs {
-    /// Another host to look at
+    /// Another host to check
     #[arg(value_name = "HOST[:PORT]")]
     host: Option<String>,
 
-    /// Print what was found as JSON
+    /// Print the findings as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints.
+/// The result for `--json`.
 #[derive(Serialize)]
 struct Report {
     interfaces: Vec<Interface>,

@@ -10,17 +10,17 @@ use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::Failure;
 
-/// Where something listens most likely: rping's port.
+/// The port that is tried when none is named: rping's, on which a listener is most likely.
 const PORT: u16 = 7174;
 
-/// How the finding of a listener begins.
+/// The beginning of a finding that there is a listener.
 const IWARP: &str = "iWARP";
 
 pub(super) fn look(host: &str) -> Result<Vec<Finding>, Failure> {
     let addrs = addr::resolve(host, PORT)?;
     let found: Result<Vec<_>, Failure> = addrs.into_iter().map(look_at).collect();
     let mut findings: Vec<Finding> = found?.into_iter().flatten().collect();
-    // A name with several addresses is reached by any of them.
+    // A name may have several addresses: any of them will do.
     if findings.iter().any(|finding| finding.value.starts_with(IWARP)) {
         for finding in findings.iter_mut().filter(|finding| finding.level == Level::Bad) {
             finding.level = Level::Warn;
@@ -46,11 +46,11 @@ fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
                 format!("{IWARP}: {}", Agreed::from(&connected.negotiated)),
             )
         }
-        // A program that does not know us says no: there is one.
+        // A rejection also shows that a listener is there: its program does not know this client.
         Err(ConnectError::Rejected { .. }) => Finding::ok(
             Topic::Peer,
             addr.to_string(),
-            "iWARP; its program wants other private data, and said no",
+            "iWARP; its program rejected the connection, since it expects other private data",
         ),
         Err(error) => {
             let failure = Failure::connecting(addr, &error, "an iWARP listener");

@@ -1,10 +1,10 @@
-//! Asks a host's iWARP port mapper (UDP port 3935) which TCP port is behind a service's.
+//! A query to a host's iWARP port mapper (UDP port 3935): which TCP port leads to a service?
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// Where port mappers answer.
+/// The UDP port of port mappers.
 const PORT: u16 = 3935;
 
 /// Octets of a message.
@@ -13,14 +13,14 @@ const LEN: usize = 48;
 const TRIES: u32 = 3;
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What a port mapper says.
+/// The answer of a port mapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The service is behind this port.
+    /// The service is at this port.
     Mapped(u16),
-    /// It knows of no such service.
+    /// The port mapper does not know the service.
     Unknown,
-    /// Nobody answers: the port is as it was named.
+    /// No port mapper answers: the service is at the port that was named.
     None,
 }
 
@@ -36,7 +36,7 @@ fn ask_at(mapper: SocketAddr, service: SocketAddr) -> io::Result<Answer> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let request = request(service, socket.local_addr()?);
     for _ in 0..TRIES {
-        // "Connection refused" comes back on the next call: there is no mapper.
+        // "Connection refused" is reported by the next call: there is no port mapper.
         if socket.send(&request).is_err() {
             return Ok(Answer::None);
         }
@@ -54,7 +54,8 @@ fn ask_at(mapper: SocketAddr, service: SocketAddr) -> io::Result<Answer> {
     Ok(Answer::None)
 }
 
-/// Version 0, type 0 (request), the address family; ports, a handle, addresses: of this end and of the service.
+/// Makes a request: version 0, type 0, the address family; ports, a handle, and the addresses of
+/// this end and of the service.
 fn request(service: SocketAddr, own: SocketAddr) -> [u8; LEN] {
     let mut octets = [0; LEN];
     octets[0] = if service.is_ipv4() { 4 } else { 6 };
@@ -66,7 +67,7 @@ fn request(service: SocketAddr, own: SocketAddr) -> [u8; LEN] {
     octets
 }
 
-/// An IPv4 address stands in the first four octets.
+/// Writes an address. An IPv4 address stands in the first four octets.
 fn put(out: &mut [u8], ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => out[..4].copy_from_slice(&ip.octets()),
@@ -74,7 +75,8 @@ fn put(out: &mut [u8], ip: IpAddr) {
     }
 }
 
-/// Types 1 and 3 answer the request with the same handle: yes and no.
+/// Reads the answer to a request, which has the same handle: type 1 for success, type 3 for a
+/// refusal.
 fn parse(octets: &[u8; LEN], request: &[u8; LEN]) -> Option<Answer> {
     if octets[8..16] != request[8..16] {
         return None;
@@ -90,7 +92,7 @@ fn parse(octets: &[u8; LEN], request: &[u8; LEN]) -> Option<Answer> {
 mod tests {
     use super::*;
 
-    /// A mapper that answers one request with this type and port.
+    /// Starts a mapper that answers one request with this type and port.
     fn mapper(kind: u8, port: u16) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let addr = socket.local_addr().unwrap();

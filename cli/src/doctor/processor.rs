@@ -1,11 +1,11 @@
-//! The kernel, and what the processor can do for CRC.
+//! The kernel, and the processor's instructions for CRC.
 
 use std::fs;
 use std::path::Path;
 
 use super::finding::{Finding, Level, Topic};
 
-/// The first kernel with `openat2`, which keeps `rddp serve` inside its directory.
+/// The first kernel with `openat2`, by which `rddp serve` stays inside its directory.
 const OPENAT2: (u32, u32) = (5, 6);
 
 /// Clocks that are read without a system call.

@@ -1,4 +1,4 @@
-//! What `rddp run` needs: the library, and a place for the states of streams that processes share.
+//! The needs of `rddp run`: the library, and space for the states of streams that processes share.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use super::finding::{Finding, Level, Topic};
 use crate::run::library;
 use crate::units::about;
 
-/// Where states lie.
+/// The folder of the shared states.
 const SHARED: &str = "dev/shm";
 
-/// What one stream's state takes there, and how many there should be room for.
+/// Octets of one stream's state there, and the number of streams for which there should be space.
 const STATE: u64 = 140 << 10;
 const STREAMS: u64 = 1000;
 
@@ -30,7 +30,7 @@ fn preloaded() -> Finding {
     }
 }
 
-/// By which processes find the state of a stream.
+/// Looks for socket cookies, by which processes find the state of a stream they share.
 fn cookies() -> Finding {
     let found = |value: &str| Finding::ok(Topic::Sockets, "cookies of sockets (SO_COOKIE)", value);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
@@ -59,7 +59,7 @@ fn shared(folder: &Path) -> Finding {
 
 fn may_be_written(folder: &Path) -> Result<(), Errno> {
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?;
-    // The superuser may, says `access`, even there.
+    // For the superuser, `access` grants writing even to a read-only file system.
     let read_only = statvfs(folder)?.flags().contains(FsFlags::ST_RDONLY);
     if read_only { Err(Errno::EROFS) } else { Ok(()) }
 }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_told_in_streams() {
+    fn free_space_is_told_in_streams() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join(SHARED)).unwrap();
         let found = &look(root.path())[2];

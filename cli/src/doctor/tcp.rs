@@ -6,13 +6,13 @@ use std::path::Path;
 use super::finding::{Finding, Level, Topic};
 use crate::units::about;
 
-/// Below this, one connection does not fill a fast or a long path.
+/// The buffer size below which one connection does not fill a fast or a long path.
 const BUFFER: u64 = 4 << 20;
 
-/// Connections that the kernel keeps ready for a listener; rddp asks for as many.
+/// Connections that the kernel keeps ready for a listener; rddp asks for this many.
 const BACKLOG: u64 = 1024;
 
-/// Fewer local ports than this are used up by a client with many connections.
+/// A number of local ports; fewer are used up by a client with many connections.
 const PORTS: u64 = 16_384;
 
 pub(super) fn look(root: &Path) -> Vec<Finding> {
@@ -30,7 +30,7 @@ pub(super) fn look(root: &Path) -> Vec<Finding> {
     }
     for name in ["wmem_max", "rmem_max"] {
         if let Some(max) = first(&format!("core/{name}")) {
-            let value = format!("{}; of no importance: rddp leaves buffers to TCP", about(max));
+            let value = format!("{}; has no effect: rddp leaves buffers to TCP", about(max));
             findings.push(Finding::ok(Topic::Tcp, format!("net.core.{name}"), value));
         }
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_left_out() {
+    fn settings_that_the_kernel_does_not_tell_are_left_out() {
         assert!(look(Path::new("/nonexistent")).is_empty());
     }
 }

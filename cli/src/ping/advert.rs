@@ -1,8 +1,8 @@
-//! The 16 octets that tell the server where to Read or Write, and the text that goes to and fro.
+//! The 16 octets that tell the server where to Read or Write, and the text that is sent to and fro.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 
-/// Memory of the client's. All numbers are big-endian.
+/// A region of the client's memory. All numbers are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Advert {
     pub(super) remote: Remote,
@@ -12,7 +12,7 @@ pub(super) struct Advert {
 impl Advert {
     pub(super) const LEN: usize = 16;
 
-    /// All of `region`.
+    /// The advertisement of all of `region`.
     pub(super) fn of(region: &MemoryRegion) -> Self {
         Advert { remote: region.remote(0), len: u32::try_from(region.len()).unwrap_or(u32::MAX) }
     }
@@ -34,7 +34,8 @@ impl Advert {
     }
 }
 
-/// rping's text for round `round`: its number, letters that begin one further each time, NUL.
+/// Returns rping's text for a round: the number of the round, letters that begin one further in
+/// each round, NUL.
 pub(super) fn text(round: u64, size: usize) -> Vec<u8> {
     let head = format!("rdma-ping-{round}: ");
     let letters = b'A'..=b'z';
@@ -52,9 +53,9 @@ pub(super) fn text(round: u64, size: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// From the lab's capture of rping: address, STag, length.
+    /// A capture of rping in the lab: address, STag, length.
     #[test]
-    fn an_advert_is_rpings() {
+    fn an_advertisement_has_rpings_form() {
         let advert =
             Advert { remote: Remote { stag: Stag(0x00ab_cd01), to: 0x1122_3344_5566_7788 }, len: 64 };
         let octets = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0xab, 0xcd, 1, 0, 0, 0, 64];

@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The client of a ping.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,10 +16,11 @@ use crate::out::{self, say};
 use crate::signals;
 use crate::units::micros;
 
-/// How long an answer may take.
+/// Time within which the server must answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An rping server that is spoken to before it knows of the connection waits for ever, so it gets time to learn of it.
+/// A wait before the first message: an rping server that receives it before it knows of the
+/// connection waits for ever.
 const SETTLE: Duration = Duration::from_millis(200);
 
 const SEND: u64 = 1;
@@ -38,7 +39,7 @@ pub(super) fn run(host: &str, args: &PingArgs) -> Result<(), Failure> {
         client.summarise(addr, args, &times);
     }
     client.end.close();
-    // Ctrl-C is how a ping without a count is meant to end.
+    // A ping without a count is meant to end by Ctrl-C.
     if interrupted && args.count == 0 { Ok(()) } else { ended }
 }
 
@@ -101,7 +102,7 @@ impl Client {
         }
     }
 
-    /// Tells the server of `region` and waits until it has used it.
+    /// Sends the advertisement of `region`, and waits until the server has used it.
     fn ask(&self, region: &MemoryRegion, what: &str) -> Result<(), Failure> {
         self.end.post(&SendWr::send_inline(SEND, &Advert::of(region).emit()).unsignaled())?;
         loop {
@@ -134,7 +135,7 @@ impl Client {
     }
 }
 
-/// What `--json` prints.
+/// The result for `--json`.
 #[derive(Serialize)]
 struct Summary {
     peer: SocketAddr,

@@ -1,7 +1,8 @@
 //! `rddp ping`: rping's protocol, so that the other end may be `rping` on a real RDMA device.
 //!
-//! A round: the client tells where its text is; the server Reads it and answers; the client tells where a copy is wanted;
-//! the server Writes the text there and answers; the client compares. All Sends have 16 octets.
+//! In a round the client advertises its text, the server Reads it and answers, the client
+//! advertises the memory for a copy, and the server Writes the text there and answers; the client
+//! then compares. Each Send has 16 octets.
 
 mod advert;
 mod client;
@@ -18,10 +19,10 @@ use crate::units::parse_seconds;
 /// The port of rping.
 const PORT: u16 = 7174;
 
-/// rping's smallest buffer: its text, a number of ten digits, and NUL.
+/// The size of rping's smallest buffer: its text, a number of ten digits, and NUL.
 const MIN_SIZE: usize = 26;
 
-/// rping's largest.
+/// The size of rping's largest buffer.
 const MAX_SIZE: usize = 65_535;
 
 const EXAMPLES: &str = "\
@@ -31,7 +32,7 @@ Examples:
   rddp ping 192.0.2.1 --count 1000   1000 rounds back to back
   rddp ping fd77::2 --size 4096      an rping server needs -S 4096 for that
 
-A round is four messages of 16 octets, one RDMA Read and one RDMA Write, so its time is that of three round trips.";
+A round is four messages of 16 octets, one RDMA Read and one RDMA Write: it takes as long as three round trips.";
 
 /// Ping by RDMA: checks a path, both ends and every octet with rping's protocol
 #[derive(Debug, Args)]
@@ -41,7 +42,7 @@ pub(crate) struct PingArgs {
     #[arg(required_unless_present = "server", conflicts_with = "server", value_name = "HOST[:PORT]")]
     host: Option<String>,
 
-    /// Be the server: answer the pings of others
+    /// Be the server, and answer the pings of others
     #[arg(short, long)]
     server: bool,
 
@@ -57,7 +58,7 @@ pub(crate) struct PingArgs {
     #[arg(short = 'C', short_alias = 'c', long, default_value_t = 0)]
     count: u64,
 
-    /// Octets that go each way in a round
+    /// Octets that are sent each way in a round
     #[arg(short = 'S', long, default_value_t = 64, value_parser = parse_size)]
     size: usize,
 

@@ -1,4 +1,4 @@
-//! The side that answers: one thread a client.
+//! The server of pings: one thread for each client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::threads::{self, NO_THREAD};
 /// Clients at a time, half of them from one network.
 const MAX_CLIENTS: usize = 256;
 
-/// A client that says nothing for so long is let go.
+/// Time after which a client that sends nothing is disconnected.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// How long an answer to a Read or Write of ours may take.
+/// Time within which a Read or Write of this end must be answered.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Receives kept posted. rping has at most one message on its way.
+/// Receives that are kept posted. rping has at most one message under way.
 const RECEIVES: u64 = 4;
 
 /// Octets of the text that the log shows.
@@ -58,7 +58,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
             continue;
         };
-        // Whether a refusal reaches the client is the client's business.
+        // The server does not wait for a rejection to arrive.
         let Some(place) = places.take(request.peer_addr().map(|peer| peer.ip())) else {
             let _ = request.reject(b"too many clients");
             continue;
@@ -77,7 +77,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         taken += 1;
     }
     drop(listener);
-    // Those that are being served see the stop themselves.
+    // Clients that are being served stop by themselves.
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
 }
@@ -137,7 +137,7 @@ impl Session {
         Ok(())
     }
 
-    /// What the client says next; `None` when it has left.
+    /// Returns the client's next message; `None` when the client has disconnected.
     fn advert(&self) -> Result<Option<Advert>, Failure> {
         let received = match self.end.try_next(IDLE) {
             Err(failure) if failure.kind() == Kind::Interrupted => {
@@ -175,12 +175,13 @@ impl Session {
         self.done(Completed::Write)
     }
 
-    /// rping looks at the length only.
+    /// An answer, of which rping checks only the length.
     fn answer(&self) -> Result<(), Failure> {
         self.end.post(&SendWr::send_inline(SEND, &[0; Advert::LEN]).unsignaled())
     }
 
-    /// Waits for a request of ours; a client that speaks meanwhile breaks the protocol.
+    /// Waits for the completion of a request of this end. A client that sends a message meanwhile
+    /// breaks the protocol.
     fn done(&self, what: Completed) -> Result<(), Failure> {
         let completion = self.end.next(PATIENCE)?;
         if completion.completed == what {

@@ -1,23 +1,23 @@
-//! What kind of program a file is, by its ELF headers.
+//! The kind of program that a file contains, by its ELF headers.
 
 use std::ops::Range;
 
-/// What decides whether a library can be loaded into a program.
+/// The linking of a program, which decides whether a library can be loaded into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Linking {
-    /// It names a dynamic linker.
+    /// The program names a dynamic linker.
     Dynamic,
-    /// It names none.
+    /// The program names no dynamic linker.
     Static,
-    /// Made by the Go toolchain, linked in either way.
+    /// The program was made by the Go toolchain, and is linked in either way.
     Go,
-    /// Not for this kind of processor.
+    /// The program is for another kind of processor.
     OtherMachine,
-    /// No program at all.
+    /// The file is not a program.
     NoProgram,
 }
 
-/// What the first octets of a file say.
+/// Returns the linking of a program, given the first octets of its file.
 pub(super) fn linking(head: &[u8]) -> Linking {
     if !head.starts_with(b"\x7fELF") {
         return Linking::NoProgram;
@@ -43,7 +43,7 @@ struct Segment {
     octets: Range<usize>,
 }
 
-/// As many of the program headers as `head` holds.
+/// Returns as many of the program headers as `head` holds.
 fn segments(head: &[u8]) -> Vec<Segment> {
     let table = (|| {
         let start = usize::try_from(number(head, field::PHOFF)?).ok()?;
@@ -62,7 +62,7 @@ fn segment(header: &[u8]) -> Option<Segment> {
     Some(Segment { kind: number(header, field::P_TYPE)?, octets: start..start.saturating_add(len) })
 }
 
-/// Whether one of these notes has the Go toolchain's name.
+/// Returns whether one of these notes has the Go toolchain's name.
 fn is_go(mut notes: &[u8]) -> bool {
     while let (Some(name_len), Some(text_len)) = (number(notes, 0..4), number(notes, 4..8)) {
         let padded = |len: u64| (len as usize).next_multiple_of(4);
@@ -80,7 +80,7 @@ fn clip(range: &Range<usize>, head: &[u8]) -> Range<usize> {
     range.start.min(head.len())..range.end.min(head.len())
 }
 
-/// The little-endian number in these octets.
+/// Returns the little-endian number in these octets.
 fn number(octets: &[u8], field: Range<usize>) -> Option<u64> {
     let field = octets.get(field)?;
     Some(field.iter().rev().fold(0, |number, octet| number << 8 | u64::from(*octet)))
@@ -115,7 +115,7 @@ const PT_NOTE: u64 = 4;
 mod tests {
     use super::*;
 
-    /// A program with these segments: their kinds, and what is in them.
+    /// Makes a program with these segments: their kinds, and their contents.
     fn program(segments: &[(u64, &[u8])]) -> Vec<u8> {
         let mut file = vec![0; 64 + segments.len() * ENTRY];
         file[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_however_broken_does_harm() {
+    fn broken_files_cause_no_panic() {
         let whole = program(&[(PT_NOTE, &note(b"Go\0\0", b"text")), (PT_INTERP, b"/lib/ld.so\0")]);
         for len in 0..whole.len() {
             linking(&whole[..len]);

@@ -1,4 +1,5 @@
-//! Where `librddp_sockets.so` is: beside this command, where cargo puts it, or where libraries are installed.
+//! The place of `librddp_sockets.so`: beside this command, where cargo puts it, or where libraries
+//! are installed.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use crate::failure::Failure;
 
 const NAME: &str = "librddp_sockets.so";
 
-/// From the folder of the command.
+/// Folders relative to that of the command.
 const NEAR: [&str; 4] = [".", "deps", "../lib", MULTIARCH_NEAR];
 
 const SYSTEM: [&str; 4] = ["/usr/local/lib", MULTIARCH, "/usr/lib", "/usr/lib64"];
@@ -29,7 +30,7 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
         .chain(SYSTEM.map(PathBuf::from))
         .find_map(|folder| folder.join(NAME).canonicalize().ok())
         .ok_or_else(missing)?;
-    // The dynamic linker cuts its list at either.
+    // The dynamic linker splits its list at spaces and colons.
     if found.as_os_str().as_bytes().iter().any(|octet| matches!(octet, b' ' | b':')) {
         let what = format!("the dynamic linker takes no path with a space or a colon: {}", found.display());
         return Err(

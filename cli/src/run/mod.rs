@@ -1,12 +1,13 @@
-//! `rddp run`: a program with the socket switch before its C library.
+//! `rddp run`: runs a program with the socket switch in front of its C library.
 //!
 //! | file | what |
 //! |---|---|
 //! | `library` | where `librddp_sockets.so` is |
-//! | `program` | the file that will be run, and what keeps the library from it |
-//! | `elf` | what that file is |
+//! | `program` | the file that will be run, and whether the library can be loaded into it |
+//! | `elf` | the kind of that file |
 //!
-//! The program takes this process over, so its exit code, its signals and its terminal are its own.
+//! The program takes this process over, so that its exit code, its signals and its terminal are its
+//! own.
 
 mod elf;
 pub(crate) mod library;
@@ -29,21 +30,21 @@ Examples:
   rddp run --ddp -- iperf3 -s                    all its TCP connections as iWARP
   rddp run --ddp -- iperf3 -c 192.0.2.1
   rddp run --policy switch.conf -- curl http://192.0.2.1/
-  rddp run -- ./program                          nothing changes but that it can ask for DDPMODE
+  rddp run -- ./program                          unchanged, except that it can ask for DDPMODE
 
-Under --ddp a server that speaks plain TCP is an error. One that says nothing is given up after 30
-seconds (RDDP_STARTUP_TIMEOUT in the environment, in milliseconds), with a line on standard error;
---both falls back to plain TCP after 2.
+Under --ddp a server that speaks plain TCP is an error. A connection to a server that says nothing
+fails after 30 seconds (RDDP_STARTUP_TIMEOUT in the environment, in milliseconds), with a line on
+standard error; --both falls back to plain TCP after 2.
 
 A policy has the grammar of libsdp.conf; the first rule that matches counts, and without one it is plain TCP:
   use ddp client curl* 192.0.2.0/24:80           family (tcp, ddp, both, sdp), role, program, address and port
   use ddp server *     [2001:db8::/32]:5000-5010
-  log destination stderr min-level 7             tell what becomes of each connection
+  log destination stderr min-level 7             log what becomes of each connection
 
 Exit codes:
   those of PROGRAM, and
   1    this host could not do it (no library)
-  2    wrong arguments, or a policy that makes no sense
+  2    wrong arguments, or an invalid policy
   126  PROGRAM cannot be run with the library
   127  there is no PROGRAM";
 
@@ -51,23 +52,23 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples and exit codes")]
 pub(crate) struct RunArgs {
-    /// Which connections travel how
+    /// Policy that says which connections travel how
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["ddp", "sdp", "tcp", "both"])]
     policy: Option<PathBuf>,
 
-    /// All TCP connections in DDPMODE
+    /// Use DDPMODE for all TCP connections
     #[arg(long, conflicts_with_all = ["sdp", "tcp", "both"])]
     ddp: bool,
 
-    /// All TCP connections by SDP
+    /// Use SDP for all TCP connections
     #[arg(long, conflicts_with_all = ["tcp", "both"])]
     sdp: bool,
 
-    /// All in DDPMODE where the other end does that, else plain TCP
+    /// Use DDPMODE for all connections to ends that support it, and plain TCP for others
     #[arg(long, conflicts_with = "tcp")]
     both: bool,
 
-    /// All plain TCP, whatever the environment says
+    /// Use plain TCP for all, whatever the environment says
     #[arg(long)]
     tcp: bool,
 
@@ -76,7 +77,7 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Returns only if it cannot.
+/// Runs the program. Returns only if that fails.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let library = library::find()?;
     let policy = args.policy.as_deref().map(checked).transpose()?;
@@ -106,7 +107,7 @@ impl RunArgs {
     }
 }
 
-/// A policy that makes sense, by a name that holds wherever the program goes.
+/// Checks the policy, and returns its path in a form that is valid wherever the program goes.
 fn checked(path: &Path) -> Result<PathBuf, Failure> {
     let unreadable = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
     let octets = std::fs::read(path).map_err(unreadable)?;
@@ -120,7 +121,7 @@ fn checked(path: &Path) -> Result<PathBuf, Failure> {
     Err(told(last).remedy(first.remedy()))
 }
 
-/// Ours first, then what the environment had.
+/// Returns the value of `LD_PRELOAD`: our library first, then what the environment had.
 fn preload(library: &Path) -> OsString {
     let mut list = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

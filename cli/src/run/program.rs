@@ -1,7 +1,8 @@
-//! The file that will be run, and what keeps the library from being loaded into it.
+//! The file that will be run, and what prevents the library from being loaded into it.
 //!
-//! The dynamic linker says nothing when it leaves a library out, and a program without a dynamic linker cannot say anything. So
-//! it is looked at first: here nothing is silently left as it was.
+//! The dynamic linker reports nothing when it ignores a library, and a program without a dynamic
+//! linker cannot report anything. So the file is checked first: no program is silently run without
+//! the switch.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -13,13 +14,13 @@ use std::path::{Path, PathBuf};
 use super::elf::{self, Linking};
 use crate::failure::{Failure, Kind};
 
-/// How many interpreters of interpreters are looked at; the kernel follows as many.
+/// Number of interpreters of interpreters that are checked; the kernel follows as many.
 const DEPTH: usize = 5;
 
-/// The headers of a program and the notes behind them are within these.
+/// Octets at the start of a file within which a program's headers, and the notes behind them, lie.
 const HEAD: u64 = 64 << 10;
 
-/// Where the shell would find it.
+/// Returns the file that the shell would run.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let missing = || {
         Failure::new(Kind::NotFound, format!("there is no program {}", name.display()))
@@ -43,7 +44,7 @@ fn executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether the library will be loaded when `path` is run; why not otherwise.
+/// Checks whether the library will be loaded when `path` is run; the error says why not.
 pub(super) fn takes_library(path: &Path) -> Result<(), Failure> {
     looked_at(path, DEPTH)
 }
@@ -51,7 +52,7 @@ pub(super) fn takes_library(path: &Path) -> Result<(), Failure> {
 fn looked_at(path: &Path, depth: usize) -> Result<(), Failure> {
     gains_no_privileges(path)?;
     let mut head = Vec::new();
-    // What may be run and not read (mode 0711) goes unseen.
+    // A file that may be run but not read (mode 0711) is not checked.
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     if read.is_err() || depth == 0 {
         return Ok(());
@@ -62,7 +63,7 @@ fn looked_at(path: &Path, depth: usize) -> Result<(), Failure> {
     }
 }
 
-/// Who runs it becomes somebody else; the dynamic linker then ignores `LD_PRELOAD`.
+/// Refuses setuid and setgid programs: the dynamic linker ignores `LD_PRELOAD` for them.
 fn gains_no_privileges(path: &Path) -> Result<(), Failure> {
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     let (user, group) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
@@ -75,7 +76,8 @@ fn gains_no_privileges(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a script names behind `#!`; for `env`, the program that it will look for.
+/// Returns the program that a script names behind `#!`; for `env`, the program that it will look
+/// for.
 fn interpreter(head: &[u8]) -> Option<OsString> {
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());

@@ -1,4 +1,4 @@
-//! SHA-256 over a file as it passes.
+//! SHA-256 over a file while its octets pass.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::files::FileError;
 use crate::failure::Failure;
 
-/// Octets read at once.
+/// Octets that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
 
 #[derive(Clone)]
@@ -23,7 +23,8 @@ impl Checksum {
         self.0.update(octets);
     }
 
-    /// The next `len` octets of `file`, or all that there are; how many. `tick` is called now and then.
+    /// Adds the next `len` octets of `file`, or all that there are, and returns how many. `tick` is
+    /// called now and then.
     pub(super) fn add_all(
         &mut self,
         mut file: &File,
@@ -49,7 +50,7 @@ impl Checksum {
         Ok(done)
     }
 
-    /// In hexadecimal.
+    /// Returns the checksum in hexadecimal.
     pub(super) fn so_far(&self) -> String {
         self.0.clone().finalize().iter().map(|octet| format!("{octet:02x}")).collect()
     }
@@ -59,7 +60,7 @@ impl Checksum {
 mod tests {
     use super::*;
 
-    /// FIPS 180-4's example.
+    /// The example of FIPS 180-4.
     #[test]
     fn it_is_sha_256() {
         let mut checksum = Checksum::new();

@@ -1,7 +1,7 @@
-//! Files of a served directory, and nothing outside it; and what can be wrong with a file.
+//! Access to the files of a served directory, and to nothing outside it; and the errors of a file.
 //!
-//! The kernel itself keeps paths inside (`openat2` with `RESOLVE_BENEATH`), so that a directory that is replaced by a
-//! symbolic link at the wrong moment leads nowhere.
+//! The kernel itself keeps paths inside the directory (`openat2` with `RESOLVE_BENEATH`): a
+//! directory that is replaced by a symbolic link at the wrong moment does not lead out of it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,11 +15,11 @@ use nix::sys::stat::Mode;
 
 use crate::failure::{Failure, Kind};
 
-/// What is added to the name of a file that is not complete. No other file is put or got under such a name: it could be
-/// taken for the beginning of one.
+/// The suffix to the name of a file that is not complete. No other file is put or got under a name
+/// with this suffix, because it could be taken for the first part of one.
 pub(super) const PART: &str = ".rddp.part";
 
-/// How a file was not opened, read or written.
+/// An error of opening, reading or writing a file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
     #[error("{0}: outside the served directory")]
@@ -54,13 +54,13 @@ pub(super) enum FileError {
     Changed(String),
     #[error("{name}: {source}")]
     Other { name: String, source: io::Error },
-    /// Not the file's fault.
+    /// An error that is not about the file.
     #[error("{0}")]
     Stopped(Failure),
 }
 
 impl FileError {
-    /// As a failure of this host's, or of the host that serves.
+    /// Returns the error as a failure of this host, or of the host that serves.
     pub(super) fn failure(self, kind: Kind) -> Failure {
         let failure = |error: &FileError| Failure::new(kind, error.to_string());
         match &self {
@@ -83,7 +83,7 @@ impl FileError {
     pub(super) fn new(name: &str, error: impl Into<io::Error>) -> Self {
         let (name, source) = (name.to_owned(), error.into());
         match source.raw_os_error().map(Errno::from_raw) {
-            // The kernel's answers to a path that leaves by way of a link or of "..".
+            // The kernel's errors for a path that leads out by a link or by "..".
             Some(Errno::EXDEV) => FileError::Outside(name),
             Some(Errno::ENOENT) => FileError::NoFile(name),
             Some(Errno::EACCES | Errno::EPERM | Errno::EROFS) => FileError::Permission(name),
@@ -93,21 +93,22 @@ impl FileError {
     }
 }
 
-/// A directory that peers may name files in.
+/// A directory whose files peers may name.
 #[derive(Debug)]
 pub(super) struct Root(OwnedFd);
 
-/// Where a file is, or will be: its directory, and its name in there.
+/// The place of a file that exists or will exist: its directory, and its name in that.
 #[derive(Debug)]
 pub(super) struct Spot {
     pub(super) dir: OwnedFd,
     pub(super) name: String,
 }
 
-/// `openat2` asks to be called again when a rename was under way; not for ever.
+/// Number of calls of `openat2` before giving up: it asks to be called again when a rename
+/// interfered.
 const TRIES: usize = 16;
 
-/// Symbolic links that are followed one after the other, as many as the kernel follows.
+/// Number of symbolic links that are followed one after the other; the kernel follows as many.
 const LINKS: usize = 40;
 
 impl Root {
@@ -115,15 +116,16 @@ impl Root {
         directory(path).map(Root)
     }
 
-    /// Opens a regular file to be read.
+    /// Opens a regular file for reading.
     pub(super) fn file(&self, path: &str) -> Result<File, FileError> {
         inside(path)?;
         not_reserved(path)?;
         regular_file(path, |flags| self.beneath(path, flags))
     }
 
-    /// Where a file shall be written: what is there is a regular file or nothing. Its directory has
-    /// to exist. A symbolic link stands for what it leads to, which has to be there, and inside.
+    /// Returns the place at which a file shall be written. There is a regular file or nothing; its
+    /// directory exists. A symbolic link stands for the file that it leads to, which must exist
+    /// inside the served directory.
     pub(super) fn spot(&self, path: &str) -> Result<Spot, FileError> {
         inside(path)?;
         let mut at = path.to_owned();
@@ -132,7 +134,7 @@ impl Root {
             match readlinkat(&spot.dir, spot.name.as_str()) {
                 Ok(link) => at = beside(&at, &link, path)?,
                 Err(Errno::ENOENT) if at != path => break,
-                // No link, or nothing.
+                // Not a link, or nothing there.
                 Err(Errno::EINVAL | Errno::ENOENT) => return Ok(spot),
                 Err(error) => return Err(FileError::new(path, error)),
             }
@@ -140,7 +142,8 @@ impl Root {
         Err(FileError::Dangling(path.to_owned()))
     }
 
-    /// The spot of `path` itself, to which links have led from `asked`, the path that errors name.
+    /// Returns the place of `path` itself. Links have led to it from `asked`, the path that errors
+    /// name.
     fn spot_at(&self, path: &str, asked: &str) -> Result<Spot, FileError> {
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         if matches!(name, "" | "." | "..") {
@@ -168,7 +171,7 @@ impl Root {
     }
 }
 
-/// Returns where the link at `path` leads to, as a path from the served directory; `asked` is the
+/// Returns the path, from the served directory, to which the link at `path` leads; `asked` is the
 /// path that errors name.
 fn beside(path: &str, link: &OsStr, asked: &str) -> Result<String, FileError> {
     let link = link.to_str().ok_or_else(|| FileError::NotRegular(asked.to_owned()))?;
@@ -179,7 +182,7 @@ fn beside(path: &str, link: &OsStr, asked: &str) -> Result<String, FileError> {
     }
 }
 
-/// What can be told from the path alone.
+/// Refuses paths that cannot be valid, whatever is in the directory.
 fn inside(path: &str) -> Result<(), FileError> {
     if path.starts_with('/') || path.split('/').any(|part| part == "..") {
         return Err(FileError::Outside(path.to_owned()));
@@ -194,7 +197,7 @@ pub(super) fn not_reserved(path: &str) -> Result<(), FileError> {
     if path.ends_with(PART) { Err(FileError::Reserved(path.to_owned())) } else { Ok(()) }
 }
 
-/// Where a file of our own is, or will be.
+/// Returns the place of a local file that exists or will exist.
 pub(super) fn local_spot(path: &Path) -> Result<Spot, FileError> {
     let shown = path.display().to_string();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -203,14 +206,14 @@ pub(super) fn local_spot(path: &Path) -> Result<Spot, FileError> {
     Ok(Spot { dir, name: name.to_owned() })
 }
 
-/// A regular file of our own, to be read.
+/// Opens a local regular file for reading.
 pub(super) fn local_file(path: &Path) -> Result<File, FileError> {
     let shown = path.display().to_string();
     regular_file(&shown, |flags| open(path, flags, Mode::empty()))
 }
 
-/// Opens a regular file to be read. What else is there is not even opened: that a pipe has a reader
-/// lets its writer go on, and a device may do something.
+/// Opens a regular file for reading. Anything else is not even opened: opening a pipe lets its
+/// writer continue, and opening a device may have an effect.
 fn regular_file(name: &str, open: impl Fn(OFlag) -> nix::Result<OwnedFd>) -> Result<File, FileError> {
     let wrong = |error| FileError::new(name, error);
     regular(&File::from(open(OFlag::O_PATH | OFlag::O_CLOEXEC).map_err(wrong)?), name)?;
@@ -240,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// A served directory with something beside it.
+    /// A served directory, with something beside it.
     fn tree() -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         let served = tree.path().join("served");
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inside_can_be_read() {
+    fn files_inside_can_be_read() {
         let (_tree, root) = tree();
         for path in ["file", "sub/file", "./file", "sub/./file", "sub//file", "within"] {
             root.file(path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_outside_is_refused() {
+    fn paths_that_lead_outside_are_refused() {
         let (_tree, root) = tree();
         for path in [
             "/etc/passwd",
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused() {
+    fn anything_but_a_regular_file_is_refused() {
         let (tree, root) = tree();
         nix::unistd::mkfifo(&tree.path().join("served/fifo"), Mode::S_IRWXU).unwrap();
         for path in ["sub", "fifo", "file/x", "."] {
@@ -298,9 +301,10 @@ mod tests {
         assert!(matches!(root.spot("sub/"), Err(FileError::NotRegular(_))));
     }
 
-    /// Opening a pipe lets whoever waits for its reader go on, and breaks it at once.
+    /// Opening a pipe lets a writer that waits for a reader continue, and closing the pipe then
+    /// breaks it.
     #[test]
-    fn what_is_no_regular_file_is_not_even_opened() {
+    fn only_regular_files_are_opened() {
         let (tree, root) = tree();
         let fifo = tree.path().join("served/fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
@@ -308,7 +312,8 @@ mod tests {
             let fifo = fifo.clone();
             std::thread::spawn(move || File::options().write(true).open(fifo).map(drop))
         };
-        // Until it waits there; a writer that comes later proves nothing, but harms nothing.
+        // Waits until the writer is blocked there. A writer that comes later makes the test prove
+        // nothing, but does not make it fail.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(matches!(root.file("fifo"), Err(FileError::NotRegular(_))));
         assert!(matches!(local_file(&fifo), Err(FileError::NotRegular(_))));

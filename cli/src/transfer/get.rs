@@ -63,7 +63,7 @@ struct Get<'a> {
     talk: &'a mut Talk,
     args: &'a GetArgs,
     sink: Sink,
-    /// What each slot holds, or will when its Read is done.
+    /// The contents of each slot, present or to come by the Read that is under way.
     arrived: [Option<Chunk>; SLOTS],
 }
 
@@ -92,10 +92,11 @@ impl Get<'_> {
         Ok(progress.finish(size, ours, Some(replaced)))
     }
 
-    /// Reads chunk by chunk, until the server says that this was all; the checksum that it names.
+    /// Reads chunk by chunk, until the server says that these were all. Returns the checksum that
+    /// the server names.
     fn receive(&mut self, size: u64, window: Window, progress: &Progress) -> Result<String, Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
-        // Up to where the server has announced octets.
+        // The offset up to which the server has announced octets.
         let mut announced = self.sink.len();
         loop {
             match self.talk.next(self.args.common.timeout)? {
@@ -120,7 +121,8 @@ impl Get<'_> {
         }
     }
 
-    /// A Read is done: its octets go into the file, and the server may use its slot again.
+    /// Handles a completed Read: its octets go into the file, and the server may use its slot
+    /// again.
     fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<(), Failure> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;

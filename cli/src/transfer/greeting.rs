@@ -1,24 +1,24 @@
-//! Greetings: the private data of MPA's Request and Reply, which say the protocol and its flags.
+//! Greetings: the private data of MPA's Request and Reply, which names the protocol and its flags.
 //!
 //! | | Request | Reply |
 //! |---|---|---|
 //! | protocol 1 | `rddp-files 1` | nothing |
 //! | protocol 2 | `rddp-files 2`, flags | `rddp-files 2`, flags, with flag 1 a nonce of 32 octets |
 //!
-//! The client's flags, one octet, are what it can do; the server's are those of them that it holds
-//! to as well. Those that it does not know are not among them, and what follows at either end is
-//! not looked at: so protocol 2 can grow.
+//! The client's flags, one octet, say what it can do. The server's flags are those of the client's
+//! that the server will use too, without those that it does not know. Octets behind the flags are
+//! ignored at either end. So protocol 2 can be extended.
 //!
 //! | flag | meaning |
 //! |---|---|
-//! | 1 | each request comes with the proof of having the token |
-//! | 2 | FPDUs may be longer than TCP's segments: not yet, so no end of ours says it |
+//! | 1 | each request comes with a proof that the client has the token |
+//! | 2 | FPDUs may be longer than TCP's segments; reserved, neither end sets it yet |
 
 use super::protocol::out_of_step;
 use super::token::Nonce;
 use crate::failure::Failure;
 
-/// Greeting of protocol 1.
+/// The greeting of protocol 1.
 pub(super) const ONE: &[u8] = b"rddp-files 1";
 
 const TWO: &[u8] = b"rddp-files 2";
@@ -48,7 +48,7 @@ impl Hello {
         }
     }
 
-    /// The private data of the server's Reply to this greeting.
+    /// Returns the private data of the server's Reply to this greeting.
     pub(super) fn answer(self, nonce: Option<&Nonce>) -> Vec<u8> {
         match self {
             Hello::One => Vec::new(),
@@ -56,11 +56,11 @@ impl Hello {
         }
     }
 
-    /// The nonce of the server's answer, if the client has asked with a token.
+    /// Returns the nonce in the server's Reply, if the client has asked to use a token.
     pub(super) fn nonce(self, answer: &[u8]) -> Result<Option<Nonce>, Failure> {
         let Hello::Two { token } = self else { return Ok(None) };
         let (flags, rest) = answer.strip_prefix(TWO).and_then(<[u8]>::split_first).ok_or_else(no_server)?;
-        // The server holds to what it was asked for, and to nothing else.
+        // The server must use exactly the flags that it was asked to use.
         if *flags != u8::from(token) * TOKEN {
             return Err(no_server());
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_end_says_the_other_understands() {
+    fn each_end_understands_the_others_greeting() {
         for hello in [Hello::One, Hello::Two { token: false }, Hello::Two { token: true }] {
             assert_eq!(Hello::parse(&hello.emit()), Some(hello));
             let nonce = (hello == Hello::Two { token: true }).then_some([7; 32]);

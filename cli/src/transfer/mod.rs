@@ -2,11 +2,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `greeting`, `token` | which protocol, and who may use it |
-//! | `protocol`, `talk` | what is said, and the connection that it is said on |
+//! | `greeting`, `token` | the protocol's version, and who may use the server |
+//! | `protocol`, `talk` | the messages, and the connection on which they are sent |
 //! | `files`, `checksum` | paths that stay inside; SHA-256 |
-//! | `source`, `partial` | files that leave, files that arrive |
-//! | `target`, `sink`, `stream` | where a get goes: files, and what is no file |
+//! | `source`, `partial` | files that are sent, files that arrive |
+//! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
 //! | `serve` | the server |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
@@ -38,7 +38,7 @@ use self::token::Token;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::units::{parse_octets, parse_seconds};
 
-/// Where rddp serve waits.
+/// The port of rddp serve.
 const PORT: u16 = 7177;
 
 const PUT_EXAMPLES: &str = "\
@@ -48,11 +48,11 @@ Examples:
   rddp put notes '[fd77::2]:9000/a/b'    another port, a subdirectory that exists
   rddp put notes 192.0.2.1/ --token token --no-clobber
 
-A transfer that was interrupted goes on where it ended: repeat the command. The file has its name at the server once
-all of it is there and its SHA-256 is the same at both ends; until then it is NAME.rddp.part. A file that changes
-meanwhile does not get there. A file that is there is replaced, which is told, unless --no-clobber is given; of a
-symbolic link, the file that it leads to within the directory is. What is no regular file, or has octets but no size
-as those of /proc, is not sent.";
+To resume a transfer that was interrupted, repeat the command. The file gets its name at the server once it is
+complete and its SHA-256 is the same at both ends; until then it is called NAME.rddp.part. A file that changes
+meanwhile is refused. A file that exists is replaced, and the result says so, unless --no-clobber is given; for a
+symbolic link, this is the file that it leads to within the directory. Only regular files are sent, and of these
+none that have octets but no size, such as those of /proc.";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -62,10 +62,10 @@ Examples:
   rddp get 192.0.2.1/notes --token token --no-clobber
   rddp get 192.0.2.1/log - | less        to standard output; the result is then on standard error
 
-A transfer that was interrupted goes on where it ended: repeat the command. The file has its name once all of it is
-here and its SHA-256 is the same at both ends; until then it is NAME.rddp.part. A file that changes meanwhile is
-refused. A file that is there is replaced, which is told, unless --no-clobber is given. A pipe or a device is written
-to, never replaced; of a symbolic link, the file that it leads to is replaced.";
+To resume a transfer that was interrupted, repeat the command. The file gets its name once it is complete and its
+SHA-256 is the same at both ends; until then it is called NAME.rddp.part. A file that changes meanwhile is refused.
+A file that exists is replaced, and the result says so, unless --no-clobber is given. A pipe or a device is written
+to, never replaced; for a symbolic link, the file that it leads to is replaced.";
 
 /// Send a file to rddp serve by RDMA Writes
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ pub(crate) struct PutArgs {
     /// The file
     local: PathBuf,
 
-    /// Where it goes
+    /// Destination of the file
     #[arg(value_name = "HOST[:PORT]/PATH")]
     remote: String,
 
@@ -90,7 +90,7 @@ pub(crate) struct GetArgs {
     #[arg(value_name = "HOST[:PORT]/PATH")]
     remote: String,
 
-    /// Where it goes: a file, a directory, a pipe, a device, or - for standard output
+    /// Destination: a file, a directory, a pipe, a device, or - for standard output
     #[arg(default_value = ".")]
     local: PathBuf,
 
@@ -100,7 +100,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Do not show progress; the result is printed all the same
+    /// Do not show progress; the result is still printed
     #[arg(short, long)]
     quiet: bool,
 
@@ -108,15 +108,15 @@ struct Common {
     #[arg(long)]
     json: bool,
 
-    /// Move no more octets a second than this
+    /// Move at most this many octets a second
     #[arg(long, value_name = "OCTETS", value_parser = parse_rate)]
     limit: Option<u64>,
 
-    /// Fail rather than replace a file that is there
+    /// Fail rather than replace a file that exists
     #[arg(long)]
     no_clobber: bool,
 
-    /// Prove to the server that this file's token is its own; the token itself is not sent
+    /// Prove to the server that this end has the token in this file; the token itself is not sent
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
@@ -126,7 +126,7 @@ struct Common {
 }
 
 impl Common {
-    /// The token, if one is named.
+    /// Reads the token, if one is named.
     fn token(&self) -> Result<Option<Token>, Failure> {
         self.token.as_deref().map(Token::read).transpose()
     }

@@ -1,4 +1,4 @@
-//! A file that is arriving. It has another name until all of it is there and its checksum is right.
+//! A file that is arriving. It has a temporary name until it is complete and its checksum is right.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -17,29 +17,30 @@ use super::files::{FileError, PART, Spot, not_reserved, regular};
 use crate::failure::Failure;
 use crate::units::about;
 
-/// Until it has its name, nobody else reads it.
+/// The permissions of the file: nobody else reads it until it has its name.
 const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
-/// How long another transfer of the same file may take to let go of it: one whose client has just died, most likely.
+/// Time within which another transfer of the same file must release it: most likely its client has
+/// just died.
 const LOCK_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 3000 });
 
-/// Octets after which the disk has to follow, so that the last wait is not for all of them.
+/// Octets that are written before they must reach the disk, so that the wait at the end is short.
 const SYNC_EVERY: u64 = 128 << 20;
 
 pub(super) struct Partial {
     spot: Spot,
     part: String,
     file: Flock<File>,
-    /// Over all octets so far.
+    /// The checksum over all octets so far.
     checksum: Checksum,
     len: u64,
     synced: u64,
-    /// It has its name, or is gone.
+    /// The file has its name, or is removed.
     over: bool,
     clobber: Clobber,
 }
 
-/// Permission to replace a file that is there.
+/// The permission to replace an existing file, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clobber {
     Yes,
@@ -53,7 +54,7 @@ impl Clobber {
 }
 
 impl Partial {
-    /// Opens what is there of the file, or makes it.
+    /// Opens the partial file, or makes it.
     pub(super) fn open(spot: Spot, clobber: Clobber) -> Result<Self, FileError> {
         not_reserved(&spot.name)?;
         let part = format!("{}{PART}", spot.name);
@@ -62,7 +63,7 @@ impl Partial {
         Ok(Partial { spot, part, file, checksum: Checksum::new(), len: 0, synced: 0, over: false, clobber })
     }
 
-    /// Returns whether there is a file of that name.
+    /// Returns whether a file with the final name exists.
     pub(super) fn replaces(&self) -> Result<bool, FileError> {
         replaces(&self.spot, self.clobber)
     }
@@ -71,7 +72,8 @@ impl Partial {
         &self.spot.name
     }
 
-    /// Reads what is there; its length and checksum. `tick` is called now and then.
+    /// Reads the octets that exist, and returns their number and checksum. `tick` is called now and
+    /// then.
     pub(super) fn examine(
         &mut self,
         tick: &mut dyn FnMut() -> Result<(), Failure>,
@@ -82,7 +84,7 @@ impl Partial {
         Ok((self.len, self.checksum.so_far()))
     }
 
-    /// Forgets what is there.
+    /// Discards the octets that exist.
     pub(super) fn restart(&mut self) -> Result<(), FileError> {
         self.file.set_len(0).map_err(|error| self.wrong(error))?;
         self.file.seek(SeekFrom::Start(0)).map_err(|error| self.wrong(error))?;
@@ -90,12 +92,12 @@ impl Partial {
         Ok(())
     }
 
-    /// Whether there is room for `more` octets.
+    /// Checks that there is space for `more` octets.
     pub(super) fn has_room(&self, more: u64) -> Result<(), FileError> {
         let free = fstatvfs(&*self.file).map(|fs| fs.blocks_available().saturating_mul(fs.fragment_size()));
         match free {
             Ok(free) if free < more => Err(self.no_space(free, more)),
-            // A file system that does not tell may have room.
+            // A file system that does not tell its free space may have enough.
             _ => Ok(()),
         }
     }
@@ -119,8 +121,8 @@ impl Partial {
         self.checksum.so_far()
     }
 
-    /// All is there, and right: gives the file its name, and of the permissions `mode` what this
-    /// process grants. Returns whether another had that name.
+    /// Gives the file, which is complete and right, its name, and the permissions of `mode` that
+    /// this process grants. Returns whether a file with this name was replaced.
     pub(super) fn finish(mut self, mode: u32) -> Result<bool, FileError> {
         let mode = Mode::from_bits_truncate(mode & 0o777 & !umask());
         fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
@@ -132,7 +134,8 @@ impl Partial {
         self.rename()?;
         self.over = true;
         let dir = &self.spot.dir;
-        // The name is safe on the disk once the directory is; a directory that cannot be read has to do without.
+        // The name is safe on the disk once the directory is. In a directory that cannot be read,
+        // that cannot be waited for.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if let Ok(dir) = openat(dir, ".", flags, Mode::empty()) {
             let _ = nix::unistd::fsync(dir);
@@ -144,9 +147,9 @@ impl Partial {
         let (Spot { dir, name }, part) = (&self.spot, self.part.as_str());
         let renamed = match self.clobber {
             Clobber::Yes => renameat(dir, part, dir, name.as_str()),
-            // A file that comes at the last moment stays as well.
+            // A file that appears at the last moment is kept as well.
             Clobber::No => match renameat2(dir, part, dir, name.as_str(), RenameFlags::RENAME_NOREPLACE) {
-                // A file system that cannot do that in one step.
+                // A file system that cannot rename in this way in one step.
                 Err(Errno::EINVAL) => renameat(dir, part, dir, name.as_str()),
                 renamed => renamed,
             },
@@ -157,13 +160,14 @@ impl Partial {
         })
     }
 
-    /// Gives up the partial file, whose octets are no good, and removes it.
+    /// Gives up the partial file, whose octets are wrong, and removes it.
     pub(super) fn discard(mut self) {
         self.remove();
     }
 
     fn remove(&mut self) {
-        // What cannot be removed is overwritten the next time; what somebody else has put there is not ours to remove.
+        // A partial file that cannot be removed is overwritten the next time. A file that somebody
+        // else has put there is not removed.
         if is_still(&self.file, &self.spot, &self.part) {
             let _ = unlinkat(&self.spot.dir, self.part.as_str(), UnlinkatFlags::NoRemoveDir);
         }
@@ -182,7 +186,7 @@ impl Partial {
     }
 }
 
-/// Nothing is kept of a file of which nothing came.
+/// Removes a partial file of which no octet has arrived.
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.over && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
@@ -191,8 +195,8 @@ impl Drop for Partial {
     }
 }
 
-/// Returns whether there is a regular file where the file shall be: one that stays, and all but
-/// files, are errors.
+/// Returns whether a regular file exists where the file shall be. A file that must be kept is an
+/// error, and so is anything that is not a file.
 fn replaces(spot: &Spot, clobber: Clobber) -> Result<bool, FileError> {
     let name = || spot.name.clone();
     match fstatat(&spot.dir, spot.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -215,7 +219,7 @@ fn lock(spot: &Spot, part: &str) -> Result<Flock<File>, FileError> {
         let file = File::from(openat(spot.dir.as_fd(), part, flags, PRIVATE).map_err(wrong)?);
         regular(&file, &spot.name)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            // Another transfer may have finished meanwhile, and this be the complete file.
+            // Another transfer may have ended meanwhile, and this may be the complete file.
             Ok(file) if is_still(&file, spot, part) => return Ok(file),
             Ok(_) => {}
             Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => {
@@ -227,9 +231,9 @@ fn lock(spot: &Spot, part: &str) -> Result<Flock<File>, FileError> {
     }
 }
 
-/// The permissions that new files do not get.
+/// Returns the permissions that new files do not get.
 fn umask() -> u32 {
-    // umask(2) cannot ask without changing it for all threads.
+    // umask(2) can be read only by changing it, for all threads.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o022)
@@ -259,7 +263,7 @@ mod tests {
         let early = Partial::open(spot(), Clobber::No).unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "precious").unwrap();
-        // In the last look and, behind that, by the kernel.
+        // In the check before the end, and then by the kernel.
         assert!(matches!(early.rename(), Err(FileError::Exists(_))));
         assert!(matches!(early.finish(0o600), Err(FileError::Exists(_))));
         assert!(matches!(Partial::open(spot(), Clobber::No), Err(FileError::Exists(_))));
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_is_not_kept_but_an_empty_file_is() {
+    fn an_empty_partial_file_is_removed_and_an_empty_file_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         drop(partial(&dir, "file").unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found_again() {
+    fn a_partial_file_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = partial(&dir, "file").unwrap();
         file.append(b"hello ").unwrap();
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_the_place_of_a_partial_file_is_neither_named_nor_removed() {
+    fn a_file_that_replaced_a_partial_file_is_neither_renamed_nor_removed() {
         let dir = tempfile::tempdir().unwrap();
         for octets in [&b""[..], b"ours"] {
             let mut file = partial(&dir, "file").unwrap();
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_the_place_of_the_file_meanwhile_is_not_replaced() {
+    fn a_file_that_appeared_meanwhile_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = partial(&dir, "file").unwrap();
         file.append(b"new").unwrap();

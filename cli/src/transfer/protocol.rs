@@ -1,4 +1,4 @@
-//! What client and server say to each other: JSON in Sends.
+//! The messages between client and server: JSON in Sends.
 //!
 //! | put | get |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | `End` with the checksum | `End` with the checksum |
 //! | `Same`, when the file has its name | `Same`, when the file has its name |
 //!
-//! Either side may say `Busy` while it reads a long file, and the server `Refused` at any time.
-//! Where there is a token, a request (`Put`, `Get`) comes within `Signed`. What one end says and
-//! the other does not know in a message is not looked at; all that came after protocol 1 may be
+//! Either end may send `Busy` while it reads a long file, and the server `Refused` at any time.
+//! Where there is a token, a request (`Put`, `Get`) is wrapped in `Signed`. Fields of a message
+//! that the receiver does not know are ignored; all fields that are newer than protocol 1 may be
 //! missing.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
@@ -20,11 +20,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
 
-/// Pieces of a file that are on their way, and the octets of each. Both bound what one client can make the server keep.
+/// Pieces of a file that are under way at a time, and the octets of each. Both limit the memory
+/// that one client can make the server use.
 pub(super) const SLOTS: usize = 8;
 pub(super) const SLOT: usize = 512 * 1024;
 
-/// Longest path.
+/// Octets of the longest path.
 pub(super) const MAX_PATH: usize = 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub(super) enum ToServer {
         path: String,
         size: u64,
         mode: u32,
-        /// Protocol 2: a file that is there stays.
+        /// Protocol 2: keep a file that exists.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         no_clobber: bool,
     },
@@ -42,7 +43,7 @@ pub(super) enum ToServer {
         have: u64,
         sha256: String,
     },
-    /// Protocol 2: a request, as its text, and the proof of having the token.
+    /// Protocol 2: a request, as its text, with the proof that the client has the token.
     Signed {
         mac: String,
         request: String,
@@ -67,7 +68,7 @@ pub(super) enum ToClient {
         have: u64,
         sha256: String,
         window: Window,
-        /// Says that there is a file of that name already; servers of protocol 1 leave it out.
+        /// A file with this name exists; servers of protocol 1 leave this out.
         #[serde(default)]
         replaces: Option<bool>,
     },
@@ -90,7 +91,7 @@ pub(super) enum ToClient {
         reason: String,
         remedy: Option<String>,
         mismatch: bool,
-        /// The file changed meanwhile; older servers leave it out.
+        /// The file changed during the transfer; older servers leave this out.
         #[serde(default)]
         changed: bool,
     },
@@ -122,15 +123,16 @@ impl Window {
     }
 }
 
-/// What can be on the line besides what it is about.
+/// The side of a message that both directions have in common: signs of life, and failures.
 pub(super) trait Message: Serialize + serde::de::DeserializeOwned {
-    /// How many times as long as it may be silent a peer may be busy before the next step, if there is a limit.
+    /// Limit for how long a peer may be busy before the next step, as a multiple of the time for
+    /// which it may be silent, if there is such a limit.
     const BUSY: Option<u32>;
 
-    /// Whether it only says that the peer is alive.
+    /// Returns whether the message only says that the peer is alive.
     fn is_busy(&self) -> bool;
 
-    /// The failure that it tells of.
+    /// Returns the failure that the message reports.
     fn failure(&self) -> Option<Failure>;
 }
 
@@ -171,7 +173,8 @@ impl Message for ToClient {
 }
 
 impl Chunk {
-    /// A chunk as the peer says it must fit its slot and be the next of `size` octets, `offset` being here.
+    /// Checks a chunk as described by the peer: it must fit into its slot, and be the next of
+    /// `size` octets, where `offset` have arrived.
     pub(super) fn check(&self, offset: u64, size: u64) -> Result<(), Failure> {
         let fits = self.slot < SLOTS
             && (1..=SLOT).contains(&self.len)
@@ -181,7 +184,7 @@ impl Chunk {
     }
 }
 
-/// A peer's text, as much of it as there is any need for.
+/// Returns a peer's text, cut to a length that suffices.
 fn bounded(text: &str) -> String {
     text.chars().take(2 * MAX_PATH).collect()
 }

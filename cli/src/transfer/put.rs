@@ -13,14 +13,14 @@ use super::source::Source;
 use super::talk::Talk;
 use crate::failure::{Failure, Kind};
 
-/// The id of Writes, which make no completions.
+/// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
 pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
     let remote = RemoteFile::parse(&args.remote)?;
     let source = open(&args.local)?;
     let path = remote.path_with(source.name())?;
-    // A server of protocol 1 knows of no file that has to stay.
+    // A server of protocol 1 does not know that a file has to be kept.
     let fallback = if args.common.no_clobber { Fallback::None } else { Fallback::One };
     let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), fallback)?;
     let put = Put { talk: &mut talk, args, source };
@@ -74,14 +74,14 @@ impl Put<'_> {
         }
     }
 
-    /// All octets from `offset` on, until they are in the server's file.
+    /// Sends all octets from `offset` on, and waits until they are in the server's file.
     fn send(&mut self, mut offset: u64, window: Window, progress: &Progress) -> Result<(), Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
         let mut free: Vec<usize> = (0..SLOTS).collect();
         let mut written = offset;
         let mut lens = [0; SLOTS];
         let limit = self.args.common.limit;
-        // With a limit, pieces for a tenth of a second.
+        // With a limit, pieces hold the octets of a tenth of a second.
         let most = limit.map_or(SLOT as u64, |limit| (limit / 10).clamp(4096, SLOT as u64));
         while offset < self.source.size() || free.len() < SLOTS {
             match free.pop() {
@@ -106,7 +106,7 @@ impl Put<'_> {
         Ok(())
     }
 
-    /// Writes the next octets of the file into a slot of the server's, and tells it.
+    /// Writes the next octets of the file into a slot of the server, and announces them.
     fn write_chunk(&mut self, buffers: &MemoryRegion, window: Window, chunk: Chunk) -> Result<(), Failure> {
         let mut octets = vec![0; chunk.len];
         self.source.read(&mut octets).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! `HOST[:PORT]/PATH`.
+//! A file at a server: `HOST[:PORT]/PATH`.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,8 @@ use crate::failure::{Failure, Kind};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RemoteFile<'a> {
     host: &'a str,
-    /// Relative to the served directory; empty or with a slash at its end: a directory.
+    /// The path, relative to the served directory. If it is empty or ends with a slash, it names a
+    /// directory.
     pub(super) path: &'a str,
 }
 
@@ -26,7 +27,7 @@ impl<'a> RemoteFile<'a> {
         Ok(RemoteFile { host, path })
     }
 
-    /// The path, with `name` where it names a directory.
+    /// Returns the path, with `name` added where it names a directory.
     pub(super) fn path_with(&self, name: &str) -> Result<String, Failure> {
         let path = if self.path.is_empty() || self.path.ends_with('/') {
             format!("{}{name}", self.path)
@@ -39,7 +40,7 @@ impl<'a> RemoteFile<'a> {
         Ok(path)
     }
 
-    /// The last part of the path, which is the file's name.
+    /// Returns the last part of the path, which is the file's name.
     pub(super) fn name(&self) -> Result<&'a str, Failure> {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         if name.is_empty() || name == "." || name == ".." {
@@ -48,8 +49,8 @@ impl<'a> RemoteFile<'a> {
         Ok(name)
     }
 
-    /// Connects, with protocol 2 and, to a server that refuses it and if `fallback` allows that,
-    /// with 1. A client with a token never falls back: protocol 1 has none.
+    /// Connects with protocol 2. If the server refuses that and `fallback` allows it, connects with
+    /// protocol 1. A client with a token never falls back, since protocol 1 has no tokens.
     pub(super) fn connect(
         &self,
         token: Option<&Token>,
@@ -71,7 +72,7 @@ impl<'a> RemoteFile<'a> {
     }
 }
 
-/// Protocol to try when the server refuses protocol 2.
+/// The protocol to try when the server refuses protocol 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fallback {
     One,

@@ -14,22 +14,22 @@ use crate::units::about;
 
 const STYLE: &str = "{prefix} {wide_bar} {percent:>3}% {bytes:>10} {bytes_per_sec:>12} {eta:>4}";
 
-/// Shown where standard error is a terminal.
+/// A line of progress, shown where standard error is a terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
     begun: Instant,
-    /// Where this transfer began.
+    /// The offset at which this transfer began.
     from: u64,
 }
 
-/// What a transfer was, and what `--json` prints.
+/// The result of a transfer, as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     file: String,
     peer: SocketAddr,
     octets: u64,
     resumed_from: u64,
-    /// Says that there was a file of that name; `None` where the server does not tell.
+    /// A file with the name was replaced; `None` where the server does not tell.
     replaced: Option<bool>,
     seconds: f64,
     bytes_per_s: f64,
@@ -59,14 +59,14 @@ impl Progress {
         signals::sleep(due.saturating_sub(self.begun.elapsed()))
     }
 
-    /// All `octets` are there, with this checksum.
+    /// Ends the transfer: all `octets` have arrived, with this checksum.
     pub(super) fn finish(self, octets: u64, sha256: String, replaced: Option<bool>) -> Finished {
         self.bar.finish_and_clear();
         Finished { took: self.begun.elapsed(), from: self.from, octets, sha256, replaced }
     }
 }
 
-/// A transfer that is over.
+/// A transfer that has ended.
 pub(super) struct Finished {
     took: Duration,
     from: u64,
@@ -76,7 +76,7 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// As it is printed.
+    /// Returns the lines that are printed.
     pub(super) fn summary(self, file: String, peer: SocketAddr) -> Summary {
         let Finished { took, from, octets, sha256, replaced } = self;
         let seconds = took.as_secs_f64();
@@ -86,12 +86,12 @@ impl Finished {
 }
 
 impl Summary {
-    /// Prints it to standard output.
+    /// Prints the result to standard output.
     pub(super) fn print(&self, json: bool) {
         if json { out::json(self) } else { self.lines().iter().for_each(|line| say!("{line}")) }
     }
 
-    /// Prints it to standard error: standard output has the file.
+    /// Prints the result to standard error, for a transfer whose octets go to standard output.
     pub(super) fn complain(&self, json: bool) {
         if json {
             out::json_complaint(self);
@@ -113,12 +113,12 @@ impl Summary {
     }
 }
 
-/// Part of a result line that says that a file was replaced.
+/// Returns the part of a result line that says that a file was replaced.
 pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
     if replaced == Some(true) { ", replaced the file that was there" } else { "" }
 }
 
-/// Says that an interrupted transfer can be resumed.
+/// Tells the user that an interrupted transfer can be resumed.
 pub(super) fn resumable(failure: Failure) -> Failure {
     let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {

@@ -1,4 +1,4 @@
-//! Destination of an open get: a file that gets its name at the end, or a stream.
+//! The destination of a get that has begun: a file that gets its name at the end, or a stream.
 
 use super::files::FileError;
 use super::partial::{Clobber, Partial};
@@ -26,13 +26,13 @@ impl Sink {
         }
     }
 
-    /// Returns whether a transfer that ended early can go on where it ended.
+    /// Returns whether a transfer that ended early can be resumed.
     pub(super) fn is_resumable(&self) -> bool {
         matches!(self, Sink::Partial(_))
     }
 
-    /// Returns the length and checksum of what is there from an earlier transfer. `tick` is called
-    /// now and then.
+    /// Returns the number and checksum of the octets of an earlier transfer. `tick` is called now
+    /// and then.
     pub(super) fn examine(
         &mut self,
         tick: &mut dyn FnMut() -> Result<(), Failure>,
@@ -43,7 +43,7 @@ impl Sink {
         }
     }
 
-    /// Forgets what is there.
+    /// Discards the octets of an earlier transfer.
     pub(super) fn restart(&mut self) -> Result<(), FileError> {
         match self {
             Sink::Partial(partial) => partial.restart(),
@@ -51,7 +51,7 @@ impl Sink {
         }
     }
 
-    /// Checks that there is room for `more` octets, where that can be told.
+    /// Checks that there is space for `more` octets, where that can be found out.
     pub(super) fn has_room(&self, more: u64) -> Result<(), FileError> {
         match self {
             Sink::Partial(partial) => partial.has_room(more),
@@ -59,7 +59,7 @@ impl Sink {
         }
     }
 
-    /// Takes the next octets. `tick` is called now and then while that has to wait.
+    /// Writes the next octets. `tick` is called now and then while that has to wait.
     pub(super) fn append(
         &mut self,
         octets: &[u8],
@@ -85,14 +85,15 @@ impl Sink {
         }
     }
 
-    /// Gives up what is no good, where it can be taken back.
+    /// Discards octets that are wrong, where that is possible.
     pub(super) fn discard(self) {
         if let Sink::Partial(partial) = self {
             partial.discard();
         }
     }
 
-    /// Ends well: all is there, and right. Returns whether a file was replaced.
+    /// Completes the destination, whose octets are all there and right. Returns whether a file was
+    /// replaced.
     pub(super) fn finish(self, mode: u32) -> Result<bool, FileError> {
         match self {
             Sink::Partial(partial) => partial.finish(mode),

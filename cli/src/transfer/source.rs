@@ -1,5 +1,5 @@
-//! A file that is sent: its octets in order, its checksum, and the proof that it stayed what it
-//! was.
+//! A file that is sent: its octets in order, its checksum, and the proof that it did not change
+//! meanwhile.
 
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -10,19 +10,19 @@ use super::checksum::Checksum;
 use super::files::FileError;
 use crate::failure::Failure;
 
-/// Longest step of the clock that files' times are taken from.
+/// The longest step of the clock from which the times of files are taken.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Tells contents of files apart: whatever changes octets changes one of these, as long as nobody
-/// writes by a mapping.
+/// A file's identity and version: any change of octets changes one of these fields, unless it is
+/// made through a mapping.
 #[derive(Debug, PartialEq, Eq)]
 struct Version {
     dev: u64,
     ino: u64,
     size: u64,
-    /// Modification time, which a program may put back.
+    /// The modification time, which a program can set back.
     modified: (i64, i64),
-    /// Change time, which no program can put back.
+    /// The change time, which no program can set back.
     changed: (i64, i64),
 }
 
@@ -37,7 +37,7 @@ impl Version {
         }
     }
 
-    /// How long ago it came to be; nothing if the file system's clock is ahead.
+    /// Returns how long ago the file was changed last; `None` if the file system's clock is ahead.
     fn age(&self) -> Option<Duration> {
         let (seconds, nanos) = self.changed;
         let since = Duration::new(seconds.try_into().ok()?, nanos.try_into().ok()?);
@@ -54,12 +54,12 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// A regular file from its beginning; `name` is what it is called in messages.
+    /// Opens a regular file at its beginning; `name` is its name in messages.
     pub(super) fn new(file: File, name: &str) -> Result<Self, FileError> {
         let look = || file.metadata().map_err(|error| FileError::new(name, error));
         let mut metadata = look()?;
-        // A change within the same tick would leave the time as it is: such a file is looked at
-        // again when it is over.
+        // A change within the same step of the clock would leave the time as it is: the times of a
+        // file that changed so recently are read again when that step is over.
         if let Some(left) = Version::of(&metadata).age().and_then(|age| TICK.checked_sub(age)) {
             std::thread::sleep(left);
             metadata = look()?;
@@ -80,18 +80,18 @@ impl Source {
         self.version.size
     }
 
-    /// The permissions.
+    /// Returns the file's permissions.
     pub(super) fn mode(&self) -> u32 {
         self.mode
     }
 
-    /// The checksum of all octets so far.
+    /// Returns the checksum of all octets so far.
     pub(super) fn checksum(&self) -> String {
         self.checksum.so_far()
     }
 
-    /// Returns where to begin when the other end has `have` octets with this checksum. `tick` is
-    /// called now and then.
+    /// Returns the offset at which to begin when the other end has `have` octets with this
+    /// checksum. `tick` is called now and then.
     pub(super) fn resume(
         &mut self,
         have: u64,
@@ -111,7 +111,7 @@ impl Source {
         Ok(0)
     }
 
-    /// Reads the next octets, exactly as many as the buffer has room for.
+    /// Reads the next octets, exactly as many as the buffer holds.
     pub(super) fn read(&mut self, octets: &mut [u8]) -> Result<(), FileError> {
         self.file.read_exact(octets).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => FileError::Changed(self.name.clone()),
@@ -121,8 +121,8 @@ impl Source {
         Ok(())
     }
 
-    /// Checks that what was read is the file, and not parts of two; `again` is what its name leads
-    /// to now.
+    /// Checks that the octets that were read are one version of the file, not parts of two; `again`
+    /// is the file to which the name leads now.
     pub(super) fn check_unchanged(&self, again: Result<File, FileError>) -> Result<(), FileError> {
         let now = again.ok().and_then(|file| file.metadata().ok());
         if now.is_some_and(|now| Version::of(&now) == self.version) && !self.has_more()? {
@@ -131,7 +131,7 @@ impl Source {
         Err(FileError::Changed(self.name.clone()))
     }
 
-    /// Returns whether there are octets behind its size.
+    /// Returns whether there are octets behind the file's size.
     fn has_more(&self) -> Result<bool, FileError> {
         let read = self.file.read_at(&mut [0], self.size()).map_err(|error| self.wrong(error))?;
         Ok(read > 0)

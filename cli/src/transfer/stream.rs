@@ -1,5 +1,4 @@
-//! A destination that takes octets as they come and gives none back: standard output, a pipe, a
-//! device.
+//! A destination that accepts octets and cannot give them back: standard output, a pipe, a device.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -13,7 +12,8 @@ use super::checksum::Checksum;
 use super::files::FileError;
 use crate::failure::{Failure, Kind};
 
-/// Octets that a pipe which can be written to takes without waiting (POSIX's `PIPE_BUF`, on Linux).
+/// Octets that a pipe which can be written to accepts without waiting (POSIX's `PIPE_BUF`, on
+/// Linux).
 const AT_ONCE: usize = 4096;
 
 pub(super) struct Stream {
@@ -40,7 +40,7 @@ impl Stream {
         self.checksum.so_far()
     }
 
-    /// Writes `octets`; `tick` is called now and then while nobody takes them.
+    /// Writes `octets`. `tick` is called now and then while they are not accepted.
     pub(super) fn append(
         &mut self,
         octets: &[u8],
@@ -63,17 +63,17 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until everything written has reached the disk, where there is one.
+    /// Waits until everything that was written has reached the disk, where there is one.
     pub(super) fn finish(&self) -> Result<(), FileError> {
         let kept =
             self.file.metadata().is_ok_and(|file| file.is_file() || file.file_type().is_block_device());
         if kept { self.file.sync_all().map_err(|error| self.wrong(error)) } else { Ok(()) }
     }
 
-    /// Waits for a moment until octets are taken.
+    /// Waits for a moment until octets are accepted.
     fn is_ready(&self) -> bool {
         let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
-        // What cannot be waited for says so when it is written to.
+        // A descriptor for which `poll` fails reports its error when it is written to.
         nix::poll::poll(&mut fds, PollTimeout::from(100u8)) != Ok(0)
     }
 

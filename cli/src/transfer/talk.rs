@@ -16,14 +16,14 @@ use crate::failure::Failure;
 use crate::places::{Meter, SLOW};
 use crate::signals::LOOK;
 
-/// Octets of the longest message: a path, each octet of it written as seven, which a text within a
-/// text needs.
+/// Octets of the longest message: it has a path, of which each octet may be written as seven
+/// octets, as it is necessary in a string within a string of JSON.
 const LONGEST: usize = 8 * 1024;
 
-/// Receives that are posted. The protocol has fewer messages on their way.
+/// Receives that are posted. The protocol has fewer messages under way.
 const RECEIVES: usize = 32;
 
-/// How often a busy end says so.
+/// Interval at which a busy end sends `Busy`.
 const BUSY_EVERY: Duration = Duration::from_secs(1);
 
 const RECEIVE: u64 = 1 << 32;
@@ -34,16 +34,16 @@ pub(super) struct Talk {
     inbox: MemoryRegion,
     outbox: MemoryRegion,
     said_busy: Instant,
-    /// At a server: measures how fast the client is.
+    /// At a server: the meter of the client's rate.
     meter: Option<Arc<Meter>>,
-    /// At a client with a token: what signs its requests, the nonce being the server's.
+    /// At a client with a token: signs its requests, with the server's nonce.
     proof: Option<(Token, Nonce)>,
 }
 
-/// What happens next.
+/// An event on the connection.
 pub(super) enum Next<T> {
     Message(T),
-    /// A Read of ours, by its id.
+    /// A Read of this end, by its id, is complete.
     Read(u64),
 }
 
@@ -57,7 +57,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// An idle end at a server, for a client whose place others may get.
+    /// An end at a server that is not connected, for a client whose place others may take.
     pub(super) fn metered(rnic: &Rnic, meter: Arc<Meter>) -> Result<Self, Failure> {
         Ok(Talk { meter: Some(meter), ..Self::new(rnic)? })
     }
@@ -67,12 +67,12 @@ impl Talk {
         Ok(self.end.qp.post_recv(RecvWr::one(RECEIVE + slot as u64, self.inbox.sge(at..at + LONGEST)))?)
     }
 
-    /// Has requests signed from now on.
+    /// Makes the connection sign requests from now on.
     pub(super) fn sign_with(&mut self, token: Token, nonce: Nonce) {
         self.proof = Some((token, nonce));
     }
 
-    /// Makes a request.
+    /// Sends a request, and signs it where necessary.
     pub(super) fn ask(&mut self, request: &ToServer) -> Result<(), Failure> {
         let Some((token, nonce)) = &self.proof else { return self.say(request) };
         let request = serde_json::to_string(request).map_err(|error| Failure::failed(error.to_string()))?;
@@ -80,12 +80,12 @@ impl Talk {
         self.say(&ToServer::Signed { mac, request })
     }
 
-    /// Says one thing.
+    /// Sends a message.
     pub(super) fn say(&mut self, message: &impl Serialize) -> Result<(), Failure> {
         self.say_behind(None, message)
     }
 
-    /// Says one thing, behind a Write if one is given.
+    /// Sends a message, behind a Write if one is given.
     pub(super) fn say_behind(
         &mut self,
         write: Option<SendWr>,
@@ -95,7 +95,8 @@ impl Talk {
         let send = if text.len() <= MAX_INLINE {
             SendWr::send_inline(SEND, &text)
         } else {
-            // Only the first message of an end or its last can be so long: nothing else is in the outbox.
+            // Only an end's first or last message can be so long: nothing else is in the outbox
+            // then.
             self.outbox.write(0, &text)?;
             SendWr::send(SEND, self.outbox.sge(0..text.len()))
         };
@@ -110,8 +111,8 @@ impl Talk {
         }
     }
 
-    /// Says that this end is alive, if it has not for a while: it has just worked on a piece of the
-    /// file. Nobody works for a peer that has gone, or that has lost its place.
+    /// Tells the peer that this end is alive, if nothing was sent for a while. Called when a piece
+    /// of the file was processed. Fails if the peer has disconnected, or has lost its place.
     pub(super) fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         crate::signals::check()?;
         self.check_place()?;
@@ -126,7 +127,7 @@ impl Talk {
         self.say(busy)
     }
 
-    /// Returns what the peer says next.
+    /// Returns the peer's next message.
     pub(super) fn hear<T: Message>(&mut self, patience: Duration) -> Result<T, Failure> {
         match self.next(patience)? {
             Next::Message(message) => Ok(message),
@@ -134,11 +135,11 @@ impl Talk {
         }
     }
 
-    /// The next success, unless the peer loses its place meanwhile.
+    /// Returns the next success, unless the peer loses its place meanwhile.
     fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
         let deadline = Instant::now() + patience;
         loop {
-            // First: a client that always has something to say would never be told.
+            // Checked first: otherwise a client that sends without a pause would never be told.
             self.check_place()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.end.try_next(left.min(LOOK))? {

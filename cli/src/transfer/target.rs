@@ -1,5 +1,5 @@
-//! Target of a get: a file, or what is written to and never replaced (pipes, devices, standard
-//! output).
+//! The target of a get: a file, or something that is written to and never replaced (a pipe, a
+//! device, standard output).
 
 use std::fs::{self, File};
 use std::io;
@@ -16,17 +16,17 @@ use super::partial::Clobber;
 use super::stream::Stream;
 use crate::signals;
 
-/// Name that stands for standard output.
+/// The name that stands for standard output.
 pub(super) const STDOUT: &str = "-";
 
 pub(super) enum Target {
-    /// A regular file, or none yet.
+    /// A regular file, or a name that is free.
     File(Spot),
     Stream(Stream),
 }
 
 impl Target {
-    /// Looks at what is there. A pipe is waited for until somebody reads it.
+    /// Finds out what the target is. For a pipe, waits until there is a reader.
     pub(super) fn of(path: &Path, clobber: Clobber) -> Result<Self, FileError> {
         let shown = path.display().to_string();
         let wrong = |error: io::Error| FileError::new(&shown, error);
@@ -34,7 +34,7 @@ impl Target {
             let out = io::stdout().as_fd().try_clone_to_owned().map_err(wrong)?;
             return Ok(Target::Stream(Stream::new(File::from(out), "standard output")));
         }
-        // Opening nothing but the path has no effect on what is there.
+        // Opening a path with `O_PATH` has no effect on what is there.
         let there = match open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(there) => File::from(there),
             Err(Errno::ENOENT | Errno::ELOOP) if is_link(path) => return Err(FileError::Dangling(shown)),
@@ -57,9 +57,9 @@ fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink())
 }
 
-/// The file that a link leads to.
+/// Returns the file to which a link leads.
 fn behind(path: &Path, shown: &str) -> Result<Spot, FileError> {
-    // A link of the kernel's own (/proc/self/fd/1) names an open file, whatever its path is.
+    // A link of the kernel's own (/proc/self/fd/1) leads to an open file, whatever its path says.
     let how =
         OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
     let opened: nix::Result<OwnedFd> = openat2(AT_FDCWD, path, how);
@@ -72,7 +72,7 @@ fn write_to(path: &Path, shown: &str) -> Result<File, FileError> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     loop {
         let file = match File::options().write(true).custom_flags(flags.bits()).open(path) {
-            // A pipe that nobody reads.
+            // The pipe has no reader.
             Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
                 signals::sleep(signals::LOOK).map_err(FileError::Stopped)?;
                 continue;

@@ -1,9 +1,9 @@
-//! The token of `rddp serve`: a secret that a client proves to have without saying it.
+//! The token of `rddp serve`: a secret of which a client proves knowledge without sending it.
 //!
-//! The server draws a nonce for each connection. The client sends with each request HMAC-SHA256,
-//! with the token as its key, of nonce and request. Nothing is encrypted, the octets of files have
-//! no proof, and the server proves nothing: what the token keeps away is everybody who can connect
-//! and cannot change what others have on their way.
+//! The server draws a nonce for each connection. With each request the client sends the
+//! HMAC-SHA256, with the token as its key, of nonce and request. Nothing is encrypted, the octets
+//! of files are not authenticated, and neither is the server. The token keeps away everybody who
+//! can connect but cannot change the packets of others.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,19 +15,19 @@ use sha2::Sha256;
 
 use crate::failure::Failure;
 
-/// Longest token.
+/// Octets of the longest token.
 const LONGEST: usize = 4096;
 
-/// How to make one.
+/// A command that makes a token.
 const MAKE: &str = "make one: openssl rand -base64 32 > FILE; chmod 600 FILE";
 
 #[derive(Clone)]
 pub(super) struct Token(Hmac<Sha256>);
 
-/// Random octets that a server draws for each connection.
+/// Octets of the nonce: random, drawn by the server for each connection.
 pub(super) type Nonce = [u8; 32];
 
-/// Returns octets that nobody can guess.
+/// Returns a nonce that cannot be guessed.
 pub(super) fn nonce() -> Result<Nonce, Failure> {
     let mut nonce = Nonce::default();
     getrandom::fill(&mut nonce).map_err(|error| Failure::failed(format!("random numbers: {error}")))?;
@@ -35,7 +35,7 @@ pub(super) fn nonce() -> Result<Nonce, Failure> {
 }
 
 impl Token {
-    /// Reads what a file has, without the end of its line.
+    /// Reads a token from a file, without the end of the line.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let failed = |why: &str| Failure::failed(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|error| match error.kind() {
@@ -56,20 +56,19 @@ impl Token {
         let token = token.strip_suffix(b"\r").unwrap_or(token);
         match token.len() {
             0 => Err(failed("it is empty").remedy(MAKE)),
-            // RFC 2104 §2: a key of any length.
+            // RFC 2104 §2: a key may have any length.
             1..=LONGEST => Hmac::new_from_slice(token).map(Token).map_err(|error| failed(&error.to_string())),
             _ => Err(failed(&format!("longer than {LONGEST} octets")).remedy(MAKE)),
         }
     }
 
-    /// The proof of having it, in hexadecimal.
+    /// Returns the proof that this end has the token, in hexadecimal.
     pub(super) fn sign(&self, nonce: &Nonce, request: &str) -> String {
         let proof = self.mac(nonce, request).finalize().into_bytes();
         proof.iter().map(|octet| format!("{octet:02x}")).collect()
     }
 
-    /// Returns whether `proof` is that of somebody who has it. Takes as long for one that is nearly
-    /// right.
+    /// Checks a proof, in a time that does not depend on how much of it is right.
     pub(super) fn verify(&self, nonce: &Nonce, request: &str, proof: &str) -> bool {
         unhex(proof).is_some_and(|proof| self.mac(nonce, request).verify_slice(&proof).is_ok())
     }
@@ -92,7 +91,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// RFC 4231 §4.3, whose data begins with what stands for the nonce here.
+    /// RFC 4231 §4.3: the beginning of its data serves as the nonce.
     #[test]
     fn it_is_hmac_sha_256() {
         let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();

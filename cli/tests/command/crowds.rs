@@ -1,5 +1,5 @@
-//! Clients that take what others need: threads, places, the server's processor, the operator's
-//! screen.
+//! Clients that take resources from others: threads, places, the server's processor, the operator's
+//! terminal.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -26,7 +26,8 @@ fn put(server: &Server, name: &str) -> Ended {
     run(&["put", file.path().to_str().unwrap(), &format!("{}/{name}", server.host())])
 }
 
-/// The server can map so many octets more, or as many as it likes. A stack needs more than one MiB.
+/// Limits the memory that the server can map in addition; `None` removes the limit. A thread's
+/// stack needs more than one MiB.
 fn limit_memory(server: &Server, more: Option<u64>) {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
@@ -62,10 +63,10 @@ fn a_server_that_can_make_no_thread_refuses_and_goes_on() {
 }
 
 #[test]
-fn a_client_that_has_gone_is_not_worked_for() {
+fn no_work_is_done_for_a_client_that_has_gone() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), &["--max-clients", "1"]);
-    // Hours to read, no blocks.
+    // A file that takes hours to read, and occupies no blocks.
     for name in ["file.rddp.part", "file"] {
         fs::File::create(dir.path().join(name)).unwrap().set_len(8 << 40).unwrap();
     }
@@ -101,12 +102,12 @@ fn slow_clients_make_room_for_others() {
     let slow = slow();
     let mut offset = 0u64;
     until("there is room for another", || {
-        // An octet at a time, so that it is never idle, until it is told to go.
+        // The client sends an octet at a time, so that it is never idle, until it is disconnected.
         if slow.qp.state() == QpState::ReadyToSend {
             slow.say_json(&json!({"Chunk": {"slot": 0, "offset": offset, "len": 1}}));
             offset += 1;
         }
-        // Of two places one address has one.
+        // Of two places, one address may have one.
         put(&server, "other").code == 0
     });
     assert!(offset > 1);
@@ -115,7 +116,7 @@ fn slow_clients_make_room_for_others() {
     assert!(!dir.path().join("slow").exists());
 }
 
-/// Says that it is busy, again and again, for as long as it is listened to.
+/// Sends `Busy` again and again, until the server closes.
 fn talk_on(peer: &Peer) {
     let busy = SendWr::send_inline(2, br#""Busy""#);
     while peer.qp.state() == QpState::ReadyToSend && peer.qp.post_send(&busy).is_ok() {
@@ -124,7 +125,7 @@ fn talk_on(peer: &Peer) {
     }
 }
 
-/// Behind its request, and before there is one.
+/// A client that keeps talking, behind its request and before there is one.
 #[test]
 fn a_client_that_keeps_talking_does_not_outlive_its_place() {
     for ask in [Some(json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}})), None] {
@@ -150,8 +151,8 @@ fn one_address_does_not_take_all_places_of_ping() {
     until("there is room again", || run(&["ping", &server.host(), "--count", "1"]).code == 0);
 }
 
-/// Begins a session of `rddp perf` on plain TCP, with one data connection, from an address that is
-/// not 127.0.0.1; returns what holds it, and what the server says last.
+/// Begins a session of `rddp perf` on plain TCP, with one data connection, from an address other
+/// than 127.0.0.1. Returns its connections, and the server's last message.
 fn begin_session(server: &Server) -> ([Control; 2], Value) {
     let connect = || Control::connect_from(Ipv4Addr::new(127, 0, 0, 2), server);
     let (mut control, mut data) = (connect(), connect());
@@ -181,7 +182,7 @@ fn one_address_does_not_take_all_sessions_of_perf() {
     until("there is room again", || begin_session(&server).1["Connected"].is_object());
 }
 
-/// Places count sessions: the many connections of one client are one.
+/// Places are for sessions: the connections of one client count as one.
 #[test]
 fn a_session_of_perf_may_have_many_connections() {
     let server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
@@ -197,7 +198,7 @@ fn is_harmless(text: &str) -> bool {
 }
 
 #[test]
-fn what_a_client_names_is_shown_and_not_done() {
+fn control_characters_in_a_clients_names_are_escaped() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = serve(dir.path(), &[]);
     let peer = Peer::connect(server.addr, FILES);
@@ -207,7 +208,7 @@ fn what_a_client_names_is_shown_and_not_done() {
     assert!(is_harmless(&complaint) && complaint.contains(SHOWN), "{complaint:?}");
 }
 
-/// A name is escaped in JSON as well, and is the same behind a parser of it.
+/// A name is escaped in JSON as well, and a parser of the JSON gets it unchanged.
 #[test]
 fn json_has_no_characters_of_a_peer_that_a_terminal_obeys() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +226,7 @@ fn json_has_no_characters_of_a_peer_that_a_terminal_obeys() {
 }
 
 #[test]
-fn what_a_server_says_is_shown_and_not_done() {
+fn control_characters_in_a_servers_reasons_are_escaped() {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
     let remote = format!("{}/file", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Peers that speak RDMA, and do not keep to the protocol above it.
+//! Peers that speak RDMA correctly and break the protocol above it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ fn serve() -> (tempfile::TempDir, Server) {
     (dir, server)
 }
 
-/// A put of `size` octets as far as the server's window.
+/// Begins a put of `size` octets, up to the server's description of its memory.
 fn begin_put(server: &Server, size: u64) -> (Peer, Value) {
     let peer = Peer::connect(server.addr, FILES);
     peer.say_json(&json!({"Put": {"path": "file", "size": size, "mode": 0o644}}));
@@ -47,7 +47,7 @@ fn messages_that_make_no_sense_end_the_connection_only() {
         drop(peer);
     }
     let peer = Peer::connect(server.addr, FILES);
-    // Longer than any receive: RFC 5041 §7.1.
+    // A message longer than any receive: RFC 5041 §7.1.
     peer.say(&[b' '; 20_000]);
     peer.is_ended();
     assert_eq!(peer.qp.terminate_received().unwrap().code.0, 0x1205);
@@ -128,7 +128,7 @@ fn a_client_that_is_busy_for_ever_is_let_go() {
         peer.say_json(&json!("Busy"));
         peer.qp.state() != QpState::ReadyToSend || peer.qp.terminate_received().is_some()
     });
-    // On a busy machine a client of ours may take longer than it has here, too.
+    // On a busy machine, a client of ours may take longer than this one may here, too.
     until("the server serves others", || put_proof(&server).code == 0);
 }
 
@@ -141,14 +141,14 @@ fn memory_beyond_the_window_is_out_of_reach() {
         let stag = Stag(u32::try_from(window["stag"].as_u64().unwrap()).unwrap());
         Remote { stag, to: window["to"].as_u64().unwrap() }
     };
-    // Another connection's window, by its STag.
+    // The memory of another connection, by its STag.
     let (peer, own) = begin_put(&server, 1000);
     let source = peer.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
     peer.qp.post_send(&SendWr::write(3, source.whole(), place(&take))).unwrap();
     peer.is_ended();
     assert!(peer.qp.terminate_received().is_some());
     drop((peer, own));
-    // Behind the end of one's own.
+    // Octets behind the end of the connection's own memory.
     let (peer, own) = begin_put(&server, 1000);
     let mut beyond = place(&own);
     beyond.to += 8 * 512 * 1024 - 63;
@@ -157,7 +157,7 @@ fn memory_beyond_the_window_is_out_of_reach() {
     peer.is_ended();
     assert_eq!(peer.qp.terminate_received().unwrap().code.0, 0x1101);
     drop(peer);
-    // To be written to, not read from.
+    // Memory that may be written to is not read from.
     let (peer, own) = begin_put(&server, 1000);
     let sink = peer.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
     peer.qp.post_send(&SendWr::read(3, sink.whole(), place(&own))).unwrap();

@@ -1,4 +1,4 @@
-//! The command, run as people run it.
+//! The command, as its users run it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod crowds;

@@ -1,4 +1,4 @@
-//! A connection of the tests' own, for what rddp's own ends never do.
+//! A connection that the tests drive themselves, to do what rddp's own ends never do.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::program::until;
 
-/// Greeting of protocol 1 of `rddp serve`.
+/// The greeting of protocol 1 of `rddp serve`.
 pub(crate) const FILES: &[u8] = b"rddp-files 1";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection of our own.
+/// A connection that the test drives.
 pub(crate) struct Peer {
     pub(crate) pd: ProtectionDomain,
     pub(crate) cq: CompletionQueue,
@@ -29,7 +29,7 @@ pub(crate) struct Peer {
     said: RefCell<Vec<u8>>,
 }
 
-/// Receives that are posted, and the octets of each.
+/// Number of receives that are posted, and the octets of each.
 const RECEIVES: usize = 16;
 const LONGEST: usize = 8192;
 
@@ -46,7 +46,7 @@ impl Peer {
 
     fn post_receive(&self, slot: usize) {
         let at = slot * LONGEST;
-        // A connection that has ended takes none.
+        // A connection that has ended accepts no receive.
         let _ = self.qp.post_recv(RecvWr::one(slot as u64, self.inbox.sge(at..at + LONGEST)));
     }
 
@@ -57,7 +57,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The passive end.
+    /// Accepts a connection, as its passive end.
     pub(crate) fn accept(request: ConnectRequest, private_data: &[u8]) -> Self {
         let peer = Self::idle();
         request.accept(&peer.qp, private_data).unwrap();
@@ -72,7 +72,7 @@ impl Peer {
         let region = self.pd.allocate(octets.len().max(1), Access::LOCAL_WRITE).unwrap();
         region.write(0, octets).unwrap();
         self.qp.post_send(&SendWr::send(2, region.sge(0..octets.len()))).unwrap();
-        // The region has to stay until the request is done.
+        // The region must exist until the request is complete.
         while self.next().is_some_and(|completed| completed.0 != Completed::Send) {}
     }
 
@@ -80,7 +80,7 @@ impl Peer {
         self.say(message.to_string().as_bytes());
     }
 
-    /// The next success; `None` when the connection has ended.
+    /// Returns the next success; `None` when the connection has ended.
     pub(crate) fn next(&self) -> Option<(Completed, u32)> {
         assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "nothing happens");
         let completion = self.cq.poll_one().unwrap();
@@ -95,7 +95,7 @@ impl Peer {
         Some((completion.completed, completion.byte_len))
     }
 
-    /// What the server says next; `None` when it has ended the connection.
+    /// Returns the server's next message; `None` when it has ended the connection.
     pub(crate) fn hear(&self) -> Option<Value> {
         loop {
             let (completed, _) = self.next()?;
@@ -105,7 +105,7 @@ impl Peer {
         }
     }
 
-    /// The server has ended the connection, whatever it said before.
+    /// Checks that the server has ended the connection, whatever it said before.
     pub(crate) fn is_ended(&self) {
         until("the server ends the connection", || {
             while self.cq.poll_one().is_some() {}

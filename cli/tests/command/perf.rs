@@ -67,7 +67,7 @@ fn settings_reach_both_ends() {
     }
 }
 
-/// The smallest messages, one at a time; and one that is longer than everything that is buffered.
+/// The smallest messages, one at a time; and one that is longer than all buffers together.
 #[test]
 fn extremes_work() {
     for args in [["--size", "1", "--depth", "1"], ["--size", "4M", "--depth", "2"]] {
@@ -138,7 +138,7 @@ fn a_server_survives_clients_that_die() {
 }
 
 #[test]
-fn what_a_server_does_not_do_it_says() {
+fn a_server_names_the_reason_of_a_refusal() {
     let server = server();
     let mut channel = TcpStream::connect(server.addr).unwrap();
     let setup = r#"{"op":"write","size":4000000000,"qps":200,"depth":1,"crc":true,"markers":false,"place_before_crc":false,"mss":null,"wait":"poll"}"#;
@@ -153,7 +153,7 @@ fn what_a_server_does_not_do_it_says() {
 }
 
 #[test]
-fn nobody_there_and_others_there_are_told_apart() {
+fn a_missing_server_is_told_from_another_service() {
     let addr = free_port().to_string();
     run(&["perf", "client", &addr]).failed(3, &["nothing listens on", "rddp perf server"]);
     let addr = plain_service(b"220 mail.example ESMTP\r\n").to_string();

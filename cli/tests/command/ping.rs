@@ -34,7 +34,7 @@ fn connections_of_an_rnic_are_not_framed_once_more() {
     let rddp = env!("CARGO_BIN_EXE_rddp");
     for family in ["--ddp", "--both"] {
         let switched = ["run", family, "--", rddp];
-        // Where only one end were framed once more, the other would not understand it.
+        // If only one end framed its RDMA connection once more, the other would not understand it.
         for [server, client] in [[&switched[..], &[]], [&[], &switched[..]], [&switched[..]; 2]] {
             let server = Server::start(&[server, &SERVER, &["--json", "--count", "1"]].concat());
             let host = server.host();
@@ -89,7 +89,7 @@ fn ctrl_c_ends_with_the_summary() {
 }
 
 #[test]
-fn nobody_there_is_named_as_such() {
+fn a_missing_server_is_named_as_such() {
     let addr = free_port().to_string();
     run(&["ping", &addr]).failed(3, &[&format!("nothing listens on {addr}"), "try: start"]);
 }
@@ -102,9 +102,9 @@ fn a_server_that_is_no_iwarp_listener_is_named_as_such() {
     }
 }
 
-/// rping looks at the length of what it receives: 16 octets.
+/// rping checks the length of what it receives: 16 octets.
 #[test]
-fn an_answer_of_another_length_is_none() {
+fn an_answer_of_another_length_is_refused() {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
     let addr = listener.local_addr().unwrap().to_string();
@@ -128,7 +128,7 @@ fn a_ping_server_whose_output_nobody_reads_goes_on() {
     drop(stdout);
     let host = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
     for _ in 0..3 {
-        // What is said of this one goes to standard error.
+        // The line about this client goes to standard error.
         Peer::connect(host.parse().unwrap(), b"").say(b"rubbish");
         run(&["ping", host, "--count", "3"]).ok();
     }

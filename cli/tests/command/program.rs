@@ -1,4 +1,4 @@
-//! Helpers: the program, run to its end or in the background.
+//! Helpers that run the program, to its end or in the background.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// How long anything may take.
+/// A generous time limit for anything, which only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn command(args: &[&str]) -> Command {
@@ -18,13 +18,13 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub(crate) fn run(args: &[&str]) -> Ended {
     let output = command(args).output().unwrap();
     Ended::from(output)
 }
 
-/// How it ended.
+/// The outcome of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -43,14 +43,14 @@ impl From<Output> for Ended {
 }
 
 impl Ended {
-    /// It did what it was asked to.
+    /// Checks that the program succeeded.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{self:?}");
         self
     }
 
-    /// It failed so, and said why.
+    /// Checks that the program failed with this exit code, and printed these reasons.
     #[track_caller]
     pub(crate) fn failed(self, code: i32, says: &[&str]) -> Self {
         assert_eq!(self.code, code, "{self:?}");
@@ -61,19 +61,19 @@ impl Ended {
         self
     }
 
-    /// What it printed.
+    /// Returns the JSON that the program printed.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// One that runs in the background, and says in JSON where it listens.
+/// A program that runs in the background, and prints its address as JSON.
 pub(crate) struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
-    /// What it said.
+    /// The JSON that the program printed first.
     pub(crate) listening: Value,
     pub(crate) addr: SocketAddr,
 }
@@ -95,14 +95,14 @@ impl Server {
         self.addr.to_string()
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that the program prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line
     }
 
-    /// The next line that it prints to standard error.
+    /// Returns the next line that the program prints to standard error.
     pub(crate) fn complaint(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
@@ -113,7 +113,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Stops reading what it prints.
+    /// Stops reading the program's output.
     pub(crate) fn read_no_more(&mut self) {
         let nothing = Command::new("true").stdout(Stdio::piped()).spawn().map(|mut child| {
             let _ = child.wait();
@@ -122,18 +122,18 @@ impl Server {
         self.stdout = BufReader::new(nothing.unwrap());
     }
 
-    /// Asks it to end, in good order.
+    /// Asks the program to end gracefully, and returns its exit code.
     pub(crate) fn stop(mut self) -> i32 {
         interrupt(&mut self.child)
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the program ends by itself, and returns its exit code.
     pub(crate) fn ended(mut self) -> i32 {
         wait(&mut self.child)
     }
 }
 
-/// A program that a test does not wait for does not outlive it.
+/// A program for which a test does not wait is killed with the test.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -141,13 +141,13 @@ impl Drop for Server {
     }
 }
 
-/// Ctrl-C; the exit code.
+/// Sends SIGINT, as Ctrl-C does, and returns the exit code.
 pub(crate) fn interrupt(child: &mut Child) -> i32 {
     kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     wait(child)
 }
 
-/// Its exit code, once it has ended.
+/// Returns the exit code of a program, once it has ended.
 pub(crate) fn wait(child: &mut Child) -> i32 {
     let mut code = None;
     until("it has ended", || {
@@ -157,7 +157,7 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
     code.unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -167,7 +167,8 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// A TCP service that greets whoever connects with these octets, and closes; or says nothing and holds on.
+/// Starts a TCP service that sends these octets to whoever connects, and closes; without octets, it
+/// sends nothing and keeps the connection open.
 pub(crate) fn plain_service(greeting: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -177,7 +178,8 @@ pub(crate) fn plain_service(greeting: &'static [u8]) -> SocketAddr {
             let mut stream: TcpStream = stream.unwrap();
             std::thread::spawn(move || {
                 let _ = stream.write_all(greeting);
-                // Reading what comes keeps TCP from a reset, which could overtake the greeting.
+                // Octets that arrive are read, since TCP would otherwise send a reset, which could
+                // overtake the greeting.
                 let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
                 let _ = stream.read(&mut [0; 512]);
             });
@@ -186,12 +188,12 @@ pub(crate) fn plain_service(greeting: &'static [u8]) -> SocketAddr {
     addr
 }
 
-/// An output that nobody reads: writing to it is EPIPE.
+/// Returns an output that nobody reads: writing to it fails with EPIPE.
 pub(crate) fn nobody() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }
 
-/// A port on which nothing listens.
+/// Returns an address with a port on which nothing listens.
 pub(crate) fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

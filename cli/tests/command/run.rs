@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 use crate::program::{self, run};
 
-/// A shell that connects there and says how that went.
+/// Returns a shell command that connects to the port and prints the result.
 fn connecting_to(port: u16) -> String {
     format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected")
 }
 
-/// Somewhere to connect to.
+/// Starts a listener to connect to.
 fn service() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -33,7 +33,7 @@ fn the_program_has_its_arguments_its_exit_code_and_its_signals() {
     assert_eq!((ended.code, &*ended.stdout), (7, "-v --ddp --\n"), "{ended:?}");
     let status = program::command(&["run", "sh", "-c", "kill -TERM $$"]).status().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGTERM as i32));
-    // Nothing that the command did to its own signals is left.
+    // The program's signals are as if the command had not changed its own.
     let own = run(&["run", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]).ok().stdout;
     let bare = Command::new("grep").args(["-E", "Sig(Blk|Ign)", "/proc/self/status"]).output().unwrap();
     assert_eq!(own.as_bytes(), bare.stdout);
@@ -120,7 +120,7 @@ fn programs_that_become_somebody_else_are_named() {
     let source = file(&scratch, "program.c", "int main(void) { return 0; }\n");
     let program = compiled(&source, scratch.path(), &[]);
     run(&["run", "--", &program]).ok();
-    // Somebody else's: root can make one, others find one.
+    // A program that is setuid to another user: root can make one, others search for one.
     let theirs = if nix::unistd::getuid().is_root() {
         std::os::unix::fs::chown(&program, Some(12345), None).unwrap();
         make_executable(&program, 0o4755);
@@ -134,7 +134,7 @@ fn programs_that_become_somebody_else_are_named() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples_and_exit_codes() {
     let help = run(&["run", "--help"]).ok().stdout;
     for text in ["Examples:", "rddp run --ddp", "use ddp client", "Exit codes:", "  126  PROGRAM"] {
         assert!(help.contains(text), "nothing of {text:?} in {help}");

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::program::{Ended, Server, command, run};
 
-/// A served directory, with things beside it.
+/// A served directory, and files beside it.
 pub(crate) struct Site {
     pub(crate) tree: TempDir,
     pub(crate) server: Option<Server>,
@@ -50,7 +50,7 @@ impl Site {
         run(&["get", &self.remote(path), self.here(name).to_str().unwrap(), "--json"])
     }
 
-    /// A transfer that takes its time, in the background.
+    /// Starts a slow transfer in the background.
     pub(crate) fn slowly(&self, op: &str, from: &str, to: &str) -> Child {
         let args = [op, from, to, "--limit", "4M"];
         command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()

@@ -1,5 +1,5 @@
-//! Targets that are no regular files: pipes, devices, sockets, symbolic links. All of them are the
-//! tests' own.
+//! Targets that are not regular files: pipes, devices, sockets, symbolic links. All of them belong
+//! to the tests.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ fn fifo(path: &Path) {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
 }
 
-/// Reads a pipe until `write` has ended; returns what that returned, and the octets.
+/// Reads a pipe until `write` has ended. Returns the result of `write`, and the octets.
 fn read_while<T: Send>(pipe: &Path, write: impl FnOnce() -> T + Send) -> (T, Vec<u8>) {
     let mut pipe = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(pipe).unwrap();
     let mut read = Vec::new();
@@ -28,8 +28,8 @@ fn read_while<T: Send>(pipe: &Path, write: impl FnOnce() -> T + Send) -> (T, Vec
         let writing = scope.spawn(write);
         loop {
             let is_over = writing.is_finished();
-            // At its end while nobody writes, or would have to wait: either way there may be more
-            // later.
+            // The pipe is at its end while it has no writer, and empty otherwise: in both cases
+            // more octets may follow later.
             let _ = pipe.read_to_end(&mut read);
             if is_over {
                 return (writing.join().unwrap(), read);
@@ -39,11 +39,11 @@ fn read_while<T: Send>(pipe: &Path, write: impl FnOnce() -> T + Send) -> (T, Vec
     })
 }
 
-/// Makes a device node, one that does what `/dev/null` (3) or `/dev/full` (7) does; `false` if that
-/// needs more rights.
+/// Makes a device node with minor number 3 (`/dev/null`) or 7 (`/dev/full`). Returns `false` if
+/// that needs more rights.
 fn device(path: &Path, minor: u64) -> bool {
     if !nix::unistd::geteuid().is_root() {
-        // Not by a macro, whose output a test that passes keeps to itself.
+        // Not by a macro such as `eprintln!`, whose output is hidden in a test that passes.
         let _ = writeln!(std::io::stderr(), "NOT TESTED: device nodes, which only root can make");
         return false;
     }
@@ -93,7 +93,7 @@ fn a_get_into_a_device_is_written_to_it() {
     assert_eq!(names(&site.here("")), 2);
 }
 
-/// There is no file to be replaced.
+/// For a pipe or a device there is no file that could be replaced.
 #[test]
 fn no_clobber_keeps_nobody_from_a_pipe_or_a_device() {
     let site = Site::new(&[]);
@@ -136,7 +136,7 @@ fn a_get_whose_output_nobody_reads_ends_as_by_sigpipe() {
     assert_eq!(names(&site.here("")), 0);
 }
 
-/// What is written cannot be taken back, so there is nothing to go on with either.
+/// Octets that were written cannot be taken back, so the transfer cannot be resumed either.
 #[test]
 fn a_get_into_a_pipe_that_fails_says_so() {
     let site = Site::new(&[]);
@@ -185,7 +185,8 @@ fn a_get_to_a_link_that_leads_nowhere_is_refused() {
     assert_eq!(names(&site.here("")), 2);
 }
 
-/// Such a link names an open file, not a path: its file cannot be replaced by way of its name.
+/// The link of a process to its standard output leads to an open file, not to a path: its file
+/// cannot be replaced under its name.
 #[test]
 fn a_get_to_the_file_behind_standard_output_is_refused() {
     let site = Site::new(&[]);
@@ -256,7 +257,7 @@ fn a_put_to_a_link_that_leads_out_or_nowhere_is_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_not_put() {
+fn only_files_are_put() {
     let site = Site::new(&[]);
     fifo(&site.here("pipe"));
     let pipe = site.here("pipe");

@@ -1,5 +1,5 @@
-//! Who may do what at `rddp serve`: nobody but this host, nobody may put, and nobody without the
-//! token, if so told.
+//! Access to `rddp serve`: by default from this host only and without put; with a token, only for
+//! clients that have it.
 
 use std::fs::{self, Permissions};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::program::{Ended, Server, run};
 
 const SECRET: &str = "tell nobody of this";
 
-/// A served directory with a file in it, tokens, and a place for more.
+/// A served directory with a file in it, tokens, and a place for other files.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -130,7 +130,7 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
     }
 }
 
-/// The client's message has the HMAC of nonce and request in it, and nothing of the token.
+/// The client's message contains the HMAC of nonce and request, and nothing of the token.
 #[test]
 fn the_token_does_not_travel() {
     let place = Place::new();
@@ -198,7 +198,7 @@ fn protocol_1_is_answered_where_there_is_no_token() {
     let place = Place::new();
     let open = place.serve(&[]);
     let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}});
-    // Flags that the server does not know are not in its answer.
+    // Flags that the server does not know are missing in its Reply.
     for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0))] {
         let peer = Peer::connect(open.addr, &greeting);
         assert_eq!(peer.told, answer);
@@ -260,7 +260,7 @@ fn an_answer_that_is_not_protocol_2s_is_not_believed() {
             let get = scope.spawn(|| place.get(&host, more));
             let server = Peer::accept(accept(&listener), &answer);
             get.join().unwrap().failed(3, &["is it rddp serve"]);
-            // Nothing was said on this connection.
+            // No message was sent on this connection.
             assert!(server.next().is_none());
         });
     }

@@ -80,8 +80,7 @@ fn an_interrupted_put_says_how_to_go_on() {
     assert!(said.contains("repeat the command"), "{said}");
 }
 
-/// Ways to change a file, the first of which leaves its length and its time of modification as they
-/// were.
+/// Ways to change a file. The first leaves its length and its modification time unchanged.
 const CHANGES: [fn(&Path); 4] = [
     |path| {
         let (len, modified) = fs::metadata(path).map(|file| (file.len(), file.modified().unwrap())).unwrap();
@@ -97,8 +96,8 @@ const CHANGES: [fn(&Path); 4] = [
     },
 ];
 
-/// Changes a file in each of these ways, beside the others, while `change_during` has a transfer of
-/// it under way.
+/// Changes a file in each of these ways, in parallel, while `change_during` has a transfer of it
+/// under way.
 fn each_change(change_during: impl Fn(fn(&Path)) + Sync) {
     std::thread::scope(|scope| {
         for change in CHANGES {
@@ -129,7 +128,7 @@ fn a_file_that_changes_while_it_is_got_leaves_the_target_as_it_was() {
     each_change(|change| {
         let site = Site::new(&[]);
         fs::write(site.here("file"), "precious").unwrap();
-        // Longer than what the server has read when the first octets come.
+        // A file longer than what the server has read when the first octets arrive.
         fs::write(site.served("file"), octets(6 << 20)).unwrap();
         let (local, remote) = (site.here("file"), site.remote("file"));
         let mut get = command(&["get", &remote, local.to_str().unwrap(), "--limit", "2M"]);
@@ -139,7 +138,7 @@ fn a_file_that_changes_while_it_is_got_leaves_the_target_as_it_was() {
         let ended = Ended::from(get.wait_with_output().unwrap());
         ended.failed(1, &["file: it changed while it was being read"]);
         assert_eq!(fs::read(&local).unwrap(), b"precious");
-        // What is there of it now is the beginning of no file.
+        // The octets that remain are not the beginning of any file.
         site.get("file", "file").ok();
         assert_eq!(fs::read(local).unwrap(), fs::read(site.served("file")).unwrap());
     });
@@ -163,7 +162,7 @@ fn a_file_with_octets_and_no_size_is_not_given() {
     assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0);
 }
 
-/// What is there must be the beginning of the same file.
+/// The octets that exist must be the beginning of the same file.
 #[test]
 fn the_rest_of_another_file_is_not_resumed() {
     let site = Site::new(&[]);
@@ -276,7 +275,7 @@ fn a_server_whose_lines_nobody_reads_goes_on() {
 fn a_client_that_says_nothing_is_let_go() {
     let mut site = Site::new(&["--max-clients", "1", "--idle", "0.2"]);
     fs::write(site.here("file"), octets(1000)).unwrap();
-    // Stopped in the middle, the connection stays.
+    // A client that is stopped keeps its connection.
     fs::write(site.here("long"), octets(8 << 20)).unwrap();
     let stopped = site.slowly("put", site.here("long").to_str().unwrap(), &site.remote("long"));
     until("it has begun", || len(&site.served("long.rddp.part")) > 0);
@@ -291,7 +290,7 @@ fn a_client_that_says_nothing_is_let_go() {
 }
 
 #[test]
-fn a_server_that_is_none_is_named_as_such() {
+fn a_service_that_is_not_rddp_serve_is_named_as_such() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let file = file.path().to_str().unwrap();
     run(&["put", file, &format!("{}/x", free_port())]).failed(3, &["nothing listens on", "rddp serve"]);

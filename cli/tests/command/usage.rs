@@ -40,7 +40,7 @@ fn bad_arguments_have_an_exit_code_of_their_own() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples_and_exit_codes() {
     for command in ["demo", "perf", "ping", "serve", "put", "get", "doctor"] {
         let help = run(&[command, "--help"]).ok().stdout;
         for text in ["Examples:", &format!("rddp {command}"), "Exit codes:", "  3    the peer"] {

@@ -1,4 +1,4 @@
-//! aarch64, AAPCS64.
+//! The routine for aarch64, AAPCS64.
 
 use std::arch::global_asm;
 use std::ptr;
@@ -36,12 +36,13 @@ global_asm!(
     "stp d12, d13, [sp, #128]",
     "stp d14, d15, [sp, #144]",
     "bl 3f",
-    // The note before.
+    // Save the note from before.
     "ldp x10, x11, [x9]",
     "ldr x12, [x9, #16]",
     "stp x10, x11, [sp, #160]",
     "str x12, [sp, #176]",
-    // A signal may come between any two of these: nothing is noted while the range changes.
+    // A signal may arrive between any two of these: with frame 0 nothing is guarded while the range
+    // changes.
     "str xzr, [x9]",
     "str x4, [x9, #8]",
     "str x5, [x9, #16]",
@@ -87,7 +88,7 @@ global_asm!(
     "b 2b",
     ".cfi_endproc",
     ".size rddp_fault_guard_call, . - rddp_fault_guard_call",
-    // Where the note is, in x9; x10 is used.
+    // Returns the address of the note in x9; changes x10 too.
     "3:",
     "mrs x9, tpidr_el0",
     "adrp x10, :gottprel:rddp_fault_guard_noted",
@@ -109,14 +110,15 @@ global_asm!(
     ".popsection",
 );
 
-/// Returns whether the work that was called with this stack pointer has not been left by a jump:
-/// the mark that the routine has put into its frame is still there.
+/// Returns whether the work that was called with this stack pointer is still running, and was not
+/// left by `longjmp`: the frame then still holds the mark that the routine wrote into it.
 ///
 /// # Safety
 /// `frame` is in the stack of a thread.
 pub(super) unsafe fn is_live(frame: usize) -> bool {
     let place = ptr::with_exposed_provenance::<usize>(frame + 184);
-    // SAFETY: the caller's word.
+    // SAFETY: the caller has made sure that `frame` is in a stack, and the routine's frame is
+    // larger than 184 octets.
     unsafe { place.read_volatile() == !frame }
 }
 
@@ -125,7 +127,7 @@ pub(super) fn stack_pointer(machine: &libc::mcontext_t) -> usize {
     machine.sp as usize
 }
 
-/// Has the interrupted thread go on at `landing`, with this stack pointer.
+/// Makes the interrupted thread continue at `landing`, with this stack pointer.
 pub(super) fn resume_at(machine: &mut libc::mcontext_t, landing: usize, stack_pointer: usize) {
     machine.sp = stack_pointer as u64;
     machine.pc = landing as u64;

@@ -1,13 +1,15 @@
-//! The routine that a fault returns from, one for each architecture.
+//! The assembly routine that calls guarded work and returns after a fault, one for each
+//! architecture.
 //!
-//! `call` saves what a C function must preserve, notes the range and its own stack pointer for this
-//! thread, and calls the work. At a fault the handler sets the stack pointer to the noted one and
-//! goes on at the routine's landing, which returns 1. So the routine returns once, whatever
-//! happens, and the compiler sees a plain call. The note before is put back behind each call:
-//! guards nest, as when a signal handler of the program's own makes a guarded copy.
+//! `call` saves the registers that a C function must preserve, records the guarded range and its
+//! own stack pointer for this thread (the note), and calls the work. At a fault in the range, the
+//! signal handler sets the stack pointer to the recorded one and continues at the routine's
+//! landing, which returns 1. So the routine returns once, whatever happens, and for the compiler it
+//! is an ordinary call. Behind each call the note from before is restored, so that guards nest: a
+//! signal handler of the program may make a guarded copy itself.
 //!
-//! The note is thread-local storage of the initial-exec kind. That is there before a thread runs,
-//! so that no access allocates: the first one of a thread may be the signal handler's.
+//! The note is thread-local storage of the initial-exec kind. This exists before a thread runs, so
+//! that no access to it allocates, not even a thread's first one in a signal handler.
 
 use std::arch::global_asm;
 use std::ffi::c_void;
@@ -23,7 +25,8 @@ mod arch;
 pub const GUARDED: bool = true;
 
 unsafe extern "C" {
-    /// Calls `work(to, from, len)`; 1 if it ended at a fault between `start` and `end`, else 0.
+    /// Calls `work(to, from, len)`. Returns 1 if it was abandoned at a fault between `start` and
+    /// `end`, or else 0.
     #[link_name = "rddp_fault_guard_call"]
     pub(crate) fn call(
         work: Work,
@@ -41,8 +44,8 @@ unsafe extern "C" {
     static LANDING: u8;
 }
 
-// What is noted for each thread: a [`Thread`], all zeros at first. Not local to its object file,
-// because the compiler may put the routine into another.
+// The record of each thread: a [`Thread`], all zeros at first. The symbol is not local to its
+// object file, because the compiler may put the routine into another.
 global_asm!(
     ".pushsection .tbss.rddp_fault_guard_noted,\"awT\",@nobits",
     ".balign 8",
@@ -56,19 +59,21 @@ global_asm!(
     size = const size_of::<Thread>(),
 );
 
-/// Has the interrupted thread go on at the landing, if the fault at `address` is its guarded
-/// work's. `None`: an address that no memory of a program can have, which the kernel does not tell.
+/// Makes the interrupted thread continue at the landing if its guarded work caused the fault at
+/// `address`. Returns whether it did. `address` is `None` for a fault at an address that cannot be
+/// a program's memory: the kernel does not give it.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the kernel gave a signal handler, on this thread.
 pub(crate) unsafe fn recover(address: Option<usize>, context: *mut c_void) -> bool {
-    // SAFETY: the caller promises a live `ucontext_t`, which only this handler refers to; `note`
+    // SAFETY: the caller passes a live `ucontext_t` that only this handler refers to; `note`
     // returns the address of this thread's own note, which no other thread writes.
     let (machine, note) = unsafe {
         let context = context.cast::<libc::ucontext_t>();
         (&mut (*context).uc_mcontext, (&raw const (*note()).note).read_volatile())
     };
-    // SAFETY: a frame that is that little above the stack pointer is in the same stack.
+    // SAFETY: `covers` has found that the frame is a little above the stack pointer, and so in the
+    // same stack, which is mapped.
     if !note.covers(address, arch::stack_pointer(machine)) || !unsafe { arch::is_live(note.frame) } {
         return false;
     }
@@ -79,63 +84,63 @@ pub(crate) unsafe fn recover(address: Option<usize>, context: *mut c_void) -> bo
 /// Returns the stack pointer of the interrupted thread.
 ///
 /// # Safety
-/// As of [`recover`].
+/// The requirement of [`recover`].
 pub(crate) unsafe fn stack_pointer(context: *const libc::ucontext_t) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: `context` is the live `ucontext_t` that the kernel gave a signal handler.
     arch::stack_pointer(unsafe { &(*context).uc_mcontext })
 }
 
-/// Returns what is noted of the calling thread's signals.
+/// Returns the record of the calling thread's signals.
 #[inline]
 pub(crate) fn signals() -> &'static Signals {
-    // SAFETY: the thread's own, for as long as it runs; it is reached through `Cell`s, by the
-    // thread alone, since they are not for sharing.
+    // SAFETY: the record belongs to the thread and exists as long as it runs. It is accessed
+    // through `Cell`s, and by this thread alone, since `Signals` cannot be shared.
     unsafe { &(*note()).signals }
 }
 
-/// Notes on a thread: its guard, and its signals.
+/// The record of a thread: its guard and its signals.
 #[repr(C)]
 struct Thread {
     note: Note,
     signals: Signals,
 }
 
-/// The frame and the range that a thread has noted. The routines know its layout.
+/// The frame and the range of a thread's guarded work. The routines know this layout.
 #[repr(C)]
 struct Note {
-    /// The stack pointer of the routine, 0 when nothing is guarded.
+    /// The stack pointer of the routine; 0 when nothing is guarded.
     frame: usize,
     /// The guarded addresses.
     start: usize,
     end: usize,
 }
 
-/// Behind the addresses that a program's memory can have: 47 bits of them, or 56 where pages have a
-/// fifth level, which programs ask for by name.
+/// The end of the addresses that a program's memory can have: they have 47 bits, or 56 where the
+/// page tables have a fifth level, which a program must ask for.
 const USER_END: usize = 1 << 47;
-/// Octet of an address that aarch64 may leave out when it tells of a fault.
+/// The octet of an address that aarch64 may leave out when it reports a fault.
 const TAG: usize = 0xff << 56;
 
-/// Stack that guarded work may use. What is further below the frame is not the work: a signal
-/// handler on a stack of its own, say.
+/// The stack that guarded work may use. A fault with the stack pointer further below the frame is
+/// not the work's, but for instance that of a signal handler on another stack.
 const MAX_DEPTH: usize = 64 * 1024;
 
 impl Note {
-    /// Returns whether a fault at `address`, with the stack pointer at `stack`,
-    /// is the guarded work's.
+    /// Returns whether guarded work caused a fault at `address` with the stack pointer at `stack`.
     fn covers(&self, address: Option<usize>, stack: usize) -> bool {
-        // Without a note `frame` is 0, which is above nothing.
+        // Without a note `frame` is 0, and no stack pointer is below that.
         let below = self.frame.wrapping_sub(stack);
         let has = |address| self.has(address) || self.has(address | self.start & TAG);
         stack <= self.frame && below < MAX_DEPTH && address.map_or_else(|| self.reaches_beyond(), has)
     }
 
-    /// Returns whether an address is in the range, which may go on at 0 behind the last of all.
+    /// Returns whether an address is in the range. The range may pass the end of the address space
+    /// and continue at 0.
     fn has(&self, address: usize) -> bool {
         address.wrapping_sub(self.start) < self.end.wrapping_sub(self.start)
     }
 
-    /// Returns whether there is an address in the range that no memory of a program can have.
+    /// Returns whether the range has an address that cannot be a program's memory.
     fn reaches_beyond(&self) -> bool {
         self.start > self.end || self.end > USER_END
     }
@@ -146,7 +151,7 @@ mod tests {
     use super::{MAX_DEPTH, Note};
 
     #[test]
-    fn a_fault_is_the_works_at_a_guarded_address_and_not_far_below_the_frame() {
+    fn a_fault_is_guarded_at_an_address_of_the_range_and_not_far_below_the_frame() {
         let note = Note { frame: 1 << 20, start: 100, end: 200 };
         let frame = note.frame;
         assert!(note.covers(Some(100), frame) && note.covers(Some(199), frame - MAX_DEPTH + 1));
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_lie_where_no_memory_can_be_and_go_round() {
+    fn a_range_may_have_impossible_addresses_and_pass_the_end_of_the_address_space() {
         let frame = 1 << 20;
         let note = |start: usize, len| Note { frame, start, end: start.wrapping_add(len) };
         assert!(!note(1 << 46, 4096).covers(None, frame), "all of it can be there");

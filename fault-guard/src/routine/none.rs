@@ -1,4 +1,4 @@
-//! Unguarded work, on systems for which there is no routine.
+//! Unguarded access, on systems for which there is no routine.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ pub const GUARDED: bool = false;
 /// Calls `work(to, from, len)`.
 ///
 /// # Safety
-/// The call is sound, also without a guard.
+/// The call is sound without a guard.
 pub(crate) unsafe fn call(
     work: Work,
     to: *mut c_void,
@@ -25,28 +25,29 @@ pub(crate) unsafe fn call(
     0
 }
 
-/// Returns false: no fault is guarded work's, as none is guarded.
+/// Returns false: nothing is guarded, so guarded work caused no fault.
 ///
 /// # Safety
-/// Nothing is required here; the routines of other systems read the context.
+/// Nothing is required here. The routines of other systems read the context.
 pub(crate) unsafe fn recover(_address: Option<usize>, _context: *mut c_void) -> bool {
     false
 }
 
-/// Returns 0: no handler of ours asks.
+/// Returns 0: no handler of this library is installed that could ask.
 ///
 /// # Safety
-/// Nothing is required here, as of [`recover`].
+/// Nothing is required here. The routines of other systems read the context.
 pub(crate) unsafe fn stack_pointer(_context: *const libc::ucontext_t) -> usize {
     0
 }
 
-/// Returns what is noted of the calling thread's signals: nothing, as none is guarded.
+/// Returns the record of the calling thread's signals, which nothing here writes.
 pub(crate) fn signals() -> &'static Signals {
     thread_local! {
-        // SAFETY: it is integers.
+        // SAFETY: `Signals` consists of integers, for which all zeros is a value.
         static SIGNALS: Signals = const { unsafe { std::mem::zeroed() } };
     }
-    // SAFETY: the thread's own, for as long as it runs: it has nothing to drop.
+    // SAFETY: the record belongs to the thread and exists as long as it runs: it has nothing to
+    // drop.
     SIGNALS.with(|signals| unsafe { &*std::ptr::from_ref(signals) })
 }

@@ -1,4 +1,4 @@
-//! x86-64, System V ABI.
+//! The routine for x86-64, System V ABI.
 
 use std::arch::global_asm;
 use std::ptr;
@@ -30,14 +30,15 @@ global_asm!(
     ".cfi_def_cfa_offset 56",
     ".cfi_offset r15, -56",
     "mov rbx, qword ptr [rip + rddp_fault_guard_noted@GOTTPOFF]",
-    // The note before, which leaves the stack aligned.
+    // Save the note from before. Three words leave the stack aligned for the call.
     "push qword ptr fs:[rbx]",
     ".cfi_def_cfa_offset 64",
     "push qword ptr fs:[rbx + 8]",
     ".cfi_def_cfa_offset 72",
     "push qword ptr fs:[rbx + 16]",
     ".cfi_def_cfa_offset 80",
-    // A signal may come between any two of these: nothing is noted while the range changes.
+    // A signal may arrive between any two of these: with frame 0 nothing is guarded while the range
+    // changes.
     "mov qword ptr fs:[rbx], 0",
     "mov qword ptr fs:[rbx + 8], r8",
     "mov qword ptr fs:[rbx + 16], r9",
@@ -96,23 +97,23 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// Address that the work returns to.
+    /// The address to which the work returns.
     #[link_name = "rddp_fault_guard_return"]
     static RETURN: u8;
 }
 
-/// Returns whether the work that was called with this stack pointer has not been left by a jump:
-/// where it will return to is still there.
+/// Returns whether the work that was called with this stack pointer is still running, and was not
+/// left by `longjmp`: the stack then still holds its return address.
 ///
 /// # Safety
 /// The stack is mapped below `frame`.
 pub(super) unsafe fn is_live(frame: usize) -> bool {
     let place = ptr::with_exposed_provenance::<usize>(frame - size_of::<usize>());
-    // SAFETY: the caller's word.
+    // SAFETY: the caller has made sure that the word below `frame` is mapped.
     unsafe { place.read_volatile() == (&raw const RETURN).addr() }
 }
 
-/// The direction flag, clear between functions.
+/// The direction flag, which is clear whenever a function is called or returns.
 const DIRECTION: libc::greg_t = 1 << 10;
 
 /// Returns the stack pointer of the interrupted thread.
@@ -120,7 +121,7 @@ pub(super) fn stack_pointer(machine: &libc::mcontext_t) -> usize {
     machine.gregs[libc::REG_RSP as usize] as usize
 }
 
-/// Has the interrupted thread go on at `landing`, with this stack pointer.
+/// Makes the interrupted thread continue at `landing`, with this stack pointer.
 pub(super) fn resume_at(machine: &mut libc::mcontext_t, landing: usize, stack_pointer: usize) {
     machine.gregs[libc::REG_RSP as usize] = stack_pointer as libc::greg_t;
     machine.gregs[libc::REG_RIP as usize] = landing as libc::greg_t;

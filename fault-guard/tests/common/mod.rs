@@ -1,4 +1,4 @@
-//! Memory that goes bad, and children to die of it.
+//! Memory that goes bad, and child processes that may be killed by it.
 #![allow(dead_code)] // each test uses a part
 
 use std::ffi::{c_int, c_void};
@@ -6,20 +6,20 @@ use std::ptr;
 
 pub(crate) const PAGE: usize = 4096;
 
-/// Two pages, of which the second is gone from [`Pages::cut`] or [`Pages::forbid`] on.
+/// Two pages, of which the second becomes inaccessible by [`Pages::cut`] or [`Pages::forbid`].
 #[derive(Clone, Copy)]
 pub(crate) struct Pages {
     pub(crate) start: *mut u8,
     file: c_int,
 }
 
-// SAFETY: mapped memory belongs to the process.
+// SAFETY: mapped memory belongs to the process, not to a thread.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: mapped memory belongs to the process, not to a thread.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Of a file, each octet `fill`.
+    /// Two pages of a file, in which each octet is `fill`.
     pub(crate) fn new(fill: u8) -> Self {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new file of no name, and a new mapping of it.
@@ -34,25 +34,25 @@ impl Pages {
         }
     }
 
-    /// The address of the first octet that goes bad.
+    /// Returns the address of the first octet that goes bad.
     pub(crate) fn bad(&self) -> *mut u8 {
         self.start.wrapping_add(PAGE)
     }
 
-    /// Cuts the file short: SIGBUS.
+    /// Truncates the file: access to the second page causes SIGBUS.
     pub(crate) fn cut(self) -> Self {
         // SAFETY: the file is the test's.
         assert_eq!(unsafe { libc::ftruncate(self.file, PAGE as libc::off_t) }, 0);
         self
     }
 
-    /// Makes the file whole again, the second page zeros.
+    /// Makes the file whole again; the second page is zeros.
     pub(crate) fn grow(self) {
         // SAFETY: the file is the test's.
         unsafe { libc::ftruncate(self.file, 2 * PAGE as libc::off_t) };
     }
 
-    /// Takes all rights to the second page: SIGSEGV.
+    /// Takes all rights from the second page: access to it causes SIGSEGV.
     pub(crate) fn forbid(self) -> Self {
         // SAFETY: the test's own page, which no reference covers.
         assert_eq!(unsafe { libc::mprotect(self.bad().cast(), PAGE, libc::PROT_NONE) }, 0);
@@ -60,14 +60,15 @@ impl Pages {
     }
 }
 
-/// How a child of `fork` that runs `body` ends: its exit status, or minus the signal.
+/// Returns how a child of `fork` that runs `body` ends: its exit status, or the signal as a
+/// negative number.
 pub(crate) fn in_child(body: impl FnOnce() -> u8) -> c_int {
-    // SAFETY: the C library makes its allocator good in the child; nothing else that a thread may
-    // hold is used there.
+    // SAFETY: the C library makes its allocator usable in the child; nothing else that another
+    // thread may hold is used there.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let status = body();
-        // SAFETY: ends without destructors.
+        // SAFETY: `_exit` runs no destructors.
         unsafe { libc::_exit(status.into()) };
     }
     assert!(pid > 0);
@@ -77,9 +78,9 @@ pub(crate) fn in_child(body: impl FnOnce() -> u8) -> c_int {
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
 
-/// Reads one octet as it is.
+/// Guarded work that reads one octet.
 pub(crate) extern "C" fn touch(_to: *mut c_void, from: *const c_void, _len: usize) -> *mut c_void {
-    // SAFETY: the tests' point.
+    // SAFETY: reads the test's own memory, or faults, which is the purpose.
     unsafe { from.cast::<u8>().read_volatile() };
     ptr::null_mut()
 }

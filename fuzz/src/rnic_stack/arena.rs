@@ -1,8 +1,8 @@
-//! The program's memory: regions with canaries around them, and the STags that open them.
+//! The program's memory: regions with canaries around them, and their STags.
 //!
-//! It is registered once and lasts as long as the process, since every registration looks at all of the process's
-//! mappings. What an input takes away is given back before the next one. Octets that no peer may ever read have their
-//! top bit set, all others have not.
+//! The memory is registered once and lasts as long as the process, since every registration looks
+//! through all mappings of the process. What an input revokes is granted again before the next
+//! input. Octets that no peer may ever read have their top bit set, all others have it clear.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -10,11 +10,11 @@ use std::ptr::NonNull;
 use rddp_ddp::Stag;
 use rddp_rnic::{Access, MemoryRegion, ProtectionDomain, Remote, Rnic, Sge};
 
-/// What a region is for.
+/// The purpose of a region.
 pub(super) struct Spec {
     pub(super) len: usize,
     pub(super) access: Access,
-    /// Of another protection domain than the QP's.
+    /// A region of another protection domain than the QP's.
     foreign: bool,
 }
 
@@ -38,32 +38,33 @@ pub(super) const SPECS: [Spec; 10] = [
     spec(8000, Access::empty()),
 ];
 
-/// Where receives, sinks, windows and what is sent are.
+/// Numbers of the regions for receives, sinks, windows and messages that are sent.
 pub(super) const RECEIVES: usize = 4;
 pub(super) const SINKS: usize = 5;
 pub(super) const BINDABLE: usize = 6;
 pub(super) const SOURCE: usize = 9;
 
-/// The part of the bindable region that windows are bound in.
+/// The part of the bindable region in which windows are bound.
 pub(super) const BOUND: Range<usize> = 500..1500;
 
 /// Octets between regions.
 const GAP: usize = 256;
 
-/// All of it.
+/// Octets of the whole memory.
 pub(super) struct Arena {
     pub(super) rnic: Rnic,
     pub(super) pd: ProtectionDomain,
     other: ProtectionDomain,
     start: NonNull<u8>,
-    /// Where each region begins.
+    /// The offset at which each region begins.
     at: [usize; SPECS.len()],
-    /// The octets as they are at first.
+    /// The initial octets.
     image: Vec<u8>,
     regions: Vec<MemoryRegion>,
 }
 
-// SAFETY: the pointer is to leaked memory, which any thread may copy from and to.
+// SAFETY: the pointer is to leaked memory, which is accessed only by copies that any thread may
+// make.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -73,7 +74,7 @@ impl Arena {
         let mut at = [0; SPECS.len()];
         let mut end = GAP;
         for (number, spec) in SPECS.iter().enumerate() {
-            // All but the atomics' region begin at odd places.
+            // All regions but that of atomics begin at odd offsets.
             at[number] =
                 end.next_multiple_of(8) + if spec.access.contains(Access::REMOTE_ATOMIC) { 0 } else { 3 };
             end = at[number] + spec.len + GAP;
@@ -91,13 +92,13 @@ impl Arena {
     fn register(&self, number: usize) -> MemoryRegion {
         let Spec { len, access, foreign } = SPECS[number];
         let pd = if foreign { &self.other } else { &self.pd };
-        // SAFETY: inside of the leaked memory, which nobody has a reference to.
+        // SAFETY: the range is inside the leaked memory, to which no reference exists.
         unsafe { pd.register(self.start.add(self.at[number]), len, access) }.unwrap()
     }
 
-    /// Everything as it was at first.
+    /// Sets all octets to their initial values.
     pub(super) fn renew(&mut self) {
-        // SAFETY: all of the leaked memory, which nobody has a reference to.
+        // SAFETY: the range is all of the leaked memory, to which no reference exists.
         unsafe {
             self.start.copy_from_nonoverlapping(NonNull::from(&self.image[..]).cast(), self.image.len())
         };
@@ -111,10 +112,10 @@ impl Arena {
         }
     }
 
-    /// All octets as they are now.
+    /// Returns all octets as they are now.
     pub(super) fn octets(&self) -> Vec<u8> {
         let mut octets = vec![0; self.image.len()];
-        // SAFETY: as many octets as there are, copied through raw pointers.
+        // SAFETY: the copy has as many octets as the memory, and is made through raw pointers.
         unsafe { self.start.copy_to_nonoverlapping(NonNull::from(&mut octets[..]).cast(), octets.len()) };
         octets
     }
@@ -123,7 +124,7 @@ impl Arena {
         &self.image
     }
 
-    /// Where a part of a region is among the octets, if all of it is inside.
+    /// Returns the place of a part of a region among all octets, if all of it is inside the region.
     pub(super) fn range(&self, number: usize, from: u64, len: u64) -> Option<Range<usize>> {
         let end = from.checked_add(len)?;
         let at = self.at[number];
@@ -138,7 +139,7 @@ impl Arena {
         self.regions[number].stag()
     }
 
-    /// The place at an offset that need not be inside.
+    /// Returns the place at an offset that need not be inside the region.
     pub(super) fn remote(&self, number: usize, offset: u64) -> Remote {
         Remote { stag: self.stag(number), to: self.regions[number].base().wrapping_add(offset) }
     }
@@ -147,7 +148,8 @@ impl Arena {
         self.regions[number].sge(range)
     }
 
-    /// What an access by a peer would reach, going by the STag: the region, and the octets if all of them are inside.
+    /// Returns what an access by a peer would reach, judged by the STag: the region, and the place
+    /// of the octets if all of them are inside.
     pub(super) fn reach(&self, stag: Stag, to: u64, len: u64) -> Option<(usize, Option<Range<usize>>)> {
         let number = self.regions.iter().position(|region| region.stag() == stag)?;
         let from = to.wrapping_sub(self.regions[number].base());

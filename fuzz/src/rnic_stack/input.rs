@@ -1,17 +1,18 @@
-//! What an input of `rnic_stack` says.
+//! The input of `rnic_stack`.
 
 use crate::input::{Octets, Tail, choice, inputs};
 
 inputs! {
-    /// A connection and what happens to it.
+    /// A connection, and the events on it.
     pub struct Input {
         /// CRC, markers, sides: see [`flag`].
         flags: u8,
-        /// See [`more`].
+        /// Further flags; see [`more`].
         more: u8,
-        /// IRD and ORD, three bits of a nibble each; the fourth of the first is for windows with atomics.
+        /// IRD and ORD, three bits of a nibble each; the fourth of the first is for windows with
+        /// atomics.
         depth: u8,
-        /// What happens.
+        /// The events.
         steps: Tail<Step, 100>,
     }
 }
@@ -24,7 +25,7 @@ pub mod flag {
     pub const MARKERS_RX: u8 = 2;
     /// Markers in what it sends.
     pub const MARKERS_TX: u8 = 4;
-    /// It is the active side.
+    /// The QP is the active side.
     pub const ACTIVE: u8 = 8;
     /// Writes are placed before their CRC was checked.
     pub const PLACE_BEFORE_CRC: u8 = 16;
@@ -32,7 +33,7 @@ pub mod flag {
     pub const PLAIN: u8 = 32;
     /// Receives come from a shared queue.
     pub const SRQ: u8 = 64;
-    /// The completion queue holds hardly anything.
+    /// The completion queue has hardly any entries.
     pub const SMALL_CQ: u8 = 128;
 }
 
@@ -46,40 +47,40 @@ pub mod more {
     pub const NO_WRITE: u8 = 4;
     /// An RTR of the kind in the next two bits was agreed on.
     pub const RTR: u8 = 8;
-    /// Octets are delivered as the segments come, so that no `Deliver` is needed.
+    /// Octets are delivered when a segment is made, so that no `Deliver` is needed.
     pub const AT_ONCE: u8 = 64;
-    /// A QP takes no more than two receives of the shared queue.
+    /// A QP takes at most two receives of the shared queue.
     pub const QUOTA: u8 = 128;
 }
 
 choice! {
-    /// What happens next.
+    /// An event.
     pub enum Step {
-        /// The peer sends a segment: what is due, but for the twist.
+        /// The peer sends the segment that is due, changed by the twist.
         Segment { opcode: u8, last: bool, region: u8, at: u16, len: u16, twist: u8, value: u32 },
         /// The peer sends any octets in an FPDU. Octets 2 to 5 may stand for an STag.
         Ulpdu { octets: Octets, region: Option<u8> },
         /// The peer sends any octets.
         Stream { octets: Octets },
-        /// So many octets arrive.
+        /// This many octets arrive.
         Deliver { octets: u16 },
         /// A receive is posted.
         Recv { at: u16, len: u16, pieces: u8 },
         /// A request is posted.
         Post { work: Work, fence: u8 },
-        /// Something else at either end.
+        /// Another event at either end.
         Local { what: What },
     }
 }
 
 choice! {
-    /// A request of the program's.
+    /// A request of the program.
     pub enum Work {
         /// A Send, perhaps with Invalidate.
         Send { at: u16, len: u16, invalidate: Option<u32> },
         /// A Write somewhere.
         Write { at: u16, len: u16, to: u64 },
-        /// Octets that come with the request.
+        /// A Send whose octets are posted with the request.
         Inline { len: u16 },
         /// A Read.
         Read { at: u16, len: u16, to: u64, invalidate: bool },
@@ -95,21 +96,21 @@ choice! {
 }
 
 choice! {
-    /// Something else.
+    /// An event that is neither a message nor a request.
     pub enum What {
         /// A region is deregistered.
         Deregister { region: u8 },
-        /// The peer takes what was sent to it.
+        /// The peer reads what was sent to it.
         Drain {},
         /// The program closes.
         Disconnect {},
-        /// The program gives up.
+        /// The program sends a Terminate.
         Terminate {},
         /// The program resets the connection.
         Abort {},
         /// The peer sends no more.
         Finish {},
-        /// The program looks for completions.
+        /// The program polls for completions.
         Poll {},
     }
 }

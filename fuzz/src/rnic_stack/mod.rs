@@ -1,12 +1,13 @@
 //! `rnic_stack`: a whole QP on one end of a socket pair, and the input at the other.
 //!
 //! Whatever the peer sends, and whatever the program does meanwhile:
-//! - no octet changes but where a peer or a receive was let write, and none after that was revoked;
-//! - no octet goes out that the peer may not read;
-//! - every request completes at most once, and exactly once when the QP has gone;
-//! - of all completions one at most is neither a success nor flushed;
-//! - what the QP sends is always well-formed, with one Terminate at most, at its end;
-//! - the connection comes to its end in time once the peer has finished.
+//! - an octet changes only where a peer or a receive was allowed to write, and no longer after that
+//!   was revoked;
+//! - no octet is sent that the peer may not read;
+//! - every request completes at most once, and exactly once when the QP has been destroyed;
+//! - at most one completion is neither a success nor flushed;
+//! - what the QP sends is always well-formed, with at most one Terminate, at its end;
+//! - the connection ends in time once the peer has finished.
 
 mod arena;
 pub mod input;
@@ -34,7 +35,7 @@ use self::peer::{Peer, Plan, Twist};
 
 static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| Mutex::new(Arena::new()));
 
-/// See the module.
+/// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let mut arena = ARENA.lock().unwrap();
@@ -44,17 +45,18 @@ pub fn run(octets: &[u8]) {
     session.finish();
 }
 
-/// Shorter than the five seconds after which a QP itself gives a closing connection up, so that those hide nothing.
+/// Shorter than the five seconds after which a QP gives up a closing connection, so that a hang is
+/// not hidden by that.
 const IN_TIME: Duration = Duration::from_secs(4);
 
-/// `MSG_NOSIGNAL`: the QP may be gone.
+/// `MSG_NOSIGNAL`: the QP may have closed the socket.
 const NO_SIGNAL: i32 = 0x4000;
 
 struct Posted {
-    /// Octets that fit, of a receive.
+    /// Octets of a receive.
     capacity: Option<u64>,
     signaled: bool,
-    /// What is invalid once it has succeeded.
+    /// The STag that is invalid once the request has succeeded.
     invalidates: Option<Stag>,
     completions: usize,
 }
@@ -67,21 +69,22 @@ struct Session<'a> {
     srq: Option<SharedReceiveQueue>,
     socket: Option<Socket>,
     peer: Peer,
-    /// Octets of the peer's that were not delivered yet.
+    /// Octets from the peer that were not delivered yet.
     pending: Vec<u8>,
-    /// For what the QP sends.
+    /// A buffer for octets that the QP sends.
     room: Vec<u8>,
     posted: HashMap<u64, Posted>,
     next_id: u64,
     errors: usize,
-    /// Which octets may change.
+    /// The octets that may change.
     allowed: Vec<Range<usize>>,
-    /// Regions whose STag is surely invalid.
+    /// Regions whose STag is certainly invalid.
     revoked: [bool; SPECS.len()],
-    /// Octets as they were when that was so.
+    /// Places in revoked regions, with their octets at the moment of the revocation.
     kept: Vec<(Range<usize>, Vec<u8>)>,
     window: MemoryWindow,
-    /// What the window may be bound to, as offsets in the bindable region, and the request that does it.
+    /// The ranges to which the window may be bound, as offsets in the bindable region, with the
+    /// request that binds it.
     bound: Vec<(u64, Range<u64>)>,
 }
 
@@ -146,7 +149,7 @@ impl<'a> Session<'a> {
             }
             Step::Ulpdu { octets, region } => {
                 let mut ulpdu = octets.0.clone();
-                // Octets with the top bit set must not get where they may be read.
+                // Octets with the top bit set must not get where peers may read them.
                 ulpdu.iter_mut().skip(14).for_each(|octet| *octet &= 0x7f);
                 if let (Some(region), Some(stag)) = (region, ulpdu.get_mut(2..6)) {
                     stag.copy_from_slice(&self.stag(*region).0.to_be_bytes());
@@ -164,7 +167,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A region's STag, or the window's.
+    /// Returns the STag of a region, or of the window.
     fn stag(&self, region: u8) -> Stag {
         let number = usize::from(region) % (SPECS.len() + 1);
         if number == SPECS.len() { self.window.stag() } else { self.arena.stag(number) }
@@ -183,11 +186,11 @@ impl<'a> Session<'a> {
                 (stag, to, SPECS[number].len)
             }
         };
-        // Mostly inside, now and then a little outside.
+        // A range that is mostly inside, now and then a little outside.
         let at = u64::from(at) % (room as u64 + 64);
         let at = if at >= room as u64 + 32 { at.wrapping_neg() % 32 } else { at };
         let to = base.wrapping_add(at);
-        // Mostly no more than fits.
+        // A length that mostly fits.
         let left = room.saturating_sub(at as usize);
         let len = match usize::from(len) {
             len @ 0xff00.. => len - 0x400,
@@ -197,7 +200,7 @@ impl<'a> Session<'a> {
         Plan { opcode, last, twist, value, stag, to, len: len.min(64_000) }
     }
 
-    /// Frames a ULPDU and notes what it may change.
+    /// Frames a ULPDU, and notes the octets that it may change.
     fn send(&mut self, ulpdu: &[u8], spoil_crc: bool) {
         let checked = self.has(flag::CRC) && !self.has(flag::PLACE_BEFORE_CRC);
         if !(spoil_crc && checked) {
@@ -206,7 +209,8 @@ impl<'a> Session<'a> {
         self.peer.frame(ulpdu, spoil_crc, &mut self.pending);
     }
 
-    /// RFC 5041 §7.1, RFC 5042 §6: a segment may change only what its STag opens, all of it inside.
+    /// RFC 5041 §7.1, RFC 5042 §6: a segment may change only memory that its STag grants, and only
+    /// if all of it is inside.
     fn allow(&mut self, ulpdu: &[u8]) {
         let Ok(header) = Header::parse(ulpdu) else { return };
         let payload = &ulpdu[header.len()..];
@@ -233,14 +237,14 @@ impl<'a> Session<'a> {
             let inside = |(_, bound): &&(u64, Range<u64>)| {
                 from >= bound.start && from.checked_add(len).is_some_and(|end| end <= bound.end)
             };
-            // Which right a window had when is not looked at: its range is what counts.
+            // The model does not follow which right a window had at which time, only its range.
             self.bound.iter().find(inside).and_then(|_| self.arena.range(BINDABLE, from, len))
         } else {
             match self.arena.reach(stag, to, len) {
                 Some((number, Some(range)))
                     if SPECS[number].access.contains(want) && !self.revoked[number] =>
                 {
-                    // The other protection domain's is never reached.
+                    // Memory of the other protection domain is never reached.
                     (number != FOREIGN).then_some(range)
                 }
                 _ => None,
@@ -251,7 +255,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets octets arrive, and the program see what comes of them.
+    /// Delivers octets, and lets the program handle their results.
     fn deliver(&mut self, mut count: usize) {
         let started = Instant::now();
         while count > 0 && !self.pending.is_empty() {
@@ -315,12 +319,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The STag is invalid: from now on nothing may change there by it, nor by what was sent before.
+    /// Notes that the STag is invalid: from now on no octet may change there by it, not even by a
+    /// segment that was sent before.
     fn revoke_stag(&mut self, stag: Stag, by: u64) {
         if let Some((number, _)) = self.arena.reach(stag, 0, 0) {
             self.revoke(number);
         } else if stag == self.window.stag() {
-            // It may have been bound again meanwhile.
+            // The window may have been bound again meanwhile.
             let (gone, bound) = std::mem::take(&mut self.bound).into_iter().partition(|(id, _)| *id < by);
             self.bound = bound;
             if self.bound.is_empty() {
@@ -349,7 +354,8 @@ impl<'a> Session<'a> {
         if pieces == 0 {
             scatter.remove(0);
         }
-        // Now and then what the program posts is no good: the foreign region, or one that may not be written.
+        // Now and then the program's memory is wrong: the foreign region, or one that may not be
+        // written.
         match pieces {
             255 => scatter[0].stag = self.arena.stag(FOREIGN),
             254 => scatter[1].stag = self.arena.stag(SOURCE),
@@ -391,7 +397,7 @@ impl<'a> Session<'a> {
             }
             Work::Write { at, len, to } => {
                 let gather = self.arena.sge(SOURCE, part(SOURCE, at, len));
-                // A Write that passes 2^64 would be the program's own fault.
+                // A Write that passes 2^64 would be a mistake of the program.
                 SendWr::write(id, gather, Remote { stag: Stag(to as u32), to: to >> 1 })
             }
             Work::Inline { len } => SendWr::send_inline(id, &vec![0x81; usize::from(len % 600)]),
@@ -430,8 +436,8 @@ impl<'a> Session<'a> {
                 let at = BOUND.start + usize::from(at) % BOUND.len();
                 let len = usize::from(len) % (BOUND.end - at + 1);
                 let atomics = self.input.depth & 8 != 0;
-                // By address, so that the model can tell where it begins. What atomics make may have the top bit set,
-                // so it is not read.
+                // The sink is addressed by its address, so that the model knows where it begins.
+                // Results of atomics may have the top bit set, so they are not read.
                 let never = if atomics { Access::REMOTE_READ } else { Access::REMOTE_ATOMIC };
                 let access = Access::from_bits_truncate(access) - Access::ZERO_BASED - never;
                 self.bound.push((id, at as u64..(at + len) as u64));
@@ -497,7 +503,7 @@ impl<'a> Session<'a> {
         self.qp.as_ref().expect("it goes at the end only")
     }
 
-    /// The peer finishes, the connection ends, the QP goes, and everything is as it may be.
+    /// Lets the peer finish, the connection end and the QP be destroyed, and checks all octets.
     fn finish(mut self) {
         self.deliver(usize::MAX);
         if self.input.more & more::CLOSE != 0 {
@@ -530,7 +536,7 @@ impl<'a> Session<'a> {
         }
         let waiting = |posted: &&Posted| posted.signaled && posted.completions == 0;
         let left = self.posted.values().filter(waiting).count();
-        // A shared queue keeps what no message has taken.
+        // A shared queue keeps the receives that no message has taken.
         assert_eq!(left, self.srq.as_ref().map_or(0, SharedReceiveQueue::len), "requests without completion");
     }
 
@@ -549,7 +555,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Number of regions, as a pattern.
+/// The number of regions, as a pattern.
 const SPECS_LEN: usize = SPECS.len();
 
 /// The region of another protection domain.
@@ -559,7 +565,7 @@ fn negotiated(input: &Input) -> Negotiated {
     let has = |bit: u8| input.flags & bit != 0;
     let (ird, ord) = (u16::from(input.depth & 7), u16::from(input.depth >> 4 & 7));
     let rtr = [Rtr::Write, Rtr::Read, Rtr::Send][usize::from(input.more >> 4 & 3) % 3];
-    // A Read that goes first needs a place: MPA's negotiation sees to that.
+    // A Read as RTR needs an entry in the Read queue, which MPA's negotiation ensures.
     let rtr = (input.more & more::RTR != 0 && (rtr != Rtr::Read || ord > 0)).then_some(rtr);
     Negotiated {
         revision: Revision::Two,

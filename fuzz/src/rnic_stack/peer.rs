@@ -1,4 +1,4 @@
-//! The peer of the QP: makes segments, right ones and wrong ones, and reads what the QP sends with a critical eye.
+//! The QP's peer: makes correct and faulty segments, and checks what the QP sends.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use rddp_rdmap::{
     AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Opcode, ReadRequestRepr, TerminateRepr, parse_header,
 };
 
-/// How a segment is to be wrong.
+/// The fault that a segment shall have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Twist {
     None,
@@ -25,7 +25,7 @@ pub(super) enum Twist {
 }
 
 impl Twist {
-    /// Mostly nothing is wrong, or a fuzzer's segments would end every stream at once.
+    /// Mostly none: otherwise a fuzzer's segments would end every stream at once.
     pub(super) fn of(octet: u8) -> Self {
         use Twist::{Crc, DdpVersion, Far, Key, Length, Mo, Model, Msn, Qn, RdmapVersion};
         let wrong = [Model, Qn, Msn, Mo, RdmapVersion, Crc, DdpVersion, Far, Length, Key];
@@ -33,7 +33,7 @@ impl Twist {
     }
 }
 
-/// A segment to be made.
+/// A segment to make.
 pub(super) struct Plan {
     pub(super) opcode: u8,
     pub(super) last: bool,
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     pub(super) len: usize,
 }
 
-/// A Read or atomic of the QP's.
+/// A Read or atomic of the QP.
 enum Asked {
     Read { request: ReadRequestRepr, done: u32 },
     Atomic { request_id: u32 },
@@ -54,17 +54,17 @@ pub(super) struct Peer {
     framer: Framer,
     crc: bool,
     deframer: Deframer,
-    /// What the QP has sent and was not understood yet.
+    /// Octets that the QP has sent and that are not parsed yet.
     staging: Vec<u8>,
-    /// Due on each queue towards the QP.
+    /// The MSN that is due on each queue towards the QP.
     msn: [Msn; 4],
     mo: [u32; 4],
     /// The Write that is open.
     open: Option<(Stag, u64)>,
     asked: VecDeque<Asked>,
-    /// Whatever tagged message the QP has begun.
+    /// The tagged message that the QP has begun.
     tagged: TaggedRx,
-    /// Due on each queue from the QP.
+    /// The MSN that is due on each queue from the QP.
     theirs: [(Msn, u32); 4],
     pub(super) terminates: usize,
 }
@@ -86,7 +86,7 @@ impl Peer {
         }
     }
 
-    /// The ULPDU for a plan.
+    /// Returns the ULPDU for a plan.
     pub(super) fn segment(&mut self, plan: &Plan) -> Vec<u8> {
         let opcode = plan.opcode & 0xf;
         let mut ulpdu = match (opcode, plan.twist) {
@@ -113,7 +113,7 @@ impl Peer {
                 len = if last { left as usize } else { len.min(left as usize) };
                 last = len == left as usize;
             }
-            // Nothing longer is ever asked for.
+            // No request asks for more than this.
             len = len.min(60_000);
             *done = done.saturating_add(len as u32).min(request.size);
             if last {
@@ -213,7 +213,7 @@ impl Peer {
         payload
     }
 
-    /// Puts a ULPDU into an FPDU.
+    /// Frames a ULPDU as an FPDU.
     pub(super) fn frame(&mut self, ulpdu: &[u8], spoil_crc: bool, out: &mut Vec<u8>) {
         let put = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&ulpdu[offset..offset + dst.len()]);
         self.framer.emit(&[], ulpdu.len(), put, out);
@@ -225,7 +225,7 @@ impl Peer {
         }
     }
 
-    /// Octets from the QP.
+    /// Parses octets from the QP.
     pub(super) fn hear(&mut self, octets: &[u8]) {
         self.staging.extend(octets);
         loop {
@@ -240,7 +240,7 @@ impl Peer {
         }
     }
 
-    /// Whether the QP has stopped within an FPDU.
+    /// Returns whether the QP has stopped within an FPDU.
     pub(super) fn has_rest(&self) -> bool {
         !self.staging.is_empty()
     }
@@ -257,7 +257,7 @@ impl Peer {
         }
         match header {
             Header::Tagged(_) if opcode == Opcode::ReadResponse => {
-                // RFC 5042 §6.3: a peer gets only what it was let read.
+                // RFC 5042 §6.3: a peer gets only octets that it was allowed to read.
                 assert!(payload.iter().all(|octet| *octet < 0x80), "an octet that nobody may read");
             }
             Header::Tagged(_) => assert_eq!(opcode, Opcode::Write),
@@ -290,7 +290,7 @@ impl Peer {
     }
 }
 
-/// Octets that may be read again.
+/// Returns octets that may be read again.
 fn fill(len: usize, seed: u32) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_add(seed) as u8 & 0x7f).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{MAX_PRIVATE_DATA, Revision, RtrSet, StartupError, StartupMisuse};
 
-/// Which of the two frames.
+/// The kind of a startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// From the initiator.
@@ -11,7 +11,7 @@ pub enum FrameKind {
     Reply,
 }
 
-/// A startup frame that has been found to make sense.
+/// A valid startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Request or Reply.
@@ -20,11 +20,11 @@ pub struct Frame<'a> {
     pub markers: bool,
     /// C: the sender prefers CRCs.
     pub crc: bool,
-    /// R: the connection is rejected. Never in a Request.
+    /// R: the connection is rejected. Always false in a Request.
     pub rejected: bool,
-    /// Of the sender.
+    /// The revision of MPA that the sender speaks.
     pub revision: Revision,
-    /// With S: what RFC 6581 adds. Only in revision 2.
+    /// The data that RFC 6581 adds; the frame has S set. Only in revision 2.
     pub enhanced: Option<EnhancedData>,
     /// The ULP's private data.
     pub private_data: &'a [u8],
@@ -35,7 +35,7 @@ pub struct Frame<'a> {
 pub struct EnhancedData {
     /// A: the connection is peer-to-peer.
     pub peer_to_peer: bool,
-    /// B, C and D: kinds of RTR. None without A.
+    /// B, C and D: kinds of RTR. None of them without A.
     pub rtr: RtrSet,
     /// The sender's inbound Read queue depth, 14 bits.
     pub ird: u16,
@@ -43,20 +43,20 @@ pub struct EnhancedData {
     pub ord: u16,
 }
 
-/// What [`Frame::parse`] made of the stream.
+/// The outcome of [`Frame::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Parsed<'a> {
-    /// A whole frame.
+    /// A complete frame.
     Frame {
-        /// What it says.
+        /// The frame's contents.
         frame: Frame<'a>,
-        /// Its octets.
+        /// The octets of the stream that the frame takes up.
         used: usize,
     },
-    /// Not all here yet.
+    /// The frame has not arrived completely.
     Need {
-        /// Octets from the front of the stream without which another call cannot say more.
+        /// Octets that the stream must have, from its front, before another call can say more.
         total: usize,
     },
 }
@@ -67,11 +67,11 @@ impl<'a> Frame<'a> {
 
     /// Reads a frame of this kind from the front of `stream`.
     ///
-    /// The answer does not depend on how much of the stream is there, except for being `Need` until there is enough
-    /// to tell.
+    /// The verdict does not depend on how much of the stream has arrived: it is `Need` until there
+    /// are enough octets for one, and the same ever after.
     ///
     /// # Errors
-    /// The frame is improperly formatted, which is said as early as it can be.
+    /// The frame is malformed. This is reported as early as the octets tell.
     pub fn parse(kind: FrameKind, stream: &'a [u8]) -> Result<Parsed<'a>, StartupError> {
         check_key(kind, stream)?;
         let Some((header, rest)) = stream.split_first_chunk::<HEADER_LEN>() else {
@@ -80,8 +80,8 @@ impl<'a> Frame<'a> {
         let flags = header[field::FLAGS];
         let revision = parse_revision(header[field::REVISION])?;
         let pd_length = u16::from_be_bytes([header[field::PD_LENGTH], header[field::PD_LENGTH + 1]]);
-        // RFC 6581 §6: S means something from revision 2 on; in revision 1 it is one of the reserved bits, which
-        // RFC 5044 §7.1.1 says not to look at.
+        // RFC 6581 §6: S has a meaning from revision 2 on. In revision 1 it is one of the reserved
+        // bits, which RFC 5044 §7.1.1 says not to check.
         let enhanced = revision >= Revision::Two && flags & flag::ENHANCED != 0;
         let pd_length = check_pd_length(pd_length, enhanced)?;
         let Some(private_data) = rest.get(..pd_length) else {
@@ -95,7 +95,7 @@ impl<'a> Frame<'a> {
             kind,
             markers: flags & flag::MARKERS != 0,
             crc: flags & flag::CRC != 0,
-            // RFC 5044 §7.1.1: not checked in a Request.
+            // RFC 5044 §7.1.1: R is not checked in a Request.
             rejected: kind == FrameKind::Reply && flags & flag::REJECTED != 0,
             revision,
             enhanced,
@@ -104,13 +104,13 @@ impl<'a> Frame<'a> {
         Ok(Parsed::Frame { frame, used: Self::HEADER_LEN + pd_length })
     }
 
-    /// The frame's octets. Reserved bits are zero.
+    /// Returns the frame's octets. Reserved bits are zero.
     ///
     /// # Errors
     /// More private data than fits, or a depth beyond 14 bits.
     pub fn emit(&self) -> Result<Vec<u8>, StartupMisuse> {
         let prefix_len = if self.enhanced.is_some() { EnhancedData::LEN } else { 0 };
-        // RFC 5044 §7.1.1, RFC 6581 §7: 512 octets, RFC 6581's own included.
+        // RFC 5044 §7.1.1, RFC 6581 §7: 512 octets, the four of RFC 6581 included.
         let (len, max) = (self.private_data.len(), MAX_PRIVATE_DATA - prefix_len);
         if len > max {
             return Err(StartupMisuse::PrivateDataTooLong { len, max });
@@ -138,10 +138,10 @@ impl<'a> Frame<'a> {
 }
 
 impl EnhancedData {
-    /// Its octets, which count as private data.
+    /// Octets of this data, which count as private data of the frame.
     pub const LEN: usize = 4;
 
-    /// Reads the four octets. There are no wrong ones.
+    /// Reads the four octets. Every value is valid.
     #[must_use]
     pub fn parse(octets: &[u8; Self::LEN]) -> Self {
         let ird = u16::from_be_bytes([octets[0], octets[1]]);
@@ -156,7 +156,7 @@ impl EnhancedData {
         Self { peer_to_peer, rtr, ird: ird & control::DEPTH, ord: ord & control::DEPTH }
     }
 
-    /// The four octets.
+    /// Returns the four octets.
     ///
     /// # Errors
     /// A depth beyond 14 bits.
@@ -174,7 +174,8 @@ impl EnhancedData {
     }
 }
 
-/// Says no at the first octet that can belong to neither key, so that a peer of another protocol is not waited for.
+/// Refuses a key at the first octet that fits neither role's, so that this end does not wait for
+/// more from a peer that speaks another protocol.
 fn check_key(kind: FrameKind, stream: &[u8]) -> Result<(), StartupError> {
     let (expected, other) = match kind {
         FrameKind::Request => (REQUEST_KEY, REPLY_KEY),
@@ -184,7 +185,8 @@ fn check_key(kind: FrameKind, stream: &[u8]) -> Result<(), StartupError> {
     if expected.starts_with(seen) {
         return Ok(());
     }
-    // RFC 5044 §7.1.2 rules 5 and 8: any other key closes the connection, and the other role's is told apart.
+    // RFC 5044 §7.1.2 rules 5 and 8: any other key closes the connection. The other role's key has
+    // an error of its own.
     match seen.len() {
         KEY_LEN if seen == other => Err(StartupError::WrongRole),
         _ if other.starts_with(seen) => Ok(()),
@@ -199,7 +201,8 @@ fn key(kind: FrameKind) -> &'static [u8; KEY_LEN] {
     }
 }
 
-// RFC 5044 §7.1.1: a revision that one cannot work with closes the connection. Revision 0 is the RDMA Consortium's.
+// RFC 5044 §7.1.1: a revision that is not supported closes the connection. Revision 0 is the RDMA
+// Consortium's.
 fn parse_revision(octet: u8) -> Result<Revision, StartupError> {
     match octet {
         1 => Ok(Revision::One),
@@ -208,7 +211,8 @@ fn parse_revision(octet: u8) -> Result<Revision, StartupError> {
     }
 }
 
-// RFC 5044 §7.1.2 rule 9: refused before any of the private data is waited for.
+// RFC 5044 §7.1.2 rule 9: a `PD_Length` beyond the limit is refused before any private data is
+// waited for.
 fn check_pd_length(pd_length: u16, enhanced: bool) -> Result<usize, StartupError> {
     match usize::from(pd_length) {
         len if len > MAX_PRIVATE_DATA => Err(StartupError::PrivateDataTooLong { len: pd_length }),
@@ -223,7 +227,7 @@ const KEY_LEN: usize = 16;
 const REQUEST_KEY: &[u8; KEY_LEN] = b"MPA ID Req Frame";
 const REPLY_KEY: &[u8; KEY_LEN] = b"MPA ID Rep Frame";
 
-/// Offsets behind the key (RFC 5044 §7.1.1, figure 8).
+/// Offsets of the fields behind the key (RFC 5044 §7.1.1, figure 8).
 mod field {
     pub(super) const FLAGS: usize = 16;
     pub(super) const REVISION: usize = 17;
@@ -238,7 +242,7 @@ mod flag {
     pub(super) const ENHANCED: u8 = 0x10;
 }
 
-/// Bits of RFC 6581 §9: A and B stand above IRD, C and D above ORD.
+/// Control flags of RFC 6581 §9: A and B stand above IRD, C and D above ORD.
 mod control {
     pub(super) const A: u16 = 0x8000;
     pub(super) const B: u16 = 0x4000;

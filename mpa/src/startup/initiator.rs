@@ -1,12 +1,14 @@
-//! The end that sends the Request and waits for the Reply (RFC 5044 §7.1.2, RFC 6581 §9.3).
+//! The initiator: it sends the Request and waits for the Reply (RFC 5044 §7.1.2, RFC 6581 §9.3).
 
 use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
 use super::negotiation::{Settled, assume, conclude};
 use super::{DEPTH_MAX, Negotiated, Revision, StartupConfig, StartupError, StartupMisuse};
 use crate::framing::Framing;
 
-/// Sends [`request`](Self::request), then gives what comes back to [`handle`](Self::handle) until that has an
-/// answer. No FPDU is sent before it has.
+/// The initiator's half of a startup.
+///
+/// The caller sends [`request`](Self::request), then shows [`handle`](Self::handle) what arrives
+/// until that has an answer. No FPDU may be sent before.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: StartupConfig,
@@ -14,29 +16,30 @@ pub struct Initiator {
     tx: Option<Framing>,
 }
 
-/// What [`Initiator::handle`] made of the stream.
+/// The outcome of [`Initiator::handle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum InitiatorStep {
-    /// Not all here yet.
+    /// The Reply has not arrived completely.
     Need {
-        /// Octets from the front of the stream without which another call cannot say more.
+        /// Octets that the stream must have, from its front, before another call can say more.
         total: usize,
     },
-    /// Full Operation begins. What follows `used` in the stream is FPDUs.
+    /// Full Operation begins. The octets of the stream behind `used` are FPDUs.
     Accepted {
-        /// What both ends hold to.
+        /// The parameters of the connection.
         negotiated: Negotiated,
-        /// The responder's ULP's.
+        /// Private data from the responder's ULP.
         private_data: Vec<u8>,
         /// Octets of the Reply.
         used: usize,
     },
-    /// The responder's ULP does not want the connection. TCP is left to ours.
+    /// The responder's ULP rejects the connection. What becomes of the TCP connection is up to our
+    /// ULP.
     Rejected {
-        /// The responder's ULP's.
+        /// Private data from the responder's ULP.
         private_data: Vec<u8>,
-        /// The responder's IRD as it was sent.
+        /// The responder's IRD, as received.
         peer_ird: Option<u16>,
         /// The ORD that the responder would have wanted.
         peer_ord: Option<u16>,
@@ -49,7 +52,7 @@ impl Initiator {
     /// Makes the Request.
     ///
     /// # Errors
-    /// It cannot say what `config` wants, or not hold `private_data`.
+    /// The Request cannot express what `config` wants, or cannot hold `private_data`.
     pub fn new(config: &StartupConfig, private_data: &[u8]) -> Result<Self, StartupMisuse> {
         let request = Frame {
             kind: FrameKind::Request,
@@ -63,23 +66,24 @@ impl Initiator {
         Ok(Self { config: config.clone(), request: request.emit()?, tx: None })
     }
 
-    /// The Request frame: the first octets that this end sends.
+    /// Returns the Request frame: the first octets that this end sends.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.request
     }
 
-    /// How a Terminate is framed that an error calls for, once a Reply has said what its sender wants.
+    /// Returns the framing of a Terminate that an error calls for. `None` until a Reply has said
+    /// whether its sender wants CRCs and markers.
     #[must_use]
     pub const fn tx(&self) -> Option<Framing> {
         self.tx
     }
 
-    /// Looks at everything that has come from the responder.
+    /// Reads the Reply from all octets that have arrived from the responder.
     ///
     /// # Errors
-    /// The Reply is malformed, or not one that this end can work with. The connection is closed, after a Terminate
-    /// if [`StartupError::terminate`] names one.
+    /// The Reply is malformed, or this end cannot accept it. The caller closes the connection,
+    /// after a Terminate if [`StartupError::terminate`] names one.
     pub fn handle(&mut self, stream: &[u8]) -> Result<InitiatorStep, StartupError> {
         let (reply, used) = match Frame::parse(FrameKind::Reply, stream)? {
             Parsed::Frame { frame, used } => (frame, used),
@@ -108,7 +112,8 @@ impl Initiator {
         Ok(InitiatorStep::Accepted { negotiated, private_data: reply.private_data.to_vec(), used })
     }
 
-    /// The responder closed, and `stream` is all that came. `handle` had no answer to it.
+    /// Returns the error for a connection that the responder closed. `stream` is everything that
+    /// arrived, of which [`handle`](Self::handle) still needed more.
     #[must_use]
     pub fn closed(&self, stream: &[u8]) -> StartupError {
         match Frame::parse(FrameKind::Reply, stream) {
@@ -123,7 +128,7 @@ impl Initiator {
         self.config.revision == Revision::Two
     }
 
-    // RFC 6581 §10: an enhanced Reply to an enhanced Request, a plain one to a plain one.
+    // RFC 6581 §10: an enhanced Request gets an enhanced Reply, a plain one a plain one.
     fn check_revision(&self, reply: &Frame<'_>) -> Result<(), StartupError> {
         match (self.is_enhanced(), reply.enhanced.is_some()) {
             (true, false) => Err(StartupError::UnenhancedReply),
@@ -140,16 +145,17 @@ impl Initiator {
     }
 }
 
-/// RFC 6581's part of the Request.
+/// Returns the data of RFC 6581 in the Request.
 fn offer(config: &StartupConfig) -> Result<Option<EnhancedData>, StartupMisuse> {
     if config.revision == Revision::One {
         return Ok(None);
     }
-    // RFC 6581 §9.1: 0x3FFF would say something else.
+    // RFC 6581 §9.1: 0x3FFF is not a depth, but leaves the depth to the ULP.
     if config.ird > DEPTH_MAX || config.ord > DEPTH_MAX {
         return Err(StartupMisuse::DepthTooLarge);
     }
-    // RFC 6581 §9.2: with A, each kind of RTR that can be sent is offered. Without it none is, in any frame.
+    // RFC 6581 §9.2: with A, each kind of RTR that this end can send is offered. Without A none is,
+    // in any frame.
     if config.peer_to_peer && config.rtr.is_empty() {
         return Err(StartupMisuse::NoRtr);
     }
@@ -157,7 +163,8 @@ fn offer(config: &StartupConfig) -> Result<Option<EnhancedData>, StartupMisuse> 
     Ok(Some(EnhancedData { peer_to_peer, rtr, ird, ord }))
 }
 
-// RFC 6581 §9.1: the ULP learns of the responder's depths from a reject too. A plain reject is taken from anyone.
+// RFC 6581 §9.1: the ULP learns of the responder's depths from a rejection too. A plain rejection
+// is accepted from every responder, as one that does not know RFC 6581 sends it.
 fn rejected(reply: &Frame<'_>, used: usize) -> InitiatorStep {
     InitiatorStep::Rejected {
         private_data: reply.private_data.to_vec(),

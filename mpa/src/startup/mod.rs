@@ -1,10 +1,12 @@
-//! From a TCP connection to Full Operation: the Request and the Reply (RFC 5044 §7.1, RFC 6581).
+//! Startup: from a TCP connection to Full Operation by a Request and a Reply (RFC 5044 §7.1,
+//! RFC 6581).
 //!
-//! [`Initiator`] and [`Responder`] are shown what has come of the peer's one frame, like
-//! [`Deframer`](crate::Deframer) is; both end in a [`Negotiated`], which says how to frame each direction and how
-//! deep the Read queues are. Timers, closing and the sending of a Terminate are the caller's, and so is holding back
-//! the responder's FPDUs until one of the initiator's has come (RFC 5044 §7.1.2 rule 4). The private data of either
-//! side is opaque here; the four octets that RFC 6581 puts in front of it never reach the ULP.
+//! The caller shows [`Initiator`] and [`Responder`] what has arrived of the peer's one frame, as it
+//! does with [`Deframer`](crate::Deframer). Both end in a [`Negotiated`], which says how each
+//! direction is framed and how deep the Read queues are. The caller keeps the timers, closes, sends
+//! a Terminate, and holds back the responder's FPDUs until one of the initiator's has arrived
+//! (RFC 5044 §7.1.2 rule 4). The private data of both sides is opaque here; the four octets that
+//! RFC 6581 puts in front of it never reach the ULP.
 
 mod error;
 mod frame;
@@ -23,9 +25,11 @@ pub use responder::{Request, Responder, ResponderStep};
 
 /// The most private data in a plain frame (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// The most private data of the ULP in an enhanced frame: four octets go to [`EnhancedData`] (RFC 6581 §9).
+/// The most private data of the ULP in an enhanced frame: four octets go to [`EnhancedData`]
+/// (RFC 6581 §9).
 pub const MAX_ENHANCED_PRIVATE_DATA: usize = MAX_PRIVATE_DATA - EnhancedData::LEN;
-/// In place of an IRD or ORD: the ULP sees to this depth, leave it alone (RFC 6581 §9.1).
+/// The value in place of an IRD or ORD that says: the ULP settles this depth, MPA leaves it alone
+/// (RFC 6581 §9.1).
 pub const ULP_NEGOTIATES: u16 = 0x3fff;
 /// The deepest IRD or ORD that can be negotiated.
 pub const DEPTH_MAX: u16 = ULP_NEGOTIATES - 1;
@@ -39,18 +43,19 @@ pub enum Revision {
     Two = 2,
 }
 
-/// The zero-length message by which the initiator of a peer-to-peer connection says that it is ready to receive.
+/// The zero-length message (ready to receive) that the initiator of a peer-to-peer connection sends
+/// before all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
-    /// A Send. It consumes a receive of the responder's user.
+    /// A Send. It consumes a receive that the responder's program posted.
     Send,
     /// An RDMA Write.
     Write,
-    /// An RDMA Read. It takes a place in both ends' Read queues until it has been answered.
+    /// An RDMA Read. It occupies an entry of both ends' Read queues until it has been answered.
     Read,
 }
 
-/// Kinds of RTR: offered in a Request, accepted in a Reply.
+/// A set of kinds of RTR: those offered in a Request, or accepted in a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrSet {
     /// [`Rtr::Send`], control flag B.
@@ -64,12 +69,12 @@ pub struct RtrSet {
 impl RtrSet {
     /// No kind at all.
     pub const NONE: Self = Self { send: false, write: false, read: false };
-    /// The kinds that do not consume a receive of the responder's user.
+    /// The kinds that do not consume a receive of the responder's program.
     pub const SILENT: Self = Self { send: false, write: true, read: true };
     /// Every kind.
     pub const ALL: Self = Self { send: true, write: true, read: true };
 
-    /// This kind alone.
+    /// The set of this kind alone.
     #[must_use]
     pub const fn only(kind: Rtr) -> Self {
         Self {
@@ -79,7 +84,7 @@ impl RtrSet {
         }
     }
 
-    /// Whether `kind` is among them.
+    /// Returns whether `kind` is in the set.
     #[must_use]
     pub const fn contains(self, kind: Rtr) -> bool {
         match kind {
@@ -89,13 +94,13 @@ impl RtrSet {
         }
     }
 
-    /// Whether there is no kind among them.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }
 
-    /// The kinds that are in both.
+    /// Returns the kinds that are in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -126,31 +131,34 @@ impl fmt::Display for RtrSet {
     }
 }
 
-/// What this end of a connection wants.
+/// The parameters that this end of a connection asks for.
 ///
-/// The default is to ask for CRCs and for no markers, with Read queues 32 deep, offering both kinds of RTR that cost
-/// the peer's user nothing.
+/// The default asks for CRCs and for no markers, has Read queues 32 deep, and offers both kinds of
+/// RTR that do not consume a receive of the peer's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupConfig {
-    /// Initiator only: `Two` sends RFC 6581's frames, `One` plain ones. A responder answers in kind.
+    /// Initiator only: `Two` sends the frames of RFC 6581, `One` plain ones. A responder replies in
+    /// the revision of the Request.
     pub revision: Revision,
-    /// Prefer CRCs. They are used if either end does. RFC 5044 §4.4 wants this on unless an administrator said no.
+    /// Ask for CRCs. They are used if either end asks. RFC 5044 §4.4 wants this on unless an
+    /// administrator turns it off.
     pub crc: bool,
-    /// The peer must put markers into what it sends here.
+    /// Ask for markers: the peer must put them into what it sends here.
     pub markers: bool,
     /// Inbound Reads that this end takes at a time.
     pub ird: u16,
     /// Outbound Reads that this end wants outstanding at a time.
     pub ord: u16,
-    /// Up to where `ird` may be raised when the peer wants more.
+    /// The value up to which `ird` may be raised when the peer wants more.
     pub max_ird: u16,
-    /// Inbound Reads that a peer is taken to stand at a time where the startup does not say
-    /// (revision 1): outbound ones are no more than that. The default is 1, since one too many ends
-    /// the connection (RFC 5040 §6.1).
+    /// Inbound Reads that the peer is assumed to take at a time when the startup does not say
+    /// (revision 1). This end's ORD is then at most this. The default is 1, since one Read too many
+    /// ends the connection (RFC 5040 §6.1).
     pub assumed_ird: u16,
-    /// Initiator only: ask for a peer-to-peer connection, in which an RTR goes first. Revision 2 only.
+    /// Initiator only, and only in revision 2: ask for a peer-to-peer connection, in which the
+    /// initiator sends an RTR first.
     pub peer_to_peer: bool,
-    /// Initiator: the kinds of RTR it can send. Responder: those it accepts.
+    /// Initiator: the kinds of RTR that it can send. Responder: those that it accepts.
     pub rtr: RtrSet,
 }
 
@@ -171,39 +179,40 @@ impl Default for StartupConfig {
     }
 }
 
-/// What both ends hold to once the Reply has been sent or received.
+/// The parameters of a connection once the Reply has been sent or received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Of the Reply.
+    /// The revision of the Reply.
     pub revision: Revision,
-    /// RFC 6581's data was exchanged.
+    /// The data of RFC 6581 was exchanged.
     pub enhanced: bool,
-    /// CRCs are generated and checked, both ways.
+    /// CRCs are generated and checked, in both directions.
     pub crc: bool,
     /// Markers go into what this end sends.
     pub markers_tx: bool,
     /// Markers are in what this end receives.
     pub markers_rx: bool,
-    /// Inbound Reads that this end must be ready for.
+    /// Inbound Reads that this end must be able to take at a time.
     pub ird: u16,
-    /// Outbound Reads that this end may have outstanding.
+    /// Outbound Reads that this end may have outstanding at a time.
     pub ord: u16,
-    /// Initiator: the RTR it must send before anything else. Responder: the kind it named.
+    /// Initiator: the RTR that it must send before anything else. Responder: the kind that its
+    /// Reply named.
     pub rtr: Option<Rtr>,
-    /// The peer's IRD as it was sent, for the ULP. It may be [`ULP_NEGOTIATES`].
+    /// The peer's IRD as received, for the ULP. It may be [`ULP_NEGOTIATES`].
     pub peer_ird: Option<u16>,
-    /// The peer's ORD as it was sent, for the ULP. It may be [`ULP_NEGOTIATES`].
+    /// The peer's ORD as received, for the ULP. It may be [`ULP_NEGOTIATES`].
     pub peer_ord: Option<u16>,
 }
 
 impl Negotiated {
-    /// For the [`Framer`](crate::Framer).
+    /// Returns the framing for the [`Framer`](crate::Framer).
     #[must_use]
     pub const fn tx(&self) -> Framing {
         Framing { crc: self.crc, markers: self.markers_tx }
     }
 
-    /// For the [`Deframer`](crate::Deframer).
+    /// Returns the framing for the [`Deframer`](crate::Deframer).
     #[must_use]
     pub const fn rx(&self) -> Framing {
         Framing { crc: self.crc, markers: self.markers_rx }

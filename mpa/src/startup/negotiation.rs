@@ -1,13 +1,15 @@
-//! What the two ends make of each other's wishes (RFC 6581 §9.1, §9.2).
+//! The rules by which the parameters of both ends become those of the connection (RFC 6581 §9.1,
+//! §9.2).
 //!
-//! Depths cross over: the initiator's ORD asks for the responder's IRD, and the other way round. [`answer`] is the
-//! responder's half and [`conclude`] the initiator's; neither sees an octet.
+//! Depths cross over: the initiator's ORD asks for the responder's IRD, and the other way round.
+//! [`answer`] is the responder's half and [`conclude`] the initiator's. Both work on values; frames
+//! are parsed and emitted elsewhere.
 
 use super::{
     DEPTH_MAX, EnhancedData, Rtr, RtrSet, StartupConfig, StartupError, StartupMisuse, ULP_NEGOTIATES,
 };
 
-/// What one end arrived at.
+/// The parameters that one end arrived at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settled {
     pub(super) ird: u16,
@@ -15,12 +17,14 @@ pub(super) struct Settled {
     pub(super) rtr: Option<Rtr>,
 }
 
-/// Without RFC 6581's data the ends agree on no depths: what this one holds to.
+/// Returns the parameters of an end when no data of RFC 6581 was exchanged, and so no depths were
+/// agreed on.
 pub(super) fn assume(own: &StartupConfig) -> Settled {
     Settled { ird: own.ird, ord: own.ord.min(own.assumed_ird), rtr: None }
 }
 
-/// The responder accepts: what it says in the Reply, and what it holds to.
+/// Accepts a Request at the responder: returns the data of the Reply, and the responder's
+/// parameters.
 pub(super) fn answer(
     request: &EnhancedData,
     own: &StartupConfig,
@@ -39,7 +43,8 @@ pub(super) fn answer(
     Ok((reply, Settled { ird, ord, rtr }))
 }
 
-/// The responder rejects: the same, but its ORD is what it would have needed (RFC 6581 §9.1).
+/// Rejects a Request at the responder: returns the data of the Reply. It is that of an accepting
+/// Reply, except that the ORD is what the responder would have needed (RFC 6581 §9.1).
 pub(super) fn refuse(request: &EnhancedData, own: &StartupConfig) -> EnhancedData {
     let rtr = if request.peer_to_peer { name_rtr(request, own) } else { None };
     let (_, ird) = crossed(request.ord, own.ird, |asked| answer_ird(asked, rtr, own));
@@ -48,17 +53,19 @@ pub(super) fn refuse(request: &EnhancedData, own: &StartupConfig) -> EnhancedDat
     EnhancedData { peer_to_peer: request.peer_to_peer, rtr, ird, ord }
 }
 
-/// The initiator has an accepting Reply.
+/// Returns the initiator's parameters once it has an accepting Reply.
 pub(super) fn conclude(reply: &EnhancedData, own: &StartupConfig) -> Result<Settled, StartupError> {
     // RFC 6581 §9.2: the Reply's A is that of the Request.
     if reply.peer_to_peer != own.peer_to_peer {
         return Err(StartupError::ConnectionModel { got: reply.peer_to_peer });
     }
     let rtr = if own.peer_to_peer { Some(pick_rtr(reply, own)?) } else { None };
-    // RFC 6581 §9.1: no more Reads outstanding than the responder takes. A Read as RTR needs one.
+    // RFC 6581 §9.1: no more Reads outstanding than the responder takes. A Read as RTR needs an ORD
+    // of one.
     let wanted = own.ord.max(needed_by(rtr));
     let (ord, _) = crossed(reply.ird, own.ord, |offered| wanted.min(offered));
-    // RFC 6581 §9.1: at least as many taken as the responder will have outstanding, or Terminate.
+    // RFC 6581 §9.1: the initiator must take as many Reads as the responder will have outstanding,
+    // or send a Terminate.
     let max_ird = ird_limit(own);
     if reply.ord != ULP_NEGOTIATES && reply.ord > max_ird {
         return Err(StartupError::InsufficientIrd { ord: reply.ord, max_ird });
@@ -67,8 +74,8 @@ pub(super) fn conclude(reply: &EnhancedData, own: &StartupConfig) -> Result<Sett
     Ok(Settled { ird, ord, rtr })
 }
 
-/// A local depth and what the peer is told of it. RFC 6581 §9.1: 0x3FFF from the peer is answered by itself, and
-/// leaves the local depth as it is.
+/// Returns a local depth and the depth to tell the peer. RFC 6581 §9.1: 0x3FFF from the peer is
+/// answered by 0x3FFF, and leaves the local depth as it is.
 fn crossed(peer: u16, own: u16, settle: impl FnOnce(u16) -> u16) -> (u16, u16) {
     if peer == ULP_NEGOTIATES {
         return (own, ULP_NEGOTIATES);
@@ -77,7 +84,7 @@ fn crossed(peer: u16, own: u16, settle: impl FnOnce(u16) -> u16) -> (u16, u16) {
     (depth, depth)
 }
 
-// RFC 6581 §9.1: the responder's IRD may be raised so that a Read as RTR can be taken.
+// RFC 6581 §9.1: the responder's IRD may be raised so that it can take a Read as RTR.
 fn answer_ird(asked: u16, rtr: Option<Rtr>, own: &StartupConfig) -> u16 {
     asked.max(needed_by(rtr)).min(ird_limit(own))
 }
@@ -90,21 +97,23 @@ fn needed_by(rtr: Option<Rtr>) -> u16 {
     u16::from(rtr == Some(Rtr::Read))
 }
 
-/// The one kind that the responder names: of the offer if it can be, else one that it supports (RFC 6581 §9.2).
+/// Returns the one kind that the responder names: one that the initiator offers if both support
+/// one, or else one that the responder supports (RFC 6581 §9.2).
 fn name_rtr(request: &EnhancedData, own: &StartupConfig) -> Option<Rtr> {
     let ird = if request.ord == ULP_NEGOTIATES { own.ird } else { ird_limit(own) };
     let supported = without_read_unless(ird > 0, own.rtr);
     preferred(supported.and(request.rtr)).or_else(|| preferred(supported))
 }
 
-/// The kind that the initiator sends, of those that the Reply names.
+/// Returns the kind that the initiator sends, out of those that the Reply names.
 fn pick_rtr(reply: &EnhancedData, own: &StartupConfig) -> Result<Rtr, StartupError> {
     let ord = if reply.ird == ULP_NEGOTIATES { own.ord } else { reply.ird };
     let offered = without_read_unless(ord > 0, own.rtr);
     preferred(offered.and(reply.rtr)).ok_or(StartupError::NoCommonRtr { named: reply.rtr, offered: own.rtr })
 }
 
-/// A Read cannot be the RTR where the queue that it needs has no place at all.
+/// Removes Read from `kinds` unless `possible`: a Read cannot be the RTR where the Read queue has
+/// no entries.
 fn without_read_unless(possible: bool, kinds: RtrSet) -> RtrSet {
     RtrSet { read: kinds.read && possible, ..kinds }
 }

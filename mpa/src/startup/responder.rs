@@ -1,65 +1,68 @@
-//! The end that waits for the Request and answers it (RFC 5044 §7.1.2, RFC 6581 §9.3).
+//! The responder: it waits for the Request and replies to it (RFC 5044 §7.1.2, RFC 6581 §9.3).
 
 use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
 use super::negotiation::{answer, assume, refuse};
 use super::{Negotiated, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse};
 
-/// Gives what comes to [`handle`](Self::handle) until that has a [`Request`], which the ULP accepts or rejects.
+/// The responder's half of a startup: [`handle`](Self::handle) is shown what arrives until it
+/// returns a [`Request`], which the ULP accepts or rejects.
 #[derive(Clone, Debug, Default)]
 pub struct Responder;
 
-/// What [`Responder::handle`] made of the stream.
+/// The outcome of [`Responder::handle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum ResponderStep {
-    /// Not all here yet.
+    /// The Request has not arrived completely.
     Need {
-        /// Octets from the front of the stream without which another call cannot say more.
+        /// Octets that the stream must have, from its front, before another call can say more.
         total: usize,
     },
     /// A Request for the ULP to decide on.
     Request {
-        /// What it says.
+        /// The Request's contents.
         request: Request,
-        /// Its octets. Nothing should follow them: the initiator has to wait for the Reply.
+        /// The octets of the Request. Nothing should follow them: the initiator has to wait for the
+        /// Reply.
         used: usize,
     },
 }
 
-/// What an initiator asks for.
+/// An initiator's Request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Of the initiator. The Reply has the same.
+    /// The revision of the Request, which the Reply has too.
     pub revision: Revision,
-    /// The initiator prefers CRCs.
+    /// The initiator asks for CRCs.
     pub crc: bool,
     /// The initiator wants markers in what it receives.
     pub markers: bool,
-    /// RFC 6581's data is there.
+    /// The Request has the data of RFC 6581.
     pub enhanced: bool,
-    /// The initiator's IRD as it was sent. It may be [`ULP_NEGOTIATES`](crate::ULP_NEGOTIATES).
+    /// The initiator's IRD, as received. It may be [`ULP_NEGOTIATES`](crate::ULP_NEGOTIATES).
     pub peer_ird: Option<u16>,
-    /// The initiator's ORD as it was sent. It may be [`ULP_NEGOTIATES`](crate::ULP_NEGOTIATES).
+    /// The initiator's ORD, as received. It may be [`ULP_NEGOTIATES`](crate::ULP_NEGOTIATES).
     pub peer_ord: Option<u16>,
     /// The connection is to be peer-to-peer: the initiator will send an RTR first.
     pub peer_to_peer: bool,
     /// The kinds of RTR that the initiator can send.
     pub rtr: RtrSet,
-    /// The initiator's ULP's.
+    /// Private data from the initiator's ULP.
     pub private_data: Vec<u8>,
 }
 
 impl Responder {
-    /// A responder to whom nothing has come yet.
+    /// A responder to which nothing has arrived yet.
     #[must_use]
     pub const fn new() -> Self {
         Self
     }
 
-    /// Looks at everything that has come from the initiator.
+    /// Reads the Request from all octets that have arrived from the initiator.
     ///
     /// # Errors
-    /// The Request is malformed or of another revision. The connection is closed; nothing is sent.
+    /// The Request is malformed or of an unsupported revision. The caller closes the connection
+    /// without sending anything.
     pub fn handle(&mut self, stream: &[u8]) -> Result<ResponderStep, StartupError> {
         Ok(match Frame::parse(FrameKind::Request, stream)? {
             Parsed::Frame { frame, used } => ResponderStep::Request { request: Request::of(&frame), used },
@@ -67,7 +70,8 @@ impl Responder {
         })
     }
 
-    /// The initiator closed, and `stream` is all that came. `handle` had no answer to it.
+    /// Returns the error for a connection that the initiator closed. `stream` is everything that
+    /// arrived, of which [`handle`](Self::handle) still needed more.
     #[must_use]
     pub fn closed(&self, stream: &[u8]) -> StartupError {
         match Frame::parse(FrameKind::Request, stream) {
@@ -80,11 +84,12 @@ impl Responder {
 }
 
 impl Request {
-    /// The Reply that accepts, and what both ends then hold to. No FPDU may be sent before one of the initiator's
-    /// has come and been found valid (RFC 5044 §7.1.2 rule 4).
+    /// Returns the Reply that accepts, and the parameters of the connection. No FPDU may be sent
+    /// before one of the initiator's has arrived and was found valid (RFC 5044 §7.1.2 rule 4).
     ///
     /// # Errors
-    /// The Reply cannot hold `private_data`, or `config` has no kind of RTR to name for a peer-to-peer connection.
+    /// The Reply cannot hold `private_data`, or the connection is to be peer-to-peer and `config`
+    /// has no kind of RTR to name.
     pub fn accept(
         &self,
         config: &StartupConfig,
@@ -110,7 +115,8 @@ impl Request {
         Ok((reply.emit()?, negotiated))
     }
 
-    /// The Reply that rejects. MPA is over then; TCP stays open for the ULP, who should let the initiator close it.
+    /// Returns the Reply that rejects. MPA ends there. The TCP connection stays open for the ULP,
+    /// which should let the initiator close it.
     ///
     /// # Errors
     /// The Reply cannot hold `private_data`.
@@ -139,7 +145,7 @@ impl Request {
         Some(EnhancedData { peer_to_peer: self.peer_to_peer, rtr: self.rtr, ird, ord })
     }
 
-    // RFC 6581 §10: enhanced if the Request was, and of its revision.
+    // RFC 6581 §10: the Reply is enhanced if the Request was, and of the Request's revision.
     fn reply<'a>(
         &self,
         config: &StartupConfig,

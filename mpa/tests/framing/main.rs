@@ -1,4 +1,4 @@
-//! FPDUs both ways, as properties and at the edges.
+//! FPDUs in both directions: properties over random input, and edge cases.
 #![allow(clippy::unwrap_used)] // in tests
 
 mod naive;
@@ -14,7 +14,7 @@ const NO_CRC: Framing = Framing { crc: false, markers: false };
 const MARKED_NO_CRC: Framing = Framing { crc: false, markers: true };
 const ALL: [Framing; 4] = [PLAIN, MARKED, NO_CRC, MARKED_NO_CRC];
 
-/// Octets that do not repeat soon, other ones for another seed.
+/// Returns octets that do not soon repeat, different ones for each seed.
 fn octets(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ (at / 251) as u8 ^ seed).collect()
 }
@@ -31,7 +31,7 @@ fn emitted(framing: Framing, position: u64, ulpdu: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The one ULPDU in `wire`, which is all of an FPDU and no more.
+/// Returns the one ULPDU in `wire`, which is exactly one FPDU.
 fn ulpdu_in(framing: Framing, position: u64, wire: &[u8]) -> Vec<u8> {
     let mut stream = wire.to_vec();
     match Deframer::at(framing, position).step(&mut stream) {

@@ -1,18 +1,18 @@
-//! Another reading of RFC 5044 §4, as plain as can be: whole streams, one octet at a time, nothing shared with the
-//! crate.
+//! An independent reading of RFC 5044 §4 to test against, as plain as possible: it takes complete
+//! streams, one octet at a time, and shares no code with the crate.
 
-/// One FPDU as it stands in a stream.
+/// One FPDU found in a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) ulpdu: Vec<u8>,
-    /// Every octet but the CRC field's, markers included.
+    /// Every octet but those of the CRC field, markers included.
     pub(crate) covered: Vec<u8>,
     pub(crate) crc: [u8; 4],
-    /// FPDUPTR of each marker in it, and what it should be.
+    /// FPDUPTR of each marker in the FPDU, and the value that it should have.
     pub(crate) markers: Vec<(u32, u32)>,
 }
 
-/// Takes apart a stream of whole FPDUs whose first octet is the `position`th of Full Operation.
+/// Parses a stream of complete FPDUs whose first octet is the `position`th of Full Operation.
 pub(crate) fn parse(stream: &[u8], position: u64, markers: bool) -> Vec<Found> {
     let mut reader = Reader { stream, at: 0, position, markers };
     let mut found = Vec::new();
@@ -64,12 +64,13 @@ impl Reader<'_> {
     }
 }
 
-/// Four if a marker stands in front of the length field at `start`.
+/// Returns 4 if a marker stands in front of the length field at `start`, or else 0.
 fn leading(seen: &[(usize, u32)], start: usize) -> usize {
     if seen.iter().any(|&(at, _)| at < start) { 4 } else { 0 }
 }
 
-/// CRC-32C bit by bit: the polynomial 0x1EDC6F41 read from its low end, ones before and after.
+/// Returns the CRC-32C, computed bit by bit: polynomial 0x1EDC6F41 reflected, all ones before and
+/// after.
 pub(crate) fn crc32c(data: &[u8]) -> u32 {
     let mut register = u32::MAX;
     for &octet in data {

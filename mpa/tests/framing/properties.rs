@@ -1,4 +1,4 @@
-//! For any ULPDUs, positions and ways that TCP may cut the stream.
+//! Properties for any ULPDUs, any positions and any way in which TCP may cut the stream.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,12 +10,13 @@ fn framing() -> impl Strategy<Value = Framing> {
     (any::<bool>(), any::<bool>()).prop_map(|(crc, markers)| Framing { crc, markers })
 }
 
-/// Stream octets at which an FPDU may begin, those around a marker more often.
+/// Positions at which an FPDU may begin, more often those around a marker.
 fn position() -> impl Strategy<Value = u64> {
     prop_oneof![0..1024_u64, 120..136_u64].prop_map(|words| words * 4)
 }
 
-/// Sizes of a header and those at which an FPDU ends near a marker more often.
+/// Sizes of a ULPDU, more often those of a header alone and those at which an FPDU ends near a
+/// marker.
 fn ulpdu_len() -> impl Strategy<Value = usize> {
     prop_oneof![0..80_usize, 480..540_usize, 990..1040_usize, 0..5000_usize]
 }
@@ -24,12 +25,13 @@ fn ulpdus() -> impl Strategy<Value = Vec<Vec<u8>>> {
     vec((ulpdu_len(), any::<u8>()).prop_map(|(len, seed)| octets(len, seed)), 1..12)
 }
 
-/// Octets with many zeros, so that there are short FPDUs among them.
+/// Octets with many zeros, so that short FPDUs are among them.
 fn rubbish() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![3 => Just(0), 1 => any::<u8>()], 0..2000)
 }
 
-/// What a deframer delivers of a stream that comes in pieces of these sizes, over and over.
+/// Returns what a deframer delivers of a stream that arrives in pieces of these sizes, over and
+/// over.
 fn delivered(mut deframer: Deframer, wire: &[u8], pieces: &[usize]) -> Vec<Vec<u8>> {
     let (mut stream, mut found, mut at) = (Vec::new(), Vec::new(), 0);
     for piece in pieces.iter().cycle() {
@@ -57,7 +59,7 @@ fn delivered(mut deframer: Deframer, wire: &[u8], pieces: &[usize]) -> Vec<Vec<u
 }
 
 proptest! {
-    // RFC 5044 §4.4: against a computation bit by bit.
+    // RFC 5044 §4.4: compared with a computation bit by bit.
     #[test]
     fn crc_is_that_of_a_bitwise_computation(data in vec(any::<u8>(), 0..3000), cut in 0..3000_usize) {
         let cut = cut.min(data.len());
@@ -65,7 +67,8 @@ proptest! {
         prop_assert_eq!(crc32c_append(crc32c(&data[..cut]), &data[cut..]), naive::crc32c(&data));
     }
 
-    // RFC 5044 §3, §4.1-§4.4: what is sent reads the same by another parser, marker by marker.
+    // RFC 5044 §3, §4.1 to §4.4: another parser reads the FPDUs that were sent alike, marker by
+    // marker.
     #[test]
     fn a_naive_parser_finds_what_was_sent(framing in framing(), start in position(), ulpdus in ulpdus()) {
         let (mut framer, mut wire) = (Framer::at(framing, start), Vec::new());
@@ -131,7 +134,8 @@ proptest! {
         }
     }
 
-    // RFC 5044 §4.1, §4.2: what a receiver overlooks is not sent on: accepted octets, ULPDU, octets that mean the same.
+    // RFC 5044 §4.1, §4.2: deviations that a receiver ignores are not sent again: octets that were
+    // accepted give a ULPDU, and this ULPDU gives octets that are read alike.
     #[test]
     fn accepted_octets_make_an_fpdu_that_reads_alike(
         markers: bool,
@@ -159,7 +163,8 @@ proptest! {
         prop_assert_eq!(emitted(framing, start, &found), clean);
     }
 
-    // RFC 5044 §4.4: every bit before the CRC field is covered, and so is the field.
+    // RFC 5044 §4.4: the CRC covers every bit before its field, and a flipped bit in the field
+    // counts too.
     #[test]
     fn a_flipped_bit_delivers_nothing(markers: bool, start in position(), len in ulpdu_len(), bit: prop::sample::Index) {
         let framing = Framing { crc: true, markers };
@@ -167,16 +172,16 @@ proptest! {
         let bit = bit.index(wire.len() * 8);
         wire[bit / 8] ^= 1 << (bit % 8);
         let mut stream = wire.clone();
-        // A flip in the length may make it wait for more.
+        // A flipped bit in the length may make the deframer wait for more.
         let step = Deframer::at(framing, start).step(&mut stream);
         let delivered = matches!(step, Ok(Step::Fpdu { .. }));
         prop_assert!(!delivered);
         prop_assert_eq!(stream, wire);
     }
 
-    // Whatever comes, no panic, and no waiting for more than one FPDU can be.
+    // Random octets cause no panic, and never a wait for more than one FPDU can have.
     #[test]
-    fn rubbish_is_taken_calmly(framing in framing(), start in position(), mut rubbish in rubbish()) {
+    fn random_octets_cause_neither_panic_nor_endless_need(framing in framing(), start in position(), mut rubbish in rubbish()) {
         let mut deframer = Deframer::at(framing, start);
         let mut at = 0;
         loop {
@@ -198,7 +203,7 @@ proptest! {
         }
     }
 
-    // RFC 5044 §4.1, §4.4: a gather list with the trailer behind it is the FPDU that `emit` makes.
+    // RFC 5044 §4.1, §4.4: a gather list followed by its trailer is the FPDU that `emit` makes.
     #[test]
     fn a_gathered_fpdu_is_the_emitted_one(crc: bool, ulpdus in ulpdus()) {
         let framing = Framing { crc, markers: false };
@@ -215,7 +220,7 @@ proptest! {
         }
     }
 
-    // RFC 5044 §4.4: an FPDU received piecewise is held to the same.
+    // RFC 5044 §4.4: an FPDU received in pieces passes the checks that `step` makes.
     #[test]
     fn an_fpdu_received_piecewise_is_the_stepped_one(crc: bool, ulpdus in ulpdus(), wrong: bool) {
         let framing = Framing { crc, markers: false };

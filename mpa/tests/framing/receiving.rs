@@ -1,10 +1,11 @@
-//! The receiver's rules and the edges of its interface.
+//! Rules for the receiver, and the edges of its interface.
 
 use rddp_mpa::{Deframer, FpduError, MpaError, Peek, Step, crc32c};
 
 use crate::{ALL, MARKED, MARKED_NO_CRC, NO_CRC, PLAIN, emitted, octets, ulpdu_in};
 
-// RFC 5044 §3: a sender stops at 64768 octets, the length field does not; siw sends up to 65474.
+// RFC 5044 §3: a sender stops at 64768 octets, but the length field can say more; siw sends up to
+// 65474.
 #[test]
 fn a_ulpdu_as_long_as_its_field_can_say_is_taken() {
     for framing in ALL {
@@ -28,7 +29,7 @@ fn the_crc_field_is_not_looked_at_when_crcs_are_off() {
     assert_eq!(Deframer::new(NO_CRC).accept_external(4, 1, [0; 4]), Ok(()));
 }
 
-// RFC 5044 §4.4, §8: code 2, with what was said and what was computed.
+// RFC 5044 §4.4, §8: code 2, with the CRC as received and as computed.
 #[test]
 fn a_wrong_crc_is_refused() {
     let mut wire = emitted(PLAIN, 0, &octets(20, 0));
@@ -40,7 +41,7 @@ fn a_wrong_crc_is_refused() {
     assert_eq!(error.code(), MpaError::Crc);
 }
 
-/// An FPDU with a marker off by four, and a CRC that covers it.
+/// Returns an FPDU with a marker off by four, and a CRC that covers it.
 fn with_wrong_marker(at: usize, crc: bool) -> Vec<u8> {
     let mut wire = emitted(MARKED, 0, &octets(1500, 0));
     wire[at + 3] ^= 4;
@@ -50,7 +51,8 @@ fn with_wrong_marker(at: usize, crc: bool) -> Vec<u8> {
     wire
 }
 
-// RFC 5044 §8: code 3, for each marker of the FPDU. With CRCs off the field counts as valid, and markers still do.
+// RFC 5044 §8: code 3, for each marker of the FPDU. With CRCs off the CRC field counts as valid,
+// and markers are checked all the same.
 #[test]
 fn a_marker_that_points_elsewhere_is_refused() {
     for (framing, crc) in [(MARKED, true), (MARKED_NO_CRC, false)] {
@@ -65,7 +67,7 @@ fn a_marker_that_points_elsewhere_is_refused() {
     }
 }
 
-// RFC 5044 §8: code 3 presumes a good CRC.
+// RFC 5044 §8: code 3 is for an FPDU with a good CRC.
 #[test]
 fn a_wrong_crc_comes_before_a_wrong_marker() {
     let error = Deframer::new(MARKED).step(&mut with_wrong_marker(512, false)).unwrap_err();
@@ -88,7 +90,8 @@ fn nothing_is_delivered_after_an_error() {
     assert_eq!(deframer.position(), 0);
 }
 
-// RFC 5044 §8: code 1 for an FPDU that a FIN cut off; between two FPDUs a FIN is no error of MPA's.
+// RFC 5044 §8: code 1 for an FPDU that a FIN cut off; a FIN between two FPDUs is not an error of
+// MPA.
 #[test]
 fn an_fpdu_cut_off_by_the_end_of_the_stream_is_lost() {
     for framing in ALL {
@@ -99,9 +102,9 @@ fn an_fpdu_cut_off_by_the_end_of_the_stream_is_lost() {
     }
 }
 
-// Asking for more is exact: never less than helps, never more than the FPDU has.
+// `Need` is exact: never fewer octets than help, never more than the FPDU has.
 #[test]
-fn what_is_needed_is_what_the_fpdu_takes() {
+fn need_is_the_length_of_the_fpdu() {
     for framing in ALL {
         for start in (0..1024).step_by(4) {
             let wire = emitted(framing, start, &octets(300, 0));
@@ -132,7 +135,8 @@ fn peek_sees_the_length_without_markers_only() {
     assert_eq!(Deframer::new(MARKED).peek(&[0; 64]), None);
 }
 
-// RFC 5044 §4.3: DDP gets neither markers nor what they leave behind, whatever follows the FPDU in the buffer.
+// RFC 5044 §4.3: DDP gets neither markers nor octets left behind by moving, whatever follows the
+// FPDU in the buffer.
 #[test]
 fn octets_behind_the_fpdu_stay_where_they_are() {
     for start in (0..512).step_by(4) {

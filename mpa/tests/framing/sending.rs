@@ -1,4 +1,4 @@
-//! The sender's rules and the edges of its interface.
+//! Rules for the sender, and the edges of its interface.
 
 use rddp_mpa::{Framer, Framing, MAX_ULPDU};
 
@@ -21,8 +21,9 @@ fn an_unmarked_stream_has_no_markers() {
     assert_eq!(wire.len(), 4008);
 }
 
-// RFC 5044 §4.3: 512 octets apart however the FPDUs fall, each pointing at the length field it belongs to; FPDUs that
-// end on a marker's place, four octets before and four after are among these.
+// RFC 5044 §4.3: markers stand 512 octets apart however the FPDUs fall, each pointing at the length
+// field of its FPDU. Among these are FPDUs that end where a marker is due, four octets before and
+// four after.
 #[test]
 fn markers_stand_at_every_512th_octet_whatever_the_sizes() {
     for start in (0..512).step_by(4) {
@@ -40,7 +41,7 @@ fn markers_stand_at_every_512th_octet_whatever_the_sizes() {
     }
 }
 
-// RFC 5044 §4.1: pad is zero, also where `fill` was handed dirty octets before.
+// RFC 5044 §4.1: the pad is zero, also in a buffer that held other octets before.
 #[test]
 fn pad_is_sent_as_zero() {
     for framing in ALL {
@@ -54,7 +55,7 @@ fn pad_is_sent_as_zero() {
     }
 }
 
-// RFC 5044 §4.4: the field is there when CRCs are off.
+// RFC 5044 §4.4: the field is present when CRCs are off.
 #[test]
 fn the_crc_field_is_zero_when_crcs_are_off() {
     for framing in [NO_CRC, MARKED_NO_CRC] {
@@ -75,7 +76,8 @@ fn an_fpdu_is_appended_to_what_is_there() {
     }
 }
 
-// The pieces `fill` is given follow one another, none is empty, and without markers there is one.
+// The pieces given to `fill` follow one another and are not empty; without markers there is only
+// one.
 #[test]
 fn payload_is_asked_for_in_order() {
     for framing in ALL {
@@ -96,9 +98,10 @@ fn payload_is_asked_for_in_order() {
     }
 }
 
-// RFC 5044 §4.1, §4.2, §4.4: pad, the reserved half of a marker and a CRC that is off are zero whatever was there.
+// RFC 5044 §4.1, §4.2, §4.4: pad, the reserved half of a marker and a CRC that is off are zero,
+// whatever the buffer held.
 #[test]
-fn nothing_of_what_was_in_the_room_before_is_sent() {
+fn stale_octets_of_the_buffer_are_not_sent() {
     for framing in ALL {
         for len in [18, 19, 20, 21, 600, 2000] {
             let ulpdu = octets(len, 0x33);
@@ -114,7 +117,7 @@ fn nothing_of_what_was_in_the_room_before_is_sent() {
 
 #[test]
 #[should_panic(expected = "just its length")]
-fn room_of_another_length_is_the_callers_mistake() {
+fn a_buffer_of_another_length_is_the_callers_mistake() {
     Framer::new(PLAIN).emit_into(&[0; 14], 6, |_, _| {}, &mut [0; 27]);
 }
 

@@ -18,7 +18,7 @@ fn the_responder_wants_no_more_than_the_initiator_takes() {
     }
 }
 
-// RFC 6581 §9.1: the responder's IRD is what the initiator asked for, as far as it goes.
+// RFC 6581 §9.1: the responder's IRD is what the initiator asked for, up to the responder's limit.
 #[test]
 fn the_responder_takes_what_is_asked_up_to_its_limit() {
     for (ord, told) in [(4, 4), (0, 0), (16, 16), (17, 16), (0x3ffe, 16)] {
@@ -46,13 +46,13 @@ fn the_initiator_raises_its_ird_to_what_the_responder_wants() {
     }
 }
 
-// RFC 6581 §9.1: or else it Terminates with code 6.
+// RFC 6581 §9.1: or else the initiator sends a Terminate with code 6.
 #[test]
 fn an_ird_that_cannot_be_provided_ends_the_connection() {
     let error = answered(&config(4, 8, 16), depths(8, 17)).unwrap_err();
     assert_eq!(error, StartupError::InsufficientIrd { ord: 17, max_ird: 16 });
     assert_eq!(error.terminate(), Some(MpaError::InsufficientIrd));
-    // An IRD beyond the limit to which it may be raised needs no raising.
+    // An IRD that is configured beyond the limit for raising it needs no raising.
     assert_eq!(answered(&config(32, 8, 16), depths(8, 32)).unwrap().ird, 32);
     assert_eq!(reply_to(depths(8, 64), &config(32, 8, 16)).0.ird, 32);
 }
@@ -70,7 +70,7 @@ fn a_depth_left_to_the_ulp_is_answered_as_such() {
     assert_eq!((settled.ird, settled.ord, settled.peer_ord), (5, 4, Some(ULP_NEGOTIATES)));
 }
 
-// RFC 6581 §9.1: the initiator's depths stay, each by itself.
+// RFC 6581 §9.1: the initiator's depths stay, each independently of the other.
 #[test]
 fn a_depth_that_the_reply_leaves_to_the_ulp_stays() {
     let own = config(5, 6, 16);
@@ -80,7 +80,7 @@ fn a_depth_that_the_reply_leaves_to_the_ulp_stays() {
     assert_eq!((settled.ird, settled.ord), (5, 3));
 }
 
-// RFC 6581 §9.1: a Read as RTR needs a place in the queue, even if the ULP wants no Reads.
+// RFC 6581 §9.1: a Read as RTR needs an entry in the queue, even if the ULP wants no Reads.
 #[test]
 fn a_read_as_rtr_raises_the_depths_to_one() {
     let read = RtrSet::only(Rtr::Read);
@@ -88,13 +88,13 @@ fn a_read_as_rtr_raises_the_depths_to_one() {
     let (at_initiator, at_responder) = startup(&initiator, &StartupConfig::default());
     assert_eq!((at_initiator.ord, at_responder.ird), (1, 1));
     assert_eq!((at_initiator.rtr, at_responder.rtr), (Some(Rtr::Read), Some(Rtr::Read)));
-    // Not so for the other kinds.
+    // The other kinds of RTR raise nothing.
     let initiator = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..initiator };
     let (at_initiator, at_responder) = startup(&initiator, &StartupConfig::default());
     assert_eq!((at_initiator.ord, at_responder.ird), (0, 0));
 }
 
-// A queue without any place takes no Read: another kind is named and sent.
+// A Read queue without entries takes no Read: another kind is named and sent.
 #[test]
 fn a_read_is_no_rtr_where_no_read_can_be() {
     let none = StartupConfig { ird: 0, max_ird: 0, rtr: RtrSet::ALL, ..StartupConfig::default() };
@@ -104,7 +104,7 @@ fn a_read_is_no_rtr_where_no_read_can_be() {
     let reply = crate::EnhancedData { ird: 0, ..peer_to_peer(RtrSet::only(Rtr::Read)) };
     let error = answered(&StartupConfig::default(), reply).unwrap_err();
     assert_eq!(error.terminate(), Some(MpaError::NoMatchingRtr));
-    // Where the ULP sees to the depths, they are what they are.
+    // Depths that the ULP settles are not looked at.
     let left =
         crate::EnhancedData { ird: ULP_NEGOTIATES, ord: ULP_NEGOTIATES, ..peer_to_peer(RtrSet::SILENT) };
     assert_eq!(reply_to(left, &StartupConfig { max_ird: 8, ..none }).1.rtr, Some(Rtr::Write));

@@ -1,4 +1,5 @@
-//! The frames: what is sent, what is overlooked and what is refused.
+//! Startup frames: the octets that are sent, the deviations that are ignored, and those that are
+//! refused.
 
 use rddp_mpa::{
     DEPTH_MAX, Frame, FrameKind, Initiator, MAX_ENHANCED_PRIVATE_DATA, MAX_PRIVATE_DATA, MpaError, Parsed,
@@ -37,7 +38,7 @@ fn an_enhanced_request_puts_its_data_first() {
     assert_eq!(Initiator::new(&config, b"").unwrap().request()[20..], [0xc0, 0x10, 0xc0, 0x08]);
 }
 
-// RFC 5044 §7.1.1, RFC 6581 §9: what the constants say fits, and not an octet more.
+// RFC 5044 §7.1.1, RFC 6581 §9: as many octets fit as the constants say, and not one more.
 #[test]
 fn private_data_has_a_limit_in_each_revision() {
     let limits = [(Revision::One, MAX_PRIVATE_DATA), (Revision::Two, MAX_ENHANCED_PRIVATE_DATA)];
@@ -68,7 +69,8 @@ fn rtr_flags_without_peer_to_peer_are_ignored() {
     assert_eq!((request.peer_ird, request.peer_ord), (Some(8), Some(4)));
 }
 
-// RFC 5044 §7.1.1: reserved bits and a Request's R are not checked. In revision 1, S is one of the former.
+// RFC 5044 §7.1.1: reserved bits and a Request's R are not checked. In revision 1, S is a reserved
+// bit.
 #[test]
 fn reserved_bits_change_nothing() {
     let plain = request(&PLAIN);
@@ -89,7 +91,8 @@ fn other_revisions_are_closed() {
     assert_eq!(request(&with(17, 2)).revision, Revision::Two);
 }
 
-// RFC 5044 §7.1.1, §7.1.2 rule 9: 512 octets and not one more, said before any of them came.
+// RFC 5044 §7.1.1, §7.1.2 rule 9: 512 octets and not one more, refused before any of them has
+// arrived.
 #[test]
 fn private_data_beyond_the_limit_is_refused_at_the_header() {
     for len in [513, 0x7fff, 0xffff_u16] {
@@ -104,7 +107,7 @@ fn private_data_beyond_the_limit_is_refused_at_the_header() {
     assert_eq!(request(&octets).private_data, [7; 512]);
 }
 
-// RFC 5044 §7.1.1, RFC 6581 §7: what our own caller may put in.
+// RFC 5044 §7.1.1, RFC 6581 §7: the private data that the local caller may send.
 #[test]
 fn private_data_fits_or_is_the_callers_mistake() {
     let plain = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
@@ -122,7 +125,7 @@ fn private_data_fits_or_is_the_callers_mistake() {
     }
 }
 
-// RFC 6581 §6: with S there are four octets at least.
+// RFC 6581 §6: with S there are at least four octets.
 #[test]
 fn an_enhanced_frame_without_its_data_is_refused() {
     for len in 0..4 {
@@ -134,7 +137,7 @@ fn an_enhanced_frame_without_its_data_is_refused() {
 
 // RFC 5044 §7.1.2 rules 5 and 8.
 #[test]
-fn a_frame_of_the_own_role_is_told_from_rubbish() {
+fn a_frame_of_the_own_role_has_its_own_error() {
     let mut initiator = Initiator::new(&client_server(), b"").unwrap();
     let own = initiator.request().to_vec();
     assert_eq!(initiator.handle(&own), Err(StartupError::WrongRole));
@@ -143,7 +146,7 @@ fn a_frame_of_the_own_role_is_told_from_rubbish() {
     assert_eq!(refused(b"MPA ID Rex"), StartupError::BadKey);
 }
 
-// Another protocol is not waited for: its first octets tell.
+// A peer of another protocol is refused at its first octets, without waiting for more.
 #[test]
 fn rubbish_is_refused_at_its_first_octet() {
     assert_eq!(refused(b"GET / HTTP/1.1\r\n"), StartupError::BadKey);
@@ -153,7 +156,7 @@ fn rubbish_is_refused_at_its_first_octet() {
 }
 
 #[test]
-fn what_is_needed_grows_from_header_to_whole() {
+fn need_grows_from_the_header_to_the_whole_frame() {
     let octets = Initiator::new(&client_server(), b"twelve octet").unwrap().request().to_vec();
     for have in 0..octets.len() {
         let total = if have < 20 { 20 } else { 36 };
@@ -161,8 +164,8 @@ fn what_is_needed_grows_from_header_to_whole() {
     }
 }
 
-// RFC 5044 §7.1.2 rules 2 and 3: a FIN before the frame is whole. Only one that came before anything may mean that
-// the peer does not know RFC 6581 (its §10).
+// RFC 5044 §7.1.2 rules 2 and 3: a FIN before the frame is complete. Only one that arrives before
+// any octet may mean that the peer does not know RFC 6581 (RFC 6581 §10).
 #[test]
 fn a_peer_that_closes_early_is_reported() {
     let initiator = Initiator::new(&StartupConfig::default(), b"").unwrap();

@@ -1,4 +1,5 @@
-//! Startup of revisions 1 and 2, both roles, against each other and against odd peers.
+//! Startup of revisions 1 and 2 in both roles: our two ends against each other, and each against
+//! unusual peers.
 #![allow(clippy::unwrap_used)] // in tests
 
 mod depths;
@@ -19,7 +20,7 @@ fn request(octets: &[u8]) -> Request {
     }
 }
 
-/// An accepted startup: what the initiator and what the responder hold to.
+/// Returns the outcome of an accepted startup at the initiator and at the responder.
 fn startup(initiator: &StartupConfig, responder: &StartupConfig) -> (Negotiated, Negotiated) {
     let mut initiator = Initiator::new(initiator, b"").unwrap();
     let (reply, settled) = request(initiator.request()).accept(responder, b"").unwrap();
@@ -29,7 +30,7 @@ fn startup(initiator: &StartupConfig, responder: &StartupConfig) -> (Negotiated,
     }
 }
 
-/// What an initiator with this configuration makes of a Reply with this data.
+/// Returns the outcome at an initiator with this configuration of a Reply with this data.
 fn answered(config: &StartupConfig, data: EnhancedData) -> Result<Negotiated, StartupError> {
     match Initiator::new(config, b"").unwrap().handle(&reply_frame(data))? {
         InitiatorStep::Accepted { negotiated, .. } => Ok(negotiated),
@@ -59,7 +60,7 @@ fn enhanced_frame(kind: FrameKind, data: EnhancedData) -> Vec<u8> {
     .unwrap()
 }
 
-/// What a Reply of ours says to a Request with this data, and what we hold to.
+/// Returns the data of our Reply to a Request with this data, and the responder's outcome.
 fn reply_to(data: EnhancedData, config: &StartupConfig) -> (EnhancedData, Negotiated) {
     let (reply, settled) = request(&request_frame(data)).accept(config, b"").unwrap();
     (data_of(&reply), settled)

@@ -32,7 +32,7 @@ fn crcs_are_asked_for_by_default() {
     assert!(!startup(&none, &none).0.crc);
 }
 
-// RFC 5044 §7.1.1: C in the Reply echoes the Request's.
+// RFC 5044 §7.1.1: C in the Reply says whether CRCs will be used.
 #[test]
 fn the_reply_says_what_will_be_done() {
     let none = StartupConfig { crc: false, ..client_server() };
@@ -41,7 +41,8 @@ fn the_reply_says_what_will_be_done() {
     assert_eq!(reply[16..20], [0x50, 2, 0, 4]);
 }
 
-// RFC 6581 §6, §10: a Request of revision 1 is answered in revision 1, whatever the responder could do.
+// RFC 6581 §6, §10: a Request of revision 1 is answered in revision 1, whatever the responder
+// supports.
 #[test]
 fn a_plain_request_gets_a_plain_reply() {
     let initiator =
@@ -51,8 +52,8 @@ fn a_plain_request_gets_a_plain_reply() {
         request(Initiator::new(&initiator, b"").unwrap().request()).accept(&responder, b"no").unwrap();
     assert_eq!(reply, b"MPA ID Rep Frame\x40\x01\0\x02no");
     let (at_initiator, at_responder) = startup(&initiator, &responder);
-    // No depths were exchanged: each end sends as many Reads as it takes the peer to
-    // stand, and no RTR is due.
+    // No depths were exchanged: each end assumes how many Reads its peer takes (`assumed_ird`), and
+    // no RTR is due.
     assert_eq!((at_initiator.ird, at_initiator.ord, at_initiator.rtr), (3, 4, None));
     assert_eq!((at_responder.ird, at_responder.ord, at_responder.rtr), (7, 1, None));
     let none = StartupConfig { ord: 0, ..initiator };
@@ -60,7 +61,7 @@ fn a_plain_request_gets_a_plain_reply() {
     assert_eq!((at_initiator.peer_ird, at_responder.peer_ord), (None, None));
 }
 
-// RFC 6581 §6: revision 2 without S is revision 1 in all but the number.
+// RFC 6581 §6: revision 2 without S is revision 1 except for the number.
 #[test]
 fn a_plain_request_of_revision_two_gets_a_plain_reply_of_revision_two() {
     let request = request(b"MPA ID Req Frame\x40\x02\0\x03ulp");
@@ -70,7 +71,7 @@ fn a_plain_request_of_revision_two_gets_a_plain_reply_of_revision_two() {
     assert_eq!((settled.revision, settled.enhanced), (Revision::Two, false));
 }
 
-// RFC 6581 §10: enhanced for enhanced, else the peer does not know how.
+// RFC 6581 §10: an enhanced Request gets an enhanced Reply, unless the peer does not know RFC 6581.
 #[test]
 fn a_plain_reply_to_an_enhanced_request_suggests_revision_one() {
     for reply in
@@ -92,7 +93,7 @@ fn an_enhanced_reply_to_a_plain_request_is_refused() {
     assert!(!error.retry_with_revision_one());
 }
 
-// RFC 5044 §7.1.1: a Reply of a revision that one can work with is as good as one's own.
+// RFC 5044 §7.1.1: a Reply of any supported revision is accepted.
 #[test]
 fn a_plain_reply_of_revision_two_to_a_plain_request_is_taken() {
     let plain = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
@@ -122,7 +123,8 @@ fn a_rejection_carries_private_data() {
     }
 }
 
-// RFC 6581 §9.1, §10: an enhanced Request is rejected in kind; the ORD is what the responder would have wanted.
+// RFC 6581 §9.1, §10: an enhanced Request gets an enhanced rejection; its ORD is what the responder
+// would have wanted.
 #[test]
 fn an_enhanced_rejection_carries_depths() {
     let mut initiator =
@@ -139,7 +141,7 @@ fn an_enhanced_rejection_carries_depths() {
     assert_eq!(initiator.handle(&reply), Ok(rejected));
 }
 
-// RFC 6581 §9.1: in a rejection too, 0x3FFF is answered by itself, and never said otherwise.
+// RFC 6581 §9.1: in a rejection too, 0x3FFF is answered by 0x3FFF, and sent only as such an answer.
 #[test]
 fn a_rejection_says_no_depth_that_was_not_asked_for() {
     let config = StartupConfig { ord: u16::MAX, ..StartupConfig::default() };
@@ -152,7 +154,8 @@ fn a_rejection_says_no_depth_that_was_not_asked_for() {
     assert_eq!(told(1, 1), (1, 0x3ffe));
 }
 
-// A rejection is understood from a responder that does not know RFC 6581, and one may not retry on it.
+// A plain rejection from a responder that does not know RFC 6581 is understood, and is not a reason
+// to retry in revision 1.
 #[test]
 fn a_plain_rejection_of_an_enhanced_request_is_a_rejection() {
     let mut initiator = Initiator::new(&StartupConfig::default(), b"").unwrap();
@@ -160,7 +163,7 @@ fn a_plain_rejection_of_an_enhanced_request_is_a_rejection() {
     assert!(matches!(step, Ok(InitiatorStep::Rejected { peer_ird: None, .. })), "{step:?}");
 }
 
-// A Reply of siw, and a Request of siw: no CRC, no markers, S without A, depths of 1.
+// A Reply and a Request as siw sends them: no CRC, no markers, S without A, depths of 1.
 #[test]
 fn siw_is_understood() {
     let request = request(b"MPA ID Req Frame\x10\x02\0\x04\0\x01\0\x01");

@@ -1,4 +1,4 @@
-//! For any wishes, frames and rubbish.
+//! Properties for any configurations, any frames and random octets.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ prop_compose! {
     }
 }
 
-/// Octets that are nearly a frame.
+/// Octets that are close to a frame.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     let header = (kind(), any::<u8>(), 0..4_u8, 0..30_u16).prop_map(|(kind, flags, revision, pd_length)| {
         let key: &[u8] = match kind {
@@ -61,7 +61,7 @@ fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    // RFC 5044 §7.1.1, RFC 6581 §9: frame, octets, frame.
+    // RFC 5044 §7.1.1, RFC 6581 §9: a frame that is emitted and parsed again is the same frame.
     #[test]
     fn a_frame_survives_its_octets(
         kind in kind(),
@@ -80,7 +80,7 @@ proptest! {
         prop_assert_eq!(Frame::parse(kind, &octets), Ok(Parsed::Frame { frame, used: octets.len() }));
     }
 
-    // What is accepted makes octets that read alike.
+    // Octets that are accepted give a frame whose own octets are read alike.
     #[test]
     fn accepted_octets_make_a_frame_that_reads_alike(kind in kind(), octets in nearly_a_frame()) {
         if let Ok(Parsed::Frame { frame, used }) = Frame::parse(kind, &octets) {
@@ -90,7 +90,8 @@ proptest! {
         }
     }
 
-    // However a frame is cut: `Need` until there is enough to tell, then always the same.
+    // However a frame is cut, the verdict is `Need` until there are enough octets, then always the
+    // same.
     #[test]
     fn the_verdict_does_not_depend_on_the_cut(kind in kind(), octets in nearly_a_frame()) {
         let verdict = Frame::parse(kind, &octets);
@@ -103,18 +104,19 @@ proptest! {
     }
 
     #[test]
-    fn rubbish_is_refused_calmly(kind in kind(), octets in vec(any::<u8>(), 1..600)) {
+    fn random_octets_cause_no_panic(kind in kind(), octets in vec(any::<u8>(), 1..600)) {
         let parsed = Frame::parse(kind, &octets);
         prop_assert!(octets[0] == b'M' || parsed == Err(StartupError::BadKey));
     }
 
-    // RFC 5044 §7.1.1, RFC 6581 §9.1, §9.2: whatever both ends want, they hold to the same, or it fails as it must.
+    // RFC 5044 §7.1.1, RFC 6581 §9.1, §9.2: whatever both ends are configured for, they arrive at
+    // the same parameters, or startup fails with the error that is due.
     #[test]
-    fn both_ends_hold_to_the_same(initiator in config(), responder in config()) {
+    fn both_ends_arrive_at_the_same_parameters(initiator in config(), responder in config()) {
         prop_assume!(!(initiator.peer_to_peer && initiator.rtr.is_empty()));
         let mut active = Initiator::new(&initiator, b"").unwrap();
         let Ok((reply, at_responder)) = request(active.request()).accept(&responder, b"") else {
-            // No kind of RTR to name.
+            // The responder has no kind of RTR to name.
             let possible = RtrSet { read: responder.ird.max(responder.max_ird) > 0, ..RtrSet::ALL };
             prop_assert!(responder.rtr.and(possible).is_empty());
             return Ok(());

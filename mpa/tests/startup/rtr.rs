@@ -16,7 +16,8 @@ fn every_set() -> impl Iterator<Item = RtrSet> {
     (0..8).map(|bits| RtrSet { send: bits & 1 != 0, write: bits & 2 != 0, read: bits & 4 != 0 })
 }
 
-// RFC 6581 §9.2: A is mirrored, and exactly one kind is named: of the offer if it can be; Read, Write, Send.
+// RFC 6581 §9.2: A is repeated in the Reply, and exactly one kind is named: one of the offer if
+// possible, preferring Read, then Write, then Send.
 #[test]
 fn the_responder_names_one_kind_of_the_offer() {
     for offered in every_set() {
@@ -34,14 +35,14 @@ fn the_responder_names_one_kind_of_the_offer() {
     }
 }
 
-// RFC 6581 §9.2: without A in the Request there is none in the Reply, and no RTR.
+// RFC 6581 §9.2: without A in the Request, the Reply has no A either, and there is no RTR.
 #[test]
 fn the_responder_does_not_make_a_connection_peer_to_peer() {
     let (reply, settled) = reply_to(depths(4, 4), &supporting(RtrSet::ALL));
     assert_eq!((reply.peer_to_peer, reply.rtr, settled.rtr), (false, RtrSet::NONE, None));
 }
 
-// RFC 6581 §9.2: of the kinds that a Reply names, one that was offered.
+// RFC 6581 §9.2: out of the kinds that a Reply names, one that was offered is sent.
 #[test]
 fn the_initiator_sends_a_kind_that_both_ends_know() {
     for named in every_set() {
@@ -61,7 +62,8 @@ fn the_initiator_sends_a_kind_that_both_ends_know() {
     }
 }
 
-// RFC 6581 §9.2: the connection model of the Reply is the Request's, or the ends have none in common: code 7.
+// RFC 6581 §9.2: the connection model of the Reply is the Request's; if it is not, the ends have
+// none in common: code 7.
 #[test]
 fn a_reply_of_the_other_connection_model_is_refused() {
     let error = answered(&supporting(RtrSet::ALL), depths(4, 4)).unwrap_err();
@@ -72,14 +74,14 @@ fn a_reply_of_the_other_connection_model_is_refused() {
     assert_eq!(error.terminate(), Some(MpaError::NoMatchingRtr));
 }
 
-// RFC 6581 §9.2: peer-to-peer takes at least one kind, at each end.
+// RFC 6581 §9.2: a peer-to-peer connection needs at least one kind, at each end.
 #[test]
 fn peer_to_peer_without_any_rtr_is_the_callers_mistake() {
     let none = supporting(RtrSet::NONE);
     assert_eq!(Initiator::new(&none, b"").unwrap_err(), StartupMisuse::NoRtr);
     let asked = request(&request_frame(peer_to_peer(RtrSet::ALL)));
     assert_eq!(asked.accept(&none, b"").unwrap_err(), StartupMisuse::NoRtr);
-    // Rejecting does not take one.
+    // Rejecting does not need one.
     assert!(asked.reject(&none, b"").is_ok());
     let no_reads = StartupConfig { ird: 0, max_ird: 0, ..supporting(READ) };
     assert_eq!(asked.accept(&no_reads, b"").unwrap_err(), StartupMisuse::NoRtr);
@@ -95,7 +97,7 @@ fn every_kind_can_be_agreed_on() {
     }
 }
 
-// cxgb4's habit: a Reply that names Write and Read.
+// cxgb4 sends such a Reply, which names Write and Read.
 #[test]
 fn a_reply_that_leaves_a_choice_gets_a_read() {
     assert_eq!(

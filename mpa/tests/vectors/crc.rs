@@ -1,4 +1,4 @@
-//! Layer `crc`: values, the order in which they are sent, the residue.
+//! Layer `crc`: values, the order of their octets on the wire, the residue.
 
 use rddp_mpa::{crc32c, crc32c_append};
 

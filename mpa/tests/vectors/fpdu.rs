@@ -17,7 +17,7 @@ fn every_fpdu_vector_holds() {
                 is_laid_out_so(&vector, &ulpdu, &wire);
                 is_delivered(&vector, &ulpdu, &wire);
             }
-            // Oddities that a receiver must overlook.
+            // Deviations that a receiver must ignore.
             ("negative", Some("accept")) => {
                 is_delivered(&vector, &hex(&vector["ulpdu_hex"]), &hex(&vector["hex"]));
             }
@@ -79,7 +79,7 @@ fn sent(vector: &Value, ulpdu: &[u8], header_len: usize) -> Vec<u8> {
     out
 }
 
-/// However the ULPDU is divided into header and payload.
+/// Checks that the ULPDU gives these octets, however it is divided into header and payload.
 fn is_sent_so(vector: &Value, ulpdu: &[u8], wire: &[u8]) {
     let most = if ulpdu.len() > 2000 { 20 } else { ulpdu.len() };
     for header_len in 0..=most {
@@ -87,7 +87,7 @@ fn is_sent_so(vector: &Value, ulpdu: &[u8], wire: &[u8]) {
     }
 }
 
-/// The vector's own account of which octets are what.
+/// Checks the vector's own list of which octets are what.
 fn is_laid_out_so(vector: &Value, ulpdu: &[u8], wire: &[u8]) {
     let (mut found, mut end) = (Vec::new(), 0);
     for field in vector["layout"].as_array().unwrap() {
@@ -114,7 +114,7 @@ fn received(vector: &Value, wire: &[u8], first: usize) -> (Result<Step, FpduErro
     let mut stream = wire[..first].to_vec();
     match deframer.step(&mut stream) {
         Ok(Step::Need { total }) => assert!(total > first, "{} cut at {first}", name(vector)),
-        // A shorter FPDU than the vector has octets: a marker where none belongs, taken for a length of 0.
+        // A shorter FPDU than the vector's: a marker where none belongs is read as a length of 0.
         other => return (other, stream, deframer),
     }
     assert_eq!(stream, wire[..first], "{} cut at {first}: changed too early", name(vector));
@@ -123,7 +123,7 @@ fn received(vector: &Value, wire: &[u8], first: usize) -> (Result<Step, FpduErro
     (step, stream, deframer)
 }
 
-// RFC 5044 §5.2: wherever TCP cut the stream.
+// RFC 5044 §5.2: the FPDU is delivered wherever TCP cut the stream.
 fn is_delivered(vector: &Value, ulpdu: &[u8], wire: &[u8]) {
     let cuts: Vec<_> = if wire.len() > 2000 {
         (0..40).chain(wire.len() - 40..wire.len()).collect()
@@ -170,8 +170,8 @@ fn mpa_refuses(vector: &Value, wire: &[u8]) {
     }
 }
 
-/// The verdict belongs to DDP: the ULPDU is too short for its header. That is no matter of MPA's (RFC 5044 §3 knows
-/// no shortest ULPDU), which passes it on as it came.
+/// Checks a vector that DDP refuses: the ULPDU is too short for its header. MPA knows no shortest
+/// ULPDU (RFC 5044 §3) and passes it on unchanged.
 fn ddp_refuses(vector: &Value, wire: &[u8]) {
     is_delivered(vector, &hex(&vector["ulpdu_hex"]), wire);
 }

@@ -8,7 +8,7 @@ mod startup;
 
 use serde_json::Value;
 
-/// The vectors of a layer, `count` of them, so that none is lost unnoticed.
+/// Returns the vectors of a layer. There must be `count` of them, so that none is lost unnoticed.
 fn vectors(layer: &str, count: usize) -> Vec<Value> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/vectors.json");
     let file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

@@ -32,7 +32,7 @@ fn depth(value: &Value) -> u16 {
     number(value) as u16
 }
 
-/// The end of this side, as the vector has it.
+/// Checks the outcome at the end that the vector describes.
 fn depths_and_rtr_are_settled(vector: &Value) {
     let (asked, able) = (&vector["in"]["request"], &vector["in"]["responder"]);
     let offer = EnhancedData {
@@ -76,7 +76,8 @@ fn responder_is_settled(vector: &Value, reply: &[u8], settled: &Negotiated, own:
 }
 
 fn initiator_is_settled(vector: &Value, offer: &EnhancedData, reply: &[u8]) {
-    // An initiator of ours never says 0x3FFF: it has depths of its own, which then stay.
+    // Our initiator never sends 0x3FFF: it has depths of its own, which stay where the vector's
+    // initiator leaves them to the ULP.
     let own = |asked: u16| if asked == 0x3fff { 16 } else { asked };
     let config = StartupConfig {
         ird: own(offer.ird),
@@ -132,8 +133,8 @@ fn request(octets: &[u8]) -> Request {
     }
 }
 
-/// Both ends of a startup in which each wants what its closure set; the Reply's flag octet is as given, since ours
-/// would echo C.
+/// Runs a startup of both ends, each with the configuration that `want` set. The Reply's flag octet
+/// is replaced by `reply_flags`, since our responder would repeat C.
 fn startup(want: impl Fn(&mut StartupConfig, bool), reply_flags: u8) -> (Negotiated, Negotiated) {
     let [initiator, responder] = [true, false].map(|initiator| {
         let mut config = StartupConfig { revision: Revision::One, ..StartupConfig::default() };

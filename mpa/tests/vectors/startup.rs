@@ -31,7 +31,7 @@ fn is_understood(vector: &Value, octets: &[u8]) {
     }
     let whole = Parsed::Frame { frame, used: octets.len() };
     assert_eq!(Frame::parse(frame.kind, octets), Ok(whole), "{}", name(vector));
-    // What follows is not the frame's.
+    // Octets that follow the frame are not part of it.
     let longer = [octets, b"\0\x16"].concat();
     assert_eq!(Frame::parse(frame.kind, &longer), Ok(whole), "{}", name(vector));
     is_emitted(vector, &frame, octets);
@@ -60,7 +60,7 @@ fn meant<'a>(vector: &Value, private_data: &'a [u8]) -> Frame<'a> {
         kind,
         markers: bit(&input["m"]),
         crc: bit(&input["c"]),
-        // R is not looked at in a Request.
+        // R is not checked in a Request.
         rejected: kind == FrameKind::Reply && bit(&input["r"]),
         revision,
         enhanced,
@@ -78,7 +78,8 @@ fn enhanced(data: &[u8]) -> EnhancedData {
     }
 }
 
-/// Octet for octet, but for the bits that a sender leaves at zero.
+/// Checks that the frame is emitted octet for octet, except for the bits that a sender leaves at
+/// zero.
 fn is_emitted(vector: &Value, frame: &Frame<'_>, octets: &[u8]) {
     let mut clean = octets.to_vec();
     clean[16] &= if frame.kind == FrameKind::Request { 0xd0 } else { 0xf0 };
@@ -120,7 +121,8 @@ fn reaches_the_initiator(vector: &Value, frame: &Frame<'_>, octets: &[u8]) {
     }
 }
 
-/// An initiator whose Request the vector's Reply could be an answer to. It can provide an IRD of 16.
+/// Returns an initiator to whose Request the vector's Reply could be an answer. It can provide an
+/// IRD of 16.
 fn initiator_for(vector: &Value) -> Initiator {
     let input = &vector["in"];
     let private_data = hex(&input["private_data_hex"]);
@@ -137,7 +139,8 @@ fn initiator_for(vector: &Value) -> Initiator {
     Initiator::new(&config, b"").unwrap()
 }
 
-/// The same verdict however the octets come, and never before it is certain.
+/// Checks that the verdict is the same however the octets arrive, and never comes before it is
+/// certain.
 fn is_refused(vector: &Value, octets: &[u8]) {
     let error = refusal(vector, octets).unwrap_or_else(|| panic!("{}", name(vector)));
     for cut in 0..octets.len() {
@@ -164,7 +167,7 @@ fn is_cut_short(vector: &Value) -> bool {
     name(vector) == "mpa_req_pd_short"
 }
 
-/// What the end that the vector means says to these octets.
+/// Returns the error of the end that the vector describes for these octets.
 fn refusal(vector: &Value, octets: &[u8]) -> Option<StartupError> {
     let at_initiator = match name(vector) {
         "mpa_req_key_at_initiator" => true,
@@ -200,7 +203,7 @@ fn named(vector: &Value) -> StartupError {
     }
 }
 
-// A Terminate that startup owes is framed as the Reply says.
+// A Terminate that is due during startup is framed as the Reply asks.
 #[test]
 fn a_terminate_is_framed_as_the_reply_asks() {
     for vector in vectors("mpa-startup", 31) {

@@ -1,4 +1,4 @@
-//! One client: one file, in or out.
+//! One client of the server: one file, to or from the client.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +19,19 @@ use crate::transfer::talk::Talk;
 use crate::transfer::token::{Nonce, Token, nonce};
 use crate::units::about;
 
-/// How long a client that was refused has to hear so.
+/// Time that a client gets to receive the reason of a refusal.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(super) struct Client<'a> {
     server: &'a Server,
     talk: Talk,
     peer: String,
-    /// Where there is a token: what requests are checked with, the nonce being this connection's.
+    /// The check of requests where there is a token; the nonce is this connection's.
     proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
 }
 
-/// A transfer that is over.
+/// The result of a transfer.
 #[derive(Serialize)]
 struct Served {
     peer: String,
@@ -39,7 +39,7 @@ struct Served {
     file: String,
     octets: u64,
     resumed_from: u64,
-    /// Says of a put that there was a file of that name.
+    /// For a put: whether a file with the name was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<bool>,
     seconds: f64,
@@ -61,12 +61,13 @@ impl<'a> Client<'a> {
         Ok(Client { server, talk, peer, proof, begun: Instant::now() })
     }
 
-    /// Serves the one request of this client, which is told of whatever prevents that.
+    /// Serves this client's one request. Whatever prevents that is told to the client.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
-        // Stays until the client has been told how it ended: it may be at these octets until then.
+        // The memory is kept until the client was told how the request ended: the client may access
+        // it until then.
         let mut slots = None;
         let served = match self.request() {
-            // Our clients have none so long: it is not repeated to anybody.
+            // No client of ours names so long a path, so it is not repeated in messages.
             Ok(ToServer::Put { path, .. } | ToServer::Get { path, .. }) if path.len() > MAX_PATH => {
                 Err(out_of_step())
             }
@@ -88,7 +89,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// The client's request. Where there is a token, its proof has been checked.
+    /// Returns the client's request. Where there is a token, its proof has been checked.
     fn request(&mut self) -> Result<ToServer, Failure> {
         let heard = self.hear()?;
         let Some((token, nonce)) = &self.proof else { return Ok(heard) };
@@ -106,7 +107,8 @@ impl<'a> Client<'a> {
         self.talk.hear(self.server.idle)
     }
 
-    /// Tells the client why, and waits until it has gone: closing at once could overtake what it is told.
+    /// Tells the client the reason, and waits until it has disconnected: closing at once could
+    /// overtake the message.
     fn refuse(&mut self, failure: &Failure) {
         let [mismatch, changed] = [Kind::Mismatch, Kind::Changed].map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
@@ -116,7 +118,8 @@ impl<'a> Client<'a> {
         let refused = ToClient::Refused { reason, remedy, mismatch, changed };
         let deadline = Instant::now() + LAST_WORDS;
         if self.talk.say(&refused).is_ok() {
-            // What it still says is not looked at, and no more of it is received than receives are posted.
+            // Messages that the client still sends are ignored; no more of them are received than
+            // receives are posted.
             let left = || deadline.saturating_duration_since(Instant::now());
             while matches!(self.talk.end.try_next(left()), Ok(Some(_))) {}
         }
@@ -138,7 +141,7 @@ impl<'a> Client<'a> {
         let mut partial = Partial::open(spot, clobber).map_err(refused)?;
         let talk = &mut self.talk;
         let (have, sha256) = partial.examine(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
-        // What is there counts as free: it is either kept or overwritten.
+        // The octets that exist count as free space: they are either kept or overwritten.
         partial.has_room(size.saturating_sub(have)).map_err(refused)?;
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         let replaces = Some(partial.replaces().map_err(refused)?);
@@ -160,19 +163,21 @@ impl<'a> Client<'a> {
         Ok(Served { replaced: Some(replaced), ..self.served("put", path, size, from, sha256) })
     }
 
-    /// Memory for the client to use, which it may do in this way.
+    /// Registers memory for the client to access in this way.
     fn slots(&self, remote: Access) -> Result<MemoryRegion, Failure> {
         Ok(self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | remote)?)
     }
 
-    /// Takes chunk by chunk, until the client says that this was all; the checksum that it names.
+    /// Receives chunk by chunk, until the client says that these were all. Returns the checksum
+    /// that the client names.
     fn receive(&mut self, partial: &mut Partial, size: u64, slots: &MemoryRegion) -> Result<String, Failure> {
         let mut octets = vec![0; SLOT];
         loop {
             match self.hear()? {
                 ToServer::Chunk(chunk) => {
                     chunk.check(partial.len(), size)?;
-                    // The client can write there at any time: what counts is this one look.
+                    // The client can write to this memory at any time: only the octets that are
+                    // copied here count.
                     let octets = &mut octets[..chunk.len];
                     slots.read_into(chunk.slot * SLOT, octets)?;
                     self.talk.say(&ToClient::Free { slot: chunk.slot })?;
@@ -210,7 +215,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// All octets from `offset` on, until the client has them.
+    /// Sends all octets from `offset` on, and waits until the client has them.
     fn give(&mut self, source: &mut Source, mut offset: u64, slots: &MemoryRegion) -> Result<(), Failure> {
         let size = source.size();
         let mut free: Vec<usize> = (0..SLOTS).collect();
@@ -253,7 +258,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What was wrong with a file, as the client is told it.
+/// Returns an error of a file in the words that the client is told.
 fn refused(error: FileError) -> Failure {
     match error {
         FileError::Changed(_) => error.failure(Kind::Changed),
@@ -271,7 +276,7 @@ impl Served {
             0 => String::new(),
             from => format!(", resumed after {}", about(from)),
         };
-        // A peer chose the name: what would move the cursor is shown, not done.
+        // A peer chose the name, so characters that would move the cursor are escaped.
         let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
         let how = format!("{octets} in {seconds:.2} s{resumed}{}", replaced_text(self.replaced));

@@ -1,4 +1,4 @@
-//! `rddp serve`: a directory for put and get, one thread a client.
+//! `rddp serve`: serves a directory to put and get, with one thread for each client.
 
 mod client;
 
@@ -29,35 +29,35 @@ Examples:
   rddp serve /srv/files --writable                   put and get, from this host only
   rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
   openssl rand -base64 32 > token; chmod 600 token
-  rddp serve . --bind :: --writable --token token    put and get for those who have the token as well
+  rddp serve . --bind :: --writable --token token    put and get, only for those who have the token
 
-With --token a client has to prove that it has the token, which itself does not travel (HMAC-SHA256 of the server's
-nonce and the request). Without, whoever can connect can read, and with --writable write, what this process may.
+With --token a client has to prove that it has the token, which itself is not sent (HMAC-SHA256 of the server's nonce
+and the request). Without a token, whoever can connect can read, and with --writable write, what this process may.
 Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
 Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
-A client costs at most some 5 MiB of memory. Where all places are taken, one that moves less than 4 KiB a second gives
-its place up, and is gone within seconds.";
+A client costs at most some 5 MiB of memory. Where all places are taken, a client that moves less than 4 KiB a second
+loses its place to a new one, and is disconnected within seconds.";
 
 /// Serve a directory to rddp put and rddp get
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct ServeArgs {
-    /// The directory
+    /// Directory to serve
     dir: PathBuf,
 
     /// Listen on this address of the host (::, or 0.0.0.0 where there is no IPv6: on all)
     #[arg(short, long, value_name = "ADDR", default_value = "127.0.0.1")]
     bind: IpAddr,
 
-    /// The port (0: any)
+    /// Port to listen on (0: any)
     #[arg(short, long, default_value_t = super::PORT)]
     port: u16,
 
-    /// Clients may put as well
+    /// Allow clients to put as well
     #[arg(long)]
     writable: bool,
 
-    /// Only for clients that have this file's token
+    /// Serve only clients that have the token in this file
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
@@ -65,11 +65,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = 64, value_name = "COUNT")]
     max_clients: usize,
 
-    /// Let go of a client that says nothing for so many seconds, or that is busy for 30 times as long
+    /// Disconnect a client that says nothing for so many seconds, or that is busy for 30 times as
+    /// long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     idle: Duration,
 
-    /// Print where it listens, and each transfer, as a line of JSON
+    /// Print the address, and each transfer, as a line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -79,7 +80,7 @@ struct Listening {
     listening: SocketAddr,
 }
 
-/// What all clients' threads share.
+/// State that the threads of all clients share.
 struct Server {
     rnic: Rnic,
     root: Root,
@@ -121,9 +122,9 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts a thread for a client, if it is one and there is room.
+/// Starts a thread for a client, if the request comes from one and there is a free place.
 fn take_in(server: &Arc<Server>, request: ConnectRequest) {
-    // Whether a refusal reaches the peer is the peer's business.
+    // The server does not wait for a rejection to arrive.
     let hello = match welcome(request.private_data(), server.token.is_some()) {
         Ok(hello) => hello,
         Err(reason) => {
@@ -145,7 +146,7 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
     }
 }
 
-/// Parses a client's greeting; the error is the reason for which it is refused.
+/// Parses a client's greeting. The error is the reason for which the client is refused.
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
         Some(Hello::Two { token: theirs }) if theirs && !token => {
@@ -168,7 +169,7 @@ impl Server {
         }
     }
 
-    /// Gives the clients' threads, which see the stop themselves, a moment to end.
+    /// Gives the threads of clients, which stop by themselves, a moment to end.
     fn drain(&self) {
         for _ in 0..20 {
             if self.places.are_free() {
