@@ -24,7 +24,9 @@ IMPURE = re.compile(
 PURE_NEEDS = {"crc-fast", "thiserror"}
 # What measures the layers: nothing may depend on it.
 BENCHES = "rddp-benches"
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
+# What tests of several crates share: no code but tests may depend on it.
+TEST_SUPPORT = "rddp-test-support"
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-test-support", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
@@ -83,6 +85,8 @@ def arrows(packages):
     for package in packages:
         if any(need["name"] == BENCHES for need in package["dependencies"]):
             faults.append(f"{package['name']} depends on {BENCHES}")
+        if any(need["name"] == TEST_SUPPORT and need["kind"] != "dev" for need in package["dependencies"]):
+            faults.append(f"{package['name']} depends on {TEST_SUPPORT}, which is for tests alone")
         if package["name"] not in LAYERS:
             continue
         for need in package["dependencies"]:
