@@ -17,11 +17,11 @@ pub mod segment;
 mod startup;
 
 pub use self::fpdus::Fpdus;
-pub use self::octets::{Random, pattern, random_octets};
+pub use self::octets::{Random, pattern, pattern_from, random_octets};
 pub use self::peer::{Peer, read_to_end};
 pub use self::startup::{accept_request, connect, plain, read_request};
 
 use std::time::Duration;
 
 /// Time after which a test counts as hung. Nothing is expected to take anywhere near as long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(30);

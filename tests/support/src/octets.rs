@@ -3,7 +3,13 @@
 /// Octets that show where they belong: neighbours differ, and so do the pages of 256.
 #[must_use]
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
+    pattern_from(0, len).into_iter().map(|octet| octet.wrapping_add(seed)).collect()
+}
+
+/// The octets of an endless [`pattern`] of seed 0 that begin at `from`.
+#[must_use]
+pub fn pattern_from(from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8)).collect()
 }
 
 /// Octets without any order, of this seed.
@@ -68,5 +74,6 @@ mod tests {
         let octets = pattern(1 << 12, 3);
         assert!(octets.windows(2).all(|pair| pair[0] != pair[1]));
         assert!(octets.windows(257).all(|page| page[0] != page[256]));
+        assert_eq!(pattern_from(1000, 100), pattern(1100, 0)[1000..]);
     }
 }
