@@ -10,7 +10,7 @@ use rddp_rdmap::Opcode;
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, QpState, RecvWr, Revision, Rtr, SendWr, Status,
 };
-use rddp_test_support::{plain, read_to_end, segment};
+use rddp_test_support::{plain, random_octets, read_to_end, segment};
 
 use crate::common::raw::{self, Role, client_server, with_raw};
 use crate::common::{End, PATIENCE};
@@ -49,7 +49,7 @@ fn rubbish_is_closed() {
     is_closed(&[0; 100]);
     is_closed(b"MPA ID Req FramE");
     is_closed(b"X");
-    let noise: Vec<u8> = (0..4000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise = random_octets(1, 4000);
     is_closed(&noise);
 }
 
