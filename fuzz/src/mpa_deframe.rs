@@ -4,8 +4,7 @@
 //! fuzzer finds a CRC by chance; the second says where in the marked stream it begins, the third seeds the cuts.
 
 use rddp_mpa::{Deframer, FpduError, Framer, Framing, Step, crc32c, crc32c_append, fpdu_len};
-
-use crate::input::Random;
+use rddp_test_support::Random;
 
 /// Bits of the first octet.
 mod flag {
