@@ -26,7 +26,7 @@ PURE_NEEDS = {"crc-fast", "thiserror"}
 BENCHES = "rddp-benches"
 # What tests of several crates share: no code but tests may depend on it.
 TEST_SUPPORT = "rddp-test-support"
-LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-test-support", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp"]
+LAYERS = ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-test-support", "rddp-fault-guard", "rddp-rnic", "rddp-sdp", "rddp-sockets", "rddp-preload", "rddp-load", "rddp"]
 # Where unsafe code may stand: a module, or one file of a few lines.
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
