@@ -5,7 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rddp_mpa::{Deframer, Framing, Step};
 use rddp_rdmap::Opcode;
 use rddp_rnic::{QpState, SendWr};
 use rddp_test_support::{Peer, pattern, plain, segment};
@@ -95,14 +94,9 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     let mut octets = Vec::new();
     raw.socket.read_to_end(&mut octets).expect("a FIN, no reset");
     assert!(octets.len() < 64 << 20, "all 64 messages came");
-    let mut deframer = Deframer::new(Framing { crc: true, markers: false });
-    let mut rest = &mut octets[..];
-    while !rest.is_empty() {
-        let Step::Fpdu { used, .. } = deframer.step(rest).unwrap() else {
-            panic!("half an FPDU, then the end")
-        };
-        rest = &mut rest[used..];
-    }
+    raw.fpdus.take(&octets);
+    while raw.fpdus.next_ulpdu().is_some() {}
+    assert!(raw.fpdus.is_empty(), "half an FPDU, then the end");
     assert_eq!(other.qp.state(), QpState::Idle);
 }
 
