@@ -37,6 +37,8 @@ pub fn check_range(base: u64, region_len: u64, to: u64, len: u64) -> Result<u64,
 
 #[cfg(test)]
 mod tests {
+    use rddp_test_support::Random;
+
     use super::*;
 
     /// The check in arithmetic that cannot wrap.
@@ -78,14 +80,18 @@ mod tests {
     #[test]
     fn the_predicate_agrees_with_arithmetic_that_cannot_wrap() {
         // RFC 5041 §7.1
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random::new(1);
         let mut inside = 0u32;
         for _ in 0..1_000_000 {
-            let base = random.edgy();
+            let base = edgy(&mut random);
             // No region passes the end of the space.
-            let region_len = random.edgy().min(u64::MAX - base);
-            let to = if random.next() & 1 == 0 { random.edgy() } else { base.wrapping_add(random.edgy()) };
-            let len = random.edgy();
+            let region_len = edgy(&mut random).min(u64::MAX - base);
+            let to = if random.number() & 1 == 0 {
+                edgy(&mut random)
+            } else {
+                base.wrapping_add(edgy(&mut random))
+            };
+            let len = edgy(&mut random);
             let got = check_range(base, region_len, to, len);
             assert_eq!(got, naive(base, region_len, to, len), "{base:#x} {region_len:#x} {to:#x} {len:#x}");
             inside += u32::from(got.is_ok());
@@ -93,25 +99,14 @@ mod tests {
         assert!((1_000..900_000).contains(&inside), "{inside} ranges inside make a poor test");
     }
 
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0
-        }
-
-        /// A number near 0, near 2^64, or anywhere.
-        fn edgy(&mut self) -> u64 {
-            let near = self.next() % 5;
-            match self.next() % 4 {
-                0 => near,
-                1 => u64::MAX - near,
-                2 => self.next() % 4096,
-                _ => self.next() >> (self.next() % 64),
-            }
+    /// A number near 0, near 2^64, or anywhere.
+    fn edgy(random: &mut Random) -> u64 {
+        let near = random.number() % 5;
+        match random.number() % 4 {
+            0 => near,
+            1 => u64::MAX - near,
+            2 => random.number() % 4096,
+            _ => random.number() >> (random.number() % 64),
         }
     }
 }

@@ -153,37 +153,6 @@ macro_rules! choice {
 
 pub(crate) use {choice, inputs};
 
-/// Numbers derived from a seed, to cut streams by.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The numbers of this seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Returns the next number.
-    fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Returns a number below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
-        ((self.draw() >> 16) % limit.max(1) as u64) as usize
-    }
-
-    /// Returns how many of `len` octets come at a time: one, a few, some or all.
-    pub fn chunk(&mut self, len: usize) -> usize {
-        let some = self.below(len) + 1;
-        [1, some.min(17), some, len][self.below(4)].min(len)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

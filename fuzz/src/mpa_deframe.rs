@@ -5,8 +5,7 @@
 //! marked stream it begins, the third is the seed of the cuts.
 
 use rddp_mpa::{Deframer, FpduError, Framer, Framing, Step, crc32c, crc32c_append, fpdu_len};
-
-use crate::input::Random;
+use rddp_test_support::Random;
 
 /// Bits of the first octet.
 mod flag {

@@ -10,12 +10,13 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use rddp_ddp::{Header, Stag, TaggedRepr, UntaggedRepr, cut};
-use rddp_mpa::{Deframer, Framer, Framing, Step as Deframed};
+use rddp_mpa::Framing;
 use rddp_rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Event, Opcode, Place,
     REQUEST_QUEUE, ReadRequestRepr, Response, SEND_QUEUE, SendCounters, Stream, StreamConfig,
     TERMINATE_QUEUE, TerminateCode, TerminateRepr, parse_header, tagged_header, untagged_header,
 };
+use rddp_test_support::{Fpdus, segment};
 
 use crate::input::{Tail, choice, inputs};
 
@@ -109,9 +110,7 @@ struct End {
     stream: Stream,
     config: StreamConfig,
     counters: SendCounters,
-    framer: Framer,
-    deframer: Deframer,
-    staging: Vec<u8>,
+    fpdus: Fpdus,
     queue: VecDeque<Op>,
     /// The message that is being sent, and the offset reached.
     open: Option<(Header, Vec<u8>, u64)>,
@@ -210,9 +209,7 @@ impl End {
             stream: Stream::new(config),
             config,
             counters: SendCounters::new(),
-            framer: Framer::new(framing[number]),
-            deframer: Deframer::new(framing[1 - number]),
-            staging: Vec::new(),
+            fpdus: Fpdus::new(framing[number], framing[1 - number]),
             queue: VecDeque::new(),
             open: None,
             waiting: VecDeque::new(),
@@ -383,15 +380,12 @@ impl End {
     }
 
     fn emit(&mut self, header: &Header, payload: &[u8], wire: &mut Vec<u8>) {
-        let fill = |offset: usize, out: &mut [u8]| out.copy_from_slice(&payload[offset..][..out.len()]);
-        self.framer.emit(&header.octets(), payload.len(), fill, wire);
+        wire.extend(self.fpdus.frame(&segment::ulpdu(header, payload)));
     }
 
     fn receive(&mut self, octets: &[u8]) {
-        self.staging.extend(octets);
-        while let Deframed::Fpdu { ulpdu, used } = self.deframer.step(&mut self.staging).unwrap() {
-            let segment = self.staging[ulpdu].to_vec();
-            self.staging.drain(..used);
+        self.fpdus.take(octets);
+        while let Some(segment) = self.fpdus.next_ulpdu() {
             self.segment(&segment);
         }
     }
@@ -453,7 +447,7 @@ impl End {
 
     /// Checks that memory is as the peer submitted it, and otherwise unchanged.
     fn check(&self) {
-        assert!(self.expected.is_empty() && self.staging.is_empty() && self.stream.is_between_messages());
+        assert!(self.expected.is_empty() && self.fpdus.is_empty() && self.stream.is_between_messages());
         let (written, rest) = self.written.split_at(self.peer_written.len());
         assert_eq!(written, self.peer_written);
         assert!(rest.iter().chain(&self.sink[self.sunk..]).all(|octet| *octet == 0));

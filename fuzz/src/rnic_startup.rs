@@ -18,9 +18,10 @@ use rddp_rnic::{
     CompletionQueue, ConnectError, ConnectOptions, Listener, PortMapper, ProtectionDomain, QpConfig, QpState,
     QueuePair, Rnic,
 };
+use rddp_test_support::{Random, read_request};
 use socket2::SockRef;
 
-use crate::input::{Octets, Random, inputs};
+use crate::input::{Octets, inputs};
 use crate::mpa_startup::Wish;
 
 inputs! {
@@ -411,6 +412,7 @@ fn serve(listener: &TcpListener, scripts: &Receiver<Script>, tell: &Sender<Vec<u
         for _ in 0..script.times {
             let (mut socket, _) = listener.accept().unwrap();
             socket.set_nodelay(true).unwrap();
+            socket.set_read_timeout(Some(IN_TIME)).unwrap();
             let mut heard = read_request(&mut socket);
             write_in_pieces(&mut socket, &script.reply, script.cuts);
             if script.close {
@@ -419,21 +421,6 @@ fn serve(listener: &TcpListener, scripts: &Receiver<Script>, tell: &Sender<Vec<u
             heard.extend(read_to_end(&mut socket));
             reset(socket);
             tell.send(heard).unwrap();
-        }
-    }
-}
-
-fn read_request(socket: &mut TcpStream) -> Vec<u8> {
-    let mut octets = Vec::new();
-    socket.set_read_timeout(Some(IN_TIME)).unwrap();
-    loop {
-        match Responder::new().handle(&octets).expect("a Request of ours is one") {
-            ResponderStep::Request { .. } => return octets,
-            ResponderStep::Need { total } => {
-                let have = octets.len();
-                octets.resize(total, 0);
-                socket.read_exact(&mut octets[have..]).unwrap();
-            }
         }
     }
 }

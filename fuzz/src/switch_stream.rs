@@ -11,9 +11,10 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use rddp_ddp::{Header, Msn, Stag};
-use rddp_mpa::{Framer, Framing, Initiator, Negotiated, Responder, ResponderStep, StartupConfig};
+use rddp_mpa::{Framing, Initiator, Negotiated, Responder, ResponderStep, StartupConfig};
 use rddp_rdmap::{Opcode, tagged_header, untagged_header};
 use rddp_stream::{Calls, Options, Phase, Role, SharedState, Stream};
+use rddp_test_support::{Fpdus, segment};
 use socket2::SockRef;
 
 use crate::input::{Octets, Tail, inputs};
@@ -72,7 +73,7 @@ struct Story {
     peer: TcpStream,
     own: TcpStream,
     state: SharedState,
-    framer: Framer,
+    fpdus: Fpdus,
     msn: Msn,
     /// Octets that correct Sends have carried.
     said: Vec<u8>,
@@ -101,12 +102,11 @@ impl Story {
         };
         let state = SharedState::anonymous(&options).unwrap();
         let framing = Framing { crc: false, markers: false };
-        let framer = Framer::new(framing);
         let mut story = Story {
             peer,
             own,
             state,
-            framer,
+            fpdus: Fpdus::new(framing, framing),
             msn: Msn::FIRST,
             said: Vec::new(),
             heard: 0,
@@ -124,7 +124,7 @@ impl Story {
         };
         let negotiated =
             if input.responder { story.as_initiator(&config) } else { story.as_responder(&config) };
-        story.framer = Framer::new(negotiated.tx());
+        story.fpdus = Fpdus::negotiated(&negotiated);
         if input.responder {
             // This is the RTR.
             story.fpdu(&tagged_header(Opcode::Write, Stag(0), 0, true), b"", &[]);
@@ -165,9 +165,7 @@ impl Story {
 
     /// Writes an FPDU, with `spoiled` octets of it changed.
     fn fpdu(&mut self, header: &Header, payload: &[u8], spoiled: &[u8]) {
-        let mut out = Vec::new();
-        let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
-        self.framer.emit(header.octets().as_ref(), payload.len(), fill, &mut out);
+        let mut out = self.fpdus.frame(&segment::ulpdu(header, payload));
         for at in spoiled {
             let at = usize::from(*at) % out.len();
             out[at] ^= 0x40;

@@ -200,6 +200,7 @@ const AOPCODE_MASK: u32 = 0x0f;
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rddp_test_support::Random;
 
     use super::*;
 
@@ -214,25 +215,15 @@ mod tests {
         value
     }
 
-    fn random_words() -> impl FnMut() -> u64 {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        }
-    }
-
     #[test]
     fn fetch_add_agrees_with_the_bit_loop() {
         // RFC 7306 §5.1.1
-        let mut random = random_words();
+        let mut random = Random::new(1);
         for round in 0..1_000_000 {
-            let (original, add, mut mask) = (random(), random(), random());
+            let (original, add, mut mask) = (random.number(), random.number(), random.number());
             // Fewer and longer fields, too.
             for _ in 0..round % 7 {
-                mask &= random();
+                mask &= random.number();
             }
             let got = AtomicOp::FetchAdd { add, mask }.apply(original);
             assert_eq!(got, Some(bit_by_bit(original, add, mask)), "{original:#x} + {add:#x} mask {mask:#x}");
@@ -242,9 +233,9 @@ mod tests {
     #[test]
     fn fetch_add_without_a_mask_is_plain_addition() {
         // RFC 7306 §5.1.1
-        let mut random = random_words();
+        let mut random = Random::new(1);
         for _ in 0..1000 {
-            let (original, add) = (random(), random());
+            let (original, add) = (random.number(), random.number());
             for mask in [0, 1 << 63] {
                 let got = AtomicOp::FetchAdd { add, mask }.apply(original);
                 assert_eq!(got, Some(original.wrapping_add(add)));

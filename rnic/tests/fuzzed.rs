@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::raw::{Role, client_server, plain, send, with_plain_raw, with_raw, write_to};
-use common::{ALL, pattern};
+use common::ALL;
+use common::raw::{Role, client_server, with_plain_raw, with_raw, write_to};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::TerminateCode;
 use rddp_rnic::{AsyncEventKind, ConnectOptions, QpState, RecvWr, Status};
+use rddp_test_support::{pattern, plain, segment::send};
 
 /// RFC 5041 §7.1: a segment is checked as a whole before any of it is placed, also when only some of it has come.
 #[test]

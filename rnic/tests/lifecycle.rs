@@ -6,12 +6,13 @@ mod common;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use common::{ALL, End, PATIENCE, connect_on, connected, exchange, pattern};
+use common::{ALL, End, PATIENCE, connect_on, connected, exchange};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, MemoryRegion, QpConfig, QpState, RecvWr, Remote,
     Rnic, SendWr, Status,
 };
+use rddp_test_support::pattern;
 
 fn wait_for(end: &End, state: QpState) {
     for _ in 0..2000 {

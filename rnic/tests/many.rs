@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use common::{ALL, PATIENCE, pattern};
+use common::{ALL, PATIENCE};
 use rddp_rnic::{
     Completed, ConnectOptions, MemoryRegion, QpConfig, QpNum, QueuePair, RecvWr, Rnic, SendWr, Status,
 };
+use rddp_test_support::pattern;
 
 /// Counts the octets that are allocated.
 struct Counting;

@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{ALL, End, connect_on, connected, pattern};
+use common::{ALL, End, connect_on, connected};
 use rddp_rnic::{
     Access, Completed, ConnectOptions, Operation, QpConfig, RecvWr, Revision, Rtr, RtrSet, SendWr, Status,
 };
+use rddp_test_support::pattern;
 
 /// All framings.
 fn framings() -> impl Iterator<Item = (ConnectOptions, ConnectOptions)> {

@@ -7,12 +7,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::raw::{self, Raw, Role, client_server, connect_raw, plain, write_to};
+use common::raw::{Role, client_server, connect_raw, open_for, write_to};
 use common::{ALL, End, PATIENCE, connected};
 use rddp_ddp::TaggedRepr;
 use rddp_mpa::{LENGTH_LEN, StartupConfig};
 use rddp_rdmap::TerminateCode;
 use rddp_rnic::{ConnectOptions, MemoryRegion, SendWr};
+use rddp_test_support::{Peer, plain, segment};
 
 /// One octet, as a program that polls reads it.
 fn octet(region: &MemoryRegion, offset: usize) -> u8 {
@@ -54,11 +55,11 @@ fn until_seen(seen: impl Fn() -> bool) {
 }
 
 /// An engine that receives Writes straight into their places, its region, and a raw peer.
-fn scene(crc: bool) -> (End, MemoryRegion, Raw) {
+fn scene(crc: bool) -> (End, MemoryRegion, Peer) {
     let options = ConnectOptions { crc, place_before_crc: true, ..client_server() };
     let end = End::new();
     let mut raw = connect_raw(Role::Passive, &end, &options, &StartupConfig { crc, ..plain() });
-    raw.open_for(&end);
+    open_for(&mut raw, &end);
     let region = end.region(LEN, ALL);
     (end, region, raw)
 }
@@ -77,7 +78,7 @@ fn until(done: impl Fn() -> bool) {
 }
 
 /// Sends a frame in parts that end there; the engine has taken each before the next.
-fn send_up_to(end: &End, raw: &mut Raw, frame: &[u8], ends: &[usize]) {
+fn send_up_to(end: &End, raw: &mut Peer, frame: &[u8], ends: &[usize]) {
     let before = end.qp.counters().octets_received;
     let mut sent = 0;
     for part in ends {
@@ -130,7 +131,7 @@ fn the_last_octets_of_a_corrupted_write_never_come() {
 fn other_segments_are_placed_as_they_come() {
     let (end, region, mut raw) = scene(false);
     let remote = region.remote(0);
-    let frame = raw.frame(&raw::write(remote.stag, remote.to, false, &[7; LEN]));
+    let frame = raw.frame(&segment::write(remote.stag, remote.to, false, &[7; LEN]));
     send_up_to(&end, &mut raw, &frame, &[2000, PAYLOAD_END - 3]);
     assert_eq!(last_octets(&region), [7, 7, 7, 7, 7, 0, 0, 0]);
 }

@@ -8,10 +8,10 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use common::End;
-use common::raw::plain;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use rddp_mpa::Initiator;
 use rddp_rnic::{ConnectError, ConnectOptions, ConnectRequest};
+use rddp_test_support::plain;
 use socket2::SockRef;
 
 /// A request whose peer has finished and then reset since.

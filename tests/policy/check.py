@@ -27,11 +27,11 @@ IMPURE = re.compile(
 # What a pure crate may depend on, outside the workspace.
 PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
 # What measures and tests the layers: none of them may depend on it.
-OUTSIDE = {"rddp-benches", "rddp-compare", "rddp-tests"}
+OUTSIDE = {"rddp-benches", "rddp-compare", "rddp-tests", "rddp-test-support"}
 # From the bottom up.
 LAYERS = [
     "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
-    "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-cli",
+    "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-load", "rddp-cli",
 ]
 # Where unsafe code may stand: a module, or one file of a few lines.
 MOST_ROOMS = 12

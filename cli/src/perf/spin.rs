@@ -1,8 +1,10 @@
 //! Spinning that gives way: on a machine with more to do than processors, an end that only spins
-//! keeps the other end from running at all. And, at the end that others ask to spin, spinning that
-//! ends: who says nothing has it sleep.
+//! keeps the other end from running at all. At the end that others ask to spin, it ends in sleep when
+//! nothing happens. And both ends give up in time.
 
 use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
 
 /// How long nothing happens before the processor is offered to others: longer than a round trip on this host.
 const PATIENCE: Duration = Duration::from_micros(15);
@@ -10,6 +12,9 @@ const PATIENCE: Duration = Duration::from_micros(15);
 /// How long nothing happens before an end that others have asked to spin sleeps: longer than any
 /// round trip for which spinning makes a difference.
 const ENOUGH: Duration = Duration::from_millis(10);
+
+/// How long nothing may happen at the end that measures.
+const SILENCE: Duration = Duration::from_secs(20);
 
 /// Origin of the wish that an end spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,30 +25,60 @@ pub(super) enum Wish {
     Clients,
 }
 
-/// Knows since when nothing has happened.
+/// Knows since when nothing has happened, and when that is enough.
 pub(super) struct Spin {
     wish: Wish,
     quiet_since: Option<Instant>,
     /// Since it has offered the processor to others.
     kept_since: Option<Instant>,
+    /// When this end gives up: an end that measures when nothing has happened for long, one that
+    /// serves a client when the client's slice has to be over.
+    deadline: Option<Instant>,
 }
 
 impl Spin {
     pub(super) fn new(wish: Wish) -> Self {
-        Spin { wish, quiet_since: None, kept_since: None }
+        Spin { wish, quiet_since: None, kept_since: None, deadline: None }
     }
 
     /// Begins anew, since something has happened.
     pub(super) fn reset(&mut self) {
         (self.quiet_since, self.kept_since) = (None, None);
+        if self.wish == Wish::Own {
+            self.deadline = None;
+        }
+    }
+
+    /// Begins a client's slice, which has to be over at `deadline`.
+    pub(super) fn serve_until(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
+    }
+
+    /// Fails when this end has to give up. For an end that sleeps since nothing has happened, and now
+    /// and then for one that serves.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        self.check_at(Instant::now())
+    }
+
+    fn check_at(&mut self, now: Instant) -> Result<(), Failure> {
+        match self.wish {
+            Wish::Own if now > *self.deadline.get_or_insert(now + SILENCE) => {
+                Err(Failure::peer("the server has stopped answering on the data connections"))
+            }
+            Wish::Clients if self.deadline.is_some_and(|deadline| now > deadline) => {
+                Err(Failure::peer("the client has not ended its slice in time"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Spins once, since nothing has happened. Returns whether the caller should go on without
-    /// sleeping.
-    pub(super) fn turn(&mut self) -> bool {
+    /// sleeping; fails as [`check`](Self::check) does.
+    pub(super) fn turn(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
+        self.check_at(now)?;
         if self.wish == Wish::Clients && now - *self.quiet_since.get_or_insert(now) >= ENOUGH {
-            return false;
+            return Ok(false);
         }
         if now - *self.kept_since.get_or_insert(now) < PATIENCE {
             std::hint::spin_loop();
@@ -51,7 +86,7 @@ impl Spin {
             std::thread::yield_now();
             self.kept_since = None;
         }
-        true
+        Ok(true)
     }
 }
 
@@ -62,11 +97,11 @@ mod tests {
     #[test]
     fn a_client_that_says_nothing_is_not_spun_for() {
         let mut spin = Spin::new(Wish::Clients);
-        assert!(spin.turn());
-        while spin.turn() {}
-        assert!(!spin.turn());
+        assert!(spin.turn().unwrap());
+        while spin.turn().unwrap() {}
+        assert!(!spin.turn().unwrap());
         spin.reset();
-        assert!(spin.turn());
+        assert!(spin.turn().unwrap());
     }
 
     #[test]
@@ -74,7 +109,27 @@ mod tests {
         let mut spin = Spin::new(Wish::Own);
         let begun = Instant::now();
         while begun.elapsed() < 2 * ENOUGH {
-            assert!(spin.turn());
+            assert!(spin.turn().unwrap());
         }
+    }
+
+    #[test]
+    fn a_client_whose_slice_is_over_is_given_up() {
+        let mut spin = Spin::new(Wish::Clients);
+        spin.serve_until(Instant::now() + 10 * SILENCE);
+        assert!(spin.check().is_ok());
+        spin.serve_until(Instant::now() - ENOUGH);
+        spin.reset();
+        assert!(spin.check().is_err() && spin.turn().is_err());
+    }
+
+    #[test]
+    fn an_end_that_measures_gives_up_in_silence_alone() {
+        let mut spin = Spin::new(Wish::Own);
+        assert!(spin.turn().unwrap());
+        spin.deadline = Some(Instant::now() - ENOUGH);
+        assert!(spin.turn().is_err() && spin.check().is_err());
+        spin.reset();
+        assert!(spin.turn().unwrap());
     }
 }

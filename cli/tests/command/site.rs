@@ -57,10 +57,6 @@ impl Site {
     }
 }
 
-pub(crate) fn octets(len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
 pub(crate) fn len(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }

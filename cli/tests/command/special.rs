@@ -12,9 +12,10 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
+use rddp_test_support::random_octets;
 
 use crate::program::{Ended, command, nobody, run, wait};
-use crate::site::{Site, octets};
+use crate::site::Site;
 
 fn fifo(path: &Path) {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
@@ -62,14 +63,14 @@ fn names(path: &Path) -> usize {
 #[test]
 fn a_get_into_a_pipe_is_read_there() {
     let site = Site::new(&[]);
-    fs::write(site.served("file"), octets(1 << 20)).unwrap();
+    fs::write(site.served("file"), random_octets(1, 1 << 20)).unwrap();
     fifo(&site.here("pipe"));
     symlink("pipe", site.here("link")).unwrap();
     for name in ["pipe", "link"] {
         let (ended, read) = read_while(&site.here("pipe"), || site.get("file", name));
         let got = ended.ok().json();
         assert_eq!((&got["octets"], &got["resumed_from"]), (&(1 << 20).into(), &0.into()));
-        assert!(read == octets(1 << 20));
+        assert!(read == random_octets(1, 1 << 20));
     }
     assert!(fs::symlink_metadata(site.here("pipe")).unwrap().file_type().is_fifo());
     assert!(is_link(&site.here("link")));
@@ -79,7 +80,7 @@ fn a_get_into_a_pipe_is_read_there() {
 #[test]
 fn a_get_into_a_device_is_written_to_it() {
     let site = Site::new(&[]);
-    fs::write(site.served("file"), octets(1 << 20)).unwrap();
+    fs::write(site.served("file"), random_octets(1, 1 << 20)).unwrap();
     let [null, full] = ["null", "full"].map(|name| site.here(name));
     if !device(&null, 3) || !device(&full, 7) {
         return;
@@ -114,10 +115,10 @@ fn no_clobber_keeps_nobody_from_a_pipe_or_a_device() {
 #[test]
 fn a_get_to_a_dash_is_standard_output() {
     let site = Site::new(&[]);
-    fs::write(site.served("file"), octets(1_000_001)).unwrap();
+    fs::write(site.served("file"), random_octets(1, 1_000_001)).unwrap();
     let ended = command(&["get", &site.remote("file"), "-"]).current_dir(site.here("")).output().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    assert!(ended.stdout == octets(1_000_001));
+    assert!(ended.stdout == random_octets(1, 1_000_001));
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(said.contains("sha256 ") && said.contains("file: "), "{said}");
     assert_eq!(names(&site.here("")), 0);
@@ -126,7 +127,7 @@ fn a_get_to_a_dash_is_standard_output() {
 #[test]
 fn a_get_whose_output_nobody_reads_ends_as_by_sigpipe() {
     let site = Site::new(&[]);
-    fs::write(site.served("file"), octets(1_000_001)).unwrap();
+    fs::write(site.served("file"), random_octets(1, 1_000_001)).unwrap();
     let args = ["get", &site.remote("file"), "-"];
     let mut get = command(&args);
     let get = get.current_dir(site.here("")).stdout(nobody()).stderr(Stdio::piped());

@@ -6,20 +6,22 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
+use rddp_test_support::random_octets;
+
 use crate::program::{Ended, Server, command, free_port, interrupt, plain_service, run, until};
-use crate::site::{Site, len, octets};
+use crate::site::{Site, len};
 
 #[test]
 fn files_come_back_as_they_went() {
     let site = Site::new(&[]);
     for size in [0, 1, 511, 524_288, 524_289, 5_000_001] {
-        fs::write(site.here("file"), octets(size)).unwrap();
+        fs::write(site.here("file"), random_octets(1, size)).unwrap();
         let put = site.put("file", "sub/stored").ok().json();
         assert_eq!((&put["octets"], &put["file"]), (&size.into(), &"sub/stored".into()));
-        assert_eq!(fs::read(site.served("sub/stored")).unwrap(), octets(size));
+        assert_eq!(fs::read(site.served("sub/stored")).unwrap(), random_octets(1, size));
         let got = site.get("sub/stored", "again").ok().json();
         assert_eq!(got["sha256"], put["sha256"]);
-        assert_eq!(fs::read(site.here("again")).unwrap(), octets(size));
+        assert_eq!(fs::read(site.here("again")).unwrap(), random_octets(1, size));
     }
     assert_eq!(fs::read_dir(site.served("sub")).unwrap().count(), 1);
     assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 2);
@@ -40,7 +42,7 @@ fn directories_take_files_under_their_own_names() {
 #[test]
 fn a_killed_put_goes_on_where_it_ended() {
     let site = Site::new(&[]);
-    let content = octets(8 << 20);
+    let content = random_octets(1, 8 << 20);
     fs::write(site.here("file"), &content).unwrap();
     let mut killed = site.slowly("put", site.here("file").to_str().unwrap(), &site.remote("file"));
     until("part of it is there", || len(&site.served("file.rddp.part")) > 1 << 20);
@@ -55,7 +57,7 @@ fn a_killed_put_goes_on_where_it_ended() {
 #[test]
 fn a_get_whose_server_died_goes_on_where_it_ended() {
     let mut site = Site::new(&[]);
-    let content = octets(8 << 20);
+    let content = random_octets(1, 8 << 20);
     fs::write(site.served("file"), &content).unwrap();
     let mut get = site.slowly("get", &site.remote("file"), site.here("").to_str().unwrap());
     until("part of it is there", || len(&site.here("file.rddp.part")) > 1 << 20);
@@ -70,7 +72,7 @@ fn a_get_whose_server_died_goes_on_where_it_ended() {
 #[test]
 fn an_interrupted_put_says_how_to_go_on() {
     let site = Site::new(&[]);
-    fs::write(site.here("file"), octets(8 << 20)).unwrap();
+    fs::write(site.here("file"), random_octets(1, 8 << 20)).unwrap();
     let (local, remote) = (site.here("file"), site.remote("file"));
     let args = ["put", local.to_str().unwrap(), &remote, "--limit", "4M"];
     let mut put = command(&args).stderr(Stdio::piped()).spawn().unwrap();
@@ -111,7 +113,7 @@ fn each_change(change_during: impl Fn(fn(&Path)) + Sync) {
 fn a_file_that_changes_while_it_is_put_does_not_get_its_name() {
     each_change(|change| {
         let site = Site::new(&[]);
-        fs::write(site.here("file"), octets(3 << 20)).unwrap();
+        fs::write(site.here("file"), random_octets(1, 3 << 20)).unwrap();
         let (local, remote) = (site.here("file"), site.remote("file"));
         let mut put = command(&["put", local.to_str().unwrap(), &remote, "--limit", "1M"]);
         let put = put.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -129,7 +131,7 @@ fn a_file_that_changes_while_it_is_got_leaves_the_target_as_it_was() {
         let site = Site::new(&[]);
         fs::write(site.here("file"), "precious").unwrap();
         // A file longer than what the server has read when the first octets arrive.
-        fs::write(site.served("file"), octets(6 << 20)).unwrap();
+        fs::write(site.served("file"), random_octets(1, 6 << 20)).unwrap();
         let (local, remote) = (site.here("file"), site.remote("file"));
         let mut get = command(&["get", &remote, local.to_str().unwrap(), "--limit", "2M"]);
         let get = get.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -166,15 +168,15 @@ fn a_file_with_octets_and_no_size_is_not_given() {
 #[test]
 fn the_rest_of_another_file_is_not_resumed() {
     let site = Site::new(&[]);
-    fs::write(site.here("file"), octets(1 << 20)).unwrap();
-    for other in [octets(1000)[1..].to_vec(), octets(2 << 20)] {
+    fs::write(site.here("file"), random_octets(1, 1 << 20)).unwrap();
+    for other in [random_octets(1, 1000)[1..].to_vec(), random_octets(1, 2 << 20)] {
         fs::write(site.served("file.rddp.part"), other).unwrap();
         assert_eq!(site.put("file", "file").ok().json()["resumed_from"], 0);
-        assert_eq!(fs::read(site.served("file")).unwrap(), octets(1 << 20));
+        assert_eq!(fs::read(site.served("file")).unwrap(), random_octets(1, 1 << 20));
     }
     fs::write(site.here("again.rddp.part"), "something else").unwrap();
     assert_eq!(site.get("file", "again").ok().json()["resumed_from"], 0);
-    assert_eq!(fs::read(site.here("again")).unwrap(), octets(1 << 20));
+    assert_eq!(fs::read(site.here("again")).unwrap(), random_octets(1, 1 << 20));
 }
 
 #[test]
@@ -235,8 +237,8 @@ fn names_of_files_that_are_not_complete_are_reserved() {
 #[test]
 fn many_clients_at_once_get_and_put() {
     let site = Site::new(&[]);
-    fs::write(site.served("file"), octets(3_000_000)).unwrap();
-    fs::write(site.here("file"), octets(3_000_000)).unwrap();
+    fs::write(site.served("file"), random_octets(1, 3_000_000)).unwrap();
+    fs::write(site.here("file"), random_octets(1, 3_000_000)).unwrap();
     std::thread::scope(|scope| {
         for number in 0..8 {
             let site = &site;
@@ -245,15 +247,15 @@ fn many_clients_at_once_get_and_put() {
         }
     });
     for number in 0..8 {
-        assert_eq!(fs::read(site.here(&format!("got{number}"))).unwrap(), octets(3_000_000));
-        assert_eq!(fs::read(site.served(&format!("put{number}"))).unwrap(), octets(3_000_000));
+        assert_eq!(fs::read(site.here(&format!("got{number}"))).unwrap(), random_octets(1, 3_000_000));
+        assert_eq!(fs::read(site.served(&format!("put{number}"))).unwrap(), random_octets(1, 3_000_000));
     }
 }
 
 #[test]
 fn more_clients_than_allowed_are_told_so() {
     let site = Site::new(&["--max-clients", "1"]);
-    fs::write(site.here("file"), octets(8 << 20)).unwrap();
+    fs::write(site.here("file"), random_octets(1, 8 << 20)).unwrap();
     let mut first = site.slowly("put", site.here("file").to_str().unwrap(), &site.remote("file"));
     until("it has begun", || len(&site.served("file.rddp.part")) > 0);
     site.put("file", "other").failed(5, &["too many clients"]);
@@ -274,9 +276,9 @@ fn a_server_whose_lines_nobody_reads_goes_on() {
 #[test]
 fn a_client_that_says_nothing_is_let_go() {
     let mut site = Site::new(&["--max-clients", "1", "--idle", "0.2"]);
-    fs::write(site.here("file"), octets(1000)).unwrap();
+    fs::write(site.here("file"), random_octets(1, 1000)).unwrap();
     // A client that is stopped keeps its connection.
-    fs::write(site.here("long"), octets(8 << 20)).unwrap();
+    fs::write(site.here("long"), random_octets(1, 8 << 20)).unwrap();
     let stopped = site.slowly("put", site.here("long").to_str().unwrap(), &site.remote("long"));
     until("it has begun", || len(&site.served("long.rddp.part")) > 0);
     let pid = nix::unistd::Pid::from_raw(stopped.id().try_into().unwrap());

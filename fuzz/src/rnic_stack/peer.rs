@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use rddp_ddp::{Header, Msn, Qn, Stag, TaggedRepr, TaggedRx, UntaggedRepr};
-use rddp_mpa::{Deframer, Framer, Framing, Step as Deframed};
+use rddp_mpa::Framing;
 use rddp_rdmap::{
     AtomicOp, AtomicRequestRepr, AtomicResponseRepr, Opcode, ReadRequestRepr, TerminateRepr, parse_header,
 };
+use rddp_test_support::{Fpdus, segment};
 
 /// The fault that a segment shall have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +52,8 @@ enum Asked {
 }
 
 pub(super) struct Peer {
-    framer: Framer,
+    fpdus: Fpdus,
     crc: bool,
-    deframer: Deframer,
-    /// Octets that the QP has sent and that are not parsed yet.
-    staging: Vec<u8>,
     /// The MSN that is due on each queue towards the QP.
     msn: [Msn; 4],
     mo: [u32; 4],
@@ -72,10 +70,8 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(to_qp: Framing, from_qp: Framing) -> Self {
         Peer {
-            framer: Framer::new(to_qp),
+            fpdus: Fpdus::new(to_qp, from_qp),
             crc: to_qp.crc,
-            deframer: Deframer::new(from_qp),
-            staging: Vec::new(),
             msn: [Msn::FIRST; 4],
             mo: [0; 4],
             open: None,
@@ -134,7 +130,7 @@ impl Peer {
             self.open = (!last).then(|| (stag, to.wrapping_add(len as u64)));
         }
         let header = TaggedRepr { last, rsvd_ulp: 0x40 | opcode, stag, to };
-        [&*Header::from(header).octets(), &fill(len, plan.value)].concat()
+        segment::ulpdu(&header.into(), &fill(len, plan.value))
     }
 
     fn untagged(&mut self, opcode: u8, plan: &Plan) -> Vec<u8> {
@@ -167,7 +163,7 @@ impl Peer {
         if header.last {
             self.msn[at] = self.msn[at].next();
         }
-        [&*Header::from(header).octets(), &payload].concat()
+        segment::ulpdu(&header.into(), &payload)
     }
 
     fn payload(&mut self, opcode: u8, plan: &Plan) -> Vec<u8> {
@@ -215,8 +211,7 @@ impl Peer {
 
     /// Frames a ULPDU as an FPDU.
     pub(super) fn frame(&mut self, ulpdu: &[u8], spoil_crc: bool, out: &mut Vec<u8>) {
-        let put = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&ulpdu[offset..offset + dst.len()]);
-        self.framer.emit(&[], ulpdu.len(), put, out);
+        out.extend(self.fpdus.frame(ulpdu));
         if spoil_crc
             && self.crc
             && let Some(octet) = out.last_mut()
@@ -227,22 +222,15 @@ impl Peer {
 
     /// Parses octets from the QP.
     pub(super) fn hear(&mut self, octets: &[u8]) {
-        self.staging.extend(octets);
-        loop {
-            match self.deframer.step(&mut self.staging).expect("the QP makes good FPDUs") {
-                Deframed::Fpdu { ulpdu, used } => {
-                    let segment = self.staging[ulpdu].to_vec();
-                    self.staging.drain(..used);
-                    self.understand(&segment);
-                }
-                Deframed::Need { .. } => return,
-            }
+        self.fpdus.take(octets);
+        while let Some(segment) = self.fpdus.next_ulpdu() {
+            self.understand(&segment);
         }
     }
 
     /// Returns whether the QP has stopped within an FPDU.
     pub(super) fn has_rest(&self) -> bool {
-        !self.staging.is_empty()
+        !self.fpdus.is_empty()
     }
 
     fn understand(&mut self, segment: &[u8]) {

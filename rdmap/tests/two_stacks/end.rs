@@ -3,29 +3,27 @@
 use std::collections::VecDeque;
 
 use rddp_ddp::{Header, Stag, TaggedRepr, UntaggedRepr, cut};
-use rddp_mpa::{Deframer, Framer, Framing, Step};
+use rddp_mpa::Framing;
 use rddp_rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, AtomicResponseRepr, Event, Opcode, OutstandingRequest, Place,
     REQUEST_QUEUE, ReadRequestRepr, Response, SEND_QUEUE, SendCounters, Stream, StreamConfig,
     TERMINATE_QUEUE, TerminateRepr, parse_header, tagged_header, untagged_header,
 };
+use rddp_test_support::{Fpdus, Random, segment};
 
 use crate::plan::{BASE, COUNTERS, Delivery, Op, Plan, RECEIVE, SINK, WRITTEN};
-use crate::support::{Guarded, Memory, Random};
+use crate::support::{Guarded, Memory};
 
 pub(crate) struct End {
     stream: Stream,
     config: StreamConfig,
     counters: SendCounters,
-    framer: Framer,
-    deframer: Deframer,
+    fpdus: Fpdus,
     pub(crate) memory: Memory,
     /// Receives that messages have taken.
     receives: Vec<Guarded>,
     /// A message was taken over whose receive is the last of these.
     has_receive: bool,
-    /// Octets that are not yet an FPDU.
-    staging: Vec<u8>,
     queue: VecDeque<Op>,
     /// The Send or Write that has begun, its MSN and how far it has got.
     open: Option<(Op, Header, u64)>,
@@ -51,12 +49,10 @@ impl End {
             stream: Stream::new(config),
             config,
             counters: SendCounters::new(),
-            framer: Framer::new(tx),
-            deframer: Deframer::new(rx),
+            fpdus: Fpdus::new(tx, rx),
             memory,
             receives: Vec::new(),
             has_receive: false,
-            staging: Vec::new(),
             queue: plan.ops.into(),
             open: None,
             expected: peer.deliveries.clone().into(),
@@ -77,7 +73,7 @@ impl End {
     /// Sends a segment if there is one: of an own message, or of an answer.
     pub(crate) fn send(&mut self, random: &mut Random, wire: &mut Vec<u8>) {
         self.go_on_elsewhere(random);
-        let mulpdu = 128 + random.below(1400) as usize;
+        let mulpdu = 128 + random.below(1400);
         // One tagged message at a time; anything may be sent in the middle of an untagged one.
         let answering = matches!(self.stream.next_response(), Some(Response::Read(read)) if read.done > 0);
         let writing = matches!(self.open, Some((Op::Write { .. }, ..)));
@@ -194,16 +190,13 @@ impl End {
     }
 
     fn emit(&mut self, header: &Header, payload: &[u8], wire: &mut Vec<u8>) {
-        let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..][..dst.len()]);
-        self.framer.emit(&header.octets(), payload.len(), fill, wire);
+        wire.extend(self.fpdus.frame(&segment::ulpdu(header, payload)));
     }
 
     /// Takes octets from the wire, and every segment that they complete.
     pub(crate) fn receive(&mut self, random: &mut Random, octets: &[u8]) {
-        self.staging.extend(octets);
-        while let Step::Fpdu { ulpdu, used } = self.deframer.step(&mut self.staging).unwrap() {
-            let segment = self.staging[ulpdu].to_vec();
-            self.staging.drain(..used);
+        self.fpdus.take(octets);
+        while let Some(segment) = self.fpdus.next_ulpdu() {
             self.segment(random, &segment);
         }
     }
@@ -304,7 +297,7 @@ impl End {
 
     /// At the end everything is as the peer's plan has it, and nothing else was touched.
     pub(crate) fn check(&mut self) {
-        assert!(self.expected.is_empty() && self.staging.is_empty() && self.stream.is_between_messages());
+        assert!(self.expected.is_empty() && self.fpdus.is_empty() && self.stream.is_between_messages());
         assert_eq!(self.receives.len(), self.deliveries, "one receive for each Send and each Immediate");
         self.memory.assert_guards();
         assert_eq!(self.memory.region(WRITTEN).memory.octets(), self.peer_written);

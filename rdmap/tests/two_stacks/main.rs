@@ -11,7 +11,7 @@ use end::End;
 use plan::Plan;
 use rddp_mpa::Framing;
 use rddp_rdmap::{StreamConfig, TerminateCode, TerminateRepr};
-use support::Random;
+use rddp_test_support::Random;
 
 /// What both directions of a connection agreed on.
 struct Agreement {
@@ -58,7 +58,7 @@ impl Pair {
 
     /// Lets one end do one thing: send a segment, or receive some octets.
     fn step(&mut self) {
-        let end = self.random.below(2) as usize;
+        let end = self.random.below(2);
         if self.random.below(2) == 0 {
             self.ends[end].send(&mut self.random, &mut self.wires[1 - end]);
         } else {

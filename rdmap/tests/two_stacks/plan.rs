@@ -5,8 +5,9 @@
 
 use rddp_ddp::Stag;
 use rddp_rdmap::{AtomicOp, Event, Opcode};
+use rddp_test_support::{Random, pattern};
 
-use crate::support::{Memory, Random};
+use crate::support::Memory;
 
 /// Where Writes go; one octet after the other.
 pub(crate) const WRITTEN: Stag = Stag(0x0101_0101);
@@ -80,8 +81,8 @@ impl Plan {
     fn send(&mut self, random: &mut Random) -> Op {
         let ops =
             [Opcode::Send, Opcode::SendInvalidate, Opcode::SendSolicited, Opcode::SendSolicitedInvalidate];
-        let op = ops[random.below(4) as usize];
-        let data = random.data(RECEIVE);
+        let op = ops[random.below(4)];
+        let data = data(random, RECEIVE);
         let mut invalidate = Stag(0);
         if op.invalidates() {
             invalidate = Stag(0x1000_0000 | (self.invalidated.len() as u32) << 8);
@@ -97,15 +98,15 @@ impl Plan {
     }
 
     fn immediate(&mut self, random: &mut Random) -> Op {
-        let op = [Opcode::Immediate, Opcode::ImmediateSolicited][random.below(2) as usize];
-        let data = random.next().to_be_bytes();
+        let op = [Opcode::Immediate, Opcode::ImmediateSolicited][random.below(2)];
+        let data = random.number().to_be_bytes();
         let event = Event::Immediate { data, solicited: op.is_solicited() };
         self.deliveries.push(Delivery { event, data: Vec::new(), written: self.written.len() });
         Op::Immediate { op, data }
     }
 
     fn write(&mut self, random: &mut Random) -> Op {
-        let data = random.data(6000);
+        let data = data(random, 6000);
         let to = BASE + self.written.len() as u64;
         self.written.extend(&data);
         assert!(self.written.len() <= REGION);
@@ -114,11 +115,11 @@ impl Plan {
 
     /// A Read of the pattern, or of something written before.
     fn read(&mut self, random: &mut Random) -> Op {
-        let pattern = pattern();
+        let pattern = pattern(PATTERN_LEN, 0);
         let (src_stag, source) =
             if random.below(2) == 0 { (PATTERN, &pattern) } else { (WRITTEN, &self.written) };
-        let at = random.below(source.len() as u64 + 1) as usize;
-        let len = random.data(PATTERN_LEN).len().min(source.len() - at);
+        let at = random.below(source.len() + 1);
+        let len = data(random, PATTERN_LEN).len().min(source.len() - at);
         let want = source[at..at + len].to_vec();
         // A Read without octets may name anything (RFC 5040 §5.2.1).
         let src_stag = if len == 0 { Stag(0xdead_beef) } else { src_stag };
@@ -129,14 +130,14 @@ impl Plan {
     }
 
     fn atomic(&mut self, random: &mut Random) -> Op {
-        let at = random.below(self.counters.len() as u64) as usize;
+        let at = random.below(self.counters.len());
         let want = self.counters[at];
         let op = match random.below(2) {
-            0 => AtomicOp::FetchAdd { add: random.next(), mask: random.next() & random.next() },
+            0 => AtomicOp::FetchAdd { add: random.number(), mask: random.number() & random.number() },
             _ => AtomicOp::CmpSwap {
-                swap: random.next(),
-                swap_mask: random.next(),
-                compare: want ^ random.below(2),
+                swap: random.number(),
+                swap_mask: random.number(),
+                compare: want ^ random.below(2) as u64,
                 compare_mask: u64::MAX,
             },
         };
@@ -150,7 +151,7 @@ impl Plan {
         memory.add(WRITTEN, BASE, self.written.len());
         let source = memory.add(PATTERN, BASE, PATTERN_LEN);
         source.write = false;
-        source.memory.place(0, &pattern());
+        source.memory.place(0, &pattern(PATTERN_LEN, 0));
         memory.add(COUNTERS, BASE, COUNTERS_LEN);
         for stag in &self.invalidated {
             memory.add(*stag, BASE, 16);
@@ -164,6 +165,12 @@ impl Plan {
     }
 }
 
-fn pattern() -> Vec<u8> {
-    (0..PATTERN_LEN).map(|at| (at * 7 + at / 256) as u8).collect()
+/// Some octets: often none or a few, at most `max`.
+fn data(random: &mut Random, max: usize) -> Vec<u8> {
+    let len = match random.below(4) {
+        0 => random.below(3),
+        1 => random.below(200),
+        _ => random.below(max + 1),
+    };
+    (0..len.min(max)).map(|_| random.number() as u8).collect()
 }

@@ -212,10 +212,6 @@ mod tests {
         octets
     }
 
-    fn pattern(len: usize) -> Vec<u8> {
-        (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
-    }
-
     #[test]
     fn octets_go_in_and_out_where_they_belong() {
         let (table, region) = region(16);
@@ -235,7 +231,7 @@ mod tests {
         let (table, region) = region(3 * CHUNK);
         let grant = local(&table, &region, true);
         for len in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK - 5] {
-            let data = pattern(len);
+            let data = rddp_test_support::pattern(len, 0);
             let wanted = crc32c_append(0x1234_5678, &data);
             assert_eq!(grant.place_with_crc(5, &data, 0x1234_5678), Ok(wanted), "{len}");
             assert_eq!(grant.crc32c_append(5, len, 0x1234_5678), Ok(wanted), "{len}");

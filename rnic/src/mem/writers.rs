@@ -424,11 +424,8 @@ mod tests {
     /// Against the naive way, with ranges of many lengths over each other.
     #[test]
     fn a_judgement_holds_for_all_of_its_range() {
-        let mut random = 1_u64;
-        let mut below = |limit: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) % limit
-        };
+        let mut random = rddp_test_support::Random::new(1);
+        let mut below = |limit: u64| random.below(limit as usize) as u64;
         for _ in 0..if cfg!(miri) { 20 } else { 500 } {
             let mut open = Open::default();
             open.peers.insert(OTHER, PD, CHANGES);

@@ -167,11 +167,6 @@ pub fn alone(test: &str) -> bool {
     false
 }
 
-/// Octets that show where they belong.
-pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
-}
-
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_WRITE)

@@ -11,17 +11,18 @@ mod peers;
 
 use std::time::{Duration, Instant};
 
-use common::raw::{Raw, Role, client_server, connect_raw, plain};
+use common::raw::{Role, client_server, connect_raw, open_for};
 use common::{ALL, End, PATIENCE, connect_on};
 use memory::{LEN, Lent};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::TerminateCode;
 use rddp_rnic::{ConnectOptions, QpConfig, RecvWr, SendWr, Status};
+use rddp_test_support::{Peer, plain};
 
 /// An engine with memory of a file, its raw peer, and another connection of the same device.
 pub struct Scene {
     pub end: End,
-    pub raw: Raw,
+    pub raw: Peer,
     pub lent: Lent,
     bystander: (End, End),
 }
@@ -44,7 +45,7 @@ impl Scene {
         let options = ConnectOptions { crc, place_before_crc, ..client_server() };
         let end = End::new();
         let mut raw = connect_raw(Role::Passive, &end, &options, &StartupConfig { crc, markers, ..plain() });
-        raw.open_for(&end);
+        open_for(&mut raw, &end);
         let bystander = (sibling(&end), End::new());
         let options = ConnectOptions::default();
         connect_on("127.0.0.1:0", &bystander.0, &bystander.1, &options, &options);

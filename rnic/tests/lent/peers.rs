@@ -2,6 +2,7 @@
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
 use rddp_rnic::{Access, RecvWr, Remote, SendWr, Stag, Status};
+use rddp_test_support::segment;
 
 use crate::common::raw;
 use crate::{Scene, Style};
@@ -89,7 +90,7 @@ fn a_write_by_a_window_to_memory_gone_bad_is_refused() {
     scene.end.qp.post_send(&bind).unwrap();
     scene.end.success();
     scene.lent.cut(0);
-    scene.raw.send(&raw::write(window.stag(), range.addr, true, b"octets"));
+    scene.raw.send(&segment::write(window.stag(), range.addr, true, b"octets"));
     scene.terminates(0x1101);
 }
 
@@ -104,7 +105,7 @@ fn an_atomic_on_memory_gone_bad_is_refused() {
         scene.lent.cut(0);
         let target = scene.lent.region.remote(0);
         let request = AtomicRequestRepr { op, request_id: 1, stag: target.stag, to: target.to };
-        scene.raw.send(&raw::atomic(1, &request));
+        scene.raw.send(&segment::atomic(1, &request));
         scene.terminates(0x0101);
     }
 }
@@ -116,7 +117,7 @@ fn a_receive_in_memory_gone_bad_fails() {
         let mut scene = Scene::new(style);
         scene.end.qp.post_recv(RecvWr::one(7, scene.lent.region.whole())).unwrap();
         scene.lent.cut(0);
-        scene.raw.send(&raw::send(1, 0, true, &vec![1; len]));
+        scene.raw.send(&segment::send(1, 0, true, &vec![1; len]));
         scene.fails_locally(7);
     }
 }
@@ -126,7 +127,7 @@ fn a_receive_straight_into_memory_gone_bad_fails() {
     for style in [Style::Crc, Style::NoCrc] {
         let mut scene = Scene::new(style);
         scene.end.qp.post_recv(RecvWr::one(7, scene.lent.region.whole())).unwrap();
-        scene.send_while_it_goes_bad(&raw::send(1, 0, true, &vec![1; LARGE]), 0);
+        scene.send_while_it_goes_bad(&segment::send(1, 0, true, &vec![1; LARGE]), 0);
         scene.fails_locally(7);
     }
 }
@@ -138,7 +139,7 @@ fn a_read_whose_sink_has_gone_bad_fails() {
         let sink = scene.lent.region.sge(0..len);
         scene.end.qp.post_send(&SendWr::read(8, sink, REMOTE)).unwrap();
         scene.raw.read_request();
-        let response = raw::response(sink.stag, sink.addr, true, &vec![1; len]);
+        let response = segment::response(sink.stag, sink.addr, true, &vec![1; len]);
         if len == LARGE {
             scene.send_while_it_goes_bad(&response, 0);
         } else {
@@ -156,7 +157,7 @@ fn an_own_atomic_whose_sink_has_gone_bad_fails() {
     scene.end.qp.post_send(&SendWr::fetch_add(8, sink, REMOTE, 1)).unwrap();
     let request = AtomicRequestRepr::parse(&scene.raw.expect(Opcode::AtomicRequest).1).unwrap();
     scene.lent.cut(0);
-    scene.raw.send(&raw::atomic_response(1, request.request_id, 5));
+    scene.raw.send(&segment::atomic_response(1, request.request_id, 5));
     scene.fails_locally(8);
 }
 
@@ -168,7 +169,7 @@ fn one_request_fails_and_the_rest_is_flushed() {
         scene.end.qp.post_recv(RecvWr::one(id, scene.lent.region.whole())).unwrap();
     }
     scene.lent.cut(0);
-    scene.raw.send(&raw::send(1, 0, true, b"octets"));
+    scene.raw.send(&segment::send(1, 0, true, b"octets"));
     let statuses: Vec<_> = scene.end.completions_of(0..3).iter().map(|end| end.status).collect();
     assert_eq!(statuses, [Status::LocalProtection, Status::Flushed, Status::Flushed]);
     scene.terminates(0x0000);

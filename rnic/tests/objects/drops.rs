@@ -4,9 +4,10 @@ use std::any::Any;
 use std::time::Duration;
 
 use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, SrqConfig, Stag};
+use rddp_test_support::{Random, connect, plain, read_to_end, segment};
 
 use crate::alone;
-use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, plain};
+use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for};
 use crate::common::{ALL, End, PATIENCE, connected};
 
 /// All kinds of objects of one device, the QP connected and busy; they go in the order of `order`.
@@ -19,7 +20,7 @@ fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
     let qp = pd.create_qp(&config).unwrap();
     let end = End { rnic: rnic.clone(), pd: pd.clone(), cq: cq.clone(), qp };
     let mut raw = connect_raw(role, &end, &client_server(), &plain());
-    raw.open_for(&end);
+    open_for(&mut raw, &end);
     let End { qp, .. } = end;
     let (region, window) = (pd.allocate(8 << 20, ALL).unwrap(), pd.allocate_window().unwrap());
     let rights = rddp_rnic::Access::REMOTE_READ;
@@ -28,11 +29,11 @@ fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
     let remote = Remote { stag: Stag(1), to: 0 };
     qp.post_send(&SendWr::write(2, region.whole(), remote)).unwrap();
     qp.post_send(&SendWr::read(3, region.sge(0..64), remote)).unwrap();
-    raw.send(&raw::send(1, 0, false, b"half a message"));
+    raw.send(&segment::send(1, 0, false, b"half a message"));
     raw.send(&raw::read_from(1, &region, 8 << 20));
     let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &client_server()).unwrap();
-    let silent = raw::tcp(listener.local_addr().unwrap());
-    let mut asking = raw::tcp(listener.local_addr().unwrap());
+    let silent = connect(listener.local_addr().unwrap());
+    let mut asking = connect(listener.local_addr().unwrap());
     let initiator = rddp_mpa::Initiator::new(&plain(), b"").unwrap();
     std::io::Write::write_all(&mut asking, initiator.request()).unwrap();
     let request = listener.accept(Some(PATIENCE)).unwrap().unwrap();
@@ -56,7 +57,7 @@ fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
     assert!(objects.iter().all(Option::is_none), "not all were in the order");
     // Every peer learns that it is over.
     for socket in [&raw.socket, &silent, &asking] {
-        raw::read_to_end(socket);
+        read_to_end(socket);
     }
 }
 
@@ -65,12 +66,11 @@ const OBJECTS: usize = 11;
 fn every_order(rounds: u32) {
     drop_in_order(0..OBJECTS, Role::Active);
     drop_in_order((0..OBJECTS).rev(), Role::Passive);
-    let mut seed: u32 = 1;
+    let mut random = Random::new(1);
     for round in 0..rounds {
         let mut order: Vec<usize> = (0..OBJECTS).collect();
         for i in (1..OBJECTS).rev() {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            order.swap(i, (seed >> 8) as usize % (i + 1));
+            order.swap(i, random.below(i + 1));
         }
         drop_in_order(order.into_iter(), BOTH[round as usize % 2]);
     }
@@ -93,7 +93,7 @@ fn a_qp_may_go_while_its_queue_is_waited_on() {
     for role in BOTH {
         let end = End::new();
         let mut raw = connect_raw(role, &end, &client_server(), &plain());
-        raw.open_for(&end);
+        open_for(&mut raw, &end);
         for id in 0..5 {
             end.qp.post_recv(RecvWr::new(id, [])).unwrap();
         }

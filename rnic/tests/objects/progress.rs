@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{ConnectOptions, SendWr};
+use rddp_test_support::Random;
 
 use crate::alone;
 use crate::common::{ALL, End, connect_on, connected};
@@ -16,12 +17,11 @@ fn reads_are_served_whatever_the_program_does() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut turn: u32 = 1;
+            let mut random = Random::new(1);
             while !stop.load(Ordering::Relaxed) {
-                turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let time = Duration::from_micros(u64::from(turn >> 20));
+                let time = Duration::from_micros(random.below(4096) as u64);
                 let until = Instant::now() + time;
-                match turn >> 8 & 3 {
+                match random.below(4) {
                     0 => std::thread::sleep(time),
                     1 => drop(passive.cq.wait(Some(time)).unwrap()),
                     2 => {

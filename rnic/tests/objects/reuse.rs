@@ -3,16 +3,17 @@
 use rddp_ddp::Header;
 use rddp_rdmap::Opcode;
 use rddp_rnic::{Access, AsyncEventKind, ConnectOptions, QpState, RecvWr, Remote, SendWr, Stag};
+use rddp_test_support::{Peer, plain, segment};
 
-use crate::common::raw::{self, BOTH, Raw, client_server, connect_raw, plain};
+use crate::common::raw::{self, BOTH, client_server, connect_raw, open_for};
 use crate::common::{ALL, End};
 
 /// Everything numbered begins at 1 again, the marker position at 0, both ways.
-fn is_fresh(end: &End, raw: &mut Raw) {
+fn is_fresh(end: &End, raw: &mut Peer) {
     let (inbox, target) = (end.region(8, Access::LOCAL_WRITE), end.region(8, ALL));
     let remote = Remote { stag: Stag(1), to: 0 };
     end.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    raw.send(&raw::send(1, 0, true, b"first"));
+    raw.send(&segment::send(1, 0, true, b"first"));
     assert_eq!(end.success().byte_len, 5);
     raw.send(&raw::read_from(1, &target, 3));
     assert_eq!(raw.expect(Opcode::ReadResponse).1.len(), 3);
@@ -36,7 +37,7 @@ fn is_fresh(end: &End, raw: &mut Raw) {
 
 #[test]
 fn a_qp_starts_afresh_after_each_kind_of_end() {
-    type Leave = fn(&End, &mut Raw);
+    type Leave = fn(&End, &mut Peer);
     let ends: [Leave; 5] = [
         |end, _| end.qp.abort(),
         |end, raw| {
@@ -44,11 +45,11 @@ fn a_qp_starts_afresh_after_each_kind_of_end() {
             raw.terminate();
         },
         |_, raw| {
-            raw.send(&raw::terminate(rddp_rdmap::TerminateCode(0x0100)));
+            raw.send(&segment::terminate(rddp_rdmap::TerminateCode(0x0100)));
             assert_eq!(raw.recv(), None);
         },
         |_, raw| {
-            raw.send(&raw::send(77, 0, true, b"bad"));
+            raw.send(&segment::send(77, 0, true, b"bad"));
             raw.terminate();
         },
         |_, raw| raw.fin(),
@@ -79,9 +80,9 @@ fn a_qp_starts_afresh_after_a_graceful_close() {
         for round in 0..3 {
             let mut raw = connect_raw(role, &end, &client_server(), &plain());
             let inbox = end.region(8, Access::LOCAL_WRITE);
-            raw.open_for(&end);
+            open_for(&mut raw, &end);
             end.qp.post_recv(RecvWr::one(round, inbox.whole())).unwrap();
-            raw.send(&raw::send(1, 0, true, b"first"));
+            raw.send(&segment::send(1, 0, true, b"first"));
             assert_eq!(end.success().wr_id, round);
             if round % 2 == 0 {
                 end.qp.disconnect();

@@ -4,15 +4,16 @@ use rddp_rdmap::TerminateCode;
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, Fault, QpState, RecvWr, SendWr, Stag, Status,
 };
+use rddp_test_support::{Peer, plain, segment};
 
 use crate::common::End;
-use crate::common::raw::{self, BOTH, Raw, Role, with_plain_raw};
+use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 
 const STATES: [QpState; 5] =
     [QpState::Idle, QpState::ReadyToSend, QpState::Closing, QpState::Terminate, QpState::Error];
 
 /// A QP in this state, and its peer; all events so far have been taken.
-fn in_state(state: QpState, role: Role) -> (End, Option<Raw>) {
+fn in_state(state: QpState, role: Role) -> (End, Option<Peer>) {
     if state == QpState::Idle {
         return (End::new(), None);
     }
@@ -96,7 +97,7 @@ fn work_is_kept_in_idle_done_when_connected_and_flushed_elsewhere() {
             match state {
                 QpState::Idle => {
                     assert!(end.cq.poll_one().is_none());
-                    raw = Some(raw::connect_raw(role, &end, &raw::client_server(), &raw::plain()));
+                    raw = Some(raw::connect_raw(role, &end, &raw::client_server(), &plain()));
                     raw.as_mut().unwrap().open();
                 }
                 QpState::ReadyToSend => {}
@@ -107,8 +108,8 @@ fn work_is_kept_in_idle_done_when_connected_and_flushed_elsewhere() {
                 }
             }
             let raw = raw.as_mut().unwrap();
-            assert_eq!(raw.segment().1, b"work");
-            raw.send(&raw::send(1, 0, true, b"received"));
+            assert_eq!(raw.segment().unwrap().1, b"work");
+            raw.send(&segment::send(1, 0, true, b"received"));
             assert!(end.completions_of([1, 2]).iter().all(|completion| completion.status == Status::Success));
         }
     }
@@ -124,16 +125,16 @@ enum FromPeer {
 }
 
 impl FromPeer {
-    fn happen(self, mut raw: Raw) -> Option<Raw> {
+    fn happen(self, mut raw: Peer) -> Option<Peer> {
         match self {
             FromPeer::Reset => {
                 raw.reset();
                 return None;
             }
             FromPeer::Fin => raw.fin(),
-            FromPeer::Terminate => raw.send(&raw::terminate(TerminateCode(0x0207))),
-            FromPeer::Good => raw.send(&raw::write(Stag(0), 0, true, b"")),
-            FromPeer::Faulty => raw.send(&raw::write(Stag(0x9999_9999), 0, true, b"x")),
+            FromPeer::Terminate => raw.send(&segment::terminate(TerminateCode(0x0207))),
+            FromPeer::Good => raw.send(&segment::write(Stag(0), 0, true, b"")),
+            FromPeer::Faulty => raw.send(&segment::write(Stag(0x9999_9999), 0, true, b"x")),
         }
         Some(raw)
     }

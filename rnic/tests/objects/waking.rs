@@ -9,15 +9,16 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use rddp_rnic::{
     AsyncEventKind, CompletionChannel, ConnectOptions, EventQueue, QpConfig, RecvWr, Rnic, SendWr, Status,
 };
+use rddp_test_support::{Peer, plain, segment};
 
-use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
+use crate::common::raw::{Role, client_server, connect_raw, open_for};
 use crate::common::{End, PATIENCE, connect_on};
 
 /// An end whose queue reports to a channel, with receives posted, and its peer, whose next message number is counted.
 struct Armed {
     channel: CompletionChannel,
     end: End,
-    raw: Raw,
+    raw: Peer,
     msn: u32,
 }
 
@@ -29,7 +30,7 @@ impl Armed {
         let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
         let end = End { rnic, pd, cq, qp };
         let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
-        raw.open_for(&end);
+        open_for(&mut raw, &end);
         for id in 0..100 {
             end.qp.post_recv(RecvWr::new(id, [])).unwrap();
         }
@@ -39,7 +40,7 @@ impl Armed {
     /// A message of the peer's, which nobody polls for yet.
     fn message(&mut self, solicited: bool) {
         self.msn += 1;
-        let mut ulpdu = raw::send(self.msn, 0, true, b"");
+        let mut ulpdu = segment::send(self.msn, 0, true, b"");
         ulpdu[1] = if solicited { 0x45 } else { 0x43 };
         self.raw.send(&ulpdu);
     }
@@ -205,7 +206,7 @@ fn waiting_threads_are_woken_by_others() {
             std::thread::sleep(Duration::from_millis(30));
             for msn in 1..=10 {
                 match by_message {
-                    true => raw.send(&raw::send(msn, 0, true, b"")),
+                    true => raw.send(&segment::send(msn, 0, true, b"")),
                     false => end.qp.post_send(&SendWr::send_inline(1, b"")).unwrap(),
                 }
                 std::thread::sleep(Duration::from_millis(2));

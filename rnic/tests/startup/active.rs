@@ -9,9 +9,10 @@ use rddp_rdmap::{Opcode, TerminateRepr};
 use rddp_rnic::{
     Access, ConnectError, ConnectOptions, Connected, QpState, RecvWr, Revision, Rtr, RtrSet, SendWr,
 };
+use rddp_test_support::{Peer, accept_request, plain, read_to_end, segment};
 use socket2::SockRef;
 
-use crate::common::raw::{self, accept_request, client_server, listen_for, plain, read_to_end};
+use crate::common::raw::{client_server, listen_for};
 use crate::common::{End, PATIENCE};
 use crate::frames::{A, C, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE, S, SHORT, depths, frame, options};
 
@@ -222,8 +223,8 @@ fn an_fpdu_right_behind_the_reply_is_taken() {
         let step = rddp_mpa::Responder::new().handle(&request).unwrap();
         let rddp_mpa::ResponderStep::Request { request, .. } = step else { panic!("half a Request") };
         let (mut octets, negotiated) = request.accept(&plain(), b"hello").unwrap();
-        let mut raw = raw::Raw::new(socket, &negotiated);
-        octets.extend(raw.frame(&raw::send(1, 0, true, b"early")));
+        let mut raw = Peer::new(socket, negotiated);
+        octets.extend(raw.frame(&segment::send(1, 0, true, b"early")));
         raw.octets(&octets);
         assert_eq!(connecting.join().unwrap().private_data, b"hello");
         assert_eq!((end.success().byte_len, inbox.read(0, 5).unwrap()), (5, b"early".to_vec()));
@@ -250,7 +251,7 @@ fn the_named_rtr_is_the_first_fpdu() {
         if rtr == Rtr::Read {
             let request = rddp_rdmap::ReadRequestRepr::parse(&payload).unwrap();
             assert_eq!(request.size, 0);
-            raw.send(&raw::response(request.sink_stag, request.sink_to, true, b""));
+            raw.send(&segment::response(request.sink_stag, request.sink_to, true, b""));
         }
         end.qp.post_send(&rddp_rnic::SendWr::send_inline(5, b"mine")).unwrap();
         assert_eq!(raw.expect(Opcode::Send).1, b"mine");
@@ -330,11 +331,11 @@ fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
             panic!("half a Request");
         };
         let first = scope.spawn(|| end.qp.connect(addrs[1], &client_server()));
-        let mut other = raw::accept(&listeners[1], &plain());
+        let mut other = Peer::responder(listeners[1].accept().unwrap().0, &plain());
         first.join().unwrap().unwrap();
         let (reply, negotiated) = request.accept(&plain(), b"").unwrap();
         socket.write_all(&reply).unwrap();
-        assert_eq!(raw::Raw::new(socket, &negotiated).terminate_code().0, 0x2005);
+        assert_eq!(Peer::new(socket, negotiated).terminate_code().0, 0x2005);
         assert!(matches!(late.join().unwrap(), Err(ConnectError::NotIdle(QpState::ReadyToSend))));
         end.qp.post_send(&SendWr::send_inline(1, b"goes on")).unwrap();
         assert_eq!(other.expect(Opcode::Send).1, b"goes on");

@@ -8,9 +8,9 @@ use rddp_rnic::{
     Access, Answer, AnswerError, AsyncEventKind, ConnectError, QpConfig, QpState, RecvWr, Rnic, RnicConfig,
     SendWr,
 };
+use rddp_test_support::read_to_end;
 use socket2::Socket;
 
-use crate::common::raw::read_to_end;
 use crate::common::{End, PATIENCE};
 use crate::frames::{C, R, REPLY, REQUEST, S, depths, frame, options};
 use crate::own::pair;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rnic::{Listener, QpConfig, Rnic, RnicConfig};
+use rddp_test_support::read_to_end;
 
-use crate::common::raw::read_to_end;
 use crate::common::{End, PATIENCE, alone};
 use crate::frames::{SHORT, dial, good_request, listener, options, still_listens};
 

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rddp_rnic::{ConnectOptions, Listener};
+use rddp_test_support::connect;
 
 use crate::common::{End, PATIENCE};
 
@@ -53,7 +54,7 @@ pub fn listener(end: &End, options: &ConnectOptions) -> Listener {
 }
 
 pub fn dial(listener: &Listener) -> TcpStream {
-    crate::common::raw::tcp(listener.local_addr().unwrap())
+    connect(listener.local_addr().unwrap())
 }
 
 /// A proper peer is still served.

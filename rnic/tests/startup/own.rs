@@ -8,9 +8,9 @@ use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, EventQueue, QpState, RecvWr, Rtr, RtrSet, SendWr,
     Status,
 };
+use rddp_test_support::read_to_end;
 use socket2::{Domain, Socket, Type};
 
-use crate::common::raw::read_to_end;
 use crate::common::{End, PATIENCE};
 use crate::frames::REQUEST;
 

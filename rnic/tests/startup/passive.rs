@@ -10,8 +10,9 @@ use rddp_rdmap::Opcode;
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectError, ConnectOptions, QpState, RecvWr, Revision, Rtr, SendWr, Status,
 };
+use rddp_test_support::{plain, random_octets, read_to_end, segment};
 
-use crate::common::raw::{self, Role, client_server, plain, read_to_end, with_raw};
+use crate::common::raw::{self, Role, client_server, with_raw};
 use crate::common::{End, PATIENCE};
 use crate::frames::{
     A, C, M, R, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE, S, SHORT, depths, dial, frame, good_request,
@@ -48,7 +49,7 @@ fn rubbish_is_closed() {
     is_closed(&[0; 100]);
     is_closed(b"MPA ID Req FramE");
     is_closed(b"X");
-    let noise: Vec<u8> = (0..4000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise = random_octets(1, 4000);
     is_closed(&noise);
 }
 
@@ -233,7 +234,7 @@ fn a_responder_is_silent_until_the_first_fpdu() {
 #[test]
 fn a_broken_first_fpdu_is_closed_without_a_terminate() {
     let (end, mut raw) = with_raw(Role::Passive, &client_server(), &plain());
-    let mut octets = raw.frame(&raw::send(1, 0, true, b"data"));
+    let mut octets = raw.frame(&segment::send(1, 0, true, b"data"));
     *octets.last_mut().unwrap() ^= 1;
     raw.octets(&octets);
     assert_eq!(raw.recv(), None);
@@ -285,8 +286,8 @@ fn each_rtr_opens_the_responder() {
         end.qp.post_recv(RecvWr::one(7, inbox.whole())).unwrap();
         let mut raw = raw::connect_raw(Role::Passive, &end, &options, &startup);
         match rtr {
-            Rtr::Send => raw.send(&raw::send(1, 0, true, b"")),
-            Rtr::Write => raw.send(&raw::write(Stag(1), 0, true, b"")),
+            Rtr::Send => raw.send(&segment::send(1, 0, true, b"")),
+            Rtr::Write => raw.send(&segment::write(Stag(1), 0, true, b"")),
             Rtr::Read => raw.send(&raw::read_from(1, &inbox, 0)),
         }
         assert_eq!(end.event(), AsyncEventKind::Established);
@@ -299,7 +300,7 @@ fn each_rtr_opens_the_responder() {
             assert_eq!(end.success().byte_len, 0);
             end.qp.post_recv(RecvWr::one(7, inbox.whole())).unwrap();
         }
-        raw.send(&raw::send(next, 0, true, b"payload"));
+        raw.send(&segment::send(next, 0, true, b"payload"));
         assert_eq!((end.next().status, inbox.read(0, 7).unwrap()), (Status::Success, b"payload".to_vec()));
     }
 }

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 
 use rddp_mpa::StartupMisuse;
 use rddp_rnic::{ConnectError, ConnectOptions, Connected, Listener, QpState, Revision};
+use rddp_test_support::{accept_request, pattern, read_to_end};
 
-use crate::common::raw::{accept_request, read_to_end};
-use crate::common::{End, PATIENCE, pattern};
+use crate::common::{End, PATIENCE};
 use crate::frames::{C, R, REPLY, S, depths, dial, frame, good_request, listener, options, still_listens};
 
 /// Connects with private data of both; `decide` says what the passive program does.

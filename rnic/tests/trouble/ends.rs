@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{Access, AsyncEventKind, QpState, RecvWr, Remote, SendWr, Stag, Status};
+use rddp_test_support::{Peer, segment};
 
 use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 use crate::common::{ALL, End, PATIENCE};
@@ -46,7 +47,7 @@ fn our_graceful_close_ends_in_idle() {
 }
 
 /// 0x0207 behind what TCP had begun.
-fn is_a_bad_close(end: &End, raw: &mut raw::Raw, ids: std::ops::Range<u64>) {
+fn is_a_bad_close(end: &End, raw: &mut Peer, ids: std::ops::Range<u64>) {
     assert_eq!(raw.terminate_code(), TerminateCode::CATASTROPHIC_STREAM);
     end.event_like(|event| *event == AsyncEventKind::BadClose);
     end.await_state(QpState::Error);
@@ -109,7 +110,7 @@ fn a_fin_in_the_middle_of_an_fpdu_is_a_bad_close() {
         let (end, mut raw) = with_plain_raw(Role::Active);
         let inbox = end.region(len, Access::LOCAL_WRITE);
         end.qp.post_recv(RecvWr::one(0, inbox.whole())).unwrap();
-        let octets = raw.frame(&raw::send(1, 0, true, &vec![1; len]));
+        let octets = raw.frame(&segment::send(1, 0, true, &vec![1; len]));
         raw.octets(&octets[..octets.len() - 1]);
         raw.fin();
         is_a_bad_close(&end, &mut raw, 0..1);
@@ -135,7 +136,7 @@ fn a_segment_in_closing_is_a_bad_close() {
     let (end, mut raw) = with_plain_raw(Role::Active);
     end.qp.disconnect();
     assert_eq!(raw.recv(), None);
-    raw.send(&raw::write(Stag(0), 0, true, b""));
+    raw.send(&segment::write(Stag(0), 0, true, b""));
     assert_eq!(end.event(), AsyncEventKind::BadClose);
     assert_eq!(end.qp.state(), QpState::Error);
 }
@@ -170,7 +171,7 @@ fn a_terminate_reaches_a_peer_that_is_still_sending() {
         let source = end.region(2 << 20, Access::empty());
         end.qp.post_send(&SendWr::write(1, source.whole(), NOWHERE)).unwrap();
         let (target, payload) = (end.region(60_000, ALL), vec![3; 60_000]);
-        let mut backlog = raw.frame(&raw::write(Stag(0x9999_9999), 0, true, b"bad"));
+        let mut backlog = raw.frame(&segment::write(Stag(0x9999_9999), 0, true, b"bad"));
         for _ in 0..400 {
             backlog.extend(raw.frame(&raw::write_to(&target, 0, &payload)));
         }
@@ -187,7 +188,7 @@ fn a_terminate_reaches_a_peer_that_is_still_sending() {
 #[test]
 fn reading_on_behind_a_terminate_is_bounded() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
-    raw.send(&raw::write(Stag(0x9999_9999), 0, true, b"bad"));
+    raw.send(&segment::write(Stag(0x9999_9999), 0, true, b"bad"));
     let (begin, chunk) = (Instant::now(), vec![0; 1 << 20]);
     let mut sent = 0;
     while raw.socket.write_all(&chunk).is_ok() {
@@ -205,10 +206,10 @@ fn everything_behind_the_first_fault_is_dropped() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
     let (target, inbox) = (end.region(64, ALL), end.region(64, Access::LOCAL_WRITE));
     end.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    let bad = raw::write(Stag(0x9999_9999), 0, true, b"bad");
-    let other = raw::send(9, 0, true, b"also bad");
+    let bad = segment::write(Stag(0x9999_9999), 0, true, b"bad");
+    let other = segment::send(9, 0, true, b"also bad");
     let good = raw::write_to(&target, 0, b"good");
-    let terminate = raw::terminate(TerminateCode::LOCAL_CATASTROPHIC);
+    let terminate = segment::terminate(TerminateCode::LOCAL_CATASTROPHIC);
     raw.send_all(&[&bad, &good, &other, &bad, &terminate]);
     assert_eq!(raw.terminate_code(), TerminateCode::TAGGED_INVALID_STAG);
     raw.send_all(&[&good, &bad]);

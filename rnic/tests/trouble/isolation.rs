@@ -2,9 +2,10 @@
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode, ReadRequestRepr, TerminateCode};
 use rddp_rnic::{Access, Completed, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, Stag, Status};
+use rddp_test_support::{Peer, plain, segment};
 
 use crate::common::guarded::Guarded;
-use crate::common::raw::{self, BOTH, Raw, Role, client_server, connect_raw, plain, with_plain_raw};
+use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for, with_plain_raw};
 use crate::common::{ALL, End};
 
 /// What a peer can do to an STag.
@@ -22,15 +23,15 @@ impl Attack {
     fn ulpdu(self, remote: Remote) -> Vec<u8> {
         let Remote { stag, to } = remote;
         match self {
-            Attack::Write => raw::write(stag, to, true, b"attacked"),
-            Attack::Invalidate => raw::send_invalidate(1, stag, b"done"),
+            Attack::Write => segment::write(stag, to, true, b"attacked"),
+            Attack::Invalidate => segment::send_invalidate(1, stag, b"done"),
             Attack::Read => {
                 let (sink_stag, sink_to, size) = (Stag(1), 0, 8);
-                raw::read(1, &ReadRequestRepr { sink_stag, sink_to, size, src_stag: stag, src_to: to })
+                segment::read(1, &ReadRequestRepr { sink_stag, sink_to, size, src_stag: stag, src_to: to })
             }
             Attack::Atomic => {
                 let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
-                raw::atomic(1, &AtomicRequestRepr { op, request_id: 1, stag, to })
+                segment::atomic(1, &AtomicRequestRepr { op, request_id: 1, stag, to })
             }
         }
     }
@@ -45,7 +46,7 @@ impl Attack {
     }
 
     /// Tries it; the Terminate's code, or `None` if it was done.
-    fn attempt(self, raw: &mut Raw, region: &Guarded) -> Option<TerminateCode> {
+    fn attempt(self, raw: &mut Peer, region: &Guarded) -> Option<TerminateCode> {
         raw.send(&self.ulpdu(region.region.remote(0)));
         // Its answer tells that the attack has been dealt with.
         raw.send(&raw::read_from(if self.is_request() { 2 } else { 1 }, &region.region, 0));
@@ -68,14 +69,14 @@ fn stream(
     pd: &rddp_rnic::ProtectionDomain,
     role: Role,
     change: impl FnOnce(&mut QpConfig),
-) -> (End, Raw, rddp_rnic::MemoryRegion) {
+) -> (End, Peer, rddp_rnic::MemoryRegion) {
     let cq = device.rnic.create_cq(64).unwrap();
     let mut config = QpConfig::new(&cq);
     change(&mut config);
     let qp = pd.create_qp(&config).unwrap();
     let end = End { rnic: device.rnic.clone(), pd: pd.clone(), cq, qp };
     let mut raw = connect_raw(role, &end, &client_server(), &plain());
-    raw.open_for(&end);
+    open_for(&mut raw, &end);
     let inbox = end.region(8, Access::LOCAL_WRITE);
     end.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
     (end, raw, inbox)
@@ -154,7 +155,7 @@ fn a_window_serves_one_stream() {
     let rights = Access::REMOTE_WRITE | Access::REMOTE_READ;
     bound_on.qp.post_send(&SendWr::bind(5, window.stag(), region.region.whole(), rights)).unwrap();
     assert_eq!(bound_on.success().completed, Completed::Bind);
-    let attack = raw::write(window.stag(), region.region.base(), true, b"attacked");
+    let attack = segment::write(window.stag(), region.region.base(), true, b"attacked");
     other_raw.send(&attack);
     assert_eq!(other_raw.terminate_code(), TerminateCode::TAGGED_STAG_NOT_ASSOCIATED);
     assert!(region.unchanged());
@@ -173,7 +174,7 @@ fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
             let end = End::new();
             let options = ConnectOptions { place_before_crc, ..client_server() };
             let mut raw = connect_raw(Role::Passive, &end, &options, &plain());
-            raw.open_for(&end);
+            open_for(&mut raw, &end);
             let before = end.qp.counters().octets_received;
             let target = Guarded::new(&end.pd, len, ALL);
             let mut octets = raw.frame(&raw::write_to(&target.region, 0, &vec![9; len]));
@@ -198,12 +199,12 @@ fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
 fn nothing_with_a_wrong_crc_is_delivered() {
     type Make = fn(&rddp_rnic::MemoryRegion) -> Vec<u8>;
     let messages: [Make; 6] = [
-        |_| raw::send(1, 0, true, b"data"),
-        |_| raw::send(1, 0, true, &[1; 60_000]),
-        |region| raw::send_invalidate(1, region.stag(), b"done"),
+        |_| segment::send(1, 0, true, b"data"),
+        |_| segment::send(1, 0, true, &[1; 60_000]),
+        |region| segment::send_invalidate(1, region.stag(), b"done"),
         |region| raw::fetch_add(1, region, 1),
-        |_| raw::terminate(TerminateCode::LOCAL_CATASTROPHIC),
-        |_| raw::send(7, 0, true, b"another MSN"),
+        |_| segment::terminate(TerminateCode::LOCAL_CATASTROPHIC),
+        |_| segment::send(7, 0, true, b"another MSN"),
     ];
     for message in messages {
         let (end, mut raw) = with_plain_raw(Role::Active);

@@ -5,19 +5,19 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rddp_mpa::{Deframer, Framing, Step};
 use rddp_rdmap::Opcode;
 use rddp_rnic::{QpState, SendWr};
+use rddp_test_support::{Peer, pattern, plain, segment};
 
-use crate::common::raw::{self, BOTH, Raw, Role, client_server, plain, with_plain_raw};
-use crate::common::{ALL, End, PATIENCE, at_once, connected, pattern};
+use crate::common::raw::{self, BOTH, Role, client_server, with_plain_raw};
+use crate::common::{ALL, End, PATIENCE, at_once, connected};
 use crate::slow::goes_on;
 
 const MESSAGE: usize = 64 * 1024;
 
 /// An end that has sent twelve messages to a peer that reads nothing,
 /// and seen all their completions.
-fn has_sent(role: Role) -> (End, Raw) {
+fn has_sent(role: Role) -> (End, Peer) {
     let (end, raw) = with_plain_raw(role);
     let source = end.region(MESSAGE, ALL);
     source.write(0, &pattern(MESSAGE, 3)).unwrap();
@@ -29,7 +29,7 @@ fn has_sent(role: Role) -> (End, Raw) {
 }
 
 /// The peer goes on reading, and finds the twelve messages, then an orderly end.
-fn all_arrive(raw: &mut Raw) {
+fn all_arrive(raw: &mut Peer) {
     for message in 0..12 {
         let mut octets = Vec::new();
         while octets.len() < MESSAGE {
@@ -94,14 +94,9 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     let mut octets = Vec::new();
     raw.socket.read_to_end(&mut octets).expect("a FIN, no reset");
     assert!(octets.len() < 64 << 20, "all 64 messages came");
-    let mut deframer = Deframer::new(Framing { crc: true, markers: false });
-    let mut rest = &mut octets[..];
-    while !rest.is_empty() {
-        let Step::Fpdu { used, .. } = deframer.step(rest).unwrap() else {
-            panic!("half an FPDU, then the end")
-        };
-        rest = &mut rest[used..];
-    }
+    raw.fpdus.take(&octets);
+    while raw.fpdus.next_ulpdu().is_some() {}
+    assert!(raw.fpdus.is_empty(), "half an FPDU, then the end");
     assert_eq!(other.qp.state(), QpState::Idle);
 }
 
@@ -138,12 +133,12 @@ fn a_process_that_ends_at_once_loses_nothing() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut raw = raw::accept(&listener, &plain());
+    let mut raw = Peer::responder(listener.accept().unwrap().0, &plain());
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("sent")));
     child.stdin.take().unwrap().write_all(b"end\n").unwrap();
     let burst: Vec<u8> =
-        (0..100).flat_map(|_| raw.frame(&raw::write(rddp_rnic::Stag(0), 0, true, b""))).collect();
+        (0..100).flat_map(|_| raw.frame(&segment::write(rddp_rnic::Stag(0), 0, true, b""))).collect();
     for _ in 0..100 {
         raw.try_octets(&burst);
         std::thread::sleep(Duration::from_millis(1));

@@ -6,19 +6,20 @@ use std::time::Instant;
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{Access, ConnectOptions, QpState, RecvWr, SendWr, Stag, Status};
+use rddp_test_support::{Peer, pattern, plain, segment};
 
 use crate::common::guarded::Guarded;
-use crate::common::raw::{self, BOTH, Role, client_server, plain, with_plain_raw, with_raw};
-use crate::common::{ALL, End, PATIENCE, connect_on, pattern};
+use crate::common::raw::{self, BOTH, Role, client_server, open_for, with_plain_raw, with_raw};
+use crate::common::{ALL, End, PATIENCE, connect_on};
 use crate::slow::goes_on;
 
 /// An end that takes so many Reads at a time.
-fn with_ird(role: Role, ird: u16) -> (End, raw::Raw) {
+fn with_ird(role: Role, ird: u16) -> (End, Peer) {
     let options = ConnectOptions { ird, ..client_server() };
     let mut startup = plain();
     startup.ord = ird;
     let (end, mut raw) = with_raw(role, &options, &startup);
-    raw.open_for(&end);
+    open_for(&mut raw, &end);
     assert_eq!(end.qp.negotiated().unwrap().ird, ird);
     (end, raw)
 }
@@ -132,7 +133,7 @@ fn a_flood_of_empty_writes_starves_nobody() {
     connect_on("127.0.0.1:0", &active, &passive, &client_server(), &client_server());
     let inbox = passive.region(64, Access::LOCAL_WRITE);
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-    let burst: Vec<u8> = (0..2000).flat_map(|_| raw.frame(&raw::write(Stag(0), 0, true, b""))).collect();
+    let burst: Vec<u8> = (0..2000).flat_map(|_| raw.frame(&segment::write(Stag(0), 0, true, b""))).collect();
     std::thread::scope(|scope| {
         let flood = scope.spawn(|| {
             let begin = Instant::now();
@@ -166,9 +167,9 @@ fn a_message_longer_than_its_receive_is_terminated() {
             end.qp.post_recv(RecvWr::one(0, inbox.region.whole())).unwrap();
             end.qp.post_recv(RecvWr::one(1, inbox.region.whole())).unwrap();
             if first > 0 {
-                raw.send(&raw::send(1, 0, false, &vec![1; first]));
+                raw.send(&segment::send(1, 0, false, &vec![1; first]));
             }
-            raw.send(&raw::send(1, first as u32, true, &vec![2; second]));
+            raw.send(&segment::send(1, first as u32, true, &vec![2; second]));
             assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_TOO_LONG);
             let completions = end.completions_of([0, 1]);
             assert_eq!(
@@ -187,15 +188,15 @@ fn a_message_longer_than_its_receive_is_terminated() {
 #[test]
 fn a_message_without_a_receive_is_terminated() {
     let immediate = |msn| {
-        let mut ulpdu = raw::send(msn, 0, true, b"12345678");
+        let mut ulpdu = segment::send(msn, 0, true, b"12345678");
         ulpdu[1] = 0x48;
         ulpdu
     };
     for role in BOTH {
-        for message in [raw::send(2, 0, true, b""), raw::send(2, 0, true, b"data"), immediate(2)] {
+        for message in [segment::send(2, 0, true, b""), segment::send(2, 0, true, b"data"), immediate(2)] {
             let (end, mut raw) = with_plain_raw(role);
             end.qp.post_recv(RecvWr::new(1, [])).unwrap();
-            raw.send(&raw::send(1, 0, true, b""));
+            raw.send(&segment::send(1, 0, true, b""));
             assert_eq!(end.success().wr_id, 1);
             raw.send(&message);
             assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
@@ -208,7 +209,7 @@ fn a_message_without_a_receive_is_terminated() {
 #[test]
 fn a_peer_that_writes_on_behind_a_terminate_is_reset() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
-    raw.send(&raw::send(1, 0, true, b"no receive"));
+    raw.send(&segment::send(1, 0, true, b"no receive"));
     raw.expect(Opcode::Terminate);
     let (chunk, mut taken) = (vec![0; 1 << 20], 0);
     while raw.socket.write_all(&chunk).is_ok() {
@@ -224,7 +225,7 @@ fn a_peer_that_writes_on_behind_a_terminate_is_reset() {
 fn empty_operations_need_no_right() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
     for (i, stag) in [0, 1, u32::MAX].into_iter().enumerate() {
-        raw.send(&raw::write(Stag(stag), u64::MAX, true, b""));
+        raw.send(&segment::write(Stag(stag), u64::MAX, true, b""));
         let request = rddp_rdmap::ReadRequestRepr {
             sink_stag: Stag(9),
             sink_to: 8,
@@ -232,7 +233,7 @@ fn empty_operations_need_no_right() {
             src_stag: Stag(stag),
             src_to: u64::MAX,
         };
-        raw.send(&raw::read(i as u32 + 1, &request));
+        raw.send(&segment::read(i as u32 + 1, &request));
         raw.expect(Opcode::ReadResponse);
     }
     assert_eq!(end.qp.state(), QpState::ReadyToSend);

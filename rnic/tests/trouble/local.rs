@@ -6,8 +6,9 @@ use rddp_rnic::{
     Access, AsyncEventKind, Completed, Fault, MAX_INLINE, MAX_SGE, MemoryRegion, Operation, PostError,
     QpConfig, QpState, RecvWr, Remote, SendWr, Sge, SgeFault, Stag, Status,
 };
+use rddp_test_support::{Peer, plain, segment};
 
-use crate::common::raw::{self, BOTH, Raw, Role, client_server, connect_raw, plain, with_plain_raw};
+use crate::common::raw::{BOTH, Role, client_server, connect_raw, with_plain_raw};
 use crate::common::{ALL, End};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
@@ -59,7 +60,7 @@ const WAYS: [fn(&MemoryRegion); 3] = [
 ];
 
 /// The peer sees `before`, then a Terminate that names nothing.
-fn sees_the_end(raw: &mut Raw, before: &[Opcode]) {
+fn sees_the_end(raw: &mut Peer, before: &[Opcode]) {
     for opcode in before {
         raw.expect(*opcode);
     }
@@ -128,9 +129,9 @@ fn bad_memory_in_a_receive_ends_it_alone() {
             }
             way(&bad);
             end.qp.post_send(&SendWr::read(4, good.sge(0..8), REMOTE)).unwrap();
-            raw.send(&raw::send(1, 0, true, b""));
-            raw.send(&raw::send(2, 0, true, b""));
-            raw.send(&raw::send(3, 0, true, &vec![1; if large { 60_000 } else { 17 }]));
+            raw.send(&segment::send(1, 0, true, b""));
+            raw.send(&segment::send(2, 0, true, b""));
+            raw.send(&segment::send(3, 0, true, &vec![1; if large { 60_000 } else { 17 }]));
             sees_the_end(&mut raw, &[Opcode::ReadRequest]);
             fails_at_two(&end, 5, Status::LocalProtection);
             assert_eq!(end.qp.state(), QpState::Terminate, "{which}");
@@ -146,7 +147,7 @@ fn memory_that_is_not_used_is_not_checked() {
     let empty = Sge { stag: Stag(0x1234_5678), addr: 0, len: 0 };
     end.qp.post_recv(RecvWr::new(1, [empty, good.whole(), gone.whole()])).unwrap();
     gone.deregister().unwrap();
-    raw.send(&raw::send(1, 0, true, b"12345678"));
+    raw.send(&segment::send(1, 0, true, b"12345678"));
     assert_eq!(end.success().byte_len, 8);
     end.qp.post_send(&SendWr::send(2, vec![empty, good.whole(), empty])).unwrap();
     assert_eq!(raw.expect(Opcode::Send).1, b"12345678");
@@ -238,7 +239,7 @@ fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
     end.qp.post_sends(&list).unwrap();
     raw.expect(Opcode::Send);
     let request = raw.read_request();
-    raw.send(&raw::response(request.sink_stag, request.sink_to, true, &[7; 8]));
+    raw.send(&segment::response(request.sink_stag, request.sink_to, true, &[7; 8]));
     sees_the_end(&mut raw, &[]);
     fails_at_two(&end, 4, Status::MemoryBind);
     assert_eq!(sink.read(0, 8).unwrap(), [7; 8]);
@@ -336,6 +337,6 @@ fn bad_memory_is_refused_when_it_is_posted() {
     end.qp.post_recv(RecvWr::one(2, good.whole())).unwrap();
     end.qp.post_send(&SendWr::send(3, good.whole())).unwrap();
     raw.expect(Opcode::Send);
-    raw.send(&raw::send(1, 0, true, b"hello"));
+    raw.send(&segment::send(1, 0, true, b"hello"));
     assert_eq!(end.completions_of([2, 3]).len(), 2);
 }

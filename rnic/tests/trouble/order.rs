@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use rddp_rdmap::Opcode;
 use rddp_rnic::{Completion, MemoryRegion, Remote, SendWr, Stag, Status};
+use rddp_test_support::{Peer, plain, segment};
 
-use crate::common::raw::{self, BOTH, Raw, Role, client_server, connect_raw, plain, with_plain_raw};
+use crate::common::raw::{BOTH, Role, client_server, connect_raw, open_for, with_plain_raw};
 use crate::common::{ALL, End, PATIENCE};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
@@ -30,7 +31,7 @@ fn a_local_fence_waits_for_all_that_was_posted_before() {
         let request = raw.read_request();
         raw.expect(Opcode::Write);
         assert!(raw.is_silent(Duration::from_millis(100)), "sent before the Read was done");
-        raw.send(&raw::response(request.sink_stag, request.sink_to, true, b"12345678"));
+        raw.send(&segment::response(request.sink_stag, request.sink_to, true, b"12345678"));
         let done = [0, 1, 2, 3, 4].map(|_| end.success().wr_id);
         assert_eq!(done, [0, 1, 2, 3, 4]);
         assert_eq!(raw.expect(Opcode::Send).1, b"fenced");
@@ -47,7 +48,7 @@ const FPDU: u64 = 30_028;
 /// An end whose peer does not read, and whose last Send TCP has begun to take and not taken whole.
 struct HalfSent {
     end: End,
-    raw: Raw,
+    raw: Peer,
     source: MemoryRegion,
     sends: u64,
     /// Those that the peer has read.
@@ -64,7 +65,7 @@ impl HalfSent {
     fn new(mut behind: impl FnMut(&End, u64) -> u64) -> Self {
         let end = End::with(|config| config.max_send = 4096);
         let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
-        raw.open_for(&end);
+        open_for(&mut raw, &end);
         let source = end.region(SEND, ALL);
         let mut half =
             HalfSent { end, raw, source, sends: 0, read: 0, posted: 0, before: 0, done: Vec::new() };

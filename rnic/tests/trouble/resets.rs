@@ -1,12 +1,13 @@
 //! TCP that breaks, at any octet.
 
 use rddp_rnic::{Access, AsyncEventKind, MemoryRegion, QpState, RecvWr, Remote, SendWr, Stag, Status};
+use rddp_test_support::{Peer, segment};
 
-use crate::common::raw::{self, BOTH, Raw, Role, with_plain_raw};
+use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 use crate::common::{ALL, End};
 
 /// An end with one request of each kind and two receives posted: ids 0 to 5; and what its peer would answer.
-fn busy(role: Role) -> (End, Raw, Vec<u8>, [MemoryRegion; 2]) {
+fn busy(role: Role) -> (End, Peer, Vec<u8>, [MemoryRegion; 2]) {
     let (end, mut raw) = with_plain_raw(role);
     let (sink, inbox) = (end.region(64, ALL), end.region(64, Access::LOCAL_WRITE));
     let remote = Remote { stag: Stag(1), to: 0 };
@@ -20,11 +21,11 @@ fn busy(role: Role) -> (End, Raw, Vec<u8>, [MemoryRegion; 2]) {
     ];
     end.qp.post_sends(&list).unwrap();
     let mut octets = raw.frame(&raw::write_to(&sink, 0, b"hello"));
-    octets.extend(raw.frame(&raw::send(1, 0, false, b"half")));
-    octets.extend(raw.frame(&raw::response(sink.stag(), sink.base(), true, b"0123456789")));
+    octets.extend(raw.frame(&segment::send(1, 0, false, b"half")));
+    octets.extend(raw.frame(&segment::response(sink.stag(), sink.base(), true, b"0123456789")));
     octets.extend(raw.frame(&raw::read_from(1, &sink, 20)));
-    octets.extend(raw.frame(&raw::send(1, 4, true, b"whole")));
-    octets.extend(raw.frame(&raw::response(sink.stag(), sink.base() + 10, true, b"9876543210")));
+    octets.extend(raw.frame(&segment::send(1, 4, true, b"whole")));
+    octets.extend(raw.frame(&segment::response(sink.stag(), sink.base() + 10, true, b"9876543210")));
     (end, raw, octets, [sink, inbox])
 }
 

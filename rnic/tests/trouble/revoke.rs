@@ -7,10 +7,11 @@ use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
     Access, AsyncEventKind, Completed, MemoryRegion, QpState, RecvWr, Remote, SendWr, Stag, Status,
 };
+use rddp_test_support::{pattern, segment};
 
 use crate::common::guarded::Guarded;
 use crate::common::raw::{self, BOTH, Role, client_server, with_plain_raw};
-use crate::common::{ALL, End, at_once, connect_on, pattern};
+use crate::common::{ALL, End, at_once, connect_on};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
@@ -30,11 +31,11 @@ fn the_target_of_a_write_goes_between_two_segments() {
             let (end, mut raw) = with_plain_raw(role);
             let target = Guarded::new(&end.pd, 64, ALL);
             let remote = target.region.remote(0);
-            raw.send(&raw::write(remote.stag, remote.to, false, b"first"));
+            raw.send(&segment::write(remote.stag, remote.to, false, b"first"));
             raw.send(&raw::read_from(1, &target.region, 5));
             assert_eq!(raw.expect(Opcode::ReadResponse).1, b"first");
             revoke(&end, &target.region);
-            raw.send(&raw::write(remote.stag, remote.to + 5, true, b"second"));
+            raw.send(&segment::write(remote.stag, remote.to + 5, true, b"second"));
             assert_eq!(raw.terminate_code(), TerminateCode::TAGGED_INVALID_STAG);
             assert_eq!(target.octets()[..8], *b"first\0\0\0");
         }
@@ -82,11 +83,11 @@ fn a_sink_goes_in_the_middle_of_its_message() {
         let (first, second) = if read {
             end.qp.post_send(&SendWr::read(0, sge, REMOTE)).unwrap();
             raw.read_request();
-            let second = raw::response(sge.stag, sge.addr + len as u64, true, &payload);
-            (raw::response(sge.stag, sge.addr, false, &payload), second)
+            let second = segment::response(sge.stag, sge.addr + len as u64, true, &payload);
+            (segment::response(sge.stag, sge.addr, false, &payload), second)
         } else {
             end.qp.post_recv(RecvWr::one(0, sge)).unwrap();
-            (raw::send(1, 0, false, &payload), raw::send(1, len as u32, true, &payload))
+            (segment::send(1, 0, false, &payload), segment::send(1, len as u32, true, &payload))
         };
         let other = end.region(8, ALL);
         raw.send(&first);
@@ -112,10 +113,10 @@ fn a_sink_goes_in_the_middle_of_an_fpdu() {
         let octets = if read {
             end.qp.post_send(&SendWr::read(0, sge, REMOTE)).unwrap();
             raw.read_request();
-            raw.frame(&raw::response(sge.stag, sge.addr, true, &pattern(60_000, 1)))
+            raw.frame(&segment::response(sge.stag, sge.addr, true, &pattern(60_000, 1)))
         } else {
             end.qp.post_recv(RecvWr::one(0, sge)).unwrap();
-            raw.frame(&raw::send(1, 0, true, &pattern(60_000, 1)))
+            raw.frame(&segment::send(1, 0, true, &pattern(60_000, 1)))
         };
         raw.octets(&octets[..30_000]);
         let deadline = std::time::Instant::now() + crate::common::PATIENCE;
@@ -183,7 +184,7 @@ fn a_remote_invalidation_is_in_force_when_the_receive_completes() {
     let (write, stag) = (raw::write_to(&target.region, 0, b"late"), target.region.stag());
     raw.send_all(&[
         &raw::write_to(&target.region, 0, b"good"),
-        &raw::send_invalidate(1, stag, b"done"),
+        &segment::send_invalidate(1, stag, b"done"),
         &write,
     ]);
     assert_eq!(end.success().invalidated, Some(stag));
@@ -199,7 +200,7 @@ fn a_peer_may_not_invalidate_what_was_not_given_for_that() {
     let shared = end.region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ);
     let inbox = end.region(8, Access::LOCAL_WRITE);
     end.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    raw.send(&raw::send_invalidate(1, shared.stag(), b"done"));
+    raw.send(&segment::send_invalidate(1, shared.stag(), b"done"));
     assert_eq!(raw.terminate_code(), TerminateCode::CANNOT_INVALIDATE_PROTECTION);
     assert_eq!(end.completions_of([1])[0].status, Status::RemoteInvalidate);
     assert!(shared.is_valid());

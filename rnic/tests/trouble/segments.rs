@@ -5,13 +5,14 @@ use std::os::fd::AsRawFd;
 
 use rddp_rdmap::Opcode;
 use rddp_rnic::{ConnectOptions, SendWr};
+use rddp_test_support::{Peer, plain};
 use socket2::SockRef;
 
-use crate::common::raw::{Raw, client_server, listen_on, plain};
+use crate::common::raw::{client_server, listen_on};
 use crate::common::{ALL, End};
 
 /// Segments with data that the peer's TCP has received.
-fn segments(raw: &Raw) -> u32 {
+fn segments(raw: &Peer) -> u32 {
     // SAFETY: all of it are integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of_val(&info) as libc::socklen_t;

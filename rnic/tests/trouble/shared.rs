@@ -9,19 +9,20 @@ use rddp_rnic::{
     QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SgeFault, SharedReceiveQueue, SrqConfig,
     Status,
 };
+use rddp_test_support::{Peer, plain, segment};
 
-use crate::common::raw::{self, Raw, Role, client_server, connect_raw, plain};
+use crate::common::raw::{self, Role, client_server, connect_raw, open_for};
 use crate::common::{ALL, End, PATIENCE};
 use crate::slow::goes_on;
 
 /// A QP of the device towards a raw peer.
-fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) -> (End, Raw) {
+fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) -> (End, Peer) {
     let mut config = QpConfig::new(cq);
     config.srq = srq.cloned();
     let qp = device.pd.create_qp(&config).unwrap();
     let end = End { rnic: device.rnic.clone(), pd: device.pd.clone(), cq: cq.clone(), qp };
     let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
-    raw.open_for(&end);
+    open_for(&mut raw, &end);
     (end, raw)
 }
 
@@ -36,7 +37,7 @@ fn an_overflowing_queue_hurts_its_own_streams_only() {
     let inbox = device.region(64, Access::LOCAL_WRITE);
     for id in 0..4 {
         guilty.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
-        raw.send(&raw::send(id as u32 + 1, 0, true, b"more"));
+        raw.send(&segment::send(id as u32 + 1, 0, true, b"more"));
     }
     let mut ended = Vec::new();
     while ended.len() < 2 {
@@ -53,7 +54,7 @@ fn an_overflowing_queue_hurts_its_own_streams_only() {
     assert_eq!([small.poll_one().unwrap().wr_id, small.poll_one().unwrap().wr_id], [0, 1]);
     assert!(small.poll_one().is_none());
     other.qp.post_recv(RecvWr::one(9, inbox.whole())).unwrap();
-    other_raw.send(&raw::send(1, 0, true, b"fine"));
+    other_raw.send(&segment::send(1, 0, true, b"fine"));
     assert_eq!(other.success().wr_id, 9);
     goes_on(&device);
 }
@@ -77,7 +78,7 @@ fn messages_of_several_streams_take_from_one_queue() {
     }
     for msn in 1..=4 {
         for (end, raw, text) in [(&a, &mut raw_a, b"from a"), (&b, &mut raw_b, b"from b")] {
-            raw.send(&raw::send(msn, 0, true, text));
+            raw.send(&segment::send(msn, 0, true, text));
             let done = device.success();
             assert_eq!(done.qp, end.qp.num());
             assert_eq!(inbox.read(done.wr_id as usize * 8, 6).unwrap(), text);
@@ -85,11 +86,11 @@ fn messages_of_several_streams_take_from_one_queue() {
     }
     assert!(srq.is_empty());
     // None is left: the stream that wants one ends, the other does not.
-    raw_a.send(&raw::send(5, 0, true, b"one more"));
+    raw_a.send(&segment::send(5, 0, true, b"one more"));
     assert_eq!(raw_a.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
     assert_eq!(b.qp.state(), QpState::ReadyToSend);
     srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-    raw_b.send(&raw::send(5, 0, true, b"fine"));
+    raw_b.send(&segment::send(5, 0, true, b"fine"));
     assert_eq!(device.success().qp, b.qp.num());
 }
 
@@ -104,15 +105,15 @@ fn a_quota_keeps_one_stream_from_taking_all() {
         srq.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
     }
     for msn in 1..=9 {
-        raw.send(&raw::send(msn, 0, true, b"polled"));
+        raw.send(&segment::send(msn, 0, true, b"polled"));
         assert_eq!(device.success().qp, greedy.qp.num());
     }
     for msn in 10..=13 {
-        raw.send(&raw::send(msn, 0, true, b"not polled"));
+        raw.send(&segment::send(msn, 0, true, b"not polled"));
     }
     assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
     assert_eq!((srq.len(), srq.outstanding()), (20 - 12, 20 - 9));
-    modest_raw.send(&raw::send(1, 0, true, b"mine"));
+    modest_raw.send(&segment::send(1, 0, true, b"mine"));
     let taken: Vec<_> = (0..4).map(|_| device.success().qp).collect();
     assert_eq!(taken[3], modest.qp.num());
 }
@@ -127,12 +128,12 @@ fn a_quota_is_given_back_when_the_connection_ends() {
     for round in 0..3 {
         // Once no receive is there, once the connection ends in the middle of a message.
         if round % 2 == 0 {
-            raw.send(&raw::send(1, 0, true, b"no receive"));
+            raw.send(&segment::send(1, 0, true, b"no receive"));
             assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
         } else {
             srq.post_recv(RecvWr::one(5, inbox.whole())).unwrap();
-            raw.send(&raw::send(1, 0, false, b"half"));
-            raw.send(&raw::write(rddp_rnic::Stag(7), 0, true, b"bad"));
+            raw.send(&segment::send(1, 0, false, b"half"));
+            raw.send(&segment::write(rddp_rnic::Stag(7), 0, true, b"bad"));
             raw.terminate();
             assert_eq!(end.next().status, Status::Flushed);
         }
@@ -140,14 +141,14 @@ fn a_quota_is_given_back_when_the_connection_ends() {
         end.await_state(QpState::Error);
         assert!(end.qp.reset());
         raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
-        raw.open_for(&end);
+        open_for(&mut raw, &end);
         srq.post_recv(RecvWr::one(6, inbox.whole())).unwrap();
-        raw.send(&raw::send(1, 0, true, b"fine"));
+        raw.send(&segment::send(1, 0, true, b"fine"));
         assert_eq!(end.success().wr_id, 6);
         end.qp.abort();
         assert!(end.qp.reset());
         raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
-        raw.open_for(&end);
+        open_for(&mut raw, &end);
     }
 }
 
@@ -167,7 +168,7 @@ fn a_stream_that_closes_takes_nothing_any_more() {
     raw.read_request();
     srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
     end.qp.disconnect();
-    raw.send(&raw::send(1, 0, true, b"late"));
+    raw.send(&segment::send(1, 0, true, b"late"));
     assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
     assert_eq!((srq.len(), srq.outstanding()), (1, 1));
 }
@@ -184,7 +185,7 @@ fn the_limit_is_told_once() {
     srq.arm_limit(4);
     let mut limits = Vec::new();
     for msn in 1..=5 {
-        raw.send(&raw::send(msn, 0, true, b"x"));
+        raw.send(&segment::send(msn, 0, true, b"x"));
         device.success();
         while let Some(event) = device.rnic.async_event() {
             if event.kind == AsyncEventKind::SrqLimit {
@@ -233,7 +234,7 @@ fn a_shared_queue_uses_its_own_protection_domain() {
     let (end, mut raw) = stream(&device, &device.cq, Some(&srq));
     let own = other.allocate(8, Access::LOCAL_WRITE).unwrap();
     srq.post_recv(RecvWr::one(1, own.whole())).unwrap();
-    raw.send(&raw::send(1, 0, true, b"own"));
+    raw.send(&segment::send(1, 0, true, b"own"));
     assert_eq!(end.success().wr_id, 1);
 }
 
@@ -255,7 +256,7 @@ fn a_shared_receive_whose_memory_has_gone_ends_the_connection() {
     let inbox = device.region(8, Access::LOCAL_WRITE);
     srq.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
     inbox.deregister().unwrap();
-    raw.send(&raw::send(1, 0, true, b"late"));
+    raw.send(&segment::send(1, 0, true, b"late"));
     assert_eq!(end.next().status, Status::LocalProtection);
 }
 
@@ -311,7 +312,7 @@ fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
             own.poll_one();
         }
         rests.0.qp.post_recv(RecvWr::new(1, [])).unwrap();
-        rests.1.send(&raw::send(1, 0, true, b""));
+        rests.1.send(&segment::send(1, 0, true, b""));
         let (began, spent) = (Instant::now(), thread_time());
         assert!(!device.cq.wait(Some(Duration::from_millis(500))).unwrap());
         // No measure of speed: a thread that does not sleep takes all of it.

@@ -12,8 +12,9 @@ use rddp_rnic::{
     Access, ConnectOptions, MemoryRegion, ProtectionDomain, QpConfig, RecvWr, RegionOptions, Remote, SendWr,
     Status,
 };
+use rddp_test_support::pattern;
 
-use crate::common::{ALL, End, connect_on, pattern};
+use crate::common::{ALL, End, connect_on};
 
 const LEN: usize = 1 << 20;
 

@@ -6,9 +6,10 @@ use rddp_rdmap::{AtomicRequestRepr, Opcode, TerminateCode};
 use rddp_rnic::{
     Access, AsyncEventKind, Completed, MemoryRegion, QpState, RecvWr, Remote, SendWr, Stag, Status,
 };
+use rddp_test_support::{Peer, pattern, plain, segment};
 
-use crate::common::raw::{self, BOTH, Raw, Role, client_server, plain, with_plain_raw, with_raw};
-use crate::common::{ALL, End, at_once, connect_on, pattern};
+use crate::common::raw::{self, BOTH, Role, client_server, open_for, with_plain_raw, with_raw};
+use crate::common::{ALL, End, at_once, connect_on};
 
 /// RFC 5044 §5.2: TCP may cut the stream anywhere, between any two octets of any message.
 #[test]
@@ -17,21 +18,21 @@ fn every_operation_arrives_one_octet_at_a_time() {
         for markers in [false, true] {
             let options = rddp_rnic::ConnectOptions { markers, ..client_server() };
             let (end, mut raw) = with_raw(role, &options, &plain());
-            raw.open_for(&end);
+            open_for(&mut raw, &end);
             trickled(&end, &mut raw);
         }
     }
 }
 
-fn trickled(end: &End, raw: &mut Raw) {
+fn trickled(end: &End, raw: &mut Peer) {
     let region = end.region(64, ALL);
     let inbox = end.region(128, Access::LOCAL_WRITE);
     for id in 0..3 {
         end.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
     }
-    raw.trickle(&raw::send(1, 0, false, b"one mess"));
+    raw.trickle(&segment::send(1, 0, false, b"one mess"));
     raw.trickle(&raw::write_to(&region, 3, b"written"));
-    raw.trickle(&raw::send(1, 8, true, b"age"));
+    raw.trickle(&segment::send(1, 8, true, b"age"));
     assert_eq!((end.success().byte_len, inbox.read(0, 11).unwrap()), (11, b"one message".to_vec()));
     assert_eq!(region.read(3, 7).unwrap(), b"written");
     raw.trickle(&raw::read_from(1, &region, 10));
@@ -41,19 +42,19 @@ fn trickled(end: &End, raw: &mut Raw) {
     let remote = Remote { stag: Stag(1), to: 2 };
     end.qp.post_send(&SendWr::read(10, inbox.sge(100..104), remote)).unwrap();
     let request = raw.read_request();
-    raw.trickle(&raw::response(request.sink_stag, request.sink_to, false, b"ab"));
-    raw.trickle(&raw::response(request.sink_stag, request.sink_to + 2, true, b"cd"));
+    raw.trickle(&segment::response(request.sink_stag, request.sink_to, false, b"ab"));
+    raw.trickle(&segment::response(request.sink_stag, request.sink_to + 2, true, b"cd"));
     assert_eq!((end.success().completed, inbox.read(100, 4).unwrap()), (Completed::Read, b"abcd".to_vec()));
     end.qp.post_send(&SendWr::fetch_add(11, inbox.sge(104..112), remote, 1)).unwrap();
     let request = AtomicRequestRepr::parse(&raw.expect(Opcode::AtomicRequest).1).unwrap();
-    raw.trickle(&raw::atomic_response(1, request.request_id, 77));
+    raw.trickle(&segment::atomic_response(1, request.request_id, 77));
     assert_eq!(
         (end.success().completed, inbox.read(104, 8).unwrap()),
         (Completed::FetchAdd, 77u64.to_ne_bytes().to_vec())
     );
-    raw.trickle(&raw::send_invalidate(2, region.stag(), b"gone"));
+    raw.trickle(&segment::send_invalidate(2, region.stag(), b"gone"));
     assert_eq!(end.success().invalidated, Some(region.stag()));
-    raw.trickle(&raw::terminate(TerminateCode::LOCAL_CATASTROPHIC));
+    raw.trickle(&segment::terminate(TerminateCode::LOCAL_CATASTROPHIC));
     end.event_like(|event| matches!(event, AsyncEventKind::TerminateReceived(_)));
     assert_eq!(end.next().status, Status::Flushed);
 }
@@ -69,7 +70,7 @@ fn large_fpdus_arrive_in_pieces() {
             // Three pieces, to fill across the borders of scatter elements.
             let scatter = vec![inbox.sge(0..1), inbox.sge(1..30_001), inbox.sge(30_001..60_000)];
             end.qp.post_recv(RecvWr::new(u64::from(msn), scatter)).unwrap();
-            for part in raw.frame(&raw::send(msn, 0, true, &payload)).chunks(piece) {
+            for part in raw.frame(&segment::send(msn, 0, true, &payload)).chunks(piece) {
                 raw.octets(part);
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -87,7 +88,7 @@ fn half_an_fpdu_and_silence_stalls_nobody_else() {
         let (stalled, mut raw) = with_plain_raw(Role::Passive);
         let inbox = stalled.region(len, Access::LOCAL_WRITE);
         stalled.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
-        let octets = raw.frame(&raw::send(1, 0, true, &pattern(len, 1)));
+        let octets = raw.frame(&segment::send(1, 0, true, &pattern(len, 1)));
         let (first, rest) = octets.split_at(octets.len() / 2);
         raw.octets(first);
         // On the same device, PD and CQ.
@@ -113,7 +114,7 @@ pub fn goes_on(beside: &End) {
 }
 
 /// A peer that reads no more, and Writes that wait for it.
-fn stalled(role: Role) -> (End, Raw, MemoryRegion) {
+fn stalled(role: Role) -> (End, Peer, MemoryRegion) {
     let (end, raw) = with_plain_raw(role);
     let source = end.region(4 << 20, Access::empty());
     let remote = Remote { stag: Stag(1), to: 0 };
@@ -140,7 +141,7 @@ fn a_peer_that_stops_reading_stalls_its_own_sends_only() {
     let inbox = end.region(64, Access::LOCAL_WRITE);
     for msn in 1..20 {
         end.qp.post_recv(RecvWr::one(100, inbox.whole())).unwrap();
-        raw.send(&raw::send(msn, 0, true, b"I do not read, I write"));
+        raw.send(&segment::send(msn, 0, true, b"I do not read, I write"));
         assert_eq!(end.success().wr_id, 100);
     }
     goes_on(&end);

@@ -5,12 +5,13 @@ use rddp_rdmap::{
     Fault, Offending, Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, terminate_for, untagged_header,
 };
 use rddp_rnic::{Access, AsyncEventKind, QpState, RecvWr, Remote, SendWr, Stag, Status};
+use rddp_test_support::{Peer, segment};
 
 use crate::common::End;
-use crate::common::raw::{self, BOTH, Raw, Role, with_plain_raw};
+use crate::common::raw::{BOTH, Role, with_plain_raw};
 
 /// An end with a receive (0), a Send that TCP takes (1) and a Read (2) that waits.
-fn waiting(role: Role) -> (End, Raw) {
+fn waiting(role: Role) -> (End, Peer) {
     let (end, mut raw) = with_plain_raw(role);
     let region = end.region(64, Access::LOCAL_WRITE);
     end.qp.post_recv(RecvWr::one(0, region.whole())).unwrap();
@@ -23,7 +24,7 @@ fn waiting(role: Role) -> (End, Raw) {
 }
 
 /// Everything is over, and no Terminate was sent.
-fn is_over(end: &End, raw: &mut Raw, read: Status) {
+fn is_over(end: &End, raw: &mut Peer, read: Status) {
     assert_eq!(raw.recv(), None, "a Terminate was answered");
     assert_eq!(end.qp.terminate_sent(), None);
     let statuses: Vec<_> = end.completions_of(0..3).iter().map(|completion| completion.status).collect();
@@ -38,7 +39,7 @@ fn every_code_ends_the_connection_and_is_told() {
         TerminateCode::ALL.iter().copied().chain([0x0000, 0x00ff, 0x0200, 0x1301, 0xffff].map(TerminateCode))
     {
         let (end, mut raw) = waiting(Role::Passive);
-        raw.send(&raw::terminate(code));
+        raw.send(&segment::terminate(code));
         end.event_like(|event| *event == AsyncEventKind::TerminateReceived(code));
         assert_eq!(end.qp.terminate_received().unwrap().code, code);
         // What says that memory was refused is about the oldest Read.
@@ -68,7 +69,7 @@ fn a_refused_read_is_told_apart() {
         header: Some(header),
         read_request: None,
     };
-    raw.send(&raw::terminate_with(&terminate));
+    raw.send(&segment::terminate_with(&terminate));
     let statuses: Vec<_> = end.completions_of(0..4).iter().map(|completion| completion.status).collect();
     assert_eq!(statuses, [Status::Success, Status::RemoteAccess, Status::Flushed, Status::Flushed]);
     assert_eq!(end.qp.terminate_received(), Some(terminate));
@@ -85,7 +86,7 @@ fn a_terminate_about_another_message_does_not_blame_the_read() {
         header: Some(header),
         read_request: None,
     };
-    raw.send(&raw::terminate_with(&terminate));
+    raw.send(&segment::terminate_with(&terminate));
     is_over(&end, &mut raw, Status::Flushed);
 }
 
@@ -175,7 +176,7 @@ fn a_misplaced_terminate_is_not_answered() {
 fn terminates_that_cross_answer_each_other_not() {
     for role in BOTH {
         let (end, mut raw) = with_plain_raw(role);
-        raw.send(&raw::terminate(TerminateCode::LOCAL_CATASTROPHIC));
+        raw.send(&segment::terminate(TerminateCode::LOCAL_CATASTROPHIC));
         end.qp.terminate();
         let mut sent = 0;
         while let Some(ulpdu) = raw.recv() {
@@ -193,7 +194,7 @@ fn terminates_that_cross_answer_each_other_not() {
 #[test]
 fn terminates_are_kept_for_the_program() {
     let (end, mut raw) = waiting(Role::Active);
-    raw.send(&raw::terminate(TerminateCode(0x1234)));
+    raw.send(&segment::terminate(TerminateCode(0x1234)));
     is_over(&end, &mut raw, Status::Flushed);
     assert_eq!(end.qp.terminate_received().unwrap().code, TerminateCode(0x1234));
     assert_eq!(end.qp.counters().terminates_received, 1);

@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 use rddp_ddp::Header;
 use rddp_rdmap::Opcode;
 use rddp_rnic::{ConnectOptions, MemoryRegion, RecvWr, Remote, SendWr, Stag};
+use rddp_test_support::{Peer, pattern};
 
-use crate::common::raw::{self, BOTH, Raw, with_plain_raw};
-use crate::common::{ALL, End, PATIENCE, connected, pattern};
+use crate::common::raw::{self, BOTH, with_plain_raw};
+use crate::common::{ALL, End, PATIENCE, connected};
 
 const MIB: usize = 1 << 20;
 
 /// The opcode, the L bit and the payload's length of the segment that comes next.
-fn next(raw: &mut Raw) -> (Opcode, bool, usize) {
-    let (header, payload) = raw.segment();
+fn next(raw: &mut Peer) -> (Opcode, bool, usize) {
+    let (header, payload) = raw.segment().unwrap();
     let last = match header {
         Header::Tagged(header) => header.last,
         Header::Untagged(header) => header.last,
@@ -23,7 +24,7 @@ fn next(raw: &mut Raw) -> (Opcode, bool, usize) {
 }
 
 /// Four Reads by a peer that takes nothing: the engine has begun to answer, and TCP is full.
-fn four_reads(end: &End, raw: &mut Raw, source: &MemoryRegion, len: u32) {
+fn four_reads(end: &End, raw: &mut Peer, source: &MemoryRegion, len: u32) {
     let before = end.qp.counters().fpdus_received;
     for msn in 1..=4 {
         raw.send(&raw::read_from(msn, source, len));
@@ -38,7 +39,7 @@ fn four_reads(end: &End, raw: &mut Raw, source: &MemoryRegion, len: u32) {
 
 /// Octets of Responses that come before the first segment of another opcode,
 /// and how many of them are whole.
-fn before_own(raw: &mut Raw) -> (Opcode, usize, usize) {
+fn before_own(raw: &mut Peer) -> (Opcode, usize, usize) {
     let (mut octets, mut whole) = (0, 0);
     loop {
         let (opcode, last, len) = next(raw);

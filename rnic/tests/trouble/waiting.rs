@@ -6,9 +6,10 @@ use rddp_rnic::{
     Access, AsyncEventKind, CompletionQueue, ConnectOptions, Error, NoReceive, QpConfig, QpState, RecvWr,
     Remote, Rnic, RnicConfig, SendWr, Stag, Status,
 };
+use rddp_test_support::{Peer, pattern, plain, segment};
 
-use crate::common::raw::{self, BOTH, Raw, Role, client_server, connect_raw, plain};
-use crate::common::{End, PATIENCE, connect_on, pattern};
+use crate::common::raw::{BOTH, Role, client_server, connect_raw};
+use crate::common::{End, PATIENCE, connect_on};
 use crate::slow::goes_on;
 
 fn waiting() -> End {
@@ -115,10 +116,10 @@ fn it_goes_on_sending_while_a_send_waits() {
     assert_eq!((other.success().byte_len, other.success().byte_len), (7, 4));
 }
 
-fn stuck(role: Role) -> (End, Raw) {
+fn stuck(role: Role) -> (End, Peer) {
     let end = waiting();
     let mut raw = connect_raw(role, &end, &client_server(), &plain());
-    raw.send(&raw::send(1, 0, true, b"nobody wants it"));
+    raw.send(&segment::send(1, 0, true, b"nobody wants it"));
     settled(&end);
     (end, raw)
 }
@@ -179,7 +180,7 @@ fn there_are_no_reads_where_sends_wait() {
 /// were not, no QP of the device could begin a partial FPDU some day.
 #[test]
 fn memory_of_a_send_that_waits_is_given_back_at_the_end() {
-    let ways: [fn(&End, Raw); 5] = [
+    let ways: [fn(&End, Peer); 5] = [
         |end, raw| {
             end.qp.abort();
             drop(raw);
@@ -206,7 +207,7 @@ fn memory_of_a_send_that_waits_is_given_back_at_the_end() {
         let qp = pd.create_qp(&waiting_on(&cq)).unwrap();
         let end = End { rnic: rnic.clone(), pd: pd.clone(), cq: cq.clone(), qp };
         let mut raw = connect_raw(BOTH[round % 2], &end, &client_server(), &plain());
-        let [parked, behind] = [1, 2].map(|msn| raw.frame(&raw::send(msn, 0, true, &[7; 40_000])));
+        let [parked, behind] = [1, 2].map(|msn| raw.frame(&segment::send(msn, 0, true, &[7; 40_000])));
         // A whole FPDU is parked, a part of another is kept behind it.
         raw.octets(&[&parked, &behind[..20_000]].concat());
         settled(&end);

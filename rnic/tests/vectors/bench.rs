@@ -9,11 +9,12 @@ use rddp_rnic::{
     Access, AsyncEvent, AsyncEventKind, Completed, Completion, CompletionQueue, ProtectionDomain, QpConfig,
     QpState, QueuePair, RecvWr, Remote, Rnic, SendWr,
 };
+use rddp_test_support::{Peer, pattern, segment};
 use serde_json::Value;
 
 use crate::common::guarded::Guarded;
-use crate::common::raw::{self, Raw, Role};
-use crate::common::{End, PATIENCE, pattern};
+use crate::common::raw::{self, Role};
+use crate::common::{End, PATIENCE};
 use crate::vector::{Vector, number, stag};
 
 /// A region that stands for one of the vector's.
@@ -29,7 +30,7 @@ pub struct Bench<'a> {
     pub rnic: &'a Rnic,
     pub qp: QueuePair,
     pub cq: CompletionQueue,
-    pub raw: Raw,
+    pub raw: Peer,
     pub regions: Vec<Standin>,
     pub inbox: Guarded,
     /// Received but of no interest yet.
@@ -108,7 +109,7 @@ impl<'a> Bench<'a> {
         }
         let placed = number(&rx["q0"]["placed"]) as usize;
         if placed > 0 {
-            self.raw.send(&raw::send(1, 0, false, &vec![0; placed]));
+            self.raw.send(&segment::send(1, 0, false, &vec![0; placed]));
         }
         self.earlier_reads();
         self.outstanding();
@@ -122,16 +123,17 @@ impl<'a> Bench<'a> {
     /// Messages that bring the stream to the MSN and the position of the vector.
     fn earlier_sends(&mut self, next: u64) {
         for msn in 1..next {
-            let left = (self.vector.position - self.raw.framer.position().min(self.vector.position)) as usize;
+            let left =
+                (self.vector.position - self.raw.fpdus.framer.position().min(self.vector.position)) as usize;
             let last = msn + 1 == next && left > 0;
-            let fits = |len: &usize| self.raw.framer.fpdu_len(18 + len) == left;
+            let fits = |len: &usize| self.raw.fpdus.framer.fpdu_len(18 + len) == left;
             let len = if last { (0..2048).find(fits).expect("no FPDU ends there") } else { 0 };
             self.qp.post_recv(RecvWr::one(91, self.inbox.region.sge(0..len))).unwrap();
-            self.raw.send(&raw::send(msn as u32, 0, true, &vec![0; len]));
+            self.raw.send(&segment::send(msn as u32, 0, true, &vec![0; len]));
             assert_eq!(self.completion().byte_len as usize, len);
         }
         if self.vector.framing.markers {
-            assert_eq!(self.raw.framer.position(), self.vector.position, "{}", self.vector.name);
+            assert_eq!(self.raw.fpdus.framer.position(), self.vector.position, "{}", self.vector.name);
         }
     }
 
@@ -158,7 +160,12 @@ impl<'a> Bench<'a> {
             let size = u64::from(request.size);
             assert_eq!((request.sink_stag, request.sink_to, size), (sge.stag, sge.addr, sge.len));
             if placed > 0 {
-                self.raw.send(&raw::response(sge.stag, sge.addr, false, &sink.guarded.filled()[..placed]));
+                self.raw.send(&segment::response(
+                    sge.stag,
+                    sge.addr,
+                    false,
+                    &sink.guarded.filled()[..placed],
+                ));
             }
         }
         if self.vector.name == "atomic_fetchadd_rsp" {
@@ -235,7 +242,7 @@ impl<'a> Bench<'a> {
             let (mut framer, mut octets) =
                 (Framer::at(self.vector.framing, self.vector.position), Vec::new());
             framer.emit(b"", ulpdu.len(), |_, _| {}, &mut octets);
-            self.raw.framer = framer;
+            self.raw.fpdus.framer = framer;
         }
         self.raw.try_octets(&burst);
         patched

@@ -48,7 +48,7 @@ fn run_one(vector: &Vector, role: Role) {
         let mut bench = Bench::new(vector, &rnic, &pds, role, open);
         let sent = bench.play();
         let may_answer =
-            role == Role::Active || open || bench.raw.framer.position() > 0 || !vector.is_mpa_fault();
+            role == Role::Active || open || bench.raw.fpdus.framer.position() > 0 || !vector.is_mpa_fault();
         outcome::check(&mut bench, sent.as_deref(), may_answer);
     }
 }

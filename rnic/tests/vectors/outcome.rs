@@ -5,9 +5,9 @@ use rddp_rdmap::{
     AtomicRequestRepr, AtomicResponseRepr, Fault, Opcode, ReadRequestRepr, TerminateCode, TerminateRepr,
 };
 use rddp_rnic::{AsyncEventKind, Completed, Completion, QpState, Status};
+use rddp_test_support::segment;
 
 use crate::bench::Bench;
-use crate::common::raw;
 use crate::vector::{hex, number};
 
 /// The message that shows that everything before it was handled.
@@ -79,7 +79,7 @@ fn accepted(bench: &mut Bench<'_>, ulpdu: &[u8]) {
             }
             let mut len = mo + payload.len();
             if !header.last {
-                bench.raw.send(&raw::send(next_msn, len as u32, true, b"rest"));
+                bench.raw.send(&segment::send(next_msn, len as u32, true, b"rest"));
                 inbox[len..len + 4].copy_from_slice(b"rest");
                 len += 4;
             }
@@ -89,7 +89,7 @@ fn accepted(bench: &mut Bench<'_>, ulpdu: &[u8]) {
             (next_msn, receive) = (next_msn + 1, 1);
         }
     }
-    bench.raw.send(&raw::send(next_msn, 0, true, FENCE));
+    bench.raw.send(&segment::send(next_msn, 0, true, FENCE));
     let done = bench.completion();
     assert_eq!((done.wr_id, done.status, done.byte_len), (receive, Status::Success, 5), "{name}");
     let at = receive as usize * 4096;
@@ -122,7 +122,7 @@ fn read_done(bench: &mut Bench<'_>, header: &rddp_ddp::TaggedRepr, len: usize) {
         let done = (header.to - sink.region.base()) as usize + len;
         // The same octets as are there already.
         let rest = sink.filled()[done..size].to_vec();
-        let octets = raw::response(header.stag, header.to + len as u64, true, &rest);
+        let octets = segment::response(header.stag, header.to + len as u64, true, &rest);
         bench.raw.send(&octets);
     }
     let done = bench.completion();
@@ -190,7 +190,7 @@ fn refused(bench: &mut Bench<'_>, sent: Option<&[u8]>, may_answer: bool) {
             let terminate = bench.raw.terminate();
             assert_eq!(u64::from(terminate.code.0), code, "{name}");
             if expect.get("terminate_ulpdu_hex").is_some() {
-                assert_eq!(raw::terminate_with(&terminate), expected_terminate(bench, sent), "{name}");
+                assert_eq!(segment::terminate_with(&terminate), expected_terminate(bench, sent), "{name}");
             }
             assert_eq!(bench.qp.terminate_sent(), Some(terminate), "{name}");
         }

@@ -3,6 +3,7 @@
 use rddp_ddp::Stag;
 use rddp_mpa::{Framing, StartupConfig};
 use rddp_rnic::ConnectOptions;
+use rddp_test_support::{plain, segment};
 use serde_json::{Map, Value};
 
 use crate::common::raw;
@@ -57,7 +58,7 @@ impl Vector {
             // Octet i of the payload is i mod 256.
             let payload: Vec<u8> = (0..number(&vector["in"]["payload_len"])).map(|i| i as u8).collect();
             let (stag, to) = (stag(&vector["in"]["stag"]), number(&vector["in"]["to"]));
-            ulpdu = Some(raw::write(stag, to, false, &payload));
+            ulpdu = Some(segment::write(stag, to, false, &payload));
         }
         let bit = |name: &str| vector["stream"][name].as_bool().unwrap();
         Vector {
@@ -91,7 +92,7 @@ impl Vector {
 
     pub fn startup(&self) -> StartupConfig {
         let ird = number(&self.rx["q1"]["ird"]) as u16;
-        StartupConfig { ird: 8, ord: ird, crc: self.framing.crc, ..raw::plain() }
+        StartupConfig { ird: 8, ord: ird, crc: self.framing.crc, ..plain() }
     }
 
     pub fn options(&self) -> ConnectOptions {

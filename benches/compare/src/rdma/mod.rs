@@ -1,8 +1,4 @@
-//! Lanes over rddp: the active end posts, the passive end answers.
-//!
-//! A slice ends with Immediate Data from the active end on every connection. Immediate Data the other way says how many
-//! receives have been used up and posted again: a Send without a receive would end the connection (RFC 5041 §7.1), so the
-//! active end never has more on its way than are posted.
+//! Lanes over rddp: the loops of `rddp_load::rdma`, and those in which ends look at memory alone.
 
 mod active;
 mod passive;
@@ -12,25 +8,19 @@ pub(crate) use self::passive::Passive;
 
 use std::time::Duration;
 
+use rddp_load::FILL;
+use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
     Access, Completion, CompletionChannel, CompletionQueue, Counters, Gather, MemoryRegion, QpConfig,
     QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
 };
 
-use crate::Outcome;
 use crate::spec::{Kind, Message, Spec, Tally, Wait};
 use crate::turns::Turns;
-
-/// What a work request is, in the upper half of its id; the lower half is the connection.
-const RECEIVE: u64 = 1 << 32;
-const BATCH: u64 = 2 << 32;
-const SINGLE: u64 = 3 << 32;
+use crate::{Fault, Outcome};
 
 /// Completions taken at once.
 const POLLED: usize = 64;
-
-/// What buffers hold. Not zero: untouched memory is one page of zeros for the processor's caches.
-const FILL: u8 = 0x5a;
 
 /// How long an end sleeps before it looks whether anything is wrong.
 const NAP: Duration = Duration::from_millis(200);
@@ -60,7 +50,7 @@ impl Side {
         let pd = rnic.alloc_pd();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let region = pd.allocate(2 * spec.size * spec.connections, rights)?;
-        fill(&region)?;
+        rdma::fill(&region)?;
         let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
         let qps: Result<_, _> = (0..spec.connections).map(|_| pd.create_qp(&config)).collect();
         let (polled, turns) = (Vec::with_capacity(POLLED), Turns::default());
@@ -98,24 +88,14 @@ impl Side {
         Gather::from(self.region.sge(source..source + self.spec.size))
     }
 
-    fn post_receive(&self, at: usize) -> Outcome<()> {
-        let target = self.target(at);
-        let sge = self.region.sge(target..target + self.spec.size);
-        Ok(self.qps[at].post_recv(RecvWr::one(RECEIVE | at as u64, sge))?)
-    }
-
-    fn post(&self, at: usize, list: &[SendWr]) -> Outcome<()> {
-        Ok(self.qps[at].post_sends(list).map_err(|(error, _)| error)?)
-    }
-
     /// Writes the first connection's message to the other end; polls until that has completed,
     /// unless it is `Silent`.
     fn write(&mut self, theirs: &Message, kind: Kind) -> Outcome<()> {
-        let wr = SendWr::write(SINGLE, self.registered_message(0), remote(theirs, self.target(0))?);
+        let wr = SendWr::write(single_id(0), self.registered_message(0), remote(theirs, self.target(0))?);
         if kind == Kind::Silent {
-            return self.post(0, &[wr.unsignaled()]);
+            return rdma::post(self, 0, &[wr.unsignaled()]);
         }
-        self.post(0, &[wr])?;
+        rdma::post(self, 0, &[wr])?;
         while self.poll()? == 0 {
             self.turns.spin()?;
         }
@@ -129,7 +109,30 @@ impl Side {
         Ok(last[0])
     }
 
-    /// Takes completions, all of them successes, into `polled`; how many.
+    fn why(&self, failed: &Completion) -> String {
+        let events: Vec<String> =
+            std::iter::from_fn(|| self.rnic.async_event()).map(|event| format!("{event:?}")).collect();
+        format!("{}: {:?}: {}; {}", failed.qp, failed.completed, failed.status, events.join(", "))
+    }
+
+    fn counters(&self) -> Counters {
+        self.rnic.counters()
+    }
+}
+
+impl End for Side {
+    type Failure = Fault;
+
+    fn qp(&self, at: usize) -> &QueuePair {
+        &self.qps[at]
+    }
+
+    fn post_receive(&self, at: usize) -> Outcome<()> {
+        let target = self.target(at);
+        let sge = self.region.sge(target..target + self.spec.size);
+        Ok(self.qps[at].post_recv(RecvWr::one(receive_id(at), sge))?)
+    }
+
     fn poll(&mut self) -> Outcome<usize> {
         self.polled.clear();
         let count = self.cq.poll(POLLED, &mut self.polled);
@@ -142,13 +145,10 @@ impl Side {
         }
     }
 
-    fn why(&self, failed: &Completion) -> String {
-        let events: Vec<String> =
-            std::iter::from_fn(|| self.rnic.async_event()).map(|event| format!("{event:?}")).collect();
-        format!("{}: {:?}: {}; {}", failed.qp, failed.completed, failed.status, events.join(", "))
+    fn polled(&self) -> &[Completion] {
+        &self.polled
     }
 
-    /// Nothing to do: spins, or sleeps until there is a completion.
     fn idle(&mut self) -> Outcome<()> {
         match (&self.channel, self.spec.wait) {
             (Some(channel), _) => {
@@ -163,8 +163,8 @@ impl Side {
         self.turns.look()
     }
 
-    fn counters(&self) -> Counters {
-        self.rnic.counters()
+    fn progressed(&mut self) {
+        self.turns.reset();
     }
 }
 
@@ -181,22 +181,6 @@ fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
         Message::Memory { stag, to } => Ok(Remote { stag: Stag(stag), to: to + offset as u64 }),
         _ => Err("the other end has not said where its memory is".into()),
     }
-}
-
-fn fill(region: &MemoryRegion) -> Outcome<()> {
-    let chunk = vec![FILL; region.len().min(1 << 20)];
-    for at in (0..region.len()).step_by(chunk.len()) {
-        region.write(at, &chunk[..chunk.len().min(region.len() - at)])?;
-    }
-    Ok(())
-}
-
-fn connection_of(wr_id: u64) -> usize {
-    (wr_id & 0xffff_ffff) as usize
-}
-
-fn kind_of(wr_id: u64) -> u64 {
-    wr_id >> 32 << 32
 }
 
 /// Whether both ends learn of messages by looking at memory.

@@ -1,8 +1,10 @@
 //! The end that answers.
 
-use rddp_rnic::{Completed, Counters, Listener, PostError, SendWr};
+use rddp_load::FILL;
+use rddp_load::rdma::{self, single_id};
+use rddp_rnic::{Counters, Listener, SendWr};
 
-use super::{END, FILL, SINGLE, Side, connection_of, is_in_memory, next_mark, remote};
+use super::{END, Side, is_in_memory, next_mark, remote};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -17,28 +19,25 @@ const NO_TIME: [u8; 8] = [0; 8];
 pub(crate) struct Passive {
     side: Side,
     listener: Listener,
-    flows: Vec<Flow>,
-    theirs: Message,
-    answer: SendWr,
-    mark: u8,
+    load: rdma::Passive,
+    answers: Answers,
 }
 
-#[derive(Clone, Default)]
-struct Flow {
-    /// Receives that were used up, and posted again.
-    consumed: u64,
-    /// What of that the active end was told.
-    credited: u64,
-    ended: bool,
+/// What it says, and when.
+struct Answers {
+    theirs: Message,
+    answer: SendWr,
+    kind: Kind,
+    mark: u8,
 }
 
 impl Passive {
     pub(crate) fn listen(spec: &Spec, addr: std::net::IpAddr) -> Outcome<Self> {
         let side = Side::new(spec, SENDS, spec.window)?;
         let listener = side.rnic.listen((addr, 0).into(), &spec.options())?;
-        let answer = SendWr::send(SINGLE, side.message(0)).unsignaled();
-        let flows = vec![Flow::default(); spec.active()];
-        Ok(Passive { theirs: side.memory(), side, listener, flows, answer, mark: 0 })
+        let answer = SendWr::send(single_id(0), side.message(0)).unsignaled();
+        let answers = Answers { theirs: side.memory(), answer, kind: Kind::Bandwidth, mark: 0 };
+        Ok(Passive { side, listener, load: rdma::Passive::new(spec.active(), spec.window), answers })
     }
 
     pub(crate) fn port(&self) -> Outcome<u16> {
@@ -60,7 +59,7 @@ impl Passive {
     }
 
     pub(crate) fn aim(&mut self, theirs: Message) {
-        self.theirs = theirs;
+        self.answers.theirs = theirs;
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -92,66 +91,23 @@ impl Passive {
         if matches!(kind, Kind::Watch | Kind::Silent) {
             return self.watch(kind).map(|()| None);
         }
-        let in_memory = is_in_memory(&self.side.spec, kind);
-        self.flows.iter_mut().for_each(|flow| flow.ended = false);
-        while !self.flows.iter().all(|flow| flow.ended && flow.credited == flow.consumed) {
-            let count = self.side.poll()?;
-            self.handle(kind)?;
-            let answered = in_memory && self.answer_mark()?;
-            if count == 0 && !answered {
-                self.side.idle()?;
-            }
-        }
+        self.answers.kind = kind;
+        self.load.serve(&mut self.side, &mut self.answers)?;
         Ok(None)
-    }
-
-    fn handle(&mut self, kind: Kind) -> Outcome<()> {
-        for completion in &self.side.polled {
-            let at = connection_of(completion.wr_id);
-            match completion.completed {
-                Completed::Receive | Completed::ReceiveImmediate => self.side.post_receive(at)?,
-                _ => continue,
-            }
-            let flow = &mut self.flows[at];
-            flow.consumed += 1;
-            if completion.completed == Completed::ReceiveImmediate {
-                flow.ended = true;
-            } else if kind == Kind::Latency {
-                self.side.post(at, std::slice::from_ref(&self.answer))?;
-            }
-            give_credit(&self.side, at, flow)?;
-        }
-        Ok(())
-    }
-
-    /// Answers a marked Write, if there is a new one, by a marked Write.
-    fn answer_mark(&mut self) -> Outcome<bool> {
-        let (mark, size) = (next_mark(self.mark), self.side.spec.size);
-        let mut last = [0];
-        self.side.region.read_into(2 * size - 1, &mut last)?;
-        if last != [mark] {
-            return Ok(false);
-        }
-        self.mark = mark;
-        self.side.region.write(size - 1, &last)?;
-        let target = remote(&self.theirs, self.side.target(0))?;
-        let answer = SendWr::write(SINGLE, self.side.registered_message(0), target);
-        self.side.post(0, &[answer.unsignaled()])?;
-        Ok(true)
     }
 
     /// Answers marked Writes until the one that ends the slice; polls for its own alone,
     /// or (`Silent`) never.
     fn watch(&mut self, kind: Kind) -> Outcome<()> {
         loop {
-            let due = next_mark(self.mark);
+            let due = next_mark(self.answers.mark);
             match self.side.marked()? {
                 END => return Ok(()),
                 mark if mark == due => {
-                    self.mark = mark;
+                    self.answers.mark = mark;
                     self.side.turns.reset();
                     self.side.region.write(self.side.spec.size - 1, &[mark])?;
-                    self.side.write(&self.theirs, kind)?;
+                    self.side.write(&self.answers.theirs, kind)?;
                 }
                 _ => self.side.turns.spin()?,
             }
@@ -181,18 +137,25 @@ impl Passive {
     }
 }
 
-/// Tells the active end of receives that are posted again: a quarter of the window at a time.
-fn give_credit(side: &Side, at: usize, flow: &mut Flow) -> Outcome<()> {
-    let due = flow.consumed - flow.credited;
-    if due < side.spec.window as u64 / 4 && !flow.ended {
-        return Ok(());
+impl rdma::Answers<Side> for Answers {
+    fn message(&mut self, side: &mut Side, at: usize) -> Outcome<()> {
+        if self.kind == Kind::Latency {
+            rdma::post(side, at, std::slice::from_ref(&self.answer))?;
+        }
+        Ok(())
     }
-    let credit = SendWr::immediate(SINGLE | at as u64, flow.consumed.to_be_bytes()).unsignaled();
-    match side.qps[at].post_send(&credit) {
-        Ok(()) => flow.credited = flow.consumed,
-        // The active end is slow to read: with the next message, then.
-        Err(PostError::QueueFull { .. }) => {}
-        Err(error) => return Err(error.into()),
+
+    /// Answers a marked Write, if there is a new one, by a marked Write.
+    fn look(&mut self, side: &mut Side) -> Outcome<bool> {
+        let mark = next_mark(self.mark);
+        if !is_in_memory(&side.spec, self.kind) || side.marked()? != mark {
+            return Ok(false);
+        }
+        self.mark = mark;
+        side.region.write(side.spec.size - 1, &[mark])?;
+        let target = remote(&self.theirs, side.target(0))?;
+        let answer = SendWr::write(single_id(0), side.registered_message(0), target);
+        rdma::post(side, 0, &[answer.unsignaled()])?;
+        Ok(true)
     }
-    Ok(())
 }

@@ -1,24 +1,22 @@
 //! The end that sends.
 
-use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use nix::poll::PollFlags;
+use rddp_load::stream::{MORE, Sender, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, LAST, MORE, Streams, mode};
+use super::{ANSWER, Lane, mode};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
 use crate::spec::{Latency, Spec};
 
 pub(crate) struct Active {
-    streams: Streams,
+    streams: Lane,
+    load: Sender,
     message: Octets,
     answer: Octets,
-    /// How much of the present message each stream has taken.
-    positions: Vec<usize>,
 }
 
 impl Active {
@@ -28,80 +26,21 @@ impl Active {
         let mut message = Octets::new(spec.size, |at| (at ^ at >> 8) as u8);
         let answer = Octets::new(spec.size, |_| 0);
         *message.last_mut().ok_or("a message has no octets")? = MORE;
-        Ok(Active { streams: Streams::new(spec, list)?, message, answer, positions: vec![0; spec.active()] })
+        let load = Sender::new(spec.active(), spec.batch);
+        Ok(Active { streams: Lane::new(spec, list)?, load, message, answer })
     }
 
     /// Sends for that long; how many messages.
     pub(crate) fn bandwidth(&mut self, time: Duration) -> Outcome<u64> {
-        let end = Instant::now() + time;
-        let mut octets = 0;
-        while Instant::now() < end {
-            let mut progress = 0;
-            for at in 0..self.positions.len() {
-                progress += self.send_batch(at)?;
-            }
-            if progress == 0 {
-                self.streams.idle(PollFlags::POLLOUT)?;
-            }
-            octets += progress as u64;
-        }
-        octets += self.finish()?;
-        Ok(octets / self.message.len() as u64)
-    }
-
-    /// One call, which begins where the last one stopped.
-    fn send_batch(&mut self, at: usize) -> Outcome<usize> {
-        let position = self.positions[at];
-        let count = match self.streams.spec.batch {
-            1 => self.streams.send_from(at, &self.message, position)?,
-            batch => {
-                let mut pieces = vec![IoSlice::new(&self.message[..]); batch];
-                pieces[0] = IoSlice::new(&self.message[position..]);
-                self.streams.send(at, &pieces)?
-            }
-        };
-        self.positions[at] = (position + count) % self.message.len();
-        Ok(count)
-    }
-
-    /// The rest of what was begun, and the last message, on every stream; how many octets.
-    fn finish(&mut self) -> Outcome<u64> {
-        let mut octets = 0;
-        for at in 0..self.positions.len() {
-            let position = std::mem::take(&mut self.positions[at]);
-            if position > 0 {
-                self.streams.send_all(at, &self.message, position)?;
-                octets += self.message.len() - position;
-            }
-        }
-        self.mark(LAST);
-        for at in 0..self.positions.len() {
-            self.streams.send_all(at, &self.message, 0)?;
-            octets += self.message.len();
-        }
-        self.mark(MORE);
-        Ok(octets as u64)
-    }
-
-    fn mark(&mut self, mark: u8) {
-        if let Some(last) = self.message.last_mut() {
-            *last = mark;
-        }
+        self.load.bandwidth(&mut self.streams, &mut self.message, time)
     }
 
     /// One message at a time there and back.
     pub(crate) fn latency(&mut self, time: Duration) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
-        let mut begun = Instant::now();
-        let end = begun + time;
-        while begun < end {
-            self.streams.send_all(0, &self.message, 0)?;
-            self.receive_answer(self.answer.len())?;
-            let now = Instant::now();
-            times.push((now - begun).as_nanos() as u64 / 2);
-            begun = now;
-        }
-        self.finish()?;
+        self.load.latency(&mut self.streams, &mut self.message, &mut self.answer, time, |time| {
+            times.push(time.as_nanos() as u64 / 2);
+        })?;
         Ok(Latency::of(times))
     }
 
@@ -114,26 +53,21 @@ impl Active {
         while begun < end {
             for left in (0..depth).rev() {
                 self.mark(if left == 0 { ANSWER } else { MORE });
-                self.streams.send_all(0, &self.message, 0)?;
+                send_all(&mut self.streams, 0, &self.message, 0)?;
             }
-            self.receive_answer(1)?;
+            receive_all(&mut self.streams, 0, &mut self.answer[..1])?;
             let now = Instant::now();
             times.push((now - begun).as_nanos() as u64);
             begun = now;
         }
-        self.finish()?;
+        self.load.finish(&mut self.streams, &mut self.message)?;
         Ok(((times.len() * depth) as u64 + 1, Latency::of(times)))
     }
 
-    fn receive_answer(&mut self, count: usize) -> Outcome<()> {
-        let mut have = 0;
-        while have < count {
-            match self.streams.receive(0, &mut self.answer[have..count])? {
-                0 => self.streams.idle(PollFlags::POLLIN)?,
-                count => have += count,
-            }
+    fn mark(&mut self, mark: u8) {
+        if let Some(last) = self.message.last_mut() {
+            *last = mark;
         }
-        Ok(())
     }
 
     /// One message at a time that says when it was sent; the passive end measures, and answers.
@@ -143,10 +77,10 @@ impl Active {
         let stamp = message.len().checked_sub(8).ok_or("a message has no room for the time")?;
         while Instant::now() < end {
             message[stamp..].copy_from_slice(&now_ns()?.to_be_bytes());
-            self.streams.send_all(0, &message, 0)?;
+            send_all(&mut self.streams, 0, &message, 0)?;
             control.await_nod()?;
         }
         message[stamp..].copy_from_slice(&u64::MAX.to_be_bytes());
-        self.streams.send_all(0, &message, 0)
+        send_all(&mut self.streams, 0, &message, 0)
     }
 }

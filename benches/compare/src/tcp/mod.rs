@@ -1,7 +1,7 @@
 //! Plain TCP streams: what everything is measured against. The same program in DDPMODE, which knows of it only in `mode`.
 //!
-//! The last octet of a message says whether it ends the slice, and whether it ends a window; nothing follows the last message
-//! of either.
+//! The loops are those of `rddp_load::stream`. The last octet of a message may also say that it ends a window; nothing follows
+//! that one until it is answered.
 
 mod active;
 mod mode;
@@ -17,43 +17,29 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_load::stream::{Ready, Streams};
 
-use crate::Outcome;
 use crate::spec::{Spec, Wait};
 use crate::turns::Turns;
+use crate::{Fault, Outcome};
 
-const MORE: u8 = 0x5a;
-const LAST: u8 = 0xa5;
+/// The last octet of a message that ends a window.
 const ANSWER: u8 = 0xc3;
 
 /// One end of all connections of a lane.
-struct Streams {
+struct Lane {
     spec: Spec,
     list: Vec<TcpStream>,
     turns: Turns,
 }
 
-impl Streams {
+impl Lane {
     fn new(spec: &Spec, list: Vec<TcpStream>) -> Outcome<Self> {
         for stream in &list {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(spec.wait == Wait::Poll || spec.connections > 1)?;
         }
-        Ok(Streams { spec: spec.clone(), list, turns: Turns::default() })
-    }
-
-    /// Octets that one call received; 0 when there are none yet.
-    fn receive(&mut self, at: usize, octets: &mut [u8]) -> Outcome<usize> {
-        let result = (&self.list[at]).read(octets);
-        self.moved(result)
-    }
-
-    fn send(&mut self, at: usize, pieces: &[IoSlice<'_>]) -> Outcome<usize> {
-        let result = match pieces {
-            [one] => (&self.list[at]).write(one),
-            many => (&self.list[at]).write_vectored(many),
-        };
-        self.moved(result)
+        Ok(Lane { spec: spec.clone(), list, turns: Turns::default() })
     }
 
     fn moved(&mut self, result: io::Result<usize>) -> Outcome<usize> {
@@ -67,8 +53,25 @@ impl Streams {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    /// What one call takes of a message from `position` on, out of as many pieces as the spec says.
+impl Streams for Lane {
+    type Failure = Fault;
+
+    fn send(&mut self, at: usize, pieces: &[IoSlice<'_>]) -> Outcome<usize> {
+        let result = match pieces {
+            [one] => (&self.list[at]).write(one),
+            many => (&self.list[at]).write_vectored(many),
+        };
+        self.moved(result)
+    }
+
+    fn receive(&mut self, at: usize, octets: &mut [u8]) -> Outcome<usize> {
+        let result = (&self.list[at]).read(octets);
+        self.moved(result)
+    }
+
+    /// One call takes a message out of as many pieces as the spec says.
     fn send_from(&mut self, at: usize, message: &[u8], position: usize) -> Outcome<usize> {
         if self.spec.pieces == 1 {
             return self.send(at, &[IoSlice::new(&message[position..])]);
@@ -80,24 +83,16 @@ impl Streams {
         self.send(at, &pieces)
     }
 
-    /// All of a message from `position` on.
-    fn send_all(&mut self, at: usize, message: &[u8], mut position: usize) -> Outcome<()> {
-        while position < message.len() {
-            match self.send_from(at, message, position)? {
-                0 => self.idle(PollFlags::POLLOUT)?,
-                count => position += count,
-            }
-        }
-        Ok(())
-    }
-
-    /// Nothing to do before a stream is ready for `flags`.
-    fn idle(&mut self, flags: PollFlags) -> Outcome<()> {
+    fn idle(&mut self, ready: Ready, waits: impl Fn(usize) -> bool) -> Outcome<()> {
         if self.spec.wait == Wait::Poll {
             return self.turns.spin();
         }
-        let active = &self.list[..self.spec.active()];
-        let mut fds: Vec<_> = active.iter().map(|stream| PollFd::new(stream.as_fd(), flags)).collect();
+        let flags = match ready {
+            Ready::Receive => PollFlags::POLLIN,
+            Ready::Send => PollFlags::POLLOUT,
+        };
+        let active = self.list[..self.spec.active()].iter().enumerate().filter(|(at, _)| waits(*at));
+        let mut fds: Vec<_> = active.map(|(_, stream)| PollFd::new(stream.as_fd(), flags)).collect();
         nix::poll::poll(&mut fds, PollTimeout::from(100u8))?;
         self.turns.look()
     }

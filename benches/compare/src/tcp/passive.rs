@@ -2,10 +2,10 @@
 
 use std::net::{TcpListener, TcpStream};
 
-use nix::poll::PollFlags;
+use rddp_load::stream::{MORE, Receiver, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, LAST, MORE, Streams};
+use super::{ANSWER, Lane};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -16,17 +16,10 @@ const LEAST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
 
 pub(crate) struct Passive {
-    streams: Streams,
-    flows: Vec<Flow>,
+    streams: Lane,
+    load: Receiver,
     room: Octets,
     answer: Octets,
-}
-
-#[derive(Clone, Default)]
-struct Flow {
-    /// How much of the present message is here.
-    position: usize,
-    ended: bool,
 }
 
 impl Passive {
@@ -35,8 +28,8 @@ impl Passive {
             (0..spec.connections).map(|_| listener.accept().map(|(stream, _)| stream)).collect();
         let room = Octets::new(spec.size.clamp(LEAST, MOST), |_| MORE);
         let answer = Octets::new(spec.size, |_| MORE);
-        let flows = vec![Flow::default(); spec.active()];
-        Ok(Passive { streams: Streams::new(spec, list?)?, flows, room, answer })
+        let load = Receiver::new(spec.active(), spec.size);
+        Ok(Passive { streams: Lane::new(spec, list?)?, load, room, answer })
     }
 
     /// Does its part until the active end has ended the slice on every stream.
@@ -47,35 +40,18 @@ impl Passive {
         if kind == Kind::Notice {
             return self.notice(control);
         }
-        self.flows.iter_mut().for_each(|flow| flow.ended = false);
-        while !self.flows.iter().all(|flow| flow.ended) {
-            let mut progress = 0;
-            for at in 0..self.flows.len() {
-                if !self.flows[at].ended {
-                    progress += self.receive(at, kind)?;
-                }
-            }
-            if progress == 0 {
-                self.streams.idle(PollFlags::POLLIN)?;
-            }
-        }
+        let (all, answer) = (0..self.room.len(), &self.answer);
+        self.load.serve(
+            &mut self.streams,
+            &mut self.room,
+            |_| all.clone(),
+            |streams, at, mark| match kind {
+                Kind::Latency => send_all(streams, at, answer, 0),
+                Kind::Window if mark == ANSWER => send_all(streams, at, &[MORE], 0),
+                _ => Ok(()),
+            },
+        )?;
         Ok(None)
-    }
-
-    fn receive(&mut self, at: usize, kind: Kind) -> Outcome<usize> {
-        let count = self.streams.receive(at, &mut self.room)?;
-        let flow = &mut self.flows[at];
-        flow.position = (flow.position + count) % self.answer.len();
-        if count > 0 && flow.position == 0 {
-            let mark = self.room[count - 1];
-            flow.ended = mark == LAST;
-            match kind {
-                Kind::Latency if !flow.ended => self.streams.send_all(at, &self.answer, 0)?,
-                Kind::Window if mark == ANSWER => self.streams.send_all(at, &[MORE], 0)?,
-                _ => {}
-            }
-        }
-        Ok(count)
     }
 
     fn notice(&mut self, control: &mut Control) -> Outcome<Option<Latency>> {
@@ -91,13 +67,8 @@ impl Passive {
     }
 
     fn receive_stamp(&mut self) -> Outcome<u64> {
-        let (size, mut have) = (self.answer.len(), 0);
-        while have < size {
-            match self.streams.receive(0, &mut self.room[have..size])? {
-                0 => self.streams.idle(PollFlags::POLLIN)?,
-                count => have += count,
-            }
-        }
+        let size = self.answer.len();
+        receive_all(&mut self.streams, 0, &mut self.room[..size])?;
         let stamp = self.room[..size].last_chunk().ok_or("a message has no room for the time")?;
         Ok(u64::from_be_bytes(*stamp))
     }

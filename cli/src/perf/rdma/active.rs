@@ -1,11 +1,12 @@
 //! The end that measures.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rddp_rnic::{Completed, Operation, Remote, SendWr};
+use rddp_load::rdma::{self, Limits, single_id};
+use rddp_rnic::{Operation, Remote, SendWr};
 
-use super::{BATCH, Lanes, SINGLE, kind_of, lane_of, marked_write, next_mark};
+use super::{Lanes, marked_write, next_mark};
 use crate::endpoint::Agreed;
 use crate::failure::Failure;
 use crate::perf::control::{Op, Places, Setup, Wait};
@@ -15,35 +16,21 @@ use crate::perf::spin::Wish;
 /// Receives for credits and answers: there are never more on their way.
 const RECEIVES: usize = 8;
 
-/// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 pub(in crate::perf) struct Active {
     lanes: Lanes,
-    flows: Vec<Flow>,
-    answers: u64,
+    load: rdma::Active,
+    /// The first connection's memory at the passive end.
+    first: Option<Places>,
     mark: u8,
-}
-
-/// What is on its way on one connection.
-#[derive(Default)]
-struct Flow {
-    /// One batch, to be posted again and again.
-    batch: Vec<SendWr>,
-    remote: Option<(Remote, Remote)>,
-    outstanding: usize,
-    /// Messages that took a receive at the passive end, and those of them whose receive is posted again.
-    sent: u64,
-    credited: u64,
-    /// A request that is waited for.
-    single: bool,
 }
 
 impl Active {
     pub(in crate::perf) fn new(setup: &Setup) -> Result<Self, Failure> {
         let lanes = Lanes::new(setup, setup.depth() + 8, RECEIVES, Wish::Own)?;
-        let flows = lanes.list.iter().map(|_| Flow::default()).collect();
-        Ok(Active { lanes, flows, answers: 0, mark: 0 })
+        let (depth, window) = (setup.depth(), setup.window());
+        let limits = Limits { depth, window, takes_receives: setup.op == Op::Send };
+        let load = rdma::Active::new(lanes.list.len(), limits);
+        Ok(Active { lanes, load, first: None, mark: 0 })
     }
 
     /// Memory for the passive end.
@@ -67,116 +54,33 @@ impl Active {
 
     /// Takes the passive end's memory, and prepares the batches.
     pub(in crate::perf) fn aim(&mut self, places: &[Places]) -> Result<(), Failure> {
-        if places.len() != self.flows.len() {
+        if places.len() != self.load.connections() {
             return Err(Failure::peer("the server has another number of connections"));
         }
-        let setup = &self.lanes.setup;
-        for ((number, flow), place) in (0u64..).zip(&mut self.flows).zip(places) {
-            let lane = &self.lanes.list[lane_of(number)];
-            let (source, target) = (Remote::from(place.source), Remote::from(place.target));
-            let operation = match setup.op {
-                Op::Read => {
-                    let sink = lane.target.sge(0..setup.size());
-                    Operation::Read { sink, remote: source, invalidate_sink: false }
-                }
-                Op::Send => Operation::Send { gather: lane.message(setup), invalidate: None },
-                Op::Write | Op::Tcp => Operation::Write { gather: lane.message(setup), remote: target },
-            };
-            flow.batch = vec![SendWr::new(BATCH | number, operation).unsignaled(); setup.batch()];
-            // One completion tells of them all: they complete in order.
-            if let Some(last) = flow.batch.last_mut() {
-                last.signaled = true;
-            }
-            flow.remote = Some((source, target));
+        for (at, places) in places.iter().enumerate() {
+            self.load.aim(at, self.operation(at, *places), self.lanes.setup.batch());
         }
+        self.first = places.first().copied();
         Ok(())
     }
 
-    /// Posts for `time`, then says so; the messages of which all is at the other end once that has answered.
+    fn operation(&self, at: usize, places: Places) -> Operation {
+        let (lane, setup) = (&self.lanes.list[at], &self.lanes.setup);
+        match setup.op {
+            Op::Read => {
+                let (sink, remote) = (lane.target.sge(0..setup.size()), places.source.into());
+                Operation::Read { sink, remote, invalidate_sink: false }
+            }
+            Op::Send => Operation::Send { gather: lane.message(setup), invalidate: None },
+            Op::Write | Op::Tcp => {
+                Operation::Write { gather: lane.message(setup), remote: places.target.into() }
+            }
+        }
+    }
+
+    /// Posts for `time`; returns how many messages there were.
     pub(in crate::perf) fn bandwidth(&mut self, time: Duration) -> Result<u64, Failure> {
-        let end = Instant::now() + time;
-        let mut messages = 0;
-        while Instant::now() < end {
-            let posted = self.post_batches()?;
-            messages += posted;
-            if self.reap()? == 0 && posted == 0 {
-                self.lanes.idle()?;
-            }
-        }
-        self.finish()?;
-        Ok(messages)
-    }
-
-    /// A batch on each connection that has room; how many messages.
-    fn post_batches(&mut self) -> Result<u64, Failure> {
-        let setup = &self.lanes.setup;
-        let (depth, window) = (setup.depth(), setup.window() as u64);
-        let mut posted = 0;
-        for (lane, flow) in self.lanes.list.iter().zip(&mut self.flows) {
-            let count = flow.batch.len();
-            let on_receives = setup.op == Op::Send;
-            // One receive stays for the end of the slice.
-            let has_receives = !on_receives || flow.sent - flow.credited + (count as u64) < window;
-            if flow.outstanding + count <= depth && has_receives {
-                lane.qp.post_sends(&flow.batch).map_err(|(error, _)| error)?;
-                flow.outstanding += count;
-                flow.sent += if on_receives { count as u64 } else { 0 };
-                posted += count as u64;
-            }
-        }
-        Ok(posted)
-    }
-
-    /// Tells the passive end that this was all, and waits for everything that is on its way.
-    fn finish(&mut self) -> Result<(), Failure> {
-        for (lane, flow) in self.lanes.list.iter().zip(&mut self.flows) {
-            lane.qp.post_send(&SendWr::immediate(SINGLE, [0; 8]).unsignaled())?;
-            flow.sent += 1;
-        }
-        self.until(|active| active.flows.iter().all(|flow| flow.outstanding == 0))
-    }
-
-    /// Goes on until `done`.
-    fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
-        let mut deadline = None;
-        self.lanes.spin.reset();
-        while !done(self) {
-            if self.reap()? > 0 {
-                deadline = None;
-                continue;
-            }
-            self.lanes.idle()?;
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if Instant::now() > deadline {
-                return Err(Failure::peer("the server has stopped answering on the data connections"));
-            }
-        }
-        Ok(())
-    }
-
-    fn reap(&mut self) -> Result<usize, Failure> {
-        let count = self.lanes.poll()?;
-        for completion in &self.lanes.polled {
-            let number = lane_of(completion.wr_id);
-            let (lane, flow) = (&self.lanes.list[number], &mut self.flows[number]);
-            match completion.completed {
-                Completed::ReceiveImmediate => {
-                    // What a server claims beyond what it was sent counts as nothing.
-                    let credited = u64::from_be_bytes(completion.immediate.unwrap_or_default());
-                    flow.credited = credited.clamp(flow.credited, flow.sent);
-                    lane.post_receive()?;
-                }
-                Completed::Receive => {
-                    self.answers += 1;
-                    lane.post_receive()?;
-                }
-                _ if kind_of(completion.wr_id) == BATCH => {
-                    flow.outstanding -= flow.batch.len();
-                }
-                _ => flow.single = true,
-            }
-        }
-        Ok(count)
+        self.load.bandwidth(&mut self.lanes, time)
     }
 
     /// One message at a time, for `time`.
@@ -185,67 +89,43 @@ impl Active {
         time: Duration,
         latencies: &mut Latencies,
     ) -> Result<(), Failure> {
-        let mut begun = Instant::now();
-        let end = begun + time;
-        let round_trips = if self.lanes.setup.op == Op::Read { 1 } else { 2 };
-        while begun < end {
-            self.round()?;
-            let now = Instant::now();
-            latencies.record((now - begun) / round_trips);
-            begun = now;
-        }
-        self.finish()
-    }
-
-    fn round(&mut self) -> Result<(), Failure> {
-        match self.lanes.setup.op {
-            Op::Read => self.read_once(),
-            Op::Send => {
-                let ping = SendWr::send(SINGLE, self.lanes.list[0].message(&self.lanes.setup)).unsignaled();
-                self.flows[0].sent += 1;
-                self.ask(&[ping])
-            }
-            Op::Write | Op::Tcp => self.write_once(),
-        }
-    }
-
-    fn read_once(&mut self) -> Result<(), Failure> {
-        let mut read = self.flows[0].batch[0].clone();
-        (read.wr_id, read.signaled) = (SINGLE, true);
-        self.flows[0].single = false;
-        self.lanes.list[0].qp.post_send(&read)?;
-        self.until(|active| active.flows[0].single)
-    }
-
-    /// Posts, and waits for an answer in a receive.
-    fn ask(&mut self, list: &[SendWr]) -> Result<(), Failure> {
-        let before = self.answers;
-        self.lanes.list[0].qp.post_sends(list).map_err(|(error, _)| error)?;
-        self.until(|active| active.answers != before)
-    }
-
-    fn write_once(&mut self) -> Result<(), Failure> {
-        self.mark = next_mark(self.mark);
-        let (mark, wait) = (self.mark, self.lanes.setup.wait);
-        let gather = self.lanes.list[0].marked(mark, &self.lanes.setup)?;
-        let Some((_, target)) = self.flows[0].remote else { return Ok(()) };
-        let list = marked_write(gather, target, mark, wait);
-        if wait == Wait::Event {
-            self.flows[0].sent += 1;
-            return self.ask(&list);
-        }
-        self.lanes.list[0].qp.post_sends(&list).map_err(|(error, _)| error)?;
-        let mut broken = None;
-        self.until(|active| {
-            active.lanes.list[0].has_mark(mark, &active.lanes.setup).unwrap_or_else(|failure| {
-                broken = Some(failure);
-                true
-            })
-        })?;
-        broken.map_or(Ok(()), Err)
+        let Some(first) = self.first else { return Ok(()) };
+        let op = self.lanes.setup.op;
+        let single = SendWr::new(single_id(0), self.operation(0, first));
+        // Of a Read the completion tells, of a Send its answer.
+        let single = [if op == Op::Read { single } else { single.unsignaled() }];
+        let round_trips = if op == Op::Read { 1 } else { 2 };
+        let mark = &mut self.mark;
+        self.load.latency(
+            &mut self.lanes,
+            time,
+            |load, lanes| match op {
+                Op::Read => load.complete(lanes, &single),
+                Op::Send => load.ask(lanes, &single),
+                Op::Write | Op::Tcp => write_once(load, lanes, first.target.into(), mark),
+            },
+            |time| latencies.record(time / round_trips),
+        )
     }
 
     pub(in crate::perf) fn close(&self) {
         self.lanes.close();
     }
+}
+
+/// A marked Write, answered by one.
+fn write_once(
+    load: &mut rdma::Active,
+    lanes: &mut Lanes,
+    target: Remote,
+    mark: &mut u8,
+) -> Result<(), Failure> {
+    *mark = next_mark(*mark);
+    let (mark, wait) = (*mark, lanes.setup.wait);
+    let list = marked_write(lanes.list[0].marked(mark, &lanes.setup)?, target, mark, wait);
+    if wait == Wait::Event {
+        return load.ask(lanes, &list);
+    }
+    rdma::post(lanes, 0, &list)?;
+    load.until(lanes, |_, lanes| lanes.list[0].has_mark(mark, &lanes.setup))
 }

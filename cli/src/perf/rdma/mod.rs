@@ -1,8 +1,4 @@
-//! The data connections of an RDMA session: the active end posts, the passive end answers.
-//!
-//! Messages of a slice end with Immediate Data from the active end. Immediate Data the other way says how many receives
-//! have been used up and posted again: a Send without a receive would end the connection (RFC 5041 §7.1), so the active
-//! end never has more on its way than are posted.
+//! The data connections of an RDMA session, under the loops of `rddp_load::rdma`.
 
 mod active;
 mod passive;
@@ -12,6 +8,8 @@ pub(super) use self::passive::Passive;
 
 use std::time::Duration;
 
+use rddp_load::FILL;
+use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
     Access, Completion, CompletionQueue, Gather, MAX_INLINE, MemoryRegion, Operation, QpConfig, QueuePair,
     RecvWr, Rnic, SendWr, Status,
@@ -26,13 +24,11 @@ use crate::signals;
 /// Completions taken at once.
 const POLLED: usize = 64;
 
+/// How often a passive end that always has something to do looks at the clock.
+const LOOK_EVERY: u64 = 4096;
+
 /// How long an end sleeps that shall not spin any longer.
 const REST: Duration = Duration::from_millis(1);
-
-/// What a work request is, in the upper half of its id; the lower half is the lane's number.
-const RECEIVE: u64 = 1 << 32;
-const BATCH: u64 = 2 << 32;
-const SINGLE: u64 = 3 << 32;
 
 /// One end of one connection.
 struct Lane {
@@ -47,10 +43,6 @@ struct Lane {
 impl Lane {
     fn places(&self) -> Places {
         Places { source: self.source.remote(0).into(), target: self.target.remote(0).into() }
-    }
-
-    fn post_receive(&self) -> Result<(), Failure> {
-        Ok(self.qp.post_recv(self.receive.clone())?)
     }
 
     /// The octets of a message, the last of them `mark`.
@@ -80,9 +72,6 @@ impl Lane {
     }
 }
 
-/// What buffers hold. Not zero: untouched memory is one page of zeros for the processor's caches.
-const FILL: u8 = 0x5a;
-
 /// One end of all connections.
 struct Lanes {
     setup: Setup,
@@ -93,6 +82,8 @@ struct Lanes {
     spin: Spin,
     /// FPDUs received, at the last look.
     received: u64,
+    /// Turns of a passive end.
+    turns: u64,
 }
 
 impl Lanes {
@@ -107,51 +98,22 @@ impl Lanes {
             let source = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_READ)?;
             let target = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
             for region in [&source, &target] {
-                fill(region)?;
+                rdma::fill(region)?;
             }
-            let receive = RecvWr::one(RECEIVE | u64::from(number), target.whole());
+            let receive = RecvWr::one(receive_id(number.into()), target.whole());
             let lane = Lane { qp: pd.create_qp(&config)?, source, target, receive };
-            (0..receives).try_for_each(|_| lane.post_receive())?;
             list.push(lane);
         }
         let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
-        Ok(Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0 })
+        let lanes = Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0, turns: 0 };
+        for at in 0..lanes.list.len() {
+            (0..receives).try_for_each(|_| lanes.post_receive(at))?;
+        }
+        Ok(lanes)
     }
 
     fn places(&self) -> Vec<Places> {
         self.list.iter().map(Lane::places).collect()
-    }
-
-    /// Takes completions, all of them successes, into `polled`; how many.
-    fn poll(&mut self) -> Result<usize, Failure> {
-        self.polled.clear();
-        let count = self.cq.poll(POLLED, &mut self.polled);
-        if count > 0 {
-            self.spin.reset();
-        }
-        match self.polled.iter().find(|completion| completion.status != Status::Success) {
-            None => Ok(count),
-            Some(failed) => {
-                signals::check()?;
-                let lane = self.list.iter().find(|lane| lane.qp.num() == failed.qp).unwrap_or(&self.list[0]);
-                Err(ended(&self.rnic, &lane.qp, failed.status))
-            }
-        }
-    }
-
-    /// Nothing to do: spins, or sleeps for a while.
-    fn idle(&mut self) -> Result<(), Failure> {
-        signals::check()?;
-        match self.setup.wait {
-            Wait::Poll => {
-                if self.spin.turn() || self.has_received() {
-                    return Ok(());
-                }
-                // Memory that is looked at wakes nobody.
-                wait(&self.cq, REST).map(drop)
-            }
-            Wait::Event => wait(&self.cq, signals::LOOK).map(drop),
-        }
     }
 
     /// Returns whether the peers' octets have come since the last look: Reads and Writes complete
@@ -171,20 +133,62 @@ impl Lanes {
     }
 }
 
-fn fill(region: &MemoryRegion) -> Result<(), Failure> {
-    let chunk = vec![FILL; region.len().min(1 << 20)];
-    for at in (0..region.len()).step_by(chunk.len()) {
-        region.write(at, &chunk[..chunk.len().min(region.len() - at)])?;
+impl End for Lanes {
+    type Failure = Failure;
+
+    fn qp(&self, at: usize) -> &QueuePair {
+        &self.list[at].qp
     }
-    Ok(())
-}
 
-fn lane_of(wr_id: u64) -> usize {
-    (wr_id & 0xffff_ffff) as usize
-}
+    fn post_receive(&self, at: usize) -> Result<(), Failure> {
+        Ok(self.list[at].qp.post_recv(self.list[at].receive.clone())?)
+    }
 
-fn kind_of(wr_id: u64) -> u64 {
-    wr_id >> 32 << 32
+    fn poll(&mut self) -> Result<usize, Failure> {
+        self.polled.clear();
+        let count = self.cq.poll(POLLED, &mut self.polled);
+        if count > 0 {
+            self.spin.reset();
+        }
+        match self.polled.iter().find(|completion| completion.status != Status::Success) {
+            None => Ok(count),
+            Some(failed) => {
+                signals::check()?;
+                let lane = self.list.iter().find(|lane| lane.qp.num() == failed.qp).unwrap_or(&self.list[0]);
+                Err(ended(&self.rnic, &lane.qp, failed.status))
+            }
+        }
+    }
+
+    fn polled(&self) -> &[Completion] {
+        &self.polled
+    }
+
+    fn idle(&mut self) -> Result<(), Failure> {
+        signals::check()?;
+        match self.setup.wait {
+            Wait::Poll => {
+                if self.spin.turn()? || self.has_received() {
+                    return Ok(());
+                }
+                // Memory that is looked at wakes nobody.
+                wait(&self.cq, REST).map(drop)
+            }
+            Wait::Event => {
+                self.spin.check()?;
+                wait(&self.cq, signals::LOOK).map(drop)
+            }
+        }
+    }
+
+    fn progressed(&mut self) {
+        self.spin.reset();
+    }
+
+    fn turn(&mut self) -> Result<(), Failure> {
+        self.turns += 1;
+        if self.turns.is_multiple_of(LOOK_EVERY) { self.spin.check() } else { Ok(()) }
+    }
 }
 
 /// The mark of the next message. Never what buffers hold from the beginning.
@@ -197,10 +201,10 @@ fn next_mark(mark: u8) -> u8 {
 
 /// A Write of a marked message; asleep ends learn of it by a Send of one octet behind it.
 fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, wait: Wait) -> Vec<SendWr> {
-    let write = SendWr::new(SINGLE, Operation::Write { gather, remote }).unsignaled();
+    let write = SendWr::new(single_id(0), Operation::Write { gather, remote }).unsignaled();
     match wait {
         Wait::Poll => vec![write],
-        Wait::Event => vec![write, SendWr::send_inline(SINGLE, &[mark]).unsignaled()],
+        Wait::Event => vec![write, SendWr::send_inline(single_id(0), &[mark]).unsignaled()],
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
         let mut read = || {
             active.list[0]
                 .qp
-                .post_send(&SendWr::read(SINGLE, active.list[0].target.whole(), remote))
+                .post_send(&SendWr::read(single_id(0), active.list[0].target.whole(), remote))
                 .unwrap();
             while active.poll().unwrap() == 0 {}
         };

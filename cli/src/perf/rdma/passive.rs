@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use rddp_rnic::{Completed, ConnectRequest, PostError, Remote, SendWr};
+use rddp_load::rdma::{self, End, single_id};
+use rddp_rnic::{ConnectRequest, Remote, SendWr};
 
-use super::{Lanes, SINGLE, lane_of, marked_write, next_mark};
+use super::{Lanes, marked_write, next_mark};
 use crate::failure::Failure;
 use crate::perf::control::{Op, Phase, Places, Setup, Wait};
 use crate::perf::spin::Wish;
@@ -12,22 +13,18 @@ use crate::perf::spin::Wish;
 /// Requests that the passive end has on its way: answers and credits.
 const SENDS: usize = 32;
 
-/// How often a spinning end looks at the clock.
-const LOOK_EVERY: u64 = 4096;
-
 pub(in crate::perf) struct Passive {
     lanes: Lanes,
-    flows: Vec<Flow>,
-    mark: u8,
+    load: rdma::Passive,
+    answers: Answers,
 }
 
-struct Flow {
-    target: Remote,
-    /// Receives that were used up, and posted again.
-    consumed: u64,
-    /// What of that the active end was told.
-    credited: u64,
-    ended: bool,
+/// What it says, and when.
+struct Answers {
+    phase: Phase,
+    /// Memory at the active end.
+    targets: Vec<Remote>,
+    mark: u8,
 }
 
 impl Passive {
@@ -37,9 +34,9 @@ impl Passive {
             return Err(Failure::peer("the client names memory of another number of connections"));
         }
         let lanes = Lanes::new(setup, SENDS, setup.window(), Wish::Clients)?;
-        let flow =
-            |places: &Places| Flow { target: places.target.into(), consumed: 0, credited: 0, ended: false };
-        Ok(Passive { lanes, flows: theirs.iter().map(flow).collect(), mark: 0 })
+        let load = rdma::Passive::new(theirs.len(), setup.window());
+        let targets = theirs.iter().map(|places| places.target.into()).collect();
+        Ok(Passive { lanes, load, answers: Answers { phase: Phase::Bandwidth, targets, mark: 0 } })
     }
 
     pub(in crate::perf) fn places(&self) -> Vec<Places> {
@@ -56,88 +53,47 @@ impl Passive {
 
     /// Does its part until the active end has said on all connections that the slice is over.
     pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
-        self.flows.iter_mut().for_each(|flow| flow.ended = false);
-        let Setup { op, wait, .. } = self.lanes.setup;
-        let on_memory = phase == Phase::Latency && op == Op::Write && wait == Wait::Poll;
-        let mut turns = 0;
-        while !self.flows.iter().all(|flow| flow.ended && flow.credited == flow.consumed) {
-            turns += 1;
-            if (turns % LOOK_EVERY == 0 || wait == Wait::Event) && Instant::now() > deadline {
-                return Err(Failure::peer("the client has not ended its slice in time"));
-            }
-            let count = self.lanes.poll()?;
-            self.handle(phase)?;
-            if on_memory {
-                self.answer_marks()?;
-            }
-            if count == 0 {
-                self.lanes.idle()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn handle(&mut self, phase: Phase) -> Result<(), Failure> {
-        for at in 0..self.lanes.polled.len() {
-            let completion = self.lanes.polled[at];
-            let number = lane_of(completion.wr_id);
-            match completion.completed {
-                Completed::Receive | Completed::ReceiveImmediate => self.lanes.list[number].post_receive()?,
-                _ => continue,
-            }
-            let flow = &mut self.flows[number];
-            flow.consumed += 1;
-            if completion.completed == Completed::ReceiveImmediate {
-                flow.ended = true;
-            } else if phase == Phase::Latency {
-                self.answer(number)?;
-            }
-        }
-        self.give_credits()
-    }
-
-    fn give_credits(&mut self) -> Result<(), Failure> {
-        let step = self.lanes.setup.window() as u64 / 4;
-        for (lane, flow) in self.lanes.list.iter().zip(&mut self.flows) {
-            let due = flow.consumed - flow.credited;
-            if due >= step || (flow.ended && due > 0) {
-                let credit = SendWr::immediate(SINGLE, flow.consumed.to_be_bytes()).unsignaled();
-                match lane.qp.post_send(&credit) {
-                    Ok(()) => flow.credited = flow.consumed,
-                    // The active end is slow to read: later, then.
-                    Err(PostError::QueueFull { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Answers a message with one of the same size.
-    fn answer(&mut self, number: usize) -> Result<(), Failure> {
-        self.lanes.spin.reset();
-        let setup = &self.lanes.setup;
-        let lane = &self.lanes.list[number];
-        let list = match setup.op {
-            Op::Write => {
-                self.mark = next_mark(self.mark);
-                marked_write(lane.marked(self.mark, setup)?, self.flows[number].target, self.mark, setup.wait)
-            }
-            _ => vec![SendWr::send(SINGLE, lane.message(setup)).unsignaled()],
-        };
-        Ok(lane.qp.post_sends(&list).map_err(|(error, _)| error)?)
-    }
-
-    /// Answers a Write that memory tells of: its mark comes behind the last one's.
-    fn answer_marks(&mut self) -> Result<(), Failure> {
-        if self.lanes.list[0].has_mark(next_mark(self.mark), &self.lanes.setup)? {
-            self.answer(0)
-        } else {
-            Ok(())
-        }
+        self.answers.phase = phase;
+        self.lanes.spin.serve_until(deadline);
+        self.load.serve(&mut self.lanes, &mut self.answers)
     }
 
     pub(in crate::perf) fn close(&self) {
         self.lanes.close();
+    }
+}
+
+impl rdma::Answers<Lanes> for Answers {
+    fn message(&mut self, lanes: &mut Lanes, at: usize) -> Result<(), Failure> {
+        match self.phase {
+            Phase::Bandwidth => Ok(()),
+            Phase::Latency => self.answer(lanes, at),
+        }
+    }
+
+    /// Answers a Write that memory tells of: its mark comes behind the last one's.
+    fn look(&mut self, lanes: &mut Lanes) -> Result<bool, Failure> {
+        let Setup { op, wait, .. } = lanes.setup;
+        let on_memory = self.phase == Phase::Latency && op == Op::Write && wait == Wait::Poll;
+        if !on_memory || !lanes.list[0].has_mark(next_mark(self.mark), &lanes.setup)? {
+            return Ok(false);
+        }
+        self.answer(lanes, 0).map(|()| true)
+    }
+}
+
+impl Answers {
+    /// Answers a message with one of the same size.
+    fn answer(&mut self, lanes: &mut Lanes, at: usize) -> Result<(), Failure> {
+        lanes.progressed();
+        let (lane, setup) = (&lanes.list[at], &lanes.setup);
+        let list = match setup.op {
+            Op::Write => {
+                self.mark = next_mark(self.mark);
+                marked_write(lane.marked(self.mark, setup)?, self.targets[at], self.mark, setup.wait)
+            }
+            _ => vec![SendWr::send(single_id(at), lane.message(setup)).unsignaled()],
+        };
+        rdma::post(lanes, at, &list)
     }
 }

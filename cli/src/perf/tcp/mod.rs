@@ -1,7 +1,7 @@
 //! The plain TCP sockets to measure beside: the same messages, the same batches, the same ways to wait.
 //!
-//! A message is octets and nothing else; its last octet says whether it is the last of the slice. An end that sleeps with
-//! one socket uses it blocking; with several it sleeps in poll(2); an end that spins uses non-blocking sockets.
+//! The loops are those of `rddp_load::stream`. An end that sleeps with one socket uses it blocking; with several it sleeps in
+//! poll(2); an end that spins uses non-blocking sockets.
 
 mod active;
 mod passive;
@@ -15,24 +15,26 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_load::stream::{Ready, Streams};
 
 use super::control::{Setup, Wait};
 use super::spin::{Spin, Wish};
 use crate::failure::Failure;
 use crate::signals;
 
-/// The last octet of a message: more follow in this slice, or none.
-const MORE: u8 = 0x5a;
-const LAST: u8 = 0xa5;
-
 /// Octets that one call receives at most, of messages that are shorter.
 const CHUNK: usize = 256 * 1024;
+
+/// How often a passive end that always has something to do looks at the clock.
+const LOOK_EVERY: u64 = 4096;
 
 /// One end of all connections.
 struct Sockets {
     setup: Setup,
     list: Vec<TcpStream>,
     spin: Spin,
+    /// Turns of a passive end.
+    turns: u64,
 }
 
 impl Sockets {
@@ -40,21 +42,7 @@ impl Sockets {
         for socket in &list {
             set_up(socket, blocks(setup)).map_err(|error| lost(&error))?;
         }
-        Ok(Sockets { setup: setup.clone(), list, spin: Spin::new(wish) })
-    }
-
-    /// Nothing to do: spins, or sleeps until one of the sockets that `waits` names is ready for
-    /// `flags`, or for a while.
-    fn idle(&mut self, flags: PollFlags, waits: impl Fn(usize) -> bool) -> Result<(), Failure> {
-        signals::check()?;
-        let spins = self.setup.wait == Wait::Poll && self.spin.turn();
-        if !spins && !blocks(&self.setup) {
-            let waiting = self.list.iter().enumerate().filter(|(at, _)| waits(*at));
-            let mut fds: Vec<_> = waiting.map(|(_, socket)| PollFd::new(socket.as_fd(), flags)).collect();
-            // A poll that fails is one that has not slept.
-            let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
-        }
-        Ok(())
+        Ok(Sockets { setup: setup.clone(), list, spin: Spin::new(wish), turns: 0 })
     }
 }
 
@@ -71,22 +59,48 @@ fn set_up(socket: &TcpStream, blocking: bool) -> io::Result<()> {
     socket.set_write_timeout(patience)
 }
 
-impl Sockets {
+impl Streams for Sockets {
+    type Failure = Failure;
+
+    fn send(&mut self, at: usize, pieces: &[IoSlice<'_>]) -> Result<usize, Failure> {
+        let result = match pieces {
+            [one] => (&self.list[at]).write(one),
+            many => (&self.list[at]).write_vectored(many),
+        };
+        self.moved(result)
+    }
+
     fn receive(&mut self, at: usize, octets: &mut [u8]) -> Result<usize, Failure> {
         let result = (&self.list[at]).read(octets);
         self.moved(result)
     }
 
-    fn send(&mut self, at: usize, octets: &[u8]) -> Result<usize, Failure> {
-        let result = (&self.list[at]).write(octets);
-        self.moved(result)
+    fn idle(&mut self, ready: Ready, waits: impl Fn(usize) -> bool) -> Result<(), Failure> {
+        signals::check()?;
+        let spins = match self.setup.wait {
+            Wait::Poll => self.spin.turn()?,
+            Wait::Event => self.spin.check().map(|()| false)?,
+        };
+        if !spins && !blocks(&self.setup) {
+            let flags = match ready {
+                Ready::Receive => PollFlags::POLLIN,
+                Ready::Send => PollFlags::POLLOUT,
+            };
+            let waiting = self.list.iter().enumerate().filter(|(at, _)| waits(*at));
+            let mut fds: Vec<_> = waiting.map(|(_, socket)| PollFd::new(socket.as_fd(), flags)).collect();
+            // A poll that fails is one that has not slept.
+            let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
+        }
+        Ok(())
     }
 
-    fn send_vectored(&mut self, at: usize, list: &[IoSlice<'_>]) -> Result<usize, Failure> {
-        let result = (&self.list[at]).write_vectored(list);
-        self.moved(result)
+    fn turn(&mut self) -> Result<(), Failure> {
+        self.turns += 1;
+        if self.turns.is_multiple_of(LOOK_EVERY) { self.spin.check() } else { Ok(()) }
     }
+}
 
+impl Sockets {
     /// Octets that a call moved; 0 when it would have to wait.
     fn moved(&mut self, result: io::Result<usize>) -> Result<usize, Failure> {
         use ErrorKind::{Interrupted, TimedOut, WouldBlock};

@@ -8,10 +8,9 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rddp_ddp::{Header, Msn, Stag};
-use rddp_mpa::{Deframer, Framer, Initiator, InitiatorStep, Negotiated, StartupConfig, Step};
-use rddp_rdmap::{
-    Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, parse_header, tagged_header, untagged_header,
-};
+use rddp_mpa::{Initiator, StartupConfig};
+use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, tagged_header, untagged_header};
+use rddp_test_support::{Fpdus, Peer, connect, read_to_end, segment};
 use socket2::SockRef;
 use tempfile::TempDir;
 
@@ -37,24 +36,21 @@ impl Server {
         said.read_line(&mut line).unwrap();
         child.stdout = Some(said.into_inner());
         let addr = SocketAddr::from(([127, 0, 0, 1], line.trim().parse().unwrap()));
-        let witness = Peer::ready(addr);
+        let witness = ready(addr);
         Server { child, addr, witness, _scratch: scratch }
     }
 
     fn peer(&self) -> Peer {
-        Peer::ready(self.addr)
+        ready(self.addr)
     }
 
     fn tcp(&self) -> TcpStream {
-        let tcp = TcpStream::connect(self.addr).unwrap();
-        tcp.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        tcp.set_nodelay(true).unwrap();
-        tcp
+        connect(self.addr)
     }
 
     /// A connection that was there before all others goes on.
     fn others_go_on(&mut self) {
-        self.witness.send(b"are you there?");
+        self.witness.send_message(b"are you there?");
         assert_eq!(self.witness.payload(14), b"are you there?");
     }
 
@@ -72,117 +68,11 @@ impl Server {
     }
 }
 
-/// A peer that makes its FPDUs by hand.
-struct Peer {
-    tcp: TcpStream,
-    framer: Framer,
-    deframer: Deframer,
-    msn: Msn,
-    stream: Vec<u8>,
-}
-
-impl Peer {
-    /// Connected, and its RTR sent.
-    fn ready(addr: SocketAddr) -> Self {
-        let mut tcp = TcpStream::connect(addr).unwrap();
-        tcp.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        tcp.set_nodelay(true).unwrap();
-        let mut initiator = Initiator::new(&StartupConfig::default(), b"").unwrap();
-        tcp.write_all(initiator.request()).unwrap();
-        let mut stream = Vec::new();
-        loop {
-            match initiator.handle(&stream).unwrap() {
-                InitiatorStep::Need { .. } => assert!(read_some(&mut tcp, &mut stream), "no answer"),
-                InitiatorStep::Accepted { negotiated, used, .. } => {
-                    stream.drain(..used);
-                    let mut peer = Peer::new(tcp, &negotiated, stream);
-                    let rtr = peer.encode(&tagged_header(Opcode::Write, Stag(0), 0, true), b"");
-                    peer.write(&rtr);
-                    return peer;
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn new(tcp: TcpStream, negotiated: &Negotiated, stream: Vec<u8>) -> Self {
-        let (framer, deframer) = (Framer::new(negotiated.tx()), Deframer::new(negotiated.rx()));
-        Peer { tcp, framer, deframer, msn: Msn::FIRST, stream }
-    }
-
-    fn encode(&mut self, header: &Header, payload: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
-        self.framer.emit(&header.octets(), payload.len(), fill, &mut out);
-        out
-    }
-
-    fn encode_send(&mut self, payload: &[u8]) -> Vec<u8> {
-        let header = untagged_header(Opcode::Send, Stag(0), self.msn, 0, true);
-        self.msn = self.msn.next();
-        self.encode(&header, payload)
-    }
-
-    fn send(&mut self, payload: &[u8]) {
-        let octets = self.encode_send(payload);
-        self.write(&octets);
-    }
-
-    fn write(&mut self, octets: &[u8]) {
-        self.tcp.write_all(octets).unwrap();
-    }
-
-    /// The next segment. `None` at the end.
-    fn segment(&mut self) -> Option<(Header, Vec<u8>)> {
-        loop {
-            match self.deframer.step(&mut self.stream).unwrap() {
-                Step::Fpdu { ulpdu, used } => {
-                    let segment = self.stream[ulpdu].to_vec();
-                    self.stream.drain(..used);
-                    let header = parse_header(&segment).unwrap();
-                    return Some((header, segment[header.len()..].to_vec()));
-                }
-                Step::Need { .. } => {
-                    if !read_some(&mut self.tcp, &mut self.stream) {
-                        return None;
-                    }
-                }
-            }
-        }
-    }
-
-    /// So many octets of Sends.
-    fn payload(&mut self, count: usize) -> Vec<u8> {
-        let mut all = Vec::new();
-        while all.len() < count {
-            all.extend(self.segment().expect("the stream goes on").1);
-        }
-        all
-    }
-
-    /// The Terminate at the end.
-    fn terminate(&mut self) -> Option<TerminateCode> {
-        let mut code = None;
-        while let Some((header, payload)) = self.segment() {
-            assert_eq!(code, None, "nothing follows a Terminate");
-            if Opcode::from_number(header.control() & 0xf) == Some(Opcode::Terminate) {
-                code = TerminateRepr::parse(&payload).map(|terminate| terminate.code);
-            }
-        }
-        code
-    }
-}
-
-/// `false`: there is no more.
-fn read_some(tcp: &mut TcpStream, stream: &mut Vec<u8>) -> bool {
-    let mut octets = [0; 65536];
-    let count = match tcp.read(&mut octets) {
-        Ok(count) => count,
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
-        Err(error) => panic!("{error}"),
-    };
-    stream.extend(&octets[..count]);
-    count > 0
+/// A peer made by hand, connected, its RTR sent.
+fn ready(addr: SocketAddr) -> Peer {
+    let mut peer = Peer::initiator(connect(addr), &StartupConfig::default());
+    peer.open();
+    peer
 }
 
 fn send_header(msn: u32, mo: u32, last: bool) -> Header {
@@ -213,13 +103,13 @@ fn each_fault_gets_its_terminate_and_the_program_a_reset() {
     ];
     for (header, payload, code) in &faults {
         let mut peer = server.peer();
-        let octets = peer.encode(header, payload);
-        peer.write(&octets);
+        let octets = peer.frame_segment(header, payload);
+        peer.octets(&octets);
         if *code == 0x1205 {
-            let rest = peer.encode(&send_header(1, 60_000, true), &[1; 6_000]);
-            peer.write(&rest);
+            let rest = peer.frame_segment(&send_header(1, 60_000, true), &[1; 6_000]);
+            peer.octets(&rest);
         }
-        assert_eq!(peer.terminate(), Some(TerminateCode(*code)), "{header}");
+        assert_eq!(peer.terminate_code(), TerminateCode(*code), "{header}");
         server.others_go_on();
     }
     let report = server.report();
@@ -237,19 +127,19 @@ fn lengths_and_crcs_that_are_wrong_end_the_stream() {
         octets.extend(vec![0x41; length.into()]);
         octets.resize(octets.len().next_multiple_of(4), 0);
         octets.extend(rddp_mpa::crc32c(&octets).to_le_bytes());
-        peer.write(&octets);
-        assert!(peer.terminate().is_some(), "{length}");
+        peer.octets(&octets);
+        assert!(peer.ended().is_some(), "{length}");
     }
     let mut peer = server.peer();
-    let mut octets = peer.encode_send(b"damaged");
+    let mut octets = peer.frame_message(b"damaged");
     octets[25] ^= 1;
-    peer.write(&octets);
-    assert_eq!(peer.terminate(), Some(TerminateCode(0x2002)));
+    peer.octets(&octets);
+    assert_eq!(peer.terminate_code(), TerminateCode(0x2002));
     // The largest length, and then nothing.
     let mut peer = server.peer();
-    peer.write(&[0xff, 0xff, 0x41]);
-    peer.tcp.shutdown(Shutdown::Write).unwrap();
-    let _ = peer.terminate();
+    peer.octets(&[0xff, 0xff, 0x41]);
+    peer.fin();
+    let _ = peer.ended();
     server.others_go_on();
     let report = server.report();
     assert_eq!(report["ECONNRESET"], 6, "{report:?}");
@@ -261,9 +151,10 @@ fn a_terminate_is_not_answered() {
     let server = Server::new();
     let mut peer = server.peer();
     let payload = TerminateRepr::bare(TerminateCode(0x1202)).octets();
-    let octets = peer.encode(&untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true), &payload);
-    peer.write(&octets);
-    assert_eq!(peer.terminate(), None);
+    let octets =
+        peer.frame_segment(&untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true), &payload);
+    peer.octets(&octets);
+    assert_eq!(peer.ended(), None);
     assert_eq!(server.report()["ECONNRESET"], 1);
 }
 
@@ -289,8 +180,7 @@ fn startup_frames_that_are_none_are_refused() {
     for octets in &bad {
         let mut tcp = server.tcp();
         tcp.write_all(octets).unwrap();
-        let mut answer = Vec::new();
-        while read_some(&mut tcp, &mut answer) {}
+        let answer = read_to_end(&tcp);
         assert!(answer.is_empty() || answer.starts_with(b"MPA ID Rep Frame"), "{octets:?}: {answer:?}");
     }
     let report = server.report();
@@ -302,8 +192,8 @@ fn startup_frames_that_are_none_are_refused() {
 fn octets_one_at_a_time_are_a_stream_like_any_other() {
     let mut server = Server::new();
     let mut peer = server.peer();
-    for octet in peer.encode_send(&[7; 300]) {
-        peer.write(&[octet]);
+    for octet in peer.frame_message(&[7; 300]) {
+        peer.octets(&[octet]);
     }
     assert_eq!(peer.payload(300), [7; 300]);
     let mut tcp = server.tcp();
@@ -323,12 +213,9 @@ fn a_peer_may_go_away_anywhere() {
     let config = StartupConfig::default();
     let request = Initiator::new(&config, b"").unwrap().request().to_vec();
     let mut peer = server.peer();
-    let rtr = {
-        let mut fresh = Peer::new(server.tcp(), &negotiated(&server), Vec::new());
-        fresh.encode(&tagged_header(Opcode::Write, Stag(0), 0, true), b"")
-    };
+    let rtr = Fpdus::negotiated(&peer.negotiated).frame(&segment::write(Stag(0), 0, true, b""));
     let sends: Vec<u8> =
-        [&b"first"[..], b"", &[9; 33]].iter().flat_map(|payload| peer.encode_send(payload)).collect();
+        [&b"first"[..], b"", &[9; 33]].iter().flat_map(|payload| peer.frame_message(payload)).collect();
     let whole = [request, rtr, sends].concat();
     for upto in 0..=whole.len() {
         for resets in [false, true] {
@@ -339,28 +226,13 @@ fn a_peer_may_go_away_anywhere() {
                 continue;
             }
             tcp.shutdown(Shutdown::Write).unwrap();
-            let mut answer = Vec::new();
-            while read_some(&mut tcp, &mut answer) {}
+            read_to_end(&tcp);
         }
     }
     server.others_go_on();
     let report = server.report();
     let known = ["ECONNRESET", "ECONNABORTED", "EPIPE", "EPROTO", "accepted", "ends", "memory", "processor"];
     assert!(report.keys().all(|what| known.contains(&what.as_str())), "{report:?}");
-}
-
-fn negotiated(server: &Server) -> Negotiated {
-    let mut tcp = server.tcp();
-    let mut initiator = Initiator::new(&StartupConfig::default(), b"").unwrap();
-    tcp.write_all(initiator.request()).unwrap();
-    let mut stream = Vec::new();
-    loop {
-        match initiator.handle(&stream).unwrap() {
-            InitiatorStep::Need { .. } => assert!(read_some(&mut tcp, &mut stream)),
-            InitiatorStep::Accepted { negotiated, .. } => return negotiated,
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 /// Messages without octets, as fast as they go. The memory that the program takes for them is no more than for any other peer.
@@ -370,15 +242,15 @@ fn floods_of_nothing_cost_nobody_else_anything() {
     let mut floods: Vec<(&str, Peer, Vec<u8>)> = Vec::new();
     for what in ["sends", "writes", "reads"] {
         let mut peer = server.peer();
-        peer.tcp.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+        peer.socket.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         let mut octets = Vec::new();
         for number in 1..=20_000 {
             octets.extend(match what {
-                "sends" => peer.encode_send(b""),
-                "writes" => peer.encode(&tagged_header(Opcode::Write, Stag(number), 0, true), b""),
+                "sends" => peer.frame_message(b""),
+                "writes" => peer.frame_segment(&tagged_header(Opcode::Write, Stag(number), 0, true), b""),
                 _ => {
                     let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(number), 0, true);
-                    peer.encode(&header, &read_request(0))
+                    peer.frame_segment(&header, &read_request(0))
                 }
             });
         }
@@ -386,13 +258,13 @@ fn floods_of_nothing_cost_nobody_else_anything() {
     }
     for (what, peer, octets) in &mut floods {
         // Who does not take the answers may be kept from asking.
-        let sent = peer.tcp.write_all(octets);
+        let sent = peer.socket.write_all(octets);
         assert!(sent.is_ok() || *what == "reads", "{what}: {sent:?}");
         server.others_go_on();
     }
     for (what, peer, _) in &mut floods {
         if *what != "reads" {
-            peer.send(b"still here");
+            peer.send_message(b"still here");
             assert_eq!(peer.payload(10), b"still here", "{what}");
         }
     }
@@ -413,16 +285,15 @@ fn silent_peers_keep_nobody_out() {
     }
     server.others_go_on();
     let mut late = server.peer();
-    late.send(b"late");
+    late.send_message(b"late");
     assert_eq!(late.payload(4), b"late");
     if asked.is_none() {
         return;
     }
     // RFC 5044 §7.1.2: a startup that takes too long is over.
-    for mut tcp in silent {
+    for tcp in silent {
         tcp.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        let mut answer = Vec::new();
-        while read_some(&mut tcp, &mut answer) {}
+        read_to_end(&tcp);
     }
     drop(late);
     let report = server.report();

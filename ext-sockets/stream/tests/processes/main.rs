@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rddp_stream::{Errno, Options};
+use rddp_test_support::{Random, pattern_from, random_octets};
 
-use common::{End, Rng, initiator, octets, pair, responder};
+use common::{End, initiator, pair, responder};
 
 /// Held by each test.
 fn alone() -> MutexGuard<'static, ()> {
@@ -49,7 +50,7 @@ fn read_exactly(end: &End, count: usize) -> Vec<u8> {
 fn a_child_reads_while_its_parent_writes() {
     let _alone = alone();
     let (a, b) = pair(&initiator(), &responder());
-    let (to_b, to_a) = (octets(1, 3_000_000), octets(2, 3_000_000));
+    let (to_b, to_a) = (random_octets(1, 3_000_000), random_octets(2, 3_000_000));
     let reader = fork(|| assert!(read_exactly(&a, to_a.len()) == to_a));
     std::thread::scope(|scope| {
         scope.spawn(|| to_b.chunks(10_000).for_each(|chunk| a.send_all(chunk)));
@@ -143,7 +144,7 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     }
     for markers in [false, true] {
         let (a, b) = pair(&initiator(), &Options { markers, ..responder() });
-        let data = octets(3, 700_000);
+        let data = random_octets(3, 700_000);
         let child = fork(|| {
             confine();
             let mut left = data.len();
@@ -170,17 +171,12 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     }
 }
 
-/// Octets of a stream that says at each place what is there.
-fn pattern(from: usize, count: usize) -> Vec<u8> {
-    (from..from + count).map(|at| ((at >> 8) ^ at) as u8).collect()
-}
-
 // Killed at any moment, in the middle of a write or a read, a process takes nobody with it: the others go on, or are told
 // that the stream is over, and no octet is wrong.
 #[test]
 fn a_process_killed_at_any_moment_hangs_nobody() {
     let _alone = alone();
-    let mut rng = Rng(11);
+    let mut random = Random::new(11);
     let (mut died, mut went_on) = (0, 0);
     for _ in 0..100 {
         let (a, b) = pair(&initiator(), &responder());
@@ -188,14 +184,14 @@ fn a_process_killed_at_any_moment_hangs_nobody() {
             let mut at = 0;
             loop {
                 let count = 1 + (at * 7) % 30_000;
-                if a.send(&pattern(at, count)) != Ok(count) {
+                if a.send(&pattern_from(at, count)) != Ok(count) {
                     return;
                 }
                 at += count;
             }
         });
         let mut got = read_some(&b, 0);
-        std::thread::sleep(Duration::from_micros(rng.below(3000) as u64));
+        std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
         // SAFETY: a child of ours that has not been waited for.
         unsafe { libc::kill(writer, libc::SIGKILL) };
         join(writer);
@@ -234,14 +230,14 @@ fn read_some(end: &End, at: usize) -> usize {
 
 fn read_some_or_end(end: &End, at: usize) -> Result<usize, Errno> {
     let octets = end.read(20_000)?;
-    assert!(octets == pattern(at, octets.len()), "wrong octets at {at}");
+    assert!(octets == pattern_from(at, octets.len()), "wrong octets at {at}");
     Ok(octets.len())
 }
 
 #[test]
 fn a_reader_killed_at_any_moment_hangs_nobody() {
     let _alone = alone();
-    let mut rng = Rng(12);
+    let mut random = Random::new(12);
     for _ in 0..50 {
         let (a, b) = pair(&initiator(), &responder());
         let reader = fork(|| while b.read(1 + 5000).is_ok_and(|octets| !octets.is_empty()) {});
@@ -249,11 +245,11 @@ fn a_reader_killed_at_any_moment_hangs_nobody() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut at = 0;
-                while a.send(&pattern(at, 10_000)) == Ok(10_000) {
+                while a.send(&pattern_from(at, 10_000)) == Ok(10_000) {
                     at += 10_000;
                 }
             });
-            std::thread::sleep(Duration::from_micros(rng.below(3000) as u64));
+            std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
             // SAFETY: a child of ours that has not been waited for.
             unsafe { libc::kill(reader, libc::SIGKILL) };
             join(reader);

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rddp_mpa::StartupConfig;
 use rddp_stream::{Errno, Options};
+use rddp_test_support::random_octets;
 
-use crate::common::{End, Hand, initiator, octets, pair, responder, tcp_pair_with_mss};
+use crate::common::{End, answered, initiator, pair, responder, tcp_pair_with_mss};
 
 #[test]
 fn nothing_there_is_eagain_where_nobody_waits() {
@@ -29,7 +30,7 @@ fn timeouts_end_a_wait() {
     a.send_all(b"abc");
     assert_eq!(b.recv(&mut [0; 9], libc::MSG_WAITALL), Ok(3));
     a.state.set_send_timeout(Some(Duration::from_millis(20)));
-    let block = octets(1, 32 << 20);
+    let block = random_octets(1, 32 << 20);
     let sent = a.send(&block).unwrap();
     assert!(sent < block.len(), "a part, and then the time was over");
     // The kernel may still find room for a little.
@@ -76,7 +77,7 @@ fn counting_what_is_there_leaves_a_reset_to_the_next_read() {
 fn truncating_drops_octets() {
     for (count, drop) in [(100, 40), (50_000, 20_000), (50_000, 50_000)] {
         let (a, b) = pair(&initiator(), &responder());
-        let data = octets(2, count);
+        let data = random_octets(2, count);
         a.send_all(&data);
         let mut room = vec![9; drop];
         assert_eq!(b.recv(&mut room, libc::MSG_TRUNC | libc::MSG_WAITALL), Ok(drop));
@@ -92,7 +93,7 @@ fn truncating_drops_octets() {
 #[test]
 fn waiting_for_all_waits_for_all() {
     let (a, b) = pair(&initiator(), &responder());
-    let data = octets(3, 200_000);
+    let data = random_octets(3, 200_000);
     std::thread::scope(|scope| {
         scope.spawn(|| data.chunks(777).for_each(|chunk| a.send_all(chunk)));
         let mut all = vec![0; data.len()];
@@ -107,7 +108,7 @@ fn waiting_for_all_waits_for_all() {
 fn pieces_are_filled_and_sent_in_order() {
     let (a, b) = pair(&initiator(), &responder());
     for pieces in [1, 2, 17, 200, 1024] {
-        let data = octets(4, 20_000);
+        let data = random_octets(4, 20_000);
         let source: Vec<_> = data.chunks(data.len().div_ceil(pieces)).map(IoSlice::new).collect();
         assert_eq!(a.stream().send(&source, 0), Ok(data.len()));
         let mut out = vec![0; data.len()];
@@ -171,7 +172,7 @@ fn a_peer_that_is_gone_is_a_reset_or_a_broken_pipe() {
 #[test]
 fn a_file_is_sent_from_where_it_is_told() {
     let (a, b) = pair(&initiator(), &responder());
-    let data = octets(5, 300_000);
+    let data = random_octets(5, 300_000);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&data).unwrap();
     std::thread::scope(|scope| {
@@ -198,12 +199,12 @@ fn a_file_is_cut_into_full_segments() {
     let (active, tcp) = tcp_pair_with_mss(8000);
     let end = End::new(active, &initiator());
     assert_eq!(end.stream().greet(), Ok(false));
-    let mut hand = Hand::answering(tcp, &StartupConfig::default(), &end);
+    let mut peer = answered(tcp, &StartupConfig::default(), &end);
     let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&octets(6, 80_000)).unwrap();
+    file.write_all(&random_octets(6, 80_000)).unwrap();
     assert_eq!(end.stream().send_file(file.as_raw_fd(), Some(&mut 0), 80_000), Ok(80_000));
     end.stream().shutdown(libc::SHUT_WR).unwrap();
-    let lens: Vec<usize> = std::iter::from_fn(|| hand.segment()).map(|(_, payload)| payload.len()).collect();
+    let lens: Vec<usize> = std::iter::from_fn(|| peer.segment()).map(|(_, payload)| payload.len()).collect();
     // The first is the RTR.
     let full = lens[1];
     assert!(lens[1..lens.len() - 1].iter().all(|len| *len == full), "{lens:?}");

@@ -10,8 +10,9 @@ use rddp_ddp::Stag;
 use rddp_mpa::{Initiator, StartupConfig};
 use rddp_rdmap::{Opcode, tagged_header};
 use rddp_stream::{Errno, Options, Phase, Plain};
+use rddp_test_support::{Peer, random_octets};
 
-use crate::common::{End, Hand, fresh_pair, initiator, kernel_poll, octets, responder, tcp_pair};
+use crate::common::{End, answered, fresh_pair, initiator, kernel_poll, responder, tcp_pair};
 
 const LONG: Duration = Duration::from_secs(20);
 const LIMIT: usize = 16 * 1024;
@@ -39,7 +40,7 @@ fn a_fresh_connection_takes_octets_and_one_thread_may_have_both_ends() {
     let (a, b) = fresh_pair(&initiator(), &responder());
     a.nonblocking();
     b.nonblocking();
-    let (of_a, of_b) = (octets(1, LIMIT + 5), octets(2, LIMIT + 5));
+    let (of_a, of_b) = (random_octets(1, LIMIT + 5), random_octets(2, LIMIT + 5));
     for (end, all) in [(&a, &of_a), (&b, &of_b)] {
         assert_eq!(end.poll(libc::POLLOUT, LONG).0, libc::POLLOUT);
         assert_eq!(end.send(&all[..10]), Ok(10));
@@ -70,12 +71,12 @@ fn what_a_responder_said_early_waits_for_the_first_fpdu() {
     tcp.write_all(initiator.request()).unwrap();
     end.poll(0, Duration::ZERO);
     assert_eq!(end.state.phase(), Phase::Framed);
-    let mut hand = Hand::after_request(tcp, initiator);
-    assert_eq!(kernel_poll(&hand.tcp, libc::POLLIN | libc::POLLRDHUP, Duration::from_millis(20)), 0);
-    hand.fpdu(&tagged_header(Opcode::Write, Stag(0), 0, true), b"");
+    let mut peer = Peer::after_request(tcp, initiator);
+    assert_eq!(kernel_poll(&peer.socket, libc::POLLIN | libc::POLLRDHUP, Duration::from_millis(20)), 0);
+    peer.send_segment(&tagged_header(Opcode::Write, Stag(0), 0, true), b"");
     end.poll(libc::POLLIN, Duration::from_millis(100));
-    assert_eq!(hand.segment().unwrap().1, b"banner");
-    assert!(hand.segment().is_none(), "the end follows");
+    assert_eq!(peer.segment().unwrap().1, b"banner");
+    assert!(peer.segment().is_none(), "the end follows");
 }
 
 /// Returns how many segments with octets have come, as TCP counts them.
@@ -112,10 +113,10 @@ fn what_an_initiator_said_early_follows_its_first_fpdu() {
     end.send_all(b"GET /");
     end.stream().shutdown(libc::SHUT_WR).unwrap();
     let config = StartupConfig { markers: true, ..StartupConfig::default() };
-    let mut hand = Hand::answering(tcp, &config, &end);
-    assert_ne!(Opcode::from_number(hand.segment().unwrap().0.control() & 0xf), Some(Opcode::Send), "the RTR");
-    assert_eq!(hand.segment().unwrap().1, b"GET /");
-    assert!(hand.segment().is_none());
+    let mut peer = answered(tcp, &config, &end);
+    assert_ne!(Opcode::from_number(peer.segment().unwrap().0.control() & 0xf), Some(Opcode::Send), "the RTR");
+    assert_eq!(peer.segment().unwrap().1, b"GET /");
+    assert!(peer.segment().is_none());
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn to_a_plain_client_it_goes_plain_and_in_order() {
     let options = Options { plain: Plain::Allowed, plain_after: Duration::from_millis(30), ..responder() };
     let end = End::new(other, &options);
     end.nonblocking();
-    let said = octets(3, LIMIT);
+    let said = random_octets(3, LIMIT);
     end.send_all(&said);
     assert_eq!(end.poll(libc::POLLOUT, Duration::ZERO).0, 0);
     assert_eq!(end.poll(libc::POLLOUT, LONG).0, libc::POLLOUT);

@@ -6,27 +6,28 @@ use rddp_ddp::{Header, Msn, Qn, Stag, UntaggedRepr};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, tagged_header, untagged_header};
 use rddp_stream::{Errno, Options, Why};
+use rddp_test_support::{Peer, random_octets};
 
-use crate::common::{Hand, initiator, kernel_poll, octets, responder};
+use crate::common::{by_initiator, by_ready_initiator, by_responder, initiator, kernel_poll, responder};
 
 fn send_header(msn: u32, mo: u32, last: bool) -> Header {
     untagged_header(Opcode::Send, Stag(0), Msn(msn), mo, last)
 }
 
 /// The peer gets this Terminate and the FIN behind it; the program is told of a reset.
-fn ends_with(mut hand: Hand, end: &crate::common::End, code: TerminateCode) {
+fn ends_with(mut peer: Peer, end: &crate::common::End, code: TerminateCode) {
     assert_eq!(end.read(100), Err(Errno::RESET));
     let ended = end.state.ended().unwrap();
     assert_eq!((ended.why, ended.code), (Why::Fault, code), "{ended}");
     assert_eq!(end.read(100), Err(Errno::RESET), "and so it stays");
     assert_eq!((end.send(b"x"), end.send(b"x")), (Err(Errno::RESET), Err(Errno::BROKEN_PIPE)));
-    assert_eq!(hand.terminate(), Some(code));
+    assert_eq!(peer.terminate_code(), code);
 }
 
 fn fault(header: &Header, payload: &[u8], code: TerminateCode) {
-    let (mut hand, end) = Hand::ready(&StartupConfig::default());
-    hand.fpdu(header, payload);
-    ends_with(hand, &end, code);
+    let (mut peer, end) = by_ready_initiator();
+    peer.send_segment(header, payload);
+    ends_with(peer, &end, code);
 }
 
 // RFC 5041 §7.1, RFC 5040 §7.1, §7.2
@@ -55,65 +56,64 @@ fn a_read_of_memory_that_is_not_there_is_refused() {
 #[test]
 fn a_send_longer_than_the_longest_is_refused() {
     let options = Options { max_send: 1000, ..responder() };
-    let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &options);
-    hand.fpdu(&send_header(1, 0, false), &octets(1, 600));
-    hand.fpdu(&send_header(1, 600, true), &octets(1, 401));
-    assert_eq!(end.read(1000).unwrap(), octets(1, 600));
-    ends_with(hand, &end, TerminateCode(0x1205));
+    let (mut peer, end) = by_initiator(&StartupConfig::default(), &options);
+    peer.send_segment(&send_header(1, 0, false), &random_octets(1, 600));
+    peer.send_segment(&send_header(1, 600, true), &random_octets(1, 401));
+    assert_eq!(end.read(1000).unwrap(), random_octets(1, 600));
+    ends_with(peer, &end, TerminateCode(0x1205));
 }
 
 // RFC 5044 §8: code 2, and not an octet of it is delivered; what came before it is.
 #[test]
 fn a_damaged_fpdu_is_never_delivered() {
     for (size, room) in [(100, 1000), (30_000, 100_000), (30_000, 100)] {
-        let (mut hand, end) = Hand::ready(&StartupConfig::default());
-        hand.send(b"good");
-        let mut bad = hand.encode_send(&octets(1, size));
+        let (mut peer, end) = by_ready_initiator();
+        peer.send_message(b"good");
+        let mut bad = peer.frame_message(&random_octets(1, size));
         bad[size / 2] ^= 1;
-        hand.write(&bad);
+        peer.octets(&bad);
         assert_eq!(end.read(4).unwrap(), b"good");
         assert_eq!(end.read(room), Err(Errno::RESET));
-        assert_eq!(hand.terminate(), Some(TerminateCode(0x2002)));
+        assert_eq!(peer.terminate_code(), TerminateCode(0x2002));
     }
 }
 
 // RFC 5044 §7.1.2 r4: nothing good has come, so nothing is sent.
 #[test]
 fn a_first_fpdu_that_is_damaged_gets_no_terminate() {
-    let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &responder());
-    let mut bad = hand.encode_send(b"damaged");
+    let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
+    let mut bad = peer.frame_message(b"damaged");
     bad[10] ^= 1;
-    hand.write(&bad);
+    peer.octets(&bad);
     assert_eq!(end.read(100), Err(Errno::RESET));
-    assert_eq!(hand.terminate(), None);
+    assert_eq!(peer.ended(), None);
 }
 
 // RFC 5044 §8 code 3
 #[test]
 fn a_marker_that_points_elsewhere_ends_the_stream() {
-    let (mut hand, end) =
-        Hand::initiator(&StartupConfig::default(), &Options { markers: true, ..responder() });
-    hand.send(b"first");
-    let mut bad = hand.encode_send(&octets(1, 1000));
+    let (mut peer, end) = by_initiator(&StartupConfig::default(), &Options { markers: true, ..responder() });
+    peer.send_message(b"first");
+    let mut bad = peer.frame_message(&random_octets(1, 1000));
     // The marker at stream octet 512; the CRC is made to fit.
-    let at = 512 - (hand.framer.position() as usize - bad.len());
+    let at = 512 - (peer.fpdus.framer.position() as usize - bad.len());
     bad[at + 3] ^= 4;
     let len = bad.len();
     let crc = rddp_mpa::crc32c(&bad[..len - 4]);
     bad[len - 4..].copy_from_slice(&crc.to_le_bytes());
-    hand.write(&bad);
+    peer.octets(&bad);
     assert_eq!(end.read(5).unwrap(), b"first");
-    ends_with(hand, &end, TerminateCode(0x2003));
+    ends_with(peer, &end, TerminateCode(0x2003));
 }
 
 #[test]
 fn a_fin_inside_an_fpdu_is_a_reset() {
     for cut in [1, 10, 30, 99] {
-        let (mut hand, end) = Hand::ready(&StartupConfig::default());
-        hand.send(b"whole");
-        let part = hand.encode_send(&octets(1, 100));
-        hand.write(&part[..cut]);
-        hand.tcp.shutdown(std::net::Shutdown::Write).unwrap();
+        let (mut peer, end) = by_ready_initiator();
+        peer.send_message(b"whole");
+        let part = peer.frame_message(&random_octets(1, 100));
+        peer.octets(&part[..cut]);
+        peer.fin();
         assert_eq!(end.read(5).unwrap(), b"whole");
         assert_eq!(end.read(100), Err(Errno::RESET));
         assert_eq!(end.state.ended().unwrap().why, Why::Truncated);
@@ -122,9 +122,9 @@ fn a_fin_inside_an_fpdu_is_a_reset() {
 
 #[test]
 fn a_fin_inside_a_message_is_a_reset() {
-    let (mut hand, end) = Hand::ready(&StartupConfig::default());
-    hand.fpdu(&send_header(1, 0, false), b"the first half of");
-    hand.tcp.shutdown(std::net::Shutdown::Write).unwrap();
+    let (mut peer, end) = by_ready_initiator();
+    peer.send_segment(&send_header(1, 0, false), b"the first half of");
+    peer.fin();
     assert_eq!(end.read(100).unwrap(), b"the first half of");
     assert_eq!(end.read(100), Err(Errno::RESET));
 }
@@ -132,20 +132,20 @@ fn a_fin_inside_a_message_is_a_reset() {
 // RFC 5040 §7.1: a Terminate is never answered by one.
 #[test]
 fn a_terminate_ends_the_stream_and_is_not_answered() {
-    let (mut hand, end) = Hand::responder(&StartupConfig::default(), &initiator());
+    let (mut peer, end) = by_responder(&StartupConfig::default(), &initiator());
     end.send_all(b"x");
     let payload = TerminateRepr::bare(TerminateCode(0x1202)).octets();
-    hand.fpdu(&untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true), &payload);
+    peer.send_segment(&untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true), &payload);
     assert_eq!(end.read(100), Err(Errno::RESET));
     let ended = end.state.ended().unwrap();
     assert_eq!((ended.why, ended.code), (Why::Terminated, TerminateCode(0x1202)));
-    assert_eq!(hand.terminate(), None);
+    assert_eq!(peer.ended(), None);
 }
 
 #[test]
 fn a_fault_is_told_by_poll() {
-    let (mut hand, end) = Hand::ready(&StartupConfig::default());
-    hand.fpdu(&send_header(3, 0, true), b"gap");
+    let (mut peer, end) = by_ready_initiator();
+    peer.send_segment(&send_header(3, 0, true), b"gap");
     let (told, _) = end.poll(libc::POLLIN, std::time::Duration::from_secs(5));
     assert_eq!(told & (libc::POLLIN | libc::POLLERR), libc::POLLIN | libc::POLLERR, "or nobody asks");
     assert_eq!(end.read(1), Err(Errno::RESET));
@@ -154,15 +154,15 @@ fn a_fault_is_told_by_poll() {
 // The peer goes on sending: it still gets the Terminate, since what it sends is read and dropped.
 #[test]
 fn a_terminate_reaches_a_peer_that_goes_on_sending() {
-    let (mut hand, end) = Hand::ready(&StartupConfig::default());
-    hand.fpdu(&send_header(3, 0, true), b"gap");
+    let (mut peer, end) = by_ready_initiator();
+    peer.send_segment(&send_header(3, 0, true), b"gap");
     for number in 4..40 {
-        hand.fpdu(&send_header(number, 0, true), &octets(1, 10_000));
+        peer.send_segment(&send_header(number, 0, true), &random_octets(1, 10_000));
     }
     assert_eq!(end.read(100), Err(Errno::RESET));
     let unread = kernel_poll(&end.tcp, libc::POLLIN, Duration::ZERO);
     assert_eq!(unread, 0, "closing with unread octets would be a reset");
-    ends_with(hand, &end, TerminateCode(0x1203));
+    ends_with(peer, &end, TerminateCode(0x1203));
 }
 
 // RFC 5044 §4.4: nothing of an FPDU with a bad CRC is the program's, though its socket was
@@ -170,12 +170,12 @@ fn a_terminate_reaches_a_peer_that_goes_on_sending() {
 #[test]
 fn a_large_fpdu_that_is_not_good_is_told_by_the_read() {
     for (room, flags) in [(10, libc::MSG_PEEK), (10, 0), (100_000, 0)] {
-        let (mut hand, end) = Hand::ready(&StartupConfig::default());
-        hand.send(&octets(1, 20_000));
+        let (mut peer, end) = by_ready_initiator();
+        peer.send_message(&random_octets(1, 20_000));
         assert_eq!(end.recv(&mut [0; 20_000], libc::MSG_WAITALL), Ok(20_000));
-        let mut bad = hand.encode_send(&octets(2, 20_000));
+        let mut bad = peer.frame_message(&random_octets(2, 20_000));
         bad[10_000] ^= 1;
-        hand.write(&bad);
+        peer.octets(&bad);
         assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(10)).0 & libc::POLLIN, libc::POLLIN);
         assert_eq!(end.recv(&mut vec![0; room], flags), Err(Errno::RESET));
         assert_eq!(end.state.ended().unwrap().why, Why::Fault);

@@ -4,8 +4,9 @@ use std::io::IoSlice;
 
 use rddp_mpa::{Rtr, RtrSet, StartupConfig};
 use rddp_stream::{Gather, Options};
+use rddp_test_support::random_octets;
 
-use crate::common::{Hand, initiator, octets, tcp_pair_with_mss};
+use crate::common::{by_responder, by_responder_on, initiator, tcp_pair_with_mss};
 
 /// An RTR without payload.
 fn silent() -> StartupConfig {
@@ -16,13 +17,13 @@ fn silent() -> StartupConfig {
 fn on_the_wire(gather: Gather, pieces: usize, count: usize, crc: bool) -> Vec<(String, Vec<u8>)> {
     let options = Options { gather, crc, ..initiator() };
     let tcp = tcp_pair_with_mss(1448);
-    let (mut hand, end) = Hand::responder_on(tcp, &StartupConfig { crc, ..silent() }, &options);
-    let data = octets(1, count);
+    let (mut peer, end) = by_responder_on(tcp, &StartupConfig { crc, ..silent() }, &options);
+    let data = random_octets(1, count);
     let source: Vec<_> = data.chunks(count.div_ceil(pieces)).map(IoSlice::new).collect();
     assert_eq!(end.stream().send(&source, 0), Ok(count));
     end.stream().shutdown(libc::SHUT_WR).unwrap();
     let mut segments = Vec::new();
-    while let Some((header, payload)) = hand.segment() {
+    while let Some((header, payload)) = peer.segment() {
         segments.push((header.to_string(), payload));
     }
     let got: Vec<u8> = segments.iter().flat_map(|(_, payload)| payload.clone()).collect();
@@ -53,12 +54,12 @@ fn every_way_to_gather_makes_the_same_fpdus() {
 #[test]
 fn a_write_is_one_send_and_a_long_one_several() {
     let options = Options { max_send: 1000, ..initiator() };
-    let (mut hand, end) = Hand::responder(&silent(), &options);
-    end.send_all(&octets(1, 1000));
-    end.send_all(&octets(1, 2500));
+    let (mut peer, end) = by_responder(&silent(), &options);
+    end.send_all(&random_octets(1, 1000));
+    end.send_all(&random_octets(1, 2500));
     end.stream().shutdown(libc::SHUT_WR).unwrap();
     let mut messages = Vec::new();
-    while let Some((header, payload)) = hand.segment() {
+    while let Some((header, payload)) = peer.segment() {
         if !payload.is_empty() {
             messages.push((payload.len(), header.last()));
         }
@@ -70,11 +71,11 @@ fn a_write_is_one_send_and_a_long_one_several() {
 #[test]
 fn a_write_of_several_sends_has_one_short_fpdu() {
     let options = Options { max_send: 5000, ..initiator() };
-    let (mut hand, end) = Hand::responder_on(tcp_pair_with_mss(1448), &silent(), &options);
-    end.send_all(&octets(1, 20_000));
+    let (mut peer, end) = by_responder_on(tcp_pair_with_mss(1448), &silent(), &options);
+    end.send_all(&random_octets(1, 20_000));
     end.stream().shutdown(libc::SHUT_WR).unwrap();
     let mut lengths = Vec::new();
-    while let Some((_, payload)) = hand.segment() {
+    while let Some((_, payload)) = peer.segment() {
         lengths.push(payload.len());
     }
     let longest = lengths.iter().copied().max();

@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_short};
 use std::os::fd::AsRawFd;
 
 use libc::{POLLIN, POLLOUT, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
-use rddp_mpa::StartupConfig;
 use rddp_stream::{Calls, Errno, Stream, Table};
+use rddp_test_support::random_octets;
 
-use crate::common::{End, Hand, octets};
+use crate::common::{End, by_ready_initiator};
 
 thread_local! {
     /// Number of waits without a time that a signal interrupts.
@@ -58,10 +58,10 @@ fn stream(end: &End) -> Stream<'_> {
 
 #[test]
 fn a_signal_means_nothing_to_a_call_that_does_not_wait() {
-    let (mut hand, end) = Hand::ready(&StartupConfig::default());
-    let data = octets(1, 600);
-    let fpdu = hand.encode_send(&data);
-    hand.write(&fpdu[..300]);
+    let (mut peer, end) = by_ready_initiator();
+    let data = random_octets(1, 600);
+    let fpdu = peer.frame_message(&data);
+    peer.octets(&fpdu[..300]);
     assert_eq!(end.poll(POLLIN, std::time::Duration::from_millis(1)).0, 0, "half an FPDU");
     SIGNALS.set(3);
     assert_eq!(stream(&end).revents(POLLIN, POLLIN), 0);
@@ -70,7 +70,7 @@ fn a_signal_means_nothing_to_a_call_that_does_not_wait() {
     let read = |out: &mut [u8], flags| stream(&end).recv(&mut [std::io::IoSliceMut::new(out)], flags);
     assert_eq!(read(&mut out, libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));
     assert_eq!(SIGNALS.replace(0), 0, "it was interrupted");
-    hand.write(&fpdu[300..]);
+    peer.octets(&fpdu[300..]);
     assert_eq!(read(&mut out, libc::MSG_WAITALL | libc::MSG_DONTWAIT), Ok(600));
     assert_eq!(out[..600], data);
 }
@@ -78,8 +78,8 @@ fn a_signal_means_nothing_to_a_call_that_does_not_wait() {
 #[test]
 fn a_handler_that_waits_within_a_read_is_told_of_no_error() {
     for (want, told) in [(POLLIN, POLLIN), (POLLIN | POLLOUT, POLLIN), (POLLOUT, POLLOUT)] {
-        let (mut hand, end) = Hand::ready(&StartupConfig::default());
-        hand.send(b"hello");
+        let (mut peer, end) = by_ready_initiator();
+        peer.send_message(b"hello");
         assert_eq!(end.poll(POLLIN, std::time::Duration::from_secs(20)).0, POLLIN);
         WAITING.set(Some((&raw const end, want)));
         let mut out = [0; 5];

@@ -1,4 +1,4 @@
-//! Framed byte streams over loopback: two ends of ours, and ends of ours with a peer that makes its FPDUs by hand.
+//! Framed byte streams over loopback: two ends of ours, and ends of ours with a peer that makes its FPDUs by peer.
 
 mod calls;
 mod common;

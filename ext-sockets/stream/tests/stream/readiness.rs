@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use rddp_mpa::StartupConfig;
 use rddp_stream::Errno;
+use rddp_test_support::random_octets;
 
-use crate::common::{Hand, initiator, kernel_poll, octets, pair, responder, tcp_pair};
+use crate::common::{
+    by_initiator, by_initiator_on, by_ready_initiator, initiator, kernel_poll, pair, responder, tcp_pair,
+};
 
 const SOON: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -14,12 +17,12 @@ const LONG: Duration = Duration::from_secs(20);
 fn an_fpdu_an_octet_at_a_time_is_readable_when_it_is_whole() {
     for markers in [false, true] {
         let options = rddp_stream::Options { markers, ..responder() };
-        let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &options);
-        let fpdu = hand.encode_send(&octets(1, 600));
+        let (mut peer, end) = by_initiator(&StartupConfig::default(), &options);
+        let fpdu = peer.frame_message(&random_octets(1, 600));
         let mut woken = 0;
         for (at, octet) in fpdu.iter().enumerate() {
             assert!(!end.readable(), "{at} of {} octets", fpdu.len());
-            hand.write(&[*octet]);
+            peer.octets(&[*octet]);
             // Sleep as a program would: the kernel wakes it or not.
             let last = at + 1 == fpdu.len();
             let (told, swallowed) =
@@ -28,7 +31,7 @@ fn an_fpdu_an_octet_at_a_time_is_readable_when_it_is_whole() {
             assert_eq!(told & libc::POLLIN != 0, last, "{} of {} octets", at + 1, fpdu.len());
         }
         assert!(woken <= 4, "{woken} wake-ups for nothing");
-        assert_eq!(end.read(1000).unwrap(), octets(1, 600));
+        assert_eq!(end.read(1000).unwrap(), random_octets(1, 600));
         assert!(!end.readable());
     }
 }
@@ -39,7 +42,7 @@ fn the_kernel_knows_whether_octets_are_left() {
     for markers in [false, true] {
         let options = rddp_stream::Options { markers, ..responder() };
         let (a, b) = pair(&initiator(), &options);
-        a.send_all(&octets(2, 3000));
+        a.send_all(&random_octets(2, 3000));
         assert_eq!(b.poll(libc::POLLIN, LONG).0, libc::POLLIN);
         for _ in 0..2999 {
             assert_eq!(b.read(1).unwrap().len(), 1);
@@ -57,13 +60,13 @@ fn an_fpdu_larger_than_the_window_arrives() {
         if early {
             set_receive_buffer(&tcp.1, room);
         }
-        let (mut hand, end) = Hand::initiator_on(tcp, &StartupConfig::default(), &responder());
+        let (mut peer, end) = by_initiator_on(tcp, &StartupConfig::default(), &responder());
         set_receive_buffer(&end.tcp, room);
-        let data = octets(3, 60_000);
-        let fpdu = hand.encode_send(&data);
+        let data = random_octets(3, 60_000);
+        let fpdu = peer.frame_message(&data);
         let writer = std::thread::spawn(move || {
-            hand.write(&fpdu);
-            hand
+            peer.octets(&fpdu);
+            peer
         });
         let (told, swallowed) = end.poll(libc::POLLIN, LONG);
         assert_eq!(told & libc::POLLIN, libc::POLLIN);
@@ -89,18 +92,18 @@ fn set_receive_buffer(tcp: &std::net::TcpStream, room: i32) {
 // FPDU has come.
 #[test]
 fn a_responder_is_writable_when_the_first_fpdu_has_come() {
-    let (mut hand, end) = Hand::initiator(&StartupConfig::default(), &responder());
+    let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
     end.nonblocking();
-    let early = octets(3, 16 * 1024);
+    let early = random_octets(3, 16 * 1024);
     end.send_all(&early);
     let (told, swallowed) = end.poll(libc::POLLOUT, SOON);
     assert_eq!((told, end.send(b"too early")), (0, Err(Errno::WOULD_BLOCK)));
     assert!(swallowed <= 1, "{swallowed} wake-ups");
-    hand.send(b"first");
+    peer.send_message(b"first");
     assert_eq!(end.poll(libc::POLLOUT, LONG).0, libc::POLLOUT);
     end.send_all(b"answer");
-    assert!(hand.segment().unwrap().1 == early);
-    assert_eq!(hand.segment().unwrap().1, b"answer");
+    assert!(peer.segment().unwrap().1 == early);
+    assert_eq!(peer.segment().unwrap().1, b"answer");
     assert_eq!(end.read(10).unwrap(), b"first");
 }
 
@@ -108,7 +111,7 @@ fn a_responder_is_writable_when_the_first_fpdu_has_come() {
 fn a_full_socket_is_not_writable_and_does_not_spin() {
     let (a, b) = pair(&initiator(), &responder());
     a.nonblocking();
-    let block = octets(4, 100_000);
+    let block = random_octets(4, 100_000);
     let mut sent = 0;
     while let Ok(count) = a.send(&block) {
         sent += count;
@@ -130,14 +133,14 @@ fn a_full_socket_is_not_writable_and_does_not_spin() {
 
 #[test]
 fn messages_without_octets_wake_nobody() {
-    let (mut hand, end) = Hand::ready(&StartupConfig::default());
+    let (mut peer, end) = by_ready_initiator();
     for _ in 0..5 {
-        hand.send(b"");
+        peer.send_message(b"");
     }
     let (told, swallowed) = end.poll(libc::POLLIN, SOON);
     assert_eq!(told, 0);
     assert!(swallowed <= 6, "{swallowed} wake-ups");
-    hand.send(b"!");
+    peer.send_message(b"!");
     assert_eq!(end.poll(libc::POLLIN, LONG).0, libc::POLLIN);
     assert_eq!(end.read(10).unwrap(), b"!");
 }

@@ -8,9 +8,10 @@ use std::os::fd::AsRawFd;
 use libc::{msghdr, ssize_t};
 use rddp_mpa::{Rtr, RtrSet, StartupConfig, fpdu_len};
 use rddp_stream::{Calls, Stream, Table};
+use rddp_test_support::random_octets;
 use socket2::SockRef;
 
-use crate::common::{Hand, initiator, octets, tcp_pair_with_mss};
+use crate::common::{by_responder_on, initiator, tcp_pair_with_mss};
 
 /// One write to TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +55,9 @@ fn what_is_owed_ends_its_segment() {
     // SAFETY: the functions of libc, but for what they take.
     let calls = unsafe { Calls::from_table(Table { send, sendmsg, ..Table::libc() }) };
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() };
-    let (mut hand, end) = Hand::responder_on(tcp_pair_with_mss(1448), &config, &initiator());
+    let (mut hand, end) = by_responder_on(tcp_pair_with_mss(1448), &config, &initiator());
     let emss = SockRef::from(&end.tcp).tcp_mss().unwrap() as usize;
-    let data = octets(1, 20_000);
+    let data = random_octets(1, 20_000);
     ROOM.set(Some(2 * emss + 700));
     let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls);
     assert_eq!(stream.send(&[IoSlice::new(&data)], 0), Ok(data.len()));

@@ -7,8 +7,9 @@ use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Responder, ResponderStep, Revision, Rtr, RtrSet, StartupConfig};
 use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_stream::{Errno, Found, Options, Phase, Plain, PrivateData, Slots, Why};
+use rddp_test_support::random_octets;
 
-use crate::common::{CALLS, End, Hand, fresh_pair, initiator, octets, responder, tcp_pair};
+use crate::common::{CALLS, End, by_initiator, by_responder, fresh_pair, initiator, responder, tcp_pair};
 
 #[test]
 fn connecting_waits_for_nobody() {
@@ -183,46 +184,46 @@ fn the_initiators_first_fpdu_is_the_one_that_was_agreed_on() {
     ];
     for (rtr, opcode) in kinds {
         let config = StartupConfig { rtr: RtrSet::only(rtr.unwrap()), ..StartupConfig::default() };
-        let (mut hand, end) = Hand::responder(&config, &Options { rtr: RtrSet::ALL, ..initiator() });
-        assert_eq!(hand.negotiated.rtr, rtr);
+        let (mut peer, end) = by_responder(&config, &Options { rtr: RtrSet::ALL, ..initiator() });
+        assert_eq!(peer.negotiated.rtr, rtr);
         end.send_all(b"data");
-        let (header, payload) = hand.segment().unwrap();
+        let (header, payload) = peer.segment().unwrap();
         assert_eq!(Opcode::from_number(header.control() & 0xf), Some(opcode));
         assert_eq!(payload.len(), if opcode == Opcode::ReadRequest { 28 } else { 0 });
-        assert_eq!(hand.segment().unwrap().1, b"data");
+        assert_eq!(peer.segment().unwrap().1, b"data");
     }
-    let (mut hand, end) =
-        Hand::responder(&StartupConfig::default(), &Options { revision: Revision::One, ..initiator() });
+    let (mut peer, end) =
+        by_responder(&StartupConfig::default(), &Options { revision: Revision::One, ..initiator() });
     end.send_all(b"data");
-    assert_eq!(hand.segment().unwrap().1, b"");
-    assert_eq!(hand.segment().unwrap().1, b"data");
+    assert_eq!(peer.segment().unwrap().1, b"");
+    assert_eq!(peer.segment().unwrap().1, b"data");
 }
 
 // RFC 5040 §5.2.1: a Read without octets is answered, whatever it names.
 #[test]
 fn a_read_without_octets_is_answered() {
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Read), ..StartupConfig::default() };
-    let (mut hand, end) = Hand::initiator(&config, &responder());
+    let (mut peer, end) = by_initiator(&config, &responder());
     let read = ReadRequestRepr { sink_stag: Stag(5), sink_to: 6, size: 0, src_stag: Stag(7), src_to: 8 };
     let mut request = [0; ReadRequestRepr::LEN];
     read.emit(&mut request);
-    hand.fpdu(&untagged_header(Opcode::ReadRequest, Stag(0), Msn::FIRST, 0, true), &request);
-    hand.send(b"and data");
+    peer.send_segment(&untagged_header(Opcode::ReadRequest, Stag(0), Msn::FIRST, 0, true), &request);
+    peer.send_message(b"and data");
     assert_eq!(end.read(100).unwrap(), b"and data");
-    let (header, payload) = hand.segment().unwrap();
+    let (header, payload) = peer.segment().unwrap();
     assert_eq!(Opcode::from_number(header.control() & 0xf), Some(Opcode::ReadResponse));
     assert!(payload.is_empty());
     end.send_all(b"answer");
-    assert_eq!(hand.segment().unwrap().1, b"answer");
+    assert_eq!(peer.segment().unwrap().1, b"answer");
 }
 
 #[test]
 fn the_answer_to_a_read_of_ours_is_for_nobody() {
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Read), ..StartupConfig::default() };
-    let (mut hand, end) = Hand::responder(&config, &initiator());
-    let _ = hand.segment().unwrap();
-    hand.fpdu(&rddp_rdmap::tagged_header(Opcode::ReadResponse, Stag(0), 0, true), b"");
-    hand.send(b"data");
+    let (mut peer, end) = by_responder(&config, &initiator());
+    let _ = peer.segment().unwrap();
+    peer.send_segment(&rddp_rdmap::tagged_header(Opcode::ReadResponse, Stag(0), 0, true), b"");
+    peer.send_message(b"data");
     assert_eq!(end.read(100).unwrap(), b"data");
     assert_eq!(end.state.ended(), None);
 }
@@ -232,7 +233,7 @@ fn the_answer_to_a_read_of_ours_is_for_nobody() {
 fn a_client_that_only_listens_gets_its_octets() {
     let (a, b) = fresh_pair(&initiator(), &responder());
     a.stream().shutdown(libc::SHUT_WR).unwrap();
-    let data = octets(1, 100_000);
+    let data = random_octets(1, 100_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             b.send_all(&data);

@@ -5,16 +5,17 @@ use std::thread;
 
 use rddp_mpa::Revision;
 use rddp_stream::{Errno, Gather, Options};
+use rddp_test_support::{Random, random_octets};
 
-use crate::common::{End, Rng, fresh_pair, initiator, octets, pair, responder};
+use crate::common::{End, fresh_pair, initiator, pair, responder};
 
 /// Sends in writes of random lengths, then closes this direction.
 fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
-    let mut rng = Rng(seed);
+    let mut random = Random::new(seed);
     let mut rest = data;
     while !rest.is_empty() {
-        let limit = [20, 1500, 70_000, 400_000][rng.below(4)];
-        let (now, later) = rest.split_at((1 + rng.below(limit)).min(rest.len()));
+        let limit = [20, 1500, 70_000, 400_000][random.below(4)];
+        let (now, later) = rest.split_at((1 + random.below(limit)).min(rest.len()));
         end.send_all(now);
         rest = later;
     }
@@ -22,11 +23,11 @@ fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
 }
 
 fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
-    let mut rng = Rng(seed);
+    let mut random = Random::new(seed);
     let mut all = Vec::new();
     loop {
-        let limit = [9, 700, 9000, 200_000][rng.below(4)];
-        let octets = end.read(1 + rng.below(limit)).unwrap();
+        let limit = [9, 700, 9000, 200_000][random.below(4)];
+        let octets = end.read(1 + random.below(limit)).unwrap();
         if octets.is_empty() {
             return all;
         }
@@ -36,7 +37,7 @@ fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
 
 fn both_ways(active: &Options, passive: &Options, count: usize) {
     let (a, b) = fresh_pair(active, passive);
-    let (to_b, to_a) = (octets(1, count), octets(2, count));
+    let (to_b, to_a) = (random_octets(1, count), random_octets(2, count));
     thread::scope(|scope| {
         scope.spawn(|| send_in_pieces(&a, &to_b, 3));
         scope.spawn(|| send_in_pieces(&b, &to_a, 4));
@@ -84,7 +85,7 @@ fn octets_arrive_with_and_without_a_first_fpdu_that_was_agreed_on() {
 fn a_receiver_that_does_not_read_stops_the_sender() {
     let (a, b) = pair(&initiator(), &responder());
     a.nonblocking();
-    let data = octets(7, 64 << 20);
+    let data = random_octets(7, 64 << 20);
     let mut sent = 0;
     while sent < data.len() {
         let end = (sent + 100_000).min(data.len());
@@ -150,7 +151,7 @@ fn what_is_owed_goes_out_with_reads_that_find_nothing() {
 
 /// Writes that do not wait, up to one that stops inside an FPDU. What they say they have sent.
 fn send_until_owing(end: &End) -> Vec<u8> {
-    let block = octets(8, 300_000);
+    let block = random_octets(8, 300_000);
     let mut sent = Vec::new();
     while let Ok(count) = end.stream().send(&[IoSlice::new(&block)], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     {
@@ -166,7 +167,7 @@ fn send_until_owing(end: &End) -> Vec<u8> {
 // A program that exits behind a blocking write leaves no FPDU cut.
 #[test]
 fn a_write_that_may_wait_owes_nothing() {
-    let data = octets(9, 300_000);
+    let data = random_octets(9, 300_000);
     for _ in 0..30 {
         let (a, b) = pair(&initiator(), &responder());
         std::thread::scope(|scope| {

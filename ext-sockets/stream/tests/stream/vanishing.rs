@@ -9,8 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use libc::{msghdr, ssize_t};
 use rddp_stream::{Calls, Errno, Gather, Options, Stream, Table, Why};
+use rddp_test_support::random_octets;
 
-use crate::common::{End, initiator, octets, pair, responder};
+use crate::common::{End, initiator, pair, responder};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 16;
@@ -128,7 +129,7 @@ const HEAD: usize = 20;
 /// Two ends, of which the second receives large FPDUs in place: the last was large.
 fn bulky_pair() -> (End, End) {
     let (a, b) = pair(&initiator(), &responder());
-    a.send_all(&octets(1, BULK));
+    a.send_all(&random_octets(1, BULK));
     assert_eq!(b.read(BULK).map(|octets| octets.len()), Ok(BULK));
     (a, b)
 }
@@ -156,7 +157,7 @@ fn memory_that_vanishes_between_sum_and_write_ends_the_stream() {
 fn memory_that_vanishes_before_tcp_takes_any_of_it_is_counted_up_to_there() {
     let (a, b) = pair(&initiator(), &responder());
     let mut memory = Mapping::new();
-    let data = octets(1, GOOD * PAGE);
+    let data = random_octets(1, GOOD * PAGE);
     memory.good().copy_from_slice(&data);
     memory.vanishes_behind(0, GOOD);
     assert_eq!(stream(&a).send(&[IoSlice::new(memory.all())], 0), Ok(data.len()));
@@ -198,7 +199,7 @@ fn copied_octets_may_vanish_while_they_are_sent() {
 fn a_receive_in_place_that_stops_in_the_middle_is_gone_on_with() {
     for taken in [1, HEAD - 1, HEAD, HEAD + 1, 10_000, 4 * PAGE, 4 * PAGE + HEAD] {
         let (a, b) = bulky_pair();
-        let (mut memory, data) = (Mapping::new(), octets(2, BULK));
+        let (mut memory, data) = (Mapping::new(), random_octets(2, BULK));
         a.send_all(&data);
         a.send_all(b"behind");
         memory.vanishes_behind(taken, 4);
@@ -219,7 +220,7 @@ fn received_octets_that_vanish_before_they_are_summed_end_the_stream() {
     for (taken, left) in [(10_000, 0), (10_000, 1), (BULK + 100, 1), (BULK + 100, 4)] {
         let (a, b) = bulky_pair();
         let mut memory = Mapping::new();
-        a.send_all(&octets(2, BULK));
+        a.send_all(&random_octets(2, BULK));
         memory.vanishes_behind(taken, left);
         let came = stream(&b).recv(&mut [IoSliceMut::new(memory.all())], 0);
         assert_eq!(came, Err(ABORTED), "{taken} {left}");

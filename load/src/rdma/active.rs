@@ -1,0 +1,208 @@
+//! The end that posts, and measures.
+
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{Completed, Operation, SendWr};
+
+use super::{BATCH, End, connection_of, kind_of, post, single_id};
+
+/// What an active end may have on its way on one connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests that have not completed.
+    pub depth: usize,
+    /// Receives that the passive end keeps posted.
+    pub window: usize,
+    /// Whether each message takes one of these receives, as a Send does.
+    pub takes_receives: bool,
+}
+
+/// The loops of an active end, and what it has on its way.
+#[derive(Debug)]
+pub struct Active {
+    limits: Limits,
+    flows: Vec<Flow>,
+    answers: u64,
+}
+
+/// What is on its way on one connection.
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    /// Posted again and again; one completion tells of all, as they complete in order.
+    batch: Vec<SendWr>,
+    outstanding: usize,
+    /// Messages that took a receive at the passive end, and those of them whose receive is posted
+    /// again.
+    sent: u64,
+    credited: u64,
+}
+
+impl Active {
+    /// An end whose first `connections` carry messages. Each has to be [aimed](Self::aim).
+    #[must_use]
+    pub fn new(connections: usize, limits: Limits) -> Self {
+        Active { limits, flows: vec![Flow::default(); connections], answers: 0 }
+    }
+
+    /// The number of connections that carry messages.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Prepares the batch of one connection: the same operation so many times.
+    pub fn aim(&mut self, at: usize, operation: Operation, batch: usize) {
+        let wr = SendWr::new(BATCH | at as u64, operation).unsignaled();
+        let mut batch = vec![wr; batch];
+        if let Some(last) = batch.last_mut() {
+            last.signaled = true;
+        }
+        self.flows[at].batch = batch;
+    }
+
+    /// Posts for `time`, then says so and waits for all that is on its way. Returns how many
+    /// messages there were; all of them are at the other end once that has said that it is done.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end.
+    pub fn bandwidth<E: End>(&mut self, end: &mut E, time: Duration) -> Result<u64, E::Failure> {
+        let until = Instant::now() + time;
+        let mut messages = 0;
+        while Instant::now() < until {
+            let posted = self.post_batches(end)?;
+            messages += posted;
+            if self.reap(end)? == 0 && posted == 0 {
+                end.idle()?;
+            }
+        }
+        self.finish(end)?;
+        Ok(messages)
+    }
+
+    /// Posts a batch on each connection that has room, and returns how many messages.
+    fn post_batches<E: End>(&mut self, end: &E) -> Result<u64, E::Failure> {
+        let Limits { depth, window, takes_receives } = self.limits;
+        let mut posted = 0;
+        for (at, flow) in self.flows.iter_mut().enumerate() {
+            let count = flow.batch.len() as u64;
+            // One receive stays for the end of the slice.
+            let has_receives = !takes_receives || flow.sent - flow.credited + count < window as u64;
+            if flow.outstanding + flow.batch.len() <= depth && has_receives {
+                post(end, at, &flow.batch)?;
+                flow.outstanding += flow.batch.len();
+                flow.sent += if takes_receives { count } else { 0 };
+                posted += count;
+            }
+        }
+        Ok(posted)
+    }
+
+    /// Tells the passive end that this was all, and waits for everything that is on its way.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end.
+    pub fn finish<E: End>(&mut self, end: &mut E) -> Result<(), E::Failure> {
+        for at in 0..self.flows.len() {
+            self.post(end, at, &[SendWr::immediate(single_id(at), [0; 8])])?;
+            self.flows[at].sent += 1;
+        }
+        self.until(end, |active, _| Ok(active.flows.iter().all(|flow| flow.outstanding == 0)))
+    }
+
+    fn post<E: End>(&mut self, end: &E, at: usize, list: &[SendWr]) -> Result<(), E::Failure> {
+        post(end, at, list)?;
+        self.flows[at].outstanding += list.iter().filter(|wr| wr.signaled).count();
+        Ok(())
+    }
+
+    /// Takes completions until `done`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end, and what `done` returns.
+    pub fn until<E: End>(
+        &mut self,
+        end: &mut E,
+        mut done: impl FnMut(&Self, &E) -> Result<bool, E::Failure>,
+    ) -> Result<(), E::Failure> {
+        end.progressed();
+        while !done(self, end)? {
+            if self.reap(end)? == 0 {
+                end.idle()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions, and returns how many.
+    fn reap<E: End>(&mut self, end: &mut E) -> Result<usize, E::Failure> {
+        let count = end.poll()?;
+        for completion in end.polled() {
+            let at = connection_of(completion.wr_id);
+            let flow = &mut self.flows[at];
+            match completion.completed {
+                Completed::ReceiveImmediate => {
+                    // Credits beyond what was sent count as nothing.
+                    let credited = u64::from_be_bytes(completion.immediate.unwrap_or_default());
+                    flow.credited = credited.clamp(flow.credited, flow.sent);
+                    end.post_receive(at)?;
+                }
+                Completed::Receive => {
+                    self.answers += 1;
+                    end.post_receive(at)?;
+                }
+                _ if kind_of(completion.wr_id) == BATCH => flow.outstanding -= flow.batch.len(),
+                _ => flow.outstanding -= 1,
+            }
+        }
+        Ok(count)
+    }
+
+    /// Does a `round` after the other for `time`, and records how long each took.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end, and what `round` returns.
+    pub fn latency<E: End>(
+        &mut self,
+        end: &mut E,
+        time: Duration,
+        mut round: impl FnMut(&mut Self, &mut E) -> Result<(), E::Failure>,
+        mut record: impl FnMut(Duration),
+    ) -> Result<(), E::Failure> {
+        let mut begun = Instant::now();
+        let until = begun + time;
+        while begun < until {
+            round(self, end)?;
+            let now = Instant::now();
+            record(now - begun);
+            begun = now;
+        }
+        self.finish(end)
+    }
+
+    /// Posts requests on the first connection and waits until those that are signaled have completed.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end.
+    pub fn complete<E: End>(&mut self, end: &mut E, list: &[SendWr]) -> Result<(), E::Failure> {
+        self.post(end, 0, list)?;
+        self.until(end, |active, _| Ok(active.flows[0].outstanding == 0))
+    }
+
+    /// Posts requests on the first connection, of which one takes a receive, and waits for the
+    /// answer and until those that are signaled have completed.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end.
+    pub fn ask<E: End>(&mut self, end: &mut E, list: &[SendWr]) -> Result<(), E::Failure> {
+        let before = self.answers;
+        self.flows[0].sent += 1;
+        self.post(end, 0, list)?;
+        self.until(end, |active, _| Ok(active.answers != before && active.flows[0].outstanding == 0))
+    }
+}

@@ -1,0 +1,93 @@
+//! Load on queue pairs: the active end posts, the passive end answers.
+//!
+//! A slice ends with Immediate Data from the active end on every connection. Immediate Data the
+//! other way says how many receives have been used up and posted again: a Send without a receive
+//! would end the connection (RFC 5041 §7.1), so the active end never has more on its way than are
+//! posted.
+
+mod active;
+mod passive;
+
+pub use self::active::{Active, Limits};
+pub use self::passive::{Answers, Passive};
+
+use rddp_rnic::{Completion, MemError, MemoryRegion, PostError, QueuePair, SendWr};
+
+use crate::FILL;
+
+/// What a work request is, in the upper half of its id; the lower half is the connection.
+const RECEIVE: u64 = 1 << 32;
+const BATCH: u64 = 2 << 32;
+const SINGLE: u64 = 3 << 32;
+
+/// One end of a number of connections, with their memory and the program's way to wait.
+pub trait End {
+    /// Whatever stops a measurement.
+    type Failure: From<PostError>;
+
+    /// The queue pair of a connection.
+    fn qp(&self, at: usize) -> &QueuePair;
+
+    /// Posts a receive whose id is [`receive_id`].
+    fn post_receive(&self, at: usize) -> Result<(), Self::Failure>;
+
+    /// Takes completions, all of them successes, and returns how many; [`polled`](Self::polled) has
+    /// them until the next call.
+    fn poll(&mut self) -> Result<usize, Self::Failure>;
+
+    /// The completions of the last [`poll`](Self::poll).
+    fn polled(&self) -> &[Completion];
+
+    /// Spins or sleeps, since there is nothing to do.
+    fn idle(&mut self) -> Result<(), Self::Failure>;
+
+    /// Notes that something has happened, or that a wait begins.
+    fn progressed(&mut self);
+
+    /// Called for each turn of a passive end, which may give up.
+    fn turn(&mut self) -> Result<(), Self::Failure> {
+        Ok(())
+    }
+}
+
+/// The id of a connection's receives.
+#[must_use]
+pub fn receive_id(at: usize) -> u64 {
+    RECEIVE | at as u64
+}
+
+/// The id of a connection's requests outside of batches.
+#[must_use]
+pub fn single_id(at: usize) -> u64 {
+    SINGLE | at as u64
+}
+
+/// Posts requests on a connection, all or none.
+///
+/// # Errors
+///
+/// As `QueuePair::post_sends`.
+pub fn post<E: End>(end: &E, at: usize, list: &[SendWr]) -> Result<(), E::Failure> {
+    Ok(end.qp(at).post_sends(list).map_err(|(error, _)| error)?)
+}
+
+/// Has all of a region hold [`FILL`].
+///
+/// # Errors
+///
+/// As `MemoryRegion::write`.
+pub fn fill(region: &MemoryRegion) -> Result<(), MemError> {
+    let chunk = vec![FILL; region.len().min(1 << 20)];
+    for at in (0..region.len()).step_by(chunk.len()) {
+        region.write(at, &chunk[..chunk.len().min(region.len() - at)])?;
+    }
+    Ok(())
+}
+
+fn connection_of(wr_id: u64) -> usize {
+    (wr_id & 0xffff_ffff) as usize
+}
+
+fn kind_of(wr_id: u64) -> u64 {
+    wr_id >> 32 << 32
+}

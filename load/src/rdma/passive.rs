@@ -1,0 +1,99 @@
+//! The end that answers.
+
+use rddp_rnic::{Completed, PostError, SendWr};
+
+use super::{End, connection_of, single_id};
+
+/// What a passive end does for the active end beside giving credits.
+pub trait Answers<E: End> {
+    /// Answers a message that has come on a connection.
+    fn message(&mut self, end: &mut E, at: usize) -> Result<(), E::Failure>;
+
+    /// Answers what memory tells of, at each turn; returns whether there was anything.
+    fn look(&mut self, end: &mut E) -> Result<bool, E::Failure>;
+}
+
+/// The loop of a passive end, and what it owes.
+#[derive(Debug)]
+pub struct Passive {
+    flows: Vec<Flow>,
+    /// Receives that are posted again before the active end is told.
+    step: u64,
+    /// A credit could not be posted, as the send queue was full.
+    owes_credits: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    /// Receives that were used up, and posted again.
+    consumed: u64,
+    /// What of that the active end was told.
+    credited: u64,
+    ended: bool,
+}
+
+impl Passive {
+    /// An end whose first `connections` carry messages, with `window` receives posted on each.
+    #[must_use]
+    pub fn new(connections: usize, window: usize) -> Self {
+        Passive { flows: vec![Flow::default(); connections], step: window as u64 / 4, owes_credits: false }
+    }
+
+    /// Does its part until the active end has ended the slice on every connection.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops the end, and what `answers` returns.
+    pub fn serve<E: End>(&mut self, end: &mut E, answers: &mut impl Answers<E>) -> Result<(), E::Failure> {
+        self.flows.iter_mut().for_each(|flow| flow.ended = false);
+        while !self.flows.iter().all(|flow| flow.ended && flow.credited == flow.consumed) {
+            end.turn()?;
+            let count = end.poll()?;
+            self.handle(end, answers)?;
+            if self.owes_credits {
+                self.owes_credits = false;
+                (0..self.flows.len()).try_for_each(|at| self.give_credit(end, at))?;
+            }
+            if !answers.look(end)? && count == 0 {
+                end.idle()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle<E: End>(&mut self, end: &mut E, answers: &mut impl Answers<E>) -> Result<(), E::Failure> {
+        for number in 0..end.polled().len() {
+            let completion = end.polled()[number];
+            let at = connection_of(completion.wr_id);
+            match completion.completed {
+                Completed::Receive | Completed::ReceiveImmediate => end.post_receive(at)?,
+                _ => continue,
+            }
+            self.flows[at].consumed += 1;
+            if completion.completed == Completed::ReceiveImmediate {
+                self.flows[at].ended = true;
+            } else {
+                answers.message(end, at)?;
+            }
+            self.give_credit(end, at)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the active end of receives that are posted again: a quarter of the window at a time.
+    fn give_credit<E: End>(&mut self, end: &E, at: usize) -> Result<(), E::Failure> {
+        let flow = &mut self.flows[at];
+        let due = flow.consumed - flow.credited;
+        if due == 0 || (due < self.step && !flow.ended) {
+            return Ok(());
+        }
+        let credit = SendWr::immediate(single_id(at), flow.consumed.to_be_bytes()).unsignaled();
+        match end.qp(at).post_send(&credit) {
+            Ok(()) => flow.credited = flow.consumed,
+            // The active end is slow to read: at the next turn, then.
+            Err(PostError::QueueFull { .. }) => self.owes_credits = true,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}

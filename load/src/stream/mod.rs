@@ -1,0 +1,88 @@
+//! Load on byte streams.
+//!
+//! A message is octets and nothing else. Its last octet says whether it is the last one of the slice;
+//! nothing follows that one until the slice is over.
+
+mod receiver;
+mod sender;
+
+pub use self::receiver::Receiver;
+pub use self::sender::Sender;
+
+use std::io::IoSlice;
+
+/// The last octet of a message that more follow in this slice. Buffers hold it too.
+pub const MORE: u8 = crate::FILL;
+
+/// The last octet of the last message of a slice.
+pub const LAST: u8 = 0xa5;
+
+/// What a stream is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// Octets to receive.
+    Receive,
+    /// Room for octets to send.
+    Send,
+}
+
+/// One end of a number of streams, and the program's way to wait.
+pub trait Streams {
+    /// Whatever stops a measurement.
+    type Failure;
+
+    /// Sends by one call; returns how many octets, 0 when it would have to wait.
+    fn send(&mut self, at: usize, pieces: &[IoSlice<'_>]) -> Result<usize, Self::Failure>;
+
+    /// Receives by one call; returns how many octets, 0 when it would have to wait.
+    fn receive(&mut self, at: usize, octets: &mut [u8]) -> Result<usize, Self::Failure>;
+
+    /// Spins, or sleeps until one of the streams that `waits` names is ready, or for a while.
+    fn idle(&mut self, ready: Ready, waits: impl Fn(usize) -> bool) -> Result<(), Self::Failure>;
+
+    /// Sends by one call of a message from `position` on.
+    fn send_from(&mut self, at: usize, message: &[u8], position: usize) -> Result<usize, Self::Failure> {
+        self.send(at, &[IoSlice::new(&message[position..])])
+    }
+
+    /// Called for each turn of a receiver, which may give up.
+    fn turn(&mut self) -> Result<(), Self::Failure> {
+        Ok(())
+    }
+}
+
+/// Sends all of a message from `position` on.
+///
+/// # Errors
+///
+/// Whatever stops the streams.
+pub fn send_all<S: Streams>(
+    streams: &mut S,
+    at: usize,
+    message: &[u8],
+    mut position: usize,
+) -> Result<(), S::Failure> {
+    while position < message.len() {
+        match streams.send_from(at, message, position)? {
+            0 => streams.idle(Ready::Send, |other| other == at)?,
+            count => position += count,
+        }
+    }
+    Ok(())
+}
+
+/// Receives so many octets as `octets` has room for.
+///
+/// # Errors
+///
+/// Whatever stops the streams.
+pub fn receive_all<S: Streams>(streams: &mut S, at: usize, octets: &mut [u8]) -> Result<(), S::Failure> {
+    let mut have = 0;
+    while have < octets.len() {
+        match streams.receive(at, &mut octets[have..])? {
+            0 => streams.idle(Ready::Receive, |other| other == at)?,
+            count => have += count,
+        }
+    }
+    Ok(())
+}

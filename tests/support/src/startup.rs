@@ -1,0 +1,107 @@
+//! The startup of a peer that is made by hand, as either side (RFC 5044 §7.1, RFC 6581).
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use rddp_mpa::{Initiator, InitiatorStep, Responder, ResponderStep, Revision, RtrSet, StartupConfig};
+
+use crate::{PATIENCE, Peer};
+
+/// The plainest of client-server connections: CRC, no markers, depths of 32.
+#[must_use]
+pub fn plain() -> StartupConfig {
+    StartupConfig {
+        revision: Revision::Two,
+        crc: true,
+        markers: false,
+        ird: 32,
+        ord: 32,
+        max_ird: 1024,
+        assumed_ird: 32,
+        peer_to_peer: false,
+        rtr: RtrSet::ALL,
+    }
+}
+
+impl Peer {
+    /// The initiator on `socket`. Whoever has the end under test say something between Request and
+    /// Reply uses [`request`](Self::request) and [`after_request`](Self::after_request).
+    #[must_use]
+    pub fn initiator(socket: TcpStream, config: &StartupConfig) -> Self {
+        let mut socket = socket;
+        let initiator = Self::request(&mut socket, config);
+        Self::after_request(socket, initiator)
+    }
+
+    /// Sends a Request without private data.
+    pub fn request(socket: &mut TcpStream, config: &StartupConfig) -> Initiator {
+        let initiator = Initiator::new(config, b"").unwrap();
+        socket.write_all(initiator.request()).unwrap();
+        initiator
+    }
+
+    /// Reads the Reply to a Request that was sent; the other end has to accept.
+    #[must_use]
+    pub fn after_request(mut socket: TcpStream, mut initiator: Initiator) -> Self {
+        prepare(&socket);
+        let mut reply = Vec::new();
+        loop {
+            match initiator.handle(&reply).unwrap() {
+                InitiatorStep::Need { total } => read_to(&mut socket, &mut reply, total),
+                InitiatorStep::Accepted { negotiated, .. } => return Peer::new(socket, negotiated),
+                InitiatorStep::Rejected { .. } => panic!("rejected"),
+            }
+        }
+    }
+
+    /// The responder on `socket`: reads the Request and accepts it.
+    #[must_use]
+    pub fn responder(mut socket: TcpStream, config: &StartupConfig) -> Self {
+        prepare(&socket);
+        let octets = read_request(&mut socket);
+        let ResponderStep::Request { request, .. } = Responder::new().handle(&octets).unwrap() else {
+            panic!("half a Request");
+        };
+        let (reply, negotiated) = request.accept(config, b"").unwrap();
+        socket.write_all(&reply).unwrap();
+        Peer::new(socket, negotiated)
+    }
+}
+
+/// Returns a TCP connection of a test's.
+#[must_use]
+pub fn connect(addr: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(addr).unwrap();
+    prepare(&socket);
+    socket
+}
+
+/// Returns a connection and the Request that came on it.
+#[must_use]
+pub fn accept_request(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
+    let (mut socket, _) = listener.accept().unwrap();
+    prepare(&socket);
+    let octets = read_request(&mut socket);
+    (socket, octets)
+}
+
+/// Returns the octets of a Request, and takes none behind them off the socket.
+pub fn read_request(socket: &mut TcpStream) -> Vec<u8> {
+    let mut octets = Vec::new();
+    while let ResponderStep::Need { total } = Responder::new().handle(&octets).unwrap() {
+        read_to(socket, &mut octets, total);
+    }
+    octets
+}
+
+pub(crate) fn prepare(socket: &TcpStream) {
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+}
+
+fn read_to(socket: &mut TcpStream, octets: &mut Vec<u8>, total: usize) {
+    let have = octets.len();
+    octets.resize(total, 0);
+    socket.read_exact(&mut octets[have..]).unwrap();
+}
