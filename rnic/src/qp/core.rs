@@ -16,9 +16,8 @@ use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
 use crate::completion::Status;
-use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
-use crate::cq::CqInner;
+use crate::cq::{CqInner, Member, Watched};
 use crate::event::AsyncEventKind;
 use crate::io::sleep::poll_flags;
 
@@ -313,26 +312,32 @@ impl QpInner {
         }
     }
 
-    /// What a thread that sleeps on this QP has to watch.
-    pub(crate) fn watch_for(&self) -> Option<(Arc<TcpSocket>, PollFlags)> {
+    /// The completion queues that it uses, each once.
+    pub(super) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
+        let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
+        std::iter::once(&self.send_cq).chain(other)
+    }
+}
+
+impl Member for QpInner {
+    fn try_progress(&self) {
+        if let Some(mut core) = self.core.try_lock() {
+            self.progress(&mut core);
+        }
+    }
+
+    fn watch_for(&self) -> Option<(Watched, PollFlags)> {
         let core = self.core.lock();
         let link = core.link.as_ref()?;
         Some((link.socket.clone(), poll_flags(interest(link))))
     }
 
-    /// A completion queue with many QPs begins to use its epoll set.
-    pub(crate) fn enter(&self, cq: &CqInner) -> io::Result<()> {
+    fn enter(&self, cq: &CqInner) -> io::Result<()> {
         let core = self.core.lock();
         let Some(link) = &core.link else { return Ok(()) };
         cq.ready.add(link.fd(), self.token)?;
         cq.set_interest(link.fd(), self.token, interest(link));
         Ok(())
-    }
-
-    /// The completion queues that it uses, each once.
-    pub(super) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
-        let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
-        std::iter::once(&self.send_cq).chain(other)
     }
 }
 

@@ -113,7 +113,8 @@ impl QueuePair {
         let qp = QueuePair { inner: Home::new(inner) };
         let inner = qp.inner.here()?;
         for cq in inner.cqs() {
-            cq.add_member(inner.token, inner).map_err(Error::host("watching the sockets of many QPs"))?;
+            cq.add_member(inner.token, inner.clone())
+                .map_err(Error::host("watching the sockets of many QPs"))?;
         }
         device.qps.lock().insert(inner.num, Arc::downgrade(inner));
         if let Some(srq) = srq {
@@ -397,13 +398,6 @@ impl QpInner {
         self.device.driver.watch(link.fd(), self.token, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)?;
         link.watched = true;
         Ok(())
-    }
-
-    /// Progress by a program's thread; whoever is at it already will finish.
-    pub(crate) fn try_progress(&self) {
-        if let Some(mut core) = self.core.try_lock() {
-            self.progress(&mut core);
-        }
     }
 
     fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
