@@ -1,11 +1,12 @@
 //! Settings: of the device, of a QP, of a connection. None is process-wide.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
 
 use crate::cq::CompletionQueue;
-use crate::event::EventQueue;
+use crate::event::{EventQueue, Sink};
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
@@ -51,6 +52,8 @@ pub struct QpConfig {
     pub no_receive: NoReceive,
     /// Where asynchronous events go; the device's own queue when `None`.
     pub events: Option<EventQueue>,
+    /// Takes each asynchronous event as it happens, besides that queue.
+    pub sink: Option<Arc<dyn Sink>>,
 }
 
 /// What becomes of a Send, or Immediate Data, for which no receive is posted.
@@ -80,6 +83,7 @@ impl QpConfig {
             inbound_write: true,
             no_receive: NoReceive::Terminate,
             events: None,
+            sink: None,
         }
     }
 }

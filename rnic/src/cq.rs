@@ -21,6 +21,7 @@ pub(crate) use self::members::{FEW, Member, Watched};
 use crate::channel::ChannelInner;
 use crate::completion::Completion;
 use crate::deadline::Deadline;
+use crate::event::CqNum;
 use crate::home::Home;
 use crate::io::bell::Asleep;
 use crate::io::driver::{Driver, Holder};
@@ -98,6 +99,11 @@ impl CompletionQueue {
         }
     }
 
+    /// Its number, as events name it.
+    pub fn num(&self) -> CqNum {
+        self.0.anywhere().num
+    }
+
     /// Completions that it can hold.
     pub fn capacity(&self) -> usize {
         self.0.anywhere().capacity
@@ -139,6 +145,7 @@ enum Armed {
 
 #[derive(Debug)]
 pub(crate) struct CqInner {
+    pub(crate) num: CqNum,
     capacity: usize,
     queue: Mutex<Queue>,
     /// How many entries there are: polling an empty queue takes no lock.
@@ -159,11 +166,13 @@ pub(crate) struct CqInner {
 
 impl CqInner {
     pub(crate) fn new(
+        num: CqNum,
         capacity: usize,
         channel: Option<Arc<ChannelInner>>,
         driver: Arc<Driver>,
     ) -> io::Result<Arc<Self>> {
         let cq = Arc::new(CqInner {
+            num,
             capacity,
             queue: Mutex::default(),
             len: AtomicUsize::new(0),

@@ -19,7 +19,7 @@ use crate::conn::listen::{HalfOpenCount, Listener};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
-use crate::event::{AsyncEvent, EventQueue};
+use crate::event::{AsyncEvent, CqNum, EventQueue, SrqNum};
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
@@ -74,6 +74,8 @@ impl Rnic {
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
+            next_cq: AtomicU64::new(1),
+            next_srq: AtomicU64::new(1),
         }))))
     }
 
@@ -110,7 +112,7 @@ impl Rnic {
         }
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
-        let cq = CqInner::new(capacity, channel, device.driver.clone());
+        let cq = CqInner::new(device.next_cq(), capacity, channel, device.driver.clone());
         Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
     }
 
@@ -172,6 +174,8 @@ pub(crate) struct DeviceInner {
     pub(crate) lingering: Arc<LingerSet>,
     next_qp: AtomicU64,
     next_pd: AtomicU64,
+    next_cq: AtomicU64,
+    next_srq: AtomicU64,
 }
 
 impl DeviceInner {
@@ -205,6 +209,14 @@ impl DeviceInner {
 
     pub(crate) fn next_pd(&self) -> PdId {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn next_cq(&self) -> CqNum {
+        CqNum(self.next_cq.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_srq(&self) -> SrqNum {
+        SrqNum(self.next_srq.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -70,7 +70,7 @@ pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
 pub use error::{AnswerError, ConnectError, Error, PostError, SgeFault};
-pub use event::{AsyncEvent, AsyncEventKind, EventQueue};
+pub use event::{AsyncEvent, AsyncEventKind, CqNum, Element, EventQueue, Sink, SrqNum};
 pub use home::Forked;
 pub use mem::{Access, MemError, PdId, QpNum, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};

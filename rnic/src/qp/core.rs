@@ -151,6 +151,17 @@ impl QpInner {
             self.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
         self.flush(core, None);
+        if before != QpState::Error {
+            self.report_last_wqe(core);
+        }
+    }
+
+    /// draft-hilland-rddp-verbs §6.3: a QP in Error takes no more from a shared receive queue, and what it had taken has
+    /// completed.
+    fn report_last_wqe(&self, core: &Core) {
+        if core.rq.srq().is_some() {
+            self.report(AsyncEventKind::LastWqeReached);
+        }
     }
 
     /// Any state to Error, because the program lets go of the QP: what TCP was promised still goes
@@ -178,7 +189,10 @@ impl QpInner {
                 core.state = QpState::Idle;
                 self.report(AsyncEventKind::CloseComplete);
             }
-            _ => core.state = QpState::Error,
+            _ => {
+                core.state = QpState::Error;
+                self.report_last_wqe(core);
+            }
         }
     }
 
@@ -204,6 +218,7 @@ impl QpInner {
             std::mem::forget(doubtful);
         }
         self.report(AsyncEventKind::QpFailed);
+        self.report_last_wqe(core);
     }
 
     fn drop_link(&self, link: &Link) {

@@ -49,7 +49,7 @@ use crate::cq::CqInner;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
-use crate::event::{AsyncEventKind, EventQueue};
+use crate::event::{AsyncEvent, AsyncEventKind, Element, EventQueue, Sink};
 use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
@@ -99,6 +99,7 @@ impl QueuePair {
                 inbound: config.inbound(),
                 no_receive: config.no_receive,
                 events: config.events.as_ref().unwrap_or(&device.events).clone(),
+                sink: config.sink.clone(),
                 startup: Mutex::default(),
                 send_cq: send_cq.clone(),
                 recv_cq: recv_cq.clone(),
@@ -253,6 +254,7 @@ pub(crate) struct QpInner {
     inbound: Access,
     no_receive: NoReceive,
     events: EventQueue,
+    sink: Option<Arc<dyn Sink>>,
     /// The startup that the background thread sees to, or has seen to: see [`QueuePair::begin`].
     startup: Mutex<Option<Arc<Startup>>>,
     send_cq: Arc<CqInner>,
@@ -280,7 +282,17 @@ impl QpInner {
 
     /// Tells the program what happened, and wakes who waits for that.
     pub(crate) fn report(&self, kind: AsyncEventKind) {
-        self.events.push(self.num, kind);
+        self.report_about(Element::Qp(self.num), kind);
+    }
+
+    /// The same of something that the QP uses.
+    pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
+        let event = AsyncEvent { qp: self.num, element, kind };
+        tracing::debug!(?event, "asynchronous event");
+        if let Some(sink) = &self.sink {
+            sink.take(event.clone());
+        }
+        self.events.take(event);
         self.cqs().for_each(|cq| cq.ready.bell.ring());
     }
 
@@ -432,7 +444,9 @@ impl QpInner {
         let overflowed = self.send_cq.is_overflowed() || self.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
         if ends {
-            self.report(AsyncEventKind::CqOverflow);
+            for cq in self.cqs().filter(|cq| cq.is_overflowed()) {
+                self.report_about(Element::Cq(cq.num), AsyncEventKind::CqOverflow);
+            }
             self.terminate(core, Fault::CqOverflow, None);
         }
         ends
@@ -523,6 +537,15 @@ impl QpInner {
             srq.forget(self.num);
         }
         self.leave(&mut core);
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        self.events.forget(self.num);
+        if let Some(sink) = &self.sink {
+            sink.forget(self.num);
+        }
     }
 }
 

@@ -310,8 +310,8 @@ impl QpInner {
         let (rq, num) = (&mut core.rq, self.num);
         let mut limit_reached = false;
         let place = link.stream.accept(header, payload_len, &mut || rq.begin(num, &mut limit_reached));
-        if limit_reached {
-            self.report(AsyncEventKind::SrqLimit);
+        if let Some(srq) = core.rq.srq().filter(|_| limit_reached) {
+            self.report_about(srq.element(), AsyncEventKind::SrqLimit);
         }
         place
     }
