@@ -77,7 +77,8 @@ pub enum AsyncEventKind {
     /// The Request has come that [`begin_asking`](crate::QueuePair::begin_asking) waits for: the program is to
     /// [`answer`](crate::QueuePair::answer) it.
     Requested,
-    /// What [`begin`](crate::QueuePair::begin) began has come about: the QP is connected.
+    /// What [`begin`](crate::QueuePair::begin) or [`begin_to`](crate::QueuePair::begin_to) began has come about: the QP is
+    /// connected.
     Connected,
     /// It has not; [`begun`](crate::QueuePair::begun) says why.
     NotConnected,
