@@ -285,7 +285,8 @@ impl QpInner {
         self.report_about(Element::Qp(self.num), kind);
     }
 
-    /// The same of something that the QP uses.
+    /// The same of something that the QP uses. Events are rare, and are kept out of the hot paths' code.
+    #[cold]
     pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
         let event = AsyncEvent { qp: self.num, element, kind };
         tracing::debug!(?event, "asynchronous event");
@@ -444,12 +445,17 @@ impl QpInner {
         let overflowed = self.send_cq.is_overflowed() || self.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
         if ends {
-            for cq in self.cqs().filter(|cq| cq.is_overflowed()) {
-                self.report_about(Element::Cq(cq.num), AsyncEventKind::CqOverflow);
-            }
-            self.terminate(core, Fault::CqOverflow, None);
+            self.end_overflowed(core);
         }
         ends
+    }
+
+    #[cold]
+    fn end_overflowed(&self, core: &mut Core) {
+        for cq in self.cqs().filter(|cq| cq.is_overflowed()) {
+            self.report_about(Element::Cq(cq.num), AsyncEventKind::CqOverflow);
+        }
+        self.terminate(core, Fault::CqOverflow, None);
     }
 
     /// RFC 5042 §6.4.1: while the partial FPDUs of all QPs take up all the memory that they may, no QP begins another.
