@@ -5,13 +5,44 @@ use rddp_rdmap::{Fault, TerminateCode};
 
 use crate::QpNum;
 
+/// The number of a completion queue, which no other of its device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CqNum(pub u64);
+
+/// The number of a shared receive queue, which no other of its device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SrqNum(pub u64);
+
+/// The object that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Element {
+    /// The QP that reports it.
+    Qp(QpNum),
+    /// A completion queue of that QP.
+    Cq(CqNum),
+    /// The shared receive queue of that QP.
+    Srq(SrqNum),
+}
+
 /// An event of a QP, or of what it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AsyncEvent {
-    /// The QP that it happened to.
+    /// The QP that reports it.
     pub qp: QpNum,
-    /// What happened to it.
+    /// The object that it is about.
+    pub element: Element,
+    /// What happened.
     pub kind: AsyncEventKind,
+}
+
+impl AsyncEvent {
+    /// Creates the event that `qp` reports of `element`.
+    #[must_use]
+    pub fn new(qp: QpNum, element: Element, kind: AsyncEventKind) -> Self {
+        Self { qp, element, kind }
+    }
 }
 
 /// The kinds of asynchronous events.
@@ -35,11 +66,14 @@ pub enum AsyncEventKind {
     CqOverflow,
     /// A peer that took part in a shared receive queue has driven it to its limit.
     SrqLimit,
+    /// A QP with a shared receive queue is in Error and takes no more receives: those that it had
+    /// taken have completed.
+    LastWqeReached,
     /// The Request has come that `begin_asking` waits for: the program is to `answer` it.
     Requested,
-    /// What `begin` began has come about: the QP is connected.
+    /// What `begin` or `begin_to` began has come about: the QP is connected.
     Connected,
-    /// What `begin` began has failed: the QP is not connected, and `begun` says why.
+    /// What `begin` or `begin_to` began has failed: the QP is not connected, and `begun` says why.
     NotConnected,
     /// A defect of the device: its background thread panicked over this QP. Its connection
     /// was reset and all that was posted flushed; the other QPs go on. Where panics abort

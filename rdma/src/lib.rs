@@ -48,7 +48,7 @@ pub use access::{Access, QpNum};
 pub use capabilities::{Atomics, Capabilities};
 pub use completion::{Completed, Completion, Status};
 pub use connect::{ConnectOptions, Keepalive, PortMapper};
-pub use event::{AsyncEvent, AsyncEventKind};
+pub use event::{AsyncEvent, AsyncEventKind, CqNum, Element, SrqNum};
 pub use rddp_ddp::Stag;
 pub use rddp_mpa::{Revision, Rtr, RtrSet};
 pub use rddp_rdmap::{Fault, TerminateCode};

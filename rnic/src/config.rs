@@ -1,11 +1,13 @@
 //! Settings of the device and of a QP. None is process-wide.
 
+use std::sync::Arc;
+
 use rddp_mpa::StartupConfig;
 use rddp_rdma::ConnectOptions;
 
 use crate::capabilities::CAPABILITIES;
 use crate::cq::CompletionQueue;
-use crate::event::EventQueue;
+use crate::event::{EventQueue, Sink};
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
@@ -48,6 +50,8 @@ pub struct QpConfig {
     pub no_receive: NoReceive,
     /// The queue of asynchronous events; the device's own when `None`.
     pub events: Option<EventQueue>,
+    /// Takes each asynchronous event as it happens, besides that queue.
+    pub sink: Option<Arc<dyn Sink>>,
 }
 
 /// Treatment of a Send, or of Immediate Data, for which no receive is posted.
@@ -83,6 +87,7 @@ impl QpConfig {
             inbound_write: true,
             no_receive: NoReceive::Terminate,
             events: None,
+            sink: None,
         }
     }
 

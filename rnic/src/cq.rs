@@ -4,7 +4,9 @@
 //! thread has to be woken on the way of a message. While it does, the background thread leaves
 //! those sockets alone: see [`Presence`].
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod members;
+
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_rdma::Completion;
 
+use self::members::Members;
+pub(crate) use self::members::{FEW, Member, Watched};
 use crate::channel::ChannelInner;
 use crate::deadline::Deadline;
 use crate::home::Home;
@@ -23,11 +27,8 @@ use crate::io::driver::{Driver, Holder};
 use crate::io::lease::{Lease, Presence};
 use crate::io::ready_set::ReadySet;
 use crate::io::sleep::Sleep;
-use crate::qp::QpInner;
 use crate::srq::SrqInner;
-
-/// Up to so many QPs a poll reads them all and a thread asleep names them all; above, they are in an epoll set.
-pub(crate) const FEW: usize = 8;
+use rddp_rdma::CqNum;
 
 /// A program that has polled lately, but not for so long, does something else.
 const MOMENT: Duration = Duration::from_micros(10);
@@ -98,6 +99,11 @@ impl CompletionQueue {
         }
     }
 
+    /// Its number, as events name it.
+    pub fn num(&self) -> CqNum {
+        self.0.anywhere().num
+    }
+
     /// Completions that it can hold.
     pub fn capacity(&self) -> usize {
         self.0.anywhere().capacity
@@ -137,27 +143,15 @@ enum Armed {
     Solicited,
 }
 
-#[derive(Debug, Default)]
-struct Members {
-    by_token: HashMap<u64, Arc<QpInner>>,
-    /// All of them while they are a [`FEW`].
-    few: Option<Arc<[Arc<QpInner>]>>,
-}
-
-impl Members {
-    fn changed(&mut self) {
-        self.few = (self.by_token.len() <= FEW).then(|| self.by_token.values().cloned().collect());
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct CqInner {
+    pub(crate) num: CqNum,
     capacity: usize,
     queue: Mutex<Queue>,
     /// How many entries there are: polling an empty queue takes no lock.
     len: AtomicUsize,
     overflowed: AtomicBool,
-    /// Its QPs. Each leaves when the program lets go of it.
+    /// What completes into it. Each leaves when the program lets go of it.
     members: Mutex<Members>,
     /// Once they have been more than a [`FEW`]: their sockets are in `ready`.
     by_epoll: AtomicBool,
@@ -172,11 +166,13 @@ pub(crate) struct CqInner {
 
 impl CqInner {
     pub(crate) fn new(
+        num: CqNum,
         capacity: usize,
         channel: Option<Arc<ChannelInner>>,
         driver: Arc<Driver>,
     ) -> io::Result<Arc<Self>> {
         let cq = Arc::new(CqInner {
+            num,
             capacity,
             queue: Mutex::default(),
             len: AtomicUsize::new(0),
@@ -195,21 +191,13 @@ impl CqInner {
         Ok(cq)
     }
 
-    pub(crate) fn add_member(&self, token: u64, qp: &Arc<QpInner>) -> io::Result<()> {
-        let mut members = self.members.lock();
-        members.by_token.insert(token, qp.clone());
-        members.changed();
-        let many = members.few.is_none();
-        drop(members);
-        if many { self.use_epoll() } else { Ok(()) }
+    pub(crate) fn add_member(&self, token: u64, member: Arc<dyn Member>) -> io::Result<()> {
+        let are_few = self.members.lock().insert(token, member);
+        if are_few { Ok(()) } else { self.use_epoll() }
     }
 
     pub(crate) fn remove_member(&self, token: u64) {
-        let mut members = self.members.lock();
-        members.by_token.remove(&token);
-        if members.by_token.len() <= FEW {
-            members.changed();
-        }
+        self.members.lock().remove(token);
     }
 
     /// Whether the sockets of its QPs are in its epoll set.
@@ -223,8 +211,8 @@ impl CqInner {
             return Ok(());
         }
         // One that connects meanwhile has seen the flag, or is found connected here.
-        let members: Vec<_> = self.members.lock().by_token.values().cloned().collect();
-        if let Err(error) = members.iter().try_for_each(|qp| qp.enter(self)) {
+        let members = self.members.lock().all();
+        if let Err(error) = members.iter().try_for_each(|member| member.enter(self)) {
             // The kernel is out of watches: the QP that is one too many will not be made.
             self.by_epoll.store(false, Ordering::Release);
             return Err(error);
@@ -300,7 +288,7 @@ impl CqInner {
     /// Makes the background thread call each QP's `on_timer`.
     fn rouse_members(&self) {
         let now = Instant::now();
-        self.members.lock().by_token.keys().for_each(|token| self.driver.at(now, *token));
+        self.members.lock().tokens().for_each(|token| self.driver.at(now, token));
     }
 
     fn fire(self: &Arc<Self>) {
@@ -376,9 +364,9 @@ impl CqInner {
 
     /// Reads the sockets of this queue's QPs, as far as they have anything.
     pub(crate) fn progress(&self) {
-        let few = self.members.lock().few.clone();
+        let few = self.members.lock().few();
         match few {
-            Some(list) => list.iter().for_each(|qp| qp.try_progress()),
+            Some(list) => list.iter().for_each(|member| member.try_progress()),
             // Nothing ready is no error, and a failing epoll set shows in `wait`.
             None => drop(self.serve_ready(Some(Duration::ZERO), None)),
         }
@@ -418,19 +406,20 @@ impl CqInner {
         Ok(())
     }
 
-    /// What a thread that sleeps on this queue, of a few QPs, has to watch.
+    /// What a thread that sleeps on this queue, of a few members, has to watch.
     pub(crate) fn watch(&self, sleep: &mut Sleep) {
-        let few = self.members.lock().few.clone();
-        for (socket, events) in few.iter().flat_map(|list| list.iter()).filter_map(|qp| qp.watch_for()) {
-            sleep.add(socket, events);
+        let few = self.members.lock().few();
+        let members = few.iter().flat_map(|list| list.iter());
+        for (watched, events) in members.filter_map(|member| member.watch_for()) {
+            sleep.add(watched, events);
         }
     }
 
     fn serve_ready(&self, timeout: Option<Duration>, asleep: Option<Asleep<'_>>) -> io::Result<()> {
         self.ready.wait(timeout, asleep, |token| {
-            let qp = self.members.lock().by_token.get(&token).cloned();
-            if let Some(qp) = qp {
-                qp.try_progress();
+            let member = self.members.lock().by_token(token);
+            if let Some(member) = member {
+                member.try_progress();
             }
         })
     }
@@ -479,3 +468,6 @@ impl Drop for Waiter<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
-use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions};
+use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
 
 use crate::budget::Budget;
 use crate::capabilities::CAPABILITIES;
@@ -74,6 +74,8 @@ impl Rnic {
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
+            next_cq: AtomicU64::new(1),
+            next_srq: AtomicU64::new(1),
         }))))
     }
 
@@ -119,7 +121,7 @@ impl Rnic {
         }
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
-        let cq = CqInner::new(capacity, channel, device.driver.clone());
+        let cq = CqInner::new(device.next_cq(), capacity, channel, device.driver.clone());
         Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
     }
 
@@ -181,6 +183,8 @@ pub(crate) struct DeviceInner {
     pub(crate) lingering: Arc<LingerSet>,
     next_qp: AtomicU64,
     next_pd: AtomicU64,
+    next_cq: AtomicU64,
+    next_srq: AtomicU64,
 }
 
 impl DeviceInner {
@@ -215,6 +219,14 @@ impl DeviceInner {
 
     pub(crate) fn next_pd(&self) -> PdId {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn next_cq(&self) -> CqNum {
+        CqNum(self.next_cq.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_srq(&self) -> SrqNum {
+        SrqNum(self.next_srq.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -1,6 +1,7 @@
-//! Queues of asynchronous events (draft-hilland-rddp-verbs §8.3.3).
+//! Queues and sinks of asynchronous events (draft-hilland-rddp-verbs §8.3.3).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,64 +18,106 @@ use crate::home::Home;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
-/// Events that a queue for all kinds keeps.
-const KEPT: usize = 4096;
+/// Takes asynchronous events as they happen: see [`QpConfig::sink`](crate::QpConfig::sink).
+pub trait Sink: Debug + Send + Sync {
+    /// Takes one event. The thread that calls is the one that noticed, and has locks of the device:
+    /// this must return soon, and call nothing of the device.
+    fn take(&self, event: AsyncEvent);
+
+    /// The QP is gone, and reports nothing more. Its number may be another's later.
+    fn forget(&self, qp: QpNum) {
+        let _ = qp;
+    }
+}
 
 /// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
 /// descriptor is readable while there are events. Cloning gives another handle to the same queue.
+///
+/// A program that takes events slowly loses none that it may wait for. Two of one kind about one object are one, the later;
+/// and a QP takes its events along when it is dropped. So there are never more than a few for each QP.
 #[derive(Clone, Debug)]
 pub struct EventQueue(Home<Arc<Events>>);
 
 #[derive(Debug)]
 struct Events {
-    events: Mutex<VecDeque<AsyncEvent>>,
+    pending: Mutex<Pending>,
     wanted: fn(&AsyncEventKind) -> bool,
-    /// More are not kept: the oldest go.
-    kept: usize,
     /// How many there are, to be looked at without the lock.
     len: AtomicUsize,
     notify: Notify,
 }
 
+/// Events that were not taken yet.
+#[derive(Debug, Default)]
+struct Pending {
+    /// By the order in which they happened.
+    events: BTreeMap<u64, AsyncEvent>,
+    /// Where those of each QP stand in `events`.
+    places: HashMap<QpNum, Vec<u64>>,
+    next: u64,
+}
+
+impl Pending {
+    /// Adds one. Returns whether there is one more now.
+    fn push(&mut self, event: AsyncEvent) -> bool {
+        let places = self.places.entry(event.qp).or_default();
+        let before = places.len();
+        places.retain(|place| {
+            let differs = self.events.get(place).is_some_and(|other| !is_like(other, &event));
+            if !differs {
+                self.events.remove(place);
+            }
+            differs
+        });
+        places.push(self.next);
+        self.events.insert(self.next, event);
+        self.next += 1;
+        places.len() > before
+    }
+
+    fn pop(&mut self) -> Option<AsyncEvent> {
+        let (place, event) = self.events.pop_first()?;
+        if let Some(places) = self.places.get_mut(&event.qp) {
+            places.retain(|other| *other != place);
+            if places.is_empty() {
+                self.places.remove(&event.qp);
+            }
+        }
+        Some(event)
+    }
+
+    /// Drops those of a QP. Returns how many they were.
+    fn forget(&mut self, qp: QpNum) -> usize {
+        let places = self.places.remove(&qp).unwrap_or_default();
+        places.iter().filter(|place| self.events.remove(place).is_some()).count()
+    }
+}
+
+/// Returns whether both events say the same kind of thing about the same object.
+fn is_like(one: &AsyncEvent, other: &AsyncEvent) -> bool {
+    (one.qp, one.element) == (other.qp, other.element)
+        && std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
+}
+
 impl EventQueue {
-    /// An empty one, which keeps the latest 4096.
+    /// An empty one for events of all kinds.
     pub fn new() -> Result<Self, Error> {
-        Self::make(KEPT, |_| true)
+        Self::of(|_| true)
     }
 
-    /// An empty one, which keeps all that are `wanted`, and no others.
+    /// An empty one for those that are `wanted`, and no others.
     pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
-        Self::make(usize::MAX, wanted)
-    }
-
-    fn make(kept: usize, wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
-        let (events, len) = Default::default();
-        Ok(EventQueue(Home::new(Arc::new(Events { events, wanted, kept, len, notify }))))
-    }
-
-    pub(crate) fn push(&self, qp: QpNum, kind: AsyncEventKind) {
-        tracing::debug!(qp = qp.0, ?kind, "asynchronous event");
-        let Ok(queue) = self.0.here() else { return };
-        if !(queue.wanted)(&kind) {
-            return;
-        }
-        let mut events = queue.events.lock();
-        if events.len() == queue.kept {
-            events.pop_front();
-        } else {
-            queue.notify.give();
-        }
-        events.push_back(AsyncEvent { qp, kind });
-        queue.len.store(events.len(), Ordering::SeqCst);
+        let (pending, len) = Default::default();
+        Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify }))))
     }
 
     /// Takes the oldest event. Never sleeps.
     pub fn next_event(&self) -> Option<AsyncEvent> {
         let queue = self.0.here().ok()?;
-        let mut events = queue.events.lock();
-        let event = events.pop_front()?;
-        queue.len.store(events.len(), Ordering::SeqCst);
+        let mut pending = queue.pending.lock();
+        let event = pending.pop()?;
+        queue.len.store(pending.events.len(), Ordering::SeqCst);
         queue.notify.take();
         Some(event)
     }
@@ -104,6 +147,29 @@ impl EventQueue {
     }
 }
 
+impl Sink for EventQueue {
+    fn take(&self, event: AsyncEvent) {
+        let Ok(queue) = self.0.here() else { return };
+        if !(queue.wanted)(&event.kind) {
+            return;
+        }
+        let mut pending = queue.pending.lock();
+        if pending.push(event) {
+            queue.notify.give();
+        }
+        queue.len.store(pending.events.len(), Ordering::SeqCst);
+    }
+
+    fn forget(&self, qp: QpNum) {
+        let Ok(queue) = self.0.here() else { return };
+        let mut pending = queue.pending.lock();
+        for _ in 0..pending.forget(qp) {
+            queue.notify.take();
+        }
+        queue.len.store(pending.events.len(), Ordering::SeqCst);
+    }
+}
+
 impl AsFd for EventQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.anywhere().notify.as_fd()
@@ -112,24 +178,65 @@ impl AsFd for EventQueue {
 
 #[cfg(test)]
 mod tests {
+    use rddp_rdma::{CqNum, Element, TerminateCode};
+
     use super::*;
 
+    fn event(qp: u32, kind: AsyncEventKind) -> AsyncEvent {
+        AsyncEvent::new(QpNum(qp), Element::Qp(QpNum(qp)), kind)
+    }
+
+    fn is_readable(queue: &EventQueue) -> bool {
+        nix::poll::poll(&mut [PollFd::new(queue.as_fd(), PollFlags::POLLIN)], 0_u8) == Ok(1)
+    }
+
     #[test]
-    fn a_queue_for_some_kinds_loses_none_of_them() {
-        let all = EventQueue::new().unwrap();
-        let some = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
-        for (queue, first) in [(all, QpNum(5000 - KEPT as u32)), (some, QpNum(0))] {
-            (0..5000).for_each(|qp| queue.push(QpNum(qp), AsyncEventKind::Connected));
-            assert_eq!(queue.next_event().unwrap().qp, first);
+    fn a_slow_program_loses_no_event_of_any_qp() {
+        let queue = EventQueue::new().unwrap();
+        for turn in 0..3 {
+            (0..5000).for_each(|qp| queue.take(event(qp, AsyncEventKind::Connected)));
+            (0..5000).for_each(|qp| queue.take(event(qp, AsyncEventKind::BadClose)));
+            assert_eq!(queue.0.anywhere().len.load(Ordering::SeqCst), 10_000, "after {turn} before");
         }
+        for kind in [AsyncEventKind::Connected, AsyncEventKind::BadClose] {
+            (0..5000).for_each(|qp| assert_eq!(queue.next_event(), Some(event(qp, kind.clone()))));
+        }
+        assert!(queue.next_event().is_none() && !is_readable(&queue));
+    }
+
+    #[test]
+    fn of_one_kind_about_one_object_the_latest_is_kept() {
+        let queue = EventQueue::new().unwrap();
+        let overflow =
+            |number| AsyncEvent::new(QpNum(1), Element::Cq(CqNum(number)), AsyncEventKind::CqOverflow);
+        let received = |code| event(1, AsyncEventKind::TerminateReceived(code));
+        queue.take(received(TerminateCode::BOUNDS));
+        [overflow(1), overflow(2), overflow(1)].into_iter().for_each(|event| queue.take(event));
+        queue.take(received(TerminateCode::CANNOT_INVALIDATE_PROTECTION));
+        let taken: Vec<_> = std::iter::from_fn(|| queue.next_event()).collect();
+        let last = received(TerminateCode::CANNOT_INVALIDATE_PROTECTION);
+        assert_eq!(taken, [overflow(2), overflow(1), last]);
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn events_of_a_qp_go_with_it() {
+        let queue = EventQueue::new().unwrap();
+        for kind in [AsyncEventKind::Connected, AsyncEventKind::BadClose] {
+            (1..=2).for_each(|qp| queue.take(event(qp, kind.clone())));
+        }
+        queue.forget(QpNum(1));
+        assert_eq!(queue.next_event(), Some(event(2, AsyncEventKind::Connected)));
+        queue.forget(QpNum(2));
+        assert!(queue.is_empty() && !is_readable(&queue));
     }
 
     #[test]
     fn what_is_not_wanted_makes_nothing_readable() {
         let queue = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
-        queue.push(QpNum(1), AsyncEventKind::Established);
+        queue.take(event(1, AsyncEventKind::Established));
         assert!(queue.is_empty() && queue.wait(Some(Duration::ZERO)).unwrap().is_none());
-        queue.push(QpNum(2), AsyncEventKind::Connected);
+        queue.take(event(2, AsyncEventKind::Connected));
         assert_eq!(queue.wait(Some(Duration::ZERO)).unwrap().unwrap().qp, QpNum(2));
     }
 }

@@ -70,16 +70,16 @@ pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
 pub use error::{AnswerError, ConnectError, Error, PostError, SgeFault};
-pub use event::EventQueue;
+pub use event::{EventQueue, Sink};
 pub use home::Forked;
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
-    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, ConnectOptions, Fault,
-    Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet, SendWr, Sge,
-    SgeList, Stag, Status, TerminateCode,
+    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, ConnectOptions, CqNum,
+    Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet,
+    SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use srq::{SharedReceiveQueue, SrqConfig};

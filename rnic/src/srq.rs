@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rddp_rdma::{AsyncEventKind, RecvWr};
+use rddp_rdma::{AsyncEventKind, Element, RecvWr, SrqNum};
 
 use crate::capabilities::MAX_SGE;
 use crate::device::DeviceInner;
@@ -35,6 +35,11 @@ impl Default for SrqConfig {
 pub struct SharedReceiveQueue(pub(crate) Home<Arc<SrqInner>>);
 
 impl SharedReceiveQueue {
+    /// Its number, as events name it.
+    pub fn num(&self) -> SrqNum {
+        self.0.anywhere().num
+    }
+
     /// Posts one receive.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         self.0.here()?.post(wr)
@@ -90,6 +95,7 @@ impl Queue {
 
 #[derive(Debug)]
 pub(crate) struct SrqInner {
+    num: SrqNum,
     device: Arc<DeviceInner>,
     pub(crate) pd: PdId,
     config: SrqConfig,
@@ -106,7 +112,13 @@ pub(crate) struct Taken {
 
 impl SrqInner {
     pub(crate) fn new(device: Arc<DeviceInner>, pd: PdId, config: SrqConfig) -> Self {
-        SrqInner { device, pd, config, queue: Mutex::default(), users: Mutex::default() }
+        let num = device.next_srq();
+        SrqInner { num, device, pd, config, queue: Mutex::default(), users: Mutex::default() }
+    }
+
+    /// The queue, as events name it.
+    pub(crate) fn element(&self) -> Element {
+        Element::Srq(self.num)
     }
 
     fn post(&self, wr: RecvWr) -> Result<(), PostError> {
@@ -134,7 +146,7 @@ impl SrqInner {
         let Some(user) = self.users.lock().values().find_map(Weak::upgrade) else { return };
         let reached = self.queue.lock().is_limit_reached();
         if reached {
-            user.report(AsyncEventKind::SrqLimit);
+            user.report_about(self.element(), AsyncEventKind::SrqLimit);
         }
     }
 

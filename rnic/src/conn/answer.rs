@@ -101,7 +101,7 @@ impl Startup {
     }
 
     /// Keeps the connection until its peer has closed it. Such are counted: one too many is closed at once.
-    fn linger(&self, socket: TcpSocket) {
+    pub(super) fn linger(&self, socket: TcpSocket) {
         self.device.driver.unwatch(socket.as_fd());
         let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
         let kept = match HalfOpenCount::take(&self.device, peer) {
@@ -109,7 +109,7 @@ impl Startup {
             None => socket.shutdown(Shutdown::Both),
         };
         if let Err(error) = kept {
-            tracing::info!(%error, "a rejected peer may overlook the Reply");
+            tracing::info!(%error, "the peer may overlook why its connection has ended");
         }
     }
 }

@@ -1,21 +1,24 @@
 //! The active side (RFC 5044 §7.1, RFC 6581): port mapper, TCP, Request, Reply, and revision 1 for a peer that wants it.
 
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
 
-use rddp_iwarp::{OwnMessage, Refusal};
-use rddp_mpa::{Framer, Framing, Initiator, InitiatorStep, Negotiated, Revision};
+use nix::sys::epoll::EpollFlags;
+use rddp_iwarp::OwnMessage;
+use rddp_mpa::{Framer, Framing, Initiator, Negotiated, Revision};
 use rddp_rdma::{ConnectOptions, PortMapper};
 use rddp_rdmap::TerminateRepr;
 use socket2::{SockAddr, Socket};
 
-use super::port_mapper;
-use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
+use super::port_mapper::Query;
+use super::socket::{TcpSocket, tcp_socket, write_all};
+use super::startup::{Next, Plan, Stage, Startup};
 use crate::config::startup_config;
-use crate::deadline::Deadline;
 use crate::error::ConnectError;
-use crate::qp::{QpState, QueuePair};
+use crate::qp::QueuePair;
 
 /// What the peer answered.
 #[derive(Clone, Debug)]
@@ -30,40 +33,106 @@ pub struct Connected {
 impl QueuePair {
     /// Connects to a listening peer. Sleeps until that is done, or `options.timeout` has passed.
     pub fn connect(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Connected, ConnectError> {
-        let state = self.state();
-        if state != QpState::Idle {
-            return Err(ConnectError::NotIdle(state));
-        }
-        let options = &self.inner.here()?.options(options);
-        let deadline = Deadline::after(options.timeout);
-        let first = self.try_connect(addr, options, deadline);
-        match first {
-            Err(error) if options.fall_back && options.revision == Revision::Two && refuses_two(&error) => {
-                tracing::info!(%addr, %error, "trying again with MPA revision 1");
-                let options = ConnectOptions { revision: Revision::One, ..options.clone() };
-                self.try_connect(addr, &options, deadline).map_err(|second| match second {
-                    // RFC 5044 §7.1.2: what the peer's program says is for ours.
-                    ConnectError::Rejected { .. } => second,
-                    // Else the first answer tells more than a second refusal.
-                    _ => error,
-                })
-            }
-            result => result,
-        }
+        self.depart(addr, options, false)?.outcome()
     }
 
-    fn try_connect(
+    /// Begins to connect to a listening peer as [`connect`](Self::connect) does, with the port mapper and the fall-back to
+    /// MPA revision 1, and returns at once. [`Connected`](crate::AsyncEventKind::Connected) or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) tells the end, and [`begun`](Self::begun) what has come of it.
+    ///
+    /// # Errors
+    /// The QP is not idle, the settings make no startup frame, or TCP refuses the address.
+    pub fn begin_to(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<(), ConnectError> {
+        self.depart(addr, options, true).map(drop)
+    }
+
+    fn depart(
         &self,
         addr: SocketAddr,
         options: &ConnectOptions,
-        deadline: Deadline,
-    ) -> Result<Connected, ConnectError> {
-        let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
-        let attempt = Attempt { deadline, timeout: options.timeout };
-        let socket = attempt.tcp(addr, options)?;
-        let connected = attempt.startup(&socket, initiator)?;
-        self.inner.here()?.attach(socket, connected.negotiated.clone(), options, true, || ())?;
-        Ok(connected)
+        reports: bool,
+    ) -> Result<Arc<Startup>, ConnectError> {
+        let plan = Plan { reports, addr: Some(addr), ..Plan::default() };
+        self.begin_by(options, plan, |options| attempt(addr, options))
+    }
+}
+
+/// The first stage of a connection to `addr`.
+fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectError> {
+    let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
+    let socket = tcp_socket(&addr, options)?;
+    socket.set_nonblocking(true)?;
+    let asks = options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
+    if let Some(query) = asks.then(|| Query::begin(&socket, addr)).flatten() {
+        return Ok(Stage::Mapper { socket, query, initiator });
+    }
+    connect_tcp(&socket, addr)?;
+    Ok(Stage::Tcp { socket, initiator: Some(initiator) })
+}
+
+/// Has TCP connect, and does not wait for that.
+fn connect_tcp(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
+    match socket.connect(&SockAddr::from(addr)) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Startup {
+    /// Goes on with the port that the mapper names, once it does.
+    pub(super) fn ask_mapper(
+        &self,
+        socket: TcpSocket,
+        mut query: Query,
+        initiator: Initiator,
+    ) -> Result<Next, ConnectError> {
+        let driver = &self.device.driver;
+        let Some(addr) = query.advance(Instant::now()) else {
+            driver.at(query.due(), self.token);
+            return Ok(Next::Wait(Stage::Mapper { socket, query, initiator }, EpollFlags::EPOLLIN));
+        };
+        driver.unwatch(query.as_fd());
+        connect_tcp(&socket, addr)?;
+        let stage = Stage::Tcp { socket, initiator: Some(initiator) };
+        self.watch(&stage)?;
+        Ok(Next::Again(stage))
+    }
+
+    /// The first stage of a second attempt, if there is to be one; else the error.
+    pub(super) fn begin_again(&self, error: ConnectError) -> Result<Stage, ConnectError> {
+        let stage = self.fall_back(error)?;
+        self.watch(&stage)?;
+        Ok(stage)
+    }
+
+    /// RFC 6581 §10: the first stage with revision 1, where a peer that was connected to by its address has refused
+    /// revision 2; else the error.
+    fn fall_back(&self, error: ConnectError) -> Result<Stage, ConnectError> {
+        let options = &self.options;
+        let Some(addr) = self.plan.addr else { return Err(error) };
+        let mut refusal = self.refusal.lock();
+        let tries = refusal.is_none() && options.fall_back && options.revision == Revision::Two;
+        if !tries || !refuses_two(&error) {
+            return Err(error);
+        }
+        tracing::info!(%addr, %error, "trying again with MPA revision 1");
+        match attempt(addr, &ConnectOptions { revision: Revision::One, ..options.clone() }) {
+            Ok(stage) => {
+                *refusal = Some(error);
+                Ok(stage)
+            }
+            Err(_) => Err(error),
+        }
+    }
+
+    /// The error to tell of: that of revision 2 where 1 was tried in vain.
+    pub(super) fn blame(&self, error: ConnectError) -> ConnectError {
+        match error {
+            // RFC 5044 §7.1.2: what the peer's program says is for ours.
+            ConnectError::Rejected { .. } => error,
+            // Else the first answer tells more than a second refusal.
+            _ => self.refusal.lock().take().unwrap_or(error),
+        }
     }
 }
 
@@ -76,90 +145,6 @@ fn refuses_two(error: &ConnectError) -> bool {
     }
 }
 
-struct Attempt {
-    deadline: Deadline,
-    timeout: Duration,
-}
-
-impl Attempt {
-    fn left(&self) -> Result<Duration, ConnectError> {
-        // The system calls take a time without end for the longest that they know.
-        let left = self.deadline.left().unwrap_or(Duration::MAX);
-        if left.is_zero() { Err(ConnectError::TimedOut(self.timeout)) } else { Ok(left) }
-    }
-
-    fn failed(&self, error: io::Error) -> ConnectError {
-        match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => ConnectError::TimedOut(self.timeout),
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                ConnectError::Closed
-            }
-            _ => ConnectError::Tcp(error),
-        }
-    }
-
-    fn tcp(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<TcpSocket, ConnectError> {
-        let socket = tcp_socket(&addr, options)?;
-        let addr = match options.port_mapper {
-            PortMapper::Auto if !addr.ip().is_loopback() => port_mapper::query(&socket, addr).unwrap_or(addr),
-            PortMapper::Auto | PortMapper::Off => addr,
-        };
-        socket.connect_timeout(&SockAddr::from(addr), self.left()?).map_err(|error| match error.kind() {
-            ErrorKind::TimedOut => ConnectError::TimedOut(self.timeout),
-            _ => ConnectError::Tcp(error),
-        })?;
-        no_delay(&socket)?;
-        Ok(socket)
-    }
-
-    fn startup(&self, socket: &Socket, mut initiator: Initiator) -> Result<Connected, ConnectError> {
-        socket.set_write_timeout(Some(self.left()?))?;
-        write_all(socket, initiator.request()).map_err(|error| self.failed(error))?;
-        let mut reply = Vec::new();
-        loop {
-            match initiator.handle(&reply) {
-                // What follows the Reply is FPDUs: no more is read than it has.
-                Ok(InitiatorStep::Need { total }) => self.read_some(socket, &mut reply, total, &initiator)?,
-                Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
-                    return Ok(Connected { negotiated, private_data });
-                }
-                Ok(InitiatorStep::Rejected { private_data, .. }) => {
-                    return Err(ConnectError::Rejected { private_data });
-                }
-                Err(error) => {
-                    let refusal = Refusal::of(&error, initiator.tx(), false);
-                    if let Refusal::Terminate { terminate: what, framing } = refusal {
-                        terminate(socket, &what, framing);
-                    }
-                    return Err(error.into());
-                }
-            }
-        }
-    }
-
-    /// Reads some of what is missing of `total` octets: what is wrong with a frame shows at its first wrong octet.
-    fn read_some(
-        &self,
-        socket: &Socket,
-        octets: &mut Vec<u8>,
-        total: usize,
-        initiator: &Initiator,
-    ) -> Result<(), ConnectError> {
-        socket.set_read_timeout(Some(self.left()?))?;
-        let mut chunk = [0; 64];
-        let want = chunk.len().min(total - octets.len());
-        match (&*socket).read(&mut chunk[..want]) {
-            Ok(0) => Err(initiator.closed(octets).into()),
-            Ok(count) => {
-                octets.extend_from_slice(&chunk[..count]);
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(self.failed(error)),
-        }
-    }
-}
-
 /// RFC 6581 §9: what the Reply makes impossible is told in a Terminate, the only FPDU of this connection. A courtesy: the
 /// connection is over whatever becomes of it.
 pub(super) fn send_terminate(socket: &Socket, terminate: &TerminateRepr, framing: Framing) {
@@ -168,12 +153,4 @@ pub(super) fn send_terminate(socket: &Socket, terminate: &TerminateRepr, framing
     message.emit(&mut framer, &mut fpdu);
     let _ = write_all(socket, &fpdu);
     let _ = socket.shutdown(Shutdown::Write);
-}
-
-/// The same, and waits a moment for the peer to close.
-fn terminate(socket: &Socket, terminate: &TerminateRepr, framing: Framing) {
-    send_terminate(socket, terminate, framing);
-    let mut rest = [0; 512];
-    let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
-    let _ = (&*socket).read(&mut rest);
 }

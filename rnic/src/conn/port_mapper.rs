@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use socket2::{SockAddr, Socket};
@@ -23,61 +24,119 @@ const REQUEST: u8 = 0;
 const ACCEPT: u8 = 1;
 const ACKNOWLEDGE: u8 = 2;
 
-/// Asks the host of `addr` for the port behind it. Binds `socket` to the address and port that the query names.
-/// `None` when there is no answer, or a refusal.
-pub(super) fn query(socket: &Socket, addr: SocketAddr) -> Option<SocketAddr> {
-    match ask(socket, addr, PORT, &TRIES) {
-        Ok(mapped) => {
-            tracing::debug!(%addr, %mapped, "the port mapper has named a port");
-            Some(mapped)
-        }
-        Err(error) => {
-            tracing::debug!(%addr, %error, "no port mapper: the port as given");
-            None
-        }
-    }
+/// Datagrams looked at in one go: others wait for the background thread, too.
+const BATCH: usize = 16;
+
+/// A query on its way. Never sleeps: [`advance`](Self::advance) is called when its descriptor is
+/// readable and when it is [`due`](Self::due).
+#[derive(Debug)]
+pub(super) struct Query {
+    udp: UdpSocket,
+    message: Message,
+    /// How long each try waits that has not been made yet.
+    tries: std::slice::Iter<'static, Duration>,
+    /// When the present try is over.
+    due: Instant,
 }
 
-fn ask(socket: &Socket, addr: SocketAddr, port: u16, tries: &[Duration]) -> io::Result<SocketAddr> {
-    let any: IpAddr =
-        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let udp = UdpSocket::bind((any, 0))?;
-    udp.connect((addr.ip(), port))?;
-    let local = udp.local_addr()?.ip();
-    socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
-    let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let mut handle = [0; 8];
-    getrandom::fill(&mut handle).map_err(io::Error::other)?;
-    let message = Message { kind: REQUEST, ap: addr, cp, handle: u64::from_be_bytes(handle) };
-    for wait in tries {
-        udp.send(&message.emit())?;
-        let Some(answer) = answer_to(&message, &udp, *wait)? else { continue };
+impl Query {
+    /// Asks the host of `addr` for the port behind it. Binds `socket` to the address and port that
+    /// the query names. `None` where nobody can be asked.
+    pub(super) fn begin(socket: &Socket, addr: SocketAddr) -> Option<Self> {
+        let begun = Self::to(socket, addr, PORT, &TRIES);
+        begun.inspect_err(|error| tell_none(addr, error)).ok()
+    }
+
+    fn to(socket: &Socket, addr: SocketAddr, port: u16, tries: &'static [Duration]) -> io::Result<Self> {
+        let any: IpAddr =
+            if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let udp = UdpSocket::bind((any, 0))?;
+        udp.connect((addr.ip(), port))?;
+        udp.set_nonblocking(true)?;
+        let local = udp.local_addr()?.ip();
+        socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
+        let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mut handle = [0; 8];
+        getrandom::fill(&mut handle).map_err(io::Error::other)?;
+        let message = Message { kind: REQUEST, ap: addr, cp, handle: u64::from_be_bytes(handle) };
+        let now = Instant::now();
+        let mut query = Query { udp, message, tries: tries.iter(), due: now };
+        query.send(now)?;
+        Ok(query)
+    }
+
+    /// When it is to be looked at, whether an answer has come or not.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks for the answer. Returns the address to connect to, which is the one that was given where
+    /// there is no answer, or a refusal; `None` while the query goes on.
+    pub(super) fn advance(&mut self, now: Instant) -> Option<SocketAddr> {
+        let addr = self.message.ap;
+        match self.step(now) {
+            Ok(mapped) => {
+                mapped.inspect(|mapped| tracing::debug!(%addr, %mapped, "the port mapper has named a port"))
+            }
+            Err(error) => {
+                tell_none(addr, &error);
+                Some(addr)
+            }
+        }
+    }
+
+    fn step(&mut self, now: Instant) -> io::Result<Option<SocketAddr>> {
+        loop {
+            match self.receive() {
+                Ok(Some(answer)) => return self.take(answer).map(Some),
+                Ok(None) if now < self.due => return Ok(None),
+                // The try is over, or the host has told that nobody is there (ICMP).
+                Ok(None) | Err(_) => self.send(now)?,
+            }
+        }
+    }
+
+    /// The next try.
+    fn send(&mut self, now: Instant) -> io::Result<()> {
+        let wait = self.tries.next().ok_or(io::ErrorKind::TimedOut)?;
+        self.udp.send(&self.message.emit())?;
+        self.due = now + *wait;
+        Ok(())
+    }
+
+    /// The answer with the request's handle, if it has come. Others are passed over.
+    fn receive(&self) -> io::Result<Option<Message>> {
+        let mut octets = [0; MESSAGE_LEN + 16];
+        for _ in 0..BATCH {
+            let len = match self.udp.recv(&mut octets) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                received => received?,
+            };
+            let answer = Message::parse(&octets[..len]);
+            if let Some(answer) = answer.filter(|answer| answer.handle == self.message.handle) {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&self, answer: Message) -> io::Result<SocketAddr> {
         if answer.kind != ACCEPT || answer.ap.port() == 0 {
             return Err(io::Error::other("the port mapper knows no such port"));
         }
-        udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
-        return Ok(SocketAddr::new(addr.ip(), answer.ap.port()));
+        self.udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
+        Ok(SocketAddr::new(self.message.ap.ip(), answer.ap.port()))
     }
-    Err(io::ErrorKind::TimedOut.into())
 }
 
-/// The answer with the request's handle; `None` if it does not come in time.
-/// Others are passed over.
-fn answer_to(request: &Message, udp: &UdpSocket, wait: Duration) -> io::Result<Option<Message>> {
-    let deadline = Instant::now() + wait;
-    let mut octets = [0; MESSAGE_LEN + 16];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        udp.set_read_timeout(Some(left))?;
-        let Ok(len) = udp.recv(&mut octets) else { return Ok(None) };
-        let answer = Message::parse(&octets[..len]).filter(|answer| answer.handle == request.handle);
-        if answer.is_some() {
-            return Ok(answer);
-        }
+impl AsFd for Query {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
     }
+}
+
+fn tell_none(addr: SocketAddr, error: &io::Error) {
+    tracing::debug!(%addr, %error, "no port mapper: the port as given");
 }
 
 /// `ap` is the accepting peer, `cp` the connecting one.
@@ -132,7 +191,10 @@ fn take_ip(octets: [u8; 16], v6: bool) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use nix::poll::{PollFd, PollFlags, poll};
+
     use super::*;
+    use crate::io::ready_set::epoll_timeout;
 
     #[test]
     fn a_message_keeps_its_fields_in_both_families() {
@@ -155,13 +217,31 @@ mod tests {
         assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
+    /// A query from its beginning to its end.
+    fn ask(
+        socket: &Socket,
+        addr: SocketAddr,
+        port: u16,
+        tries: &'static [Duration],
+    ) -> io::Result<SocketAddr> {
+        let mut query = Query::to(socket, addr, port, tries)?;
+        loop {
+            if let Some(mapped) = query.step(Instant::now())? {
+                return Ok(mapped);
+            }
+            let left = query.due().saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(query.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, epoll_timeout(Some(left)))?;
+        }
+    }
+
     const SHORT: Duration = Duration::from_millis(10);
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Asks for a service at port 7174 a mapper that sends `answers` to each message, of which so
     /// many had come before: the outcome, and what the mapper was sent.
     fn asked(
-        tries: &[Duration],
+        tries: &'static [Duration],
         answers: impl Fn(usize, Message) -> Vec<Message>,
     ) -> (io::Result<SocketAddr>, Vec<Message>) {
         let mapper = UdpSocket::bind("127.0.0.1:0").unwrap();

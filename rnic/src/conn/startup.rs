@@ -1,12 +1,13 @@
-//! The MPA startup on a TCP connection that the program has made itself, by the background thread (RFC 5044 §7.1, RFC 6581).
+//! The MPA startup, by the background thread (RFC 5044 §7.1, RFC 6581).
 //!
-//! [`QueuePair::begin`] hands the connection over and returns; TCP itself may still be connecting. What comes of it is
-//! reported by an event and kept for [`QueuePair::begun`]. Revision 1 is not tried on its own after a refusal of 2: that
-//! takes another TCP connection.
+//! [`QueuePair::begin`] hands over a TCP connection that the program has made itself and returns; TCP may
+//! still be connecting. What comes of it is reported by an event and kept for [`QueuePair::begun`].
+//! [`QueuePair::begin_to`] and [`QueuePair::connect`] begin with an address (see `connect.rs`): the port
+//! mapper is asked first, and revision 1 tried after a refusal of 2, which takes another TCP connection.
 
 use std::io::{self, ErrorKind, Read};
-use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use socket2::Socket;
 
 use super::connect::{Connected, send_terminate};
 use super::half_open::{nothing_behind, read_request};
+use super::port_mapper::Query;
 use super::reset::reset;
 use super::socket::{TcpSocket, no_delay, write_all};
 use crate::config::startup_config;
@@ -45,24 +47,42 @@ impl QueuePair {
         options: &ConnectOptions,
         part: Part,
     ) -> Result<(), ConnectError> {
+        let plan = Plan { reports: true, asks: part == Part::Asking, addr: None };
+        let begun = self.begin_by(options, plan, |options| {
+            let active = part == Part::Active;
+            let initiator = active
+                .then(|| Initiator::new(&startup_config(options), &options.private_data))
+                .transpose()?;
+            stream.set_nonblocking(true)?;
+            Ok(Stage::Tcp { socket: stream, initiator })
+        });
+        begun.map(drop)
+    }
+
+    pub(super) fn begin_by(
+        &self,
+        options: &ConnectOptions,
+        plan: Plan,
+        first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
+    ) -> Result<Arc<Startup>, ConnectError> {
         let (inner, state) = (self.inner.here()?, self.state());
-        let mut place = inner.startup().lock();
-        if state != QpState::Idle || place.as_ref().is_some_and(|startup| !startup.is_over()) {
+        // A `connect` that sleeps is its caller's alone.
+        let mut place = plan.reports.then(|| inner.startup().lock());
+        let begun = place.as_ref().and_then(|place| place.as_ref());
+        if state != QpState::Idle || begun.is_some_and(|startup| !startup.is_over()) {
             return Err(ConnectError::NotIdle(state));
         }
         let options = inner.options(options);
-        let active = part == Part::Active;
-        let initiator =
-            active.then(|| Initiator::new(&startup_config(&options), &options.private_data)).transpose()?;
-        stream.set_nonblocking(true)?;
-        let asks = part == Part::Asking;
-        let startup = Startup::add(inner, options, asks, Stage::Tcp { socket: stream, initiator });
-        *place = Some(startup.clone());
+        let first = first(&options)?;
+        let startup = Startup::add(inner, options, plan, first);
+        if let Some(place) = &mut place {
+            **place = Some(startup.clone());
+        }
         drop(place);
-        startup.watch(EpollFlags::EPOLLOUT)
+        startup.begin_watching().map(|()| startup)
     }
 
-    /// What has come of [`begin`](Self::begin): `None` while it goes on, or when this has been asked before.
+    /// What has come of [`begin`](Self::begin) or [`begin_to`](Self::begin_to): `None` while it goes on, or when this has been asked before.
     pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
         self.inner.here().ok()?.startup().lock().as_ref()?.outcome.lock().result.take()
     }
@@ -93,8 +113,25 @@ pub(super) enum Part {
     Asking,
 }
 
+/// How a startup is made.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Events tell the program of its end; else somebody sleeps until then.
+    pub(super) reports: bool,
+    /// The program answers the Request.
+    pub(super) asks: bool,
+    /// Where the peer listens, if this side makes the TCP connection.
+    pub(super) addr: Option<SocketAddr>,
+}
+
 #[derive(Debug)]
 pub(super) enum Stage {
+    /// The port mapper of the peer's host has been asked.
+    Mapper {
+        socket: TcpSocket,
+        query: Query,
+        initiator: Initiator,
+    },
     /// Until TCP is connected.
     Tcp {
         socket: TcpSocket,
@@ -137,7 +174,9 @@ pub(crate) struct Startup {
     pub(super) device: Arc<DeviceInner>,
     qp: Weak<QpInner>,
     pub(super) options: ConnectOptions,
-    asks: bool,
+    pub(super) plan: Plan,
+    /// Why the peer has refused revision 2, once 1 is tried.
+    pub(super) refusal: Mutex<Option<ConnectError>>,
     deadline: Deadline,
     pub(super) stage: Mutex<Stage>,
     pub(super) outcome: Mutex<Outcome>,
@@ -145,7 +184,7 @@ pub(crate) struct Startup {
 }
 
 /// What a look at the socket leads to.
-enum Next {
+pub(super) enum Next {
     /// Another look.
     Again(Stage),
     /// Nothing before the socket is ready for this.
@@ -162,7 +201,7 @@ pub(super) struct Done {
 }
 
 impl Startup {
-    fn add(qp: &Arc<QpInner>, options: ConnectOptions, asks: bool, stage: Stage) -> Arc<Self> {
+    fn add(qp: &Arc<QpInner>, options: ConnectOptions, plan: Plan, stage: Stage) -> Arc<Self> {
         let device = qp.device().clone();
         let deadline = Deadline::after(options.timeout);
         let startup = Arc::new_cyclic(|weak: &Weak<Startup>| {
@@ -172,7 +211,8 @@ impl Startup {
                 device: device.clone(),
                 qp: Arc::downgrade(qp),
                 options,
-                asks,
+                plan,
+                refusal: Mutex::default(),
                 deadline,
                 stage: Mutex::new(stage),
                 outcome: Mutex::default(),
@@ -183,15 +223,32 @@ impl Startup {
         startup
     }
 
-    fn watch(&self, interest: EpollFlags) -> Result<(), ConnectError> {
-        let watched = match &*self.stage.lock() {
-            Stage::Tcp { socket, .. } => self.device.driver.watch(socket.as_fd(), self.token, interest),
-            _ => Ok(()),
-        };
+    fn begin_watching(&self) -> Result<(), ConnectError> {
+        let watched = self.watch(&self.stage.lock());
         watched.map_err(|error| {
             self.forget(&self.device.driver);
             error.into()
         })
+    }
+
+    /// Puts what a first stage waits for into the background thread's set.
+    pub(super) fn watch(&self, stage: &Stage) -> io::Result<()> {
+        let driver = &self.device.driver;
+        match stage {
+            Stage::Mapper { query, .. } => {
+                driver.at(query.due(), self.token);
+                driver.watch(query.as_fd(), self.token, EpollFlags::EPOLLIN)
+            }
+            Stage::Tcp { socket, .. } => driver.watch(socket.as_fd(), self.token, EpollFlags::EPOLLOUT),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps until it is over. Returns what has come of it.
+    pub(super) fn outcome(&self) -> Result<Connected, ConnectError> {
+        let mut outcome = self.outcome.lock();
+        self.over.wait_while(&mut outcome, |outcome| !outcome.over);
+        outcome.result.take().unwrap_or(Err(ConnectError::GivenUp))
     }
 
     fn is_over(&self) -> bool {
@@ -230,7 +287,8 @@ impl Startup {
 
     pub(super) fn fail(&self, driver: &Driver, error: ConnectError) {
         driver.remove(self.token);
-        if self.conclude(Err(error))
+        if self.conclude(Err(self.blame(error)))
+            && self.plan.reports
             && let Some(qp) = self.qp.upgrade()
         {
             qp.report(AsyncEventKind::NotConnected);
@@ -245,7 +303,7 @@ impl Startup {
         driver.unwatch(socket.as_fd());
         let connected = Connected { negotiated: negotiated.clone(), private_data };
         let told = || {
-            if self.conclude(Ok(connected)) {
+            if self.conclude(Ok(connected)) && self.plan.reports {
                 qp.report(AsyncEventKind::Connected);
             }
         };
@@ -266,8 +324,8 @@ impl Startup {
             match self.step(stage) {
                 Ok(Next::Again(next)) => stage = next,
                 Ok(Next::Wait(next, interest)) => {
-                    if let Some(socket) = next.socket() {
-                        driver.arm(socket.as_fd(), self.token, interest);
+                    if let Some(watched) = next.watched() {
+                        driver.arm(watched, self.token, interest);
                     }
                     *place = next;
                     return;
@@ -276,22 +334,26 @@ impl Startup {
                     drop(place);
                     return self.succeed(driver, done);
                 }
-                Err(error) => {
-                    drop(place);
-                    return self.fail(driver, error);
-                }
+                Err(error) => match self.begin_again(error) {
+                    Ok(next) => stage = next,
+                    Err(error) => {
+                        drop(place);
+                        return self.fail(driver, error);
+                    }
+                },
             }
         }
     }
 
     fn step(&self, stage: Stage) -> Result<Next, ConnectError> {
         match stage {
+            Stage::Mapper { socket, query, initiator } => self.ask_mapper(socket, query, initiator),
             Stage::Tcp { socket, initiator } => self.begin(socket, initiator),
             Stage::Reply { socket, initiator, octets } => self.read_reply(socket, initiator, octets),
             Stage::Request { socket, mut octets, mut total } => {
                 match read_request(&socket, &mut octets, &mut total).map_err(startup_error) {
                     Ok(None) => Ok(Next::Wait(Stage::Request { socket, octets, total }, EpollFlags::EPOLLIN)),
-                    Ok(Some(request)) if self.asks => Ok(self.ask(socket, request)),
+                    Ok(Some(request)) if self.plan.asks => Ok(self.ask(socket, request)),
                     Ok(Some(request)) => self.accept(socket, &request),
                     Err(error) => Err(close(&socket, error)),
                 }
@@ -317,7 +379,7 @@ impl Startup {
             Some(initiator) => {
                 // A frame is small, and nothing else is in the send buffer.
                 write_all(&socket, initiator.request())
-                    .map_err(|error| tcp_error(error, self.options.timeout))?;
+                    .map_err(|error| startup_tcp_error(error, self.options.timeout))?;
                 Stage::Reply { socket, initiator, octets }
             }
             None => Stage::Request { socket, octets, total: 1 },
@@ -365,6 +427,10 @@ impl Startup {
                         return Err(close(&socket, error.into()));
                     };
                     send_terminate(&socket, &terminate, framing);
+                    // Nobody else has it, and TCP may lose the Terminate if it is closed now.
+                    if self.plan.addr.is_some() {
+                        self.linger(socket);
+                    }
                     return Err(error.into());
                 }
             };
@@ -377,7 +443,7 @@ impl Startup {
                     return Ok(Next::Wait(Stage::Reply { socket, initiator, octets }, EpollFlags::EPOLLIN));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(tcp_error(error, self.options.timeout)),
+                Err(error) => return Err(startup_tcp_error(error, self.options.timeout)),
             }
         }
     }
@@ -386,7 +452,8 @@ impl Startup {
 impl Stage {
     fn socket(&self) -> Option<&TcpSocket> {
         match self {
-            Stage::Tcp { socket, .. }
+            Stage::Mapper { socket, .. }
+            | Stage::Tcp { socket, .. }
             | Stage::Reply { socket, .. }
             | Stage::Request { socket, .. }
             | Stage::Asked { socket, .. } => Some(socket),
@@ -394,10 +461,19 @@ impl Stage {
         }
     }
 
+    /// The descriptor that it waits for.
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Stage::Mapper { query, .. } => Some(query.as_fd()),
+            other => other.socket().map(AsFd::as_fd),
+        }
+    }
+
     /// Nothing more is to be done, if something was: its socket.
     fn end(&mut self) -> Option<TcpSocket> {
         match std::mem::replace(self, Stage::Over) {
-            Stage::Tcp { socket, .. }
+            Stage::Mapper { socket, .. }
+            | Stage::Tcp { socket, .. }
             | Stage::Reply { socket, .. }
             | Stage::Request { socket, .. }
             | Stage::Asked { socket, .. } => Some(socket),
@@ -417,6 +493,9 @@ impl Source for Startup {
 
     fn on_timer(&self, driver: &Driver, now: Instant) {
         if !self.deadline.is_over(now) {
+            if matches!(*self.stage.lock(), Stage::Mapper { .. }) {
+                self.advance(driver);
+            }
             return;
         }
         let socket = self.stage.lock().end();
@@ -455,5 +534,13 @@ fn tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
     match error.kind() {
         ErrorKind::TimedOut => ConnectError::TimedOut(timeout),
         _ => ConnectError::Tcp(error),
+    }
+}
+
+/// The same once TCP is connected: the peer has left, instead of answering.
+fn startup_tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ConnectError::Closed,
+        _ => tcp_error(error, timeout),
     }
 }

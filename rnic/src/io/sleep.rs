@@ -6,23 +6,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::time::TimeSpec;
 
-use crate::conn::socket::TcpSocket;
+use crate::cq::Watched;
 
-/// Sockets and what to wake for. It shares them, so that none is closed, and its number taken by another, meanwhile.
+/// Sockets and what to wake for.
 #[derive(Default)]
 pub(crate) struct Sleep {
-    sockets: Vec<(Arc<TcpSocket>, PollFlags)>,
+    sockets: Vec<(Watched, PollFlags)>,
 }
 
 impl Sleep {
-    pub(crate) fn add(&mut self, socket: Arc<TcpSocket>, events: PollFlags) {
+    pub(crate) fn add(&mut self, socket: Watched, events: PollFlags) {
         self.sockets.push((socket, events));
     }
 

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use rddp_mpa::{Negotiated, RtrSet};
-
-use rddp_rdma::{AsyncEventKind, ConnectOptions};
+use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
 
 use crate::config::NoReceive;
 use crate::cq::CqInner;
 use crate::device::DeviceInner;
-use crate::event::EventQueue;
+use crate::event::{EventQueue, Sink};
 use crate::mem::{Access, PdId, QpNum};
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,
@@ -24,6 +23,7 @@ pub(crate) struct QpAttributes {
     pub(crate) inbound: Access,
     pub(crate) no_receive: NoReceive,
     pub(crate) events: EventQueue,
+    pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) send_cq: Arc<CqInner>,
     pub(crate) recv_cq: Arc<CqInner>,
     pub(crate) device: Arc<DeviceInner>,
@@ -32,7 +32,19 @@ pub(crate) struct QpAttributes {
 impl QpAttributes {
     /// Tells the program what happened, and wakes who waits for that.
     pub(crate) fn report(&self, kind: AsyncEventKind) {
-        self.events.push(self.num, kind);
+        self.report_about(Element::Qp(self.num), kind);
+    }
+
+    /// Tells the program what happened to something that the QP uses. Events are rare, and are kept
+    /// out of the hot paths' code.
+    #[cold]
+    pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
+        let event = AsyncEvent::new(self.num, element, kind);
+        tracing::debug!(?event, "asynchronous event");
+        if let Some(sink) = &self.sink {
+            sink.take(event.clone());
+        }
+        self.events.take(event);
         self.cqs().for_each(|cq| cq.ready.bell.ring());
     }
 

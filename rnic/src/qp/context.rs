@@ -27,8 +27,8 @@ impl Context<'_> {
     pub(crate) fn begin_receive(&mut self) -> Option<u64> {
         let mut limit_reached = false;
         let room = self.rq.begin(self.attrs.num, &mut limit_reached);
-        if limit_reached {
-            self.attrs.report(AsyncEventKind::SrqLimit);
+        if limit_reached && let Some(srq) = self.rq.srq() {
+            self.attrs.report_about(srq.element(), AsyncEventKind::SrqLimit);
         }
         room
     }

@@ -1,10 +1,7 @@
 //! What a QP's lock protects, and how its state changes (draft-hilland-rddp-verbs §6.2, §6.4).
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use nix::poll::PollFlags;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
@@ -14,9 +11,7 @@ use super::context::Context;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
-use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
-use crate::cq::CqInner;
 use crate::wire::Link;
 use crate::wire::LinkEvent;
 
@@ -142,6 +137,17 @@ impl QpInner {
             self.attrs.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
         self.flush(core, None);
+        if before != QpState::Error {
+            self.report_last_wqe(core);
+        }
+    }
+
+    /// Reports that a QP in Error takes no more from a shared receive queue, and that what it had
+    /// taken has completed.
+    fn report_last_wqe(&self, core: &Core) {
+        if core.rq.srq().is_some() {
+            self.attrs.report(AsyncEventKind::LastWqeReached);
+        }
     }
 
     /// Any state to Error, because the program lets go of the QP: what TCP was promised still goes
@@ -165,7 +171,10 @@ impl QpInner {
                 core.state = QpState::Idle;
                 self.attrs.report(AsyncEventKind::CloseComplete);
             }
-            _ => core.state = QpState::Error,
+            _ => {
+                core.state = QpState::Error;
+                self.report_last_wqe(core);
+            }
         }
     }
 
@@ -190,6 +199,7 @@ impl QpInner {
             std::mem::forget(doubtful);
         }
         self.attrs.report(AsyncEventKind::QpFailed);
+        self.report_last_wqe(core);
     }
 
     /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends
@@ -237,15 +247,5 @@ impl QpInner {
         if let Some((link, cx)) = core.split(&self.attrs) {
             link.update_interest(&cx);
         }
-    }
-
-    /// Returns what a thread that sleeps on this QP has to watch.
-    pub(crate) fn watch_for(&self) -> Option<(Arc<TcpSocket>, PollFlags)> {
-        self.core.lock().link.as_ref().map(Link::watch_for)
-    }
-
-    /// A completion queue with many QPs begins to use its epoll set.
-    pub(crate) fn enter(&self, cq: &CqInner) -> io::Result<()> {
-        self.core.lock().link.as_ref().map_or(Ok(()), |link| link.enter(&self.attrs, cq))
     }
 }

@@ -67,6 +67,7 @@ impl QueuePair {
                     inbound: config.inbound(),
                     no_receive: config.no_receive,
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
+                    sink: config.sink.clone(),
                     send_cq: send_cq.clone(),
                     recv_cq: recv_cq.clone(),
                     device: device.clone(),
@@ -82,7 +83,7 @@ impl QueuePair {
         let qp = QueuePair { inner: Home::new(inner) };
         let inner = qp.inner.here()?;
         for cq in inner.attrs.cqs() {
-            cq.add_member(inner.attrs.token, inner)
+            cq.add_member(inner.attrs.token, inner.clone())
                 .map_err(Error::host("watching the sockets of many QPs"))?;
         }
         device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));

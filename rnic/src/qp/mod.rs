@@ -33,13 +33,14 @@ use self::attributes::QpAttributes;
 use self::core::Core;
 pub use self::handle::QueuePair;
 pub use self::state::QpState;
-use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
+use rddp_rdma::{AsyncEventKind, ConnectOptions, Element, RecvWr, SendWr};
 
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError};
+use crate::event::Sink;
 use crate::wire::Link;
 
 /// A queue pair, whoever holds it.
@@ -68,9 +69,14 @@ impl QpInner {
         &self.startup
     }
 
-    /// Tells the program what happened, and wakes who waits for that.
+    /// Tells the program what happened: see [`QpAttributes::report`].
     pub(crate) fn report(&self, kind: AsyncEventKind) {
         self.attrs.report(kind);
+    }
+
+    /// Tells the program what happened to something that the QP uses.
+    pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
+        self.attrs.report_about(element, kind);
     }
 
     /// Returns what a startup is to ask for: see [`QpAttributes::options`].
@@ -192,6 +198,15 @@ impl QpInner {
             srq.forget(self.attrs.num);
         }
         self.leave(&mut core);
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        self.attrs.events.forget(self.attrs.num);
+        if let Some(sink) = &self.attrs.sink {
+            sink.forget(self.attrs.num);
+        }
     }
 }
 

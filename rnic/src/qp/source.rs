@@ -1,29 +1,25 @@
 //! When a queue pair is driven on: by a program's thread, by the background thread, by a timer.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use nix::poll::PollFlags;
 use parking_lot::MutexGuard;
-use rddp_rdma::AsyncEventKind;
+use rddp_rdma::{AsyncEventKind, Element};
 use rddp_rdmap::Fault;
 
 use super::QpInner;
 use super::core::Core;
 use super::progress::{Pulled, TURN};
 use super::state::QpState;
+use crate::cq::{CqInner, Member, Watched};
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
 use crate::wire::Link;
 
 impl QpInner {
-    /// Makes progress in a program's thread; whoever is at it already will finish.
-    pub(crate) fn try_progress(&self) {
-        if let Some(mut core) = self.core.try_lock() {
-            self.progress(&mut core);
-        }
-    }
-
     fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
         let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
         let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
@@ -57,10 +53,17 @@ impl QpInner {
         let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
         if ends {
-            self.attrs.report(AsyncEventKind::CqOverflow);
-            self.terminate(core, Fault::CqOverflow, None);
+            self.end_overflowed(core);
         }
         ends
+    }
+
+    #[cold]
+    fn end_overflowed(&self, core: &mut Core) {
+        for cq in self.attrs.cqs().filter(|cq| cq.is_overflowed()) {
+            self.attrs.report_about(Element::Cq(cq.num), AsyncEventKind::CqOverflow);
+        }
+        self.terminate(core, Fault::CqOverflow, None);
     }
 
     /// RFC 5042 §6.4.2: resets the connection if the FPDU that this QP keeps a part of has been
@@ -94,6 +97,23 @@ impl QpInner {
             self.abandon(&mut core);
         }
         result.ok()
+    }
+}
+
+impl Member for QpInner {
+    fn try_progress(&self) {
+        if let Some(mut core) = self.core.try_lock() {
+            self.progress(&mut core);
+        }
+    }
+
+    fn watch_for(&self) -> Option<(Watched, PollFlags)> {
+        let (socket, events) = self.core.lock().link.as_ref().map(Link::watch_for)?;
+        Some((socket, events))
+    }
+
+    fn enter(&self, cq: &CqInner) -> io::Result<()> {
+        self.core.lock().link.as_ref().map_or(Ok(()), |link| link.enter(&self.attrs, cq))
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod active;
 mod asking;
+mod by_address;
 mod caps;
 #[path = "../common/mod.rs"]
 mod common;

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod ends;
+mod events;
 mod isolation;
 mod leaving;
 mod limits;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
-    Access, AsyncEventKind, CompletionQueue, ConnectOptions, MemoryRegion, PostError, ProtectionDomain,
-    QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SgeFault, SharedReceiveQueue, SrqConfig,
-    Status,
+    Access, AsyncEventKind, CompletionQueue, ConnectOptions, Element, MemoryRegion, PostError,
+    ProtectionDomain, QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SgeFault, SharedReceiveQueue,
+    SrqConfig, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
@@ -43,6 +43,7 @@ fn an_overflowing_queue_hurts_its_own_streams_only() {
     while ended.len() < 2 {
         let event = device.rnic.wait_async_event(Some(PATIENCE)).unwrap().expect("a QP of the queue goes on");
         if event.kind == AsyncEventKind::CqOverflow {
+            assert_eq!(event.element, Element::Cq(small.num()));
             ended.push(event.qp);
         }
     }

@@ -250,7 +250,7 @@ impl Queue {
 
     fn connections(&self, order: &mut Order) -> Vec<(Arc<Endpoint>, Ending)> {
         let mut ended = Vec::new();
-        while let Some(AsyncEvent { qp, kind }) = self.events.next_event() {
+        while let Some(AsyncEvent { qp, kind, .. }) = self.events.next_event() {
             let Some(endpoint) = self.endpoints.read().get(&qp).cloned() else { continue };
             if let Some(ending) = endpoint.ending(&kind) {
                 ended.push((endpoint, ending));

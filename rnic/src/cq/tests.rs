@@ -1,0 +1,170 @@
+//! A completion queue whose members are not all [`QueuePair`]s.
+
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU64;
+
+use nix::poll::PollFlags;
+
+use super::*;
+use crate::io::driver::{Failure, Source};
+use crate::mem::QpNum;
+use crate::{Completed, QpConfig, Rnic, SendWr, Status};
+
+/// Ends a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A receiver of datagrams: each completes a receive.
+#[derive(Debug)]
+struct Datagrams {
+    token: u64,
+    num: QpNum,
+    socket: Arc<UdpSocket>,
+    cq: Arc<CqInner>,
+    received: Mutex<u64>,
+    has_overflowed: AtomicBool,
+}
+
+impl Datagrams {
+    /// One that completes into `cq`, and a socket connected to it.
+    fn new(num: u32, cq: &CompletionQueue) -> (Arc<Self>, UdpSocket) {
+        let (socket, peer) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        socket.set_nonblocking(true).unwrap();
+        peer.connect(socket.local_addr().unwrap()).unwrap();
+        let cq = cq.0.anywhere();
+        let member = Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
+            let source: std::sync::Weak<dyn Source> = weak.clone();
+            Datagrams {
+                token: cq.driver.add(source),
+                num: QpNum(num),
+                socket: Arc::new(socket),
+                cq: cq.clone(),
+                received: Mutex::default(),
+                has_overflowed: AtomicBool::default(),
+            }
+        });
+        cq.add_member(member.token, member.clone()).unwrap();
+        cq.admit(member.socket.as_fd(), member.token).unwrap();
+        (member, peer)
+    }
+}
+
+impl Member for Datagrams {
+    fn try_progress(&self) {
+        let Some(mut received) = self.received.try_lock() else { return };
+        while let Ok(len) = self.socket.recv(&mut [0; 100]) {
+            let completion = Completion {
+                wr_id: *received,
+                status: Status::Success,
+                completed: Completed::Receive,
+                byte_len: len as u32,
+                qp: self.num,
+                invalidated: None,
+                immediate: None,
+                solicited: false,
+            };
+            *received += 1;
+            self.cq.push(completion, None);
+        }
+    }
+
+    fn watch_for(&self) -> Option<(Watched, PollFlags)> {
+        Some((self.socket.clone(), PollFlags::POLLIN))
+    }
+
+    fn enter(&self, cq: &CqInner) -> io::Result<()> {
+        cq.admit(self.socket.as_fd(), self.token)
+    }
+}
+
+impl Source for Datagrams {
+    fn lease(&self, turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
+        let lease = self.cq.lease(turn);
+        lease.is_held().then(|| (lease, self.cq.clone() as Arc<dyn Holder>))
+    }
+
+    fn on_ready(&self, driver: &Driver) -> bool {
+        self.try_progress();
+        driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN);
+        false
+    }
+
+    fn on_timer(&self, _driver: &Driver, _now: Instant) {
+        self.has_overflowed.store(self.cq.is_overflowed(), Ordering::SeqCst);
+    }
+
+    fn give_up(&self, _driver: &Driver, _failure: Failure) {}
+}
+
+/// Returns whether it came to be so in time.
+fn comes(is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn members_of_two_kinds_complete_into_one_queue() {
+    let rnic = Rnic::open().unwrap();
+    let cq = rnic.create_cq(16).unwrap();
+    let qp = rnic.alloc_pd().create_qp(&QpConfig::new(&cq)).unwrap();
+    let (_member, peer) = Datagrams::new(1000, &cq);
+    assert!(cq.poll_one().is_none());
+    peer.send(b"hello").unwrap();
+    qp.abort();
+    qp.post_send(&SendWr::send_inline(7, b"").unsignaled()).unwrap();
+    let mut polled = [0, 1].map(|_| {
+        assert!(cq.wait(Some(PATIENCE)).unwrap());
+        let completion = cq.poll_one().unwrap();
+        (completion.qp, completion.wr_id, completion.byte_len, completion.status)
+    });
+    polled.sort_by_key(|(qp, ..)| qp.0);
+    let expected = [(qp.num(), 7, 0, Status::Flushed), (QpNum(1000), 0, 5, Status::Success)];
+    assert_eq!(polled, expected);
+}
+
+/// A few are named one by one, more are in an epoll set. The background thread does not know of them.
+#[test]
+fn a_thread_that_sleeps_on_a_queue_is_woken_by_any_of_its_members() {
+    let rnic = Rnic::open().unwrap();
+    for count in [1, FEW, FEW + 1, 2 * FEW] {
+        let cq = rnic.create_cq(16).unwrap();
+        let members: Vec<_> = (0..count as u32).map(|num| Datagrams::new(num, &cq)).collect();
+        assert_eq!(cq.0.anywhere().is_by_epoll(), count > FEW);
+        for (member, peer) in &members {
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| cq.wait(None).unwrap());
+                let turn = AtomicU64::new(0);
+                let is_asleep = comes(|| {
+                    let turn = turn.fetch_add(1, Ordering::Relaxed) + 1;
+                    cq.0.anywhere().presence.lease(turn, || false).is_held()
+                });
+                peer.send(b"!").unwrap();
+                let is_woken = comes(|| waiting.is_finished());
+                cq.wake();
+                assert!(is_asleep && is_woken, "{:?} of {count}", member.num);
+            });
+            assert_eq!(cq.poll_one().unwrap().qp, member.num);
+        }
+    }
+}
+
+#[test]
+fn the_background_thread_makes_progress_for_any_member() {
+    let rnic = Rnic::open().unwrap();
+    let cq = rnic.create_cq(1).unwrap();
+    let (member, peer) = Datagrams::new(1, &cq);
+    let inner = cq.0.anywhere();
+    inner.driver.watch(member.socket.as_fd(), member.token, EpollFlags::EPOLLIN).unwrap();
+    peer.send(b"!").unwrap();
+    assert!(comes(|| !inner.is_empty()));
+    // RFC 5042 §6.4.6: all members learn that their queue has overflowed.
+    peer.send(b"!").unwrap();
+    assert!(comes(|| member.has_overflowed.load(Ordering::SeqCst)));
+}

@@ -1,0 +1,153 @@
+//! Connecting by address without sleeping: what `connect` does, in the background.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::time::Duration;
+
+use rddp_rnic::{AsyncEventKind, ConnectError, ConnectOptions, QpState, Revision};
+use rddp_test_support::{accept_request, read_to_end};
+use socket2::SockRef;
+
+use crate::common::raw::client_server;
+use crate::common::{End, PATIENCE};
+use crate::frames::{C, R, REPLY, REQUEST, S, depths, frame, options};
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets revision 1.
+#[test]
+fn a_peer_that_refuses_revision_two_gets_revision_one_in_the_background() {
+    for way in 0..3 {
+        let (end, (listener, addr)) = (End::new(), listener());
+        end.qp.begin_to(addr, &ConnectOptions::default()).unwrap();
+        let (mut first, request) = accept_request(&listener);
+        assert_eq!((request[17], request[16] & S != 0), (2, true));
+        match way {
+            0 => {}
+            1 => SockRef::from(&first).set_linger(Some(Duration::ZERO)).unwrap(),
+            _ => first.write_all(&frame(REPLY, C, 1, b"")).unwrap(),
+        }
+        assert!(end.qp.begun().is_none());
+        drop(first);
+        let (mut second, request) = accept_request(&listener);
+        assert_eq!((request[17], request[16] & S != 0), (1, false));
+        second.write_all(&frame(REPLY, C, 1, b"")).unwrap();
+        assert_eq!(end.event(), AsyncEventKind::Connected);
+        let negotiated = end.qp.begun().unwrap().unwrap().negotiated;
+        assert_eq!((negotiated.revision, end.qp.state()), (Revision::One, QpState::ReadyToSend));
+    }
+}
+
+/// The first answer tells more than what revision 1 comes to, in whatever way that fails.
+#[test]
+fn a_second_refusal_is_told_as_the_first() {
+    for way in 0..2 {
+        let (end, (listener, addr)) = (End::new(), listener());
+        end.qp.begin_to(addr, &options(Duration::from_secs(2))).unwrap();
+        let (mut first, _) = accept_request(&listener);
+        first.write_all(&frame(REPLY, C, 1, b"")).unwrap();
+        let second = accept_request(&listener).0;
+        // Silent, or closed.
+        let second = Some(second).filter(|_| way == 0);
+        assert_eq!(end.event(), AsyncEventKind::NotConnected);
+        let error = end.qp.begun().unwrap().unwrap_err();
+        assert!(matches!(error, ConnectError::Startup(_)), "{error:?}");
+        drop(second);
+        assert!(end.qp.begun().is_none() && end.rnic.async_event().is_none());
+    }
+}
+
+/// One that was refused by the peer's program says so, and may be connected again.
+#[test]
+fn a_rejection_is_told_and_the_qp_stays_idle() {
+    let (end, (listener, addr)) = (End::new(), listener());
+    for _ in 0..2 {
+        end.qp.begin_to(addr, &ConnectOptions::default()).unwrap();
+        let again = end.qp.begin_to(addr, &ConnectOptions::default());
+        assert!(matches!(again, Err(ConnectError::NotIdle(_))), "{again:?}");
+        let (mut peer, _) = accept_request(&listener);
+        let reply = frame(REPLY, C | R | S, 2, &[&depths(8, 8)[..], b"no"].concat());
+        peer.write_all(&reply).unwrap();
+        assert_eq!(end.event(), AsyncEventKind::NotConnected);
+        let error = end.qp.begun().unwrap().unwrap_err();
+        assert!(
+            matches!(&error, ConnectError::Rejected { private_data } if private_data == b"no"),
+            "{error:?}"
+        );
+    }
+}
+
+/// Its caller knows the end.
+#[test]
+fn a_connect_that_sleeps_reports_nothing() {
+    let (end, (listener, addr)) = (End::new(), listener());
+    let options = ConnectOptions { timeout: Duration::MAX, ..client_server() };
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| end.qp.connect(addr, &options).unwrap());
+        let (mut peer, _) = accept_request(&listener);
+        peer.write_all(&frame(REPLY, C | S, 2, &depths(8, 8))).unwrap();
+        connecting.join().unwrap();
+        assert!(end.rnic.async_event().is_none() && end.qp.begun().is_none());
+    });
+}
+
+#[test]
+fn what_was_begun_can_be_ended() {
+    let (end, (listener, addr)) = (End::new(), listener());
+    end.qp.begin_to(addr, &ConnectOptions { timeout: Duration::MAX, ..client_server() }).unwrap();
+    let (peer, _) = accept_request(&listener);
+    end.qp.abort();
+    let result = end.qp.begun().unwrap();
+    assert!(matches!(result, Err(ConnectError::GivenUp)), "{result:?}");
+    assert_eq!(read_to_end(&peer), b"");
+}
+
+/// An address of the loopback that is this process's own, and that the RNIC does not take for one of
+/// the loopback, where it asks no port mapper.
+fn own_host() -> (Ipv4Addr, impl Fn(u16) -> SocketAddr) {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, a | 0x80, b, c);
+    (host, move |port| (host.to_ipv6_mapped(), port).into())
+}
+
+#[test]
+fn the_port_that_the_mapper_names_is_connected_to() {
+    const ACCEPT: u8 = 1;
+    const ACKNOWLEDGE: u8 = 2;
+    let (host, addr) = own_host();
+    let listener = TcpListener::bind((host, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let end = End::new();
+    let options = ConnectOptions { fall_back: false, ..client_server() };
+    // Nobody is at the mapper's port: the port as given.
+    end.qp.begin_to(addr(port), &options).unwrap();
+    drop(accept_request(&listener));
+    assert_eq!(end.event(), AsyncEventKind::NotConnected);
+
+    let mapper = UdpSocket::bind((host, 3935)).unwrap();
+    mapper.set_read_timeout(Some(PATIENCE)).unwrap();
+    end.qp.begin_to(addr(1), &options).unwrap();
+    let mut message = [0; 48];
+    let (_, from) = mapper.recv_from(&mut message).unwrap();
+    assert_eq!((message[0], &message[4..6]), (6, &[0, 1][..]));
+    message[0] |= ACCEPT << 4;
+    message[4..6].copy_from_slice(&port.to_be_bytes());
+    mapper.send_to(&message, from).unwrap();
+    loop {
+        let mut next = [0; 48];
+        mapper.recv_from(&mut next).unwrap();
+        // On a busy machine the query may have been sent again.
+        if next[0] >> 4 != 0 {
+            assert_eq!(next[0] >> 4, ACKNOWLEDGE);
+            break;
+        }
+    }
+    let (mut peer, request) = accept_request(&listener);
+    assert_eq!(request[..16], frame(REQUEST, 0, 0, b"")[..16]);
+    peer.write_all(&frame(REPLY, C | S, 2, &depths(8, 8))).unwrap();
+    assert_eq!(end.event(), AsyncEventKind::Connected);
+}

@@ -1,0 +1,101 @@
+//! Where asynchronous events go, and what they name (draft-hilland-rddp-verbs §8.3.3).
+
+use std::sync::{Arc, Mutex};
+
+use rddp_rnic::{
+    Access, AsyncEvent, AsyncEventKind, CqNum, Element, QpConfig, QpNum, QpState, QueuePair, RecvWr, Sink,
+    SrqConfig, Status,
+};
+use rddp_test_support::{Peer, plain, segment};
+
+use crate::common::raw::{Role, client_server, connect_raw, open_for};
+use crate::common::{End, PATIENCE};
+
+/// Keeps what it takes.
+#[derive(Debug, Default)]
+struct Kept {
+    taken: Mutex<Vec<AsyncEvent>>,
+    forgotten: Mutex<Vec<QpNum>>,
+}
+
+impl Sink for Kept {
+    fn take(&self, event: AsyncEvent) {
+        self.taken.lock().unwrap().push(event);
+    }
+
+    fn forget(&self, qp: QpNum) {
+        self.forgotten.lock().unwrap().push(qp);
+    }
+}
+
+/// A QP towards a raw peer, which has sent its first FPDU.
+fn connected(change: impl FnOnce(&mut QpConfig)) -> (End, Peer) {
+    let end = End::with(change);
+    let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+    open_for(&mut raw, &end);
+    (end, raw)
+}
+
+#[test]
+fn a_sink_takes_what_the_queue_takes_and_learns_that_a_qp_is_gone() {
+    let sink = Arc::new(Kept::default());
+    let (end, mut raw) = connected(|config| config.sink = Some(sink.clone()));
+    let num = end.qp.num();
+    raw.send(&[]);
+    let fault = end.event_like(|event| matches!(event, AsyncEventKind::Fault(_)));
+    let taken: Vec<_> = sink.taken.lock().unwrap().iter().map(|event| event.kind.clone()).collect();
+    assert_eq!(taken[..2], [AsyncEventKind::Established, fault]);
+    assert!(sink.taken.lock().unwrap().iter().all(|event| event.element == Element::Qp(num)));
+    assert!(sink.forgotten.lock().unwrap().is_empty());
+    drop(end.qp);
+    assert_eq!(*sink.forgotten.lock().unwrap(), [num]);
+}
+
+/// draft-hilland-rddp-verbs §6.3: the program may then drop the QP, or give its receives to others.
+#[test]
+fn a_qp_in_error_says_that_it_takes_no_more_from_a_shared_queue() {
+    let device = End::new();
+    let srq = device.pd.create_srq(SrqConfig::default());
+    let inbox = device.region(64, Access::LOCAL_WRITE);
+    (0..4).for_each(|id| srq.post_recv(RecvWr::one(id, inbox.whole())).unwrap());
+    let ends: [fn(&QueuePair); 2] = [QueuePair::abort, QueuePair::terminate];
+    for (shares, ends) in [true, false].into_iter().flat_map(|shares| ends.map(|ends| (shares, ends))) {
+        let mut config = QpConfig::new(&device.cq);
+        config.srq = shares.then(|| srq.clone());
+        let end = End { qp: device.pd.create_qp(&config).unwrap(), ..device.sibling() };
+        let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+        open_for(&mut raw, &end);
+        if shares {
+            // A message that begins and does not end.
+            let before = srq.len();
+            raw.send(&segment::send(1, 0, false, b"half"));
+            while srq.len() == before {
+                device.cq.poll_one();
+            }
+        }
+        ends(&end.qp);
+        drop(raw);
+        end.await_state(QpState::Error);
+        let flushed = device.cq.poll_one().map(|done| (done.qp, done.status));
+        assert_eq!(flushed, shares.then(|| (end.qp.num(), Status::Flushed)));
+        let kinds: Vec<_> = std::iter::from_fn(|| end.rnic.async_event()).map(|event| event.kind).collect();
+        let last = kinds.iter().position(|kind| *kind == AsyncEventKind::LastWqeReached);
+        assert_eq!(last, shares.then(|| kinds.len() - 1), "{kinds:?}");
+    }
+}
+
+#[test]
+fn the_limit_of_a_shared_queue_names_it() {
+    let device = End::new();
+    let [first, second] = [0, 1].map(|_| device.pd.create_srq(SrqConfig::default()));
+    assert_ne!(first.num(), second.num());
+    let (end, _raw) = connected(|_| {});
+    assert_ne!(end.cq.num(), CqNum(0));
+    let mut config = QpConfig::new(&device.cq);
+    config.srq = Some(second.clone());
+    let qp = device.pd.create_qp(&config).unwrap();
+    second.arm_limit(1);
+    let event = device.rnic.wait_async_event(Some(PATIENCE)).unwrap().unwrap();
+    assert_eq!((event.qp, event.element), (qp.num(), Element::Srq(second.num())));
+    assert_eq!(event.kind, AsyncEventKind::SrqLimit);
+}
