@@ -217,6 +217,7 @@ impl Filling<'_> {
 
     /// Adds one segment of a message that may be cut; the place behind it, or `None` if it must
     /// wait.
+    #[inline]
     fn push_segment(
         &mut self,
         header: &Header,

@@ -36,7 +36,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Lends the thread's own, empty.
+    /// Lends the thread's own.
     pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
         with_own(&OUTGOING, f)
     }
@@ -69,8 +69,9 @@ impl Link {
     ///
     /// # Errors
     /// What the QP has to act on. What is prepared then is to be written all the same.
+    #[inline]
     pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
-        out.clear();
+        out.train.clear();
         out.train.copies = std::mem::take(&mut self.copies_next);
         if !self.is_open() {
             return Ok(());
@@ -86,6 +87,7 @@ impl Link {
 
     /// Hands `out` and the train to TCP, and lets go of the train. Returns whether another write
     /// may follow.
+    #[inline]
     pub(crate) fn write(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<bool, LinkEvent> {
         let written = self.write_train(cx, &out.train);
         out.clear();
@@ -96,7 +98,7 @@ impl Link {
     /// due.
     pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
         Outgoing::with_own(|out| {
-            out.clear();
+            out.train.clear();
             self.write(cx, out).map(drop)
         })
     }
