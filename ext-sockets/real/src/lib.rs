@@ -34,7 +34,7 @@ pub use process::{
 };
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
-pub use tcp::{is_mptcp, is_tcp, state_of_tcp};
+pub use tcp::{disconnect, is_mptcp, is_tcp, state_of_tcp, tcp_state};
 pub use value::Value;
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
@@ -168,18 +168,6 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
     set_errno(before);
 }
 
-/// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
-pub fn tcp_state(fd: c_int) -> Option<u8> {
-    let mut state = 0u8;
-    let mut len = 1;
-    let before = errno();
-    // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
-    let got =
-        unsafe { getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut len) };
-    set_errno(before);
-    (got == 0).then_some(state)
-}
-
 /// Looks at the octets that the kernel has and nobody has read. How many fit. Leaves errno as it was.
 pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
     let before = errno();
@@ -294,15 +282,6 @@ pub fn has_threads() -> bool {
     let single = SINGLE.address(c"__libc_single_threaded").cast::<u8>();
     // SAFETY: a byte of the C library's, which it changes before a thread is there that could see it change.
     single.is_null() || unsafe { single.read_volatile() } == 0
-}
-
-/// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.
-pub fn disconnect(fd: c_int) {
-    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    let before = errno();
-    // SAFETY: an address of that length.
-    unsafe { connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t) };
-    set_errno(before);
 }
 
 /// The errno of asking for an option of what is no socket: EBADF or ENOTSOCK.
