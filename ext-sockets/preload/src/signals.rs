@@ -43,7 +43,7 @@ pub unsafe extern "C" fn sigaction(
             }
             0
         }
-        Err(errno) => fail(errno),
+        Err(errno) => fail(Errno(errno)),
     }
 }
 
@@ -71,7 +71,7 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     match rddp_fault_guard::sigaction(signal, Some(&action)) {
         Ok(before) => before.sa_sigaction,
         Err(errno) => {
-            real::set_errno(errno);
+            Errno(errno).set_last();
             libc::SIG_ERR
         }
     }
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
         // SAFETY: our caller's promise.
         return match unsafe { masked(how, set, old) } {
             0 => 0,
-            errno => fail(errno),
+            errno => fail(Errno(errno)),
         };
     }
     // SAFETY: our caller's promise.
@@ -277,13 +277,13 @@ pub(crate) unsafe fn asleep<T: crate::hook::Failed>(
     // SAFETY: the caller's promise.
     let set = match unsafe { set_at(mask) } {
         Ok(set) => set,
-        Err(Errno(errno)) => return fail(errno),
+        Err(errno) => return fail(errno),
     };
-    let result = mask::during(&set, |set| (sleep(set), real::errno()));
+    let result = mask::during(&set, |set| (sleep(set), Errno::last()));
     result.map_or_else(
-        || fail(libc::EINTR),
+        || fail(Errno::INTERRUPTED),
         |(result, errno)| {
-            real::set_errno(errno);
+            errno.set_last();
             result
         },
     )
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn sigtimedwait(
     let wait = || unsafe { real::sigtimedwait(set, info, timeout) };
     // SAFETY: our caller's promise.
     let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
-    match mask::take(&wanted, || (wait(), real::errno())) {
+    match mask::take(&wanted, || (wait(), Errno::last())) {
         Ok((signal, held)) => {
             // SAFETY: our caller's promise: null, or room for it.
             if let Some(info) = unsafe { info.as_mut() } {
@@ -376,7 +376,7 @@ pub unsafe extern "C" fn sigtimedwait(
             signal
         }
         Err((result, errno)) => {
-            real::set_errno(errno);
+            errno.set_last();
             result
         }
     }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use rddp_stream::{Calls, SameErrno};
+use rddp_stream::{Calls, Errno, SameErrno};
 
 /// The functions that this crate has found. Nothing that is asked of them here sleeps.
 const CALLS: Calls = super::calls(no_others);
@@ -35,7 +35,7 @@ pub fn is_mptcp(fd: c_int) -> bool {
 ///
 /// # Errors
 /// As of [`state_of_tcp`].
-pub fn is_tcp(fd: c_int) -> Result<(), c_int> {
+pub fn is_tcp(fd: c_int) -> Result<(), Errno> {
     state_of_tcp(fd).map(drop)
 }
 
@@ -43,11 +43,11 @@ pub fn is_tcp(fd: c_int) -> Result<(), c_int> {
 ///
 /// # Errors
 /// The errno that tells of what is none.
-pub fn state_of_tcp(fd: c_int) -> Result<u8, c_int> {
+pub fn state_of_tcp(fd: c_int) -> Result<u8, Errno> {
     // The kernel's own errno for no descriptor, or one that is no socket.
     let protocol =
         super::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok_or_else(|| super::why_no_socket(fd))?;
     // A raw socket may have the protocol, and options of MPTCP answer like TCP's, but not both.
     let state = (protocol == libc::IPPROTO_TCP).then(|| tcp_state(fd)).flatten();
-    state.ok_or(libc::EOPNOTSUPP)
+    state.ok_or(Errno::UNSUPPORTED)
 }
