@@ -383,10 +383,7 @@ fn as_it_is(held: &Held) -> Settings {
     if let Some(state) = held.state()
         && settings.mode == Mode::Starting
     {
-        settings.role.get_or_insert(match state.options().role {
-            stream::Role::Initiator => socket::Role::Initiator,
-            stream::Role::Responder => socket::Role::Responder,
-        });
+        settings.role.get_or_insert(state.options().role);
         match state.phase() {
             Phase::Starting => {}
             Phase::Framed => settings.mode = Mode::On,
