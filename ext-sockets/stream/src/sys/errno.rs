@@ -38,3 +38,18 @@ impl Drop for SameErrno {
         self.0.set_last();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_is_set_back_when_the_guard_is_dropped() {
+        Errno::RESET.set_last();
+        let same = SameErrno::here();
+        Errno::FAULT.set_last();
+        assert_eq!(Errno::last(), Errno::FAULT);
+        drop(same);
+        assert_eq!(Errno::last(), Errno::RESET);
+    }
+}
