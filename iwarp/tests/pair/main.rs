@@ -9,7 +9,7 @@ mod tcp;
 use proptest::prelude::*;
 use rddp_mpa::{Framing, fpdu_len};
 use rddp_rdmap::StreamConfig;
-use rddp_test_support::Random;
+use rddp_test_support::{Random, pattern};
 use receiver::Arriving;
 use sender::{Message, Sender};
 use tcp::Tcp;
@@ -19,9 +19,9 @@ const CONFIG: StreamConfig = StreamConfig { ird: 1, ord: 1, extensions: false };
 fn messages() -> impl Strategy<Value = Vec<Message>> {
     let message = (any::<bool>(), prop_oneof![0..3_usize, 0..300_usize, 0..20_000_usize]);
     prop::collection::vec(message, 1..20).prop_map(|list| {
-        let sized = |(at, (is_send, len)): (usize, (bool, usize))| {
-            let payload = (0..len).map(|octet| (octet * 7 + at) as u8).collect();
-            Message { is_send, payload }
+        let sized = |(at, (is_send, len)): (usize, (bool, usize))| Message {
+            is_send,
+            payload: pattern(len, at as u8),
         };
         list.into_iter().enumerate().map(sized).collect()
     })
