@@ -23,6 +23,13 @@ impl Failed for isize {
     }
 }
 
+/// A handler of signals.
+impl Failed for libc::sighandler_t {
+    fn failed() -> Self {
+        libc::SIG_ERR
+    }
+}
+
 /// Sets errno, and returns what says so.
 #[cold]
 pub(crate) fn fail<T: Failed>(errno: impl Into<Errno>) -> T {

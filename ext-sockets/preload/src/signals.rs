@@ -12,7 +12,7 @@ use rddp_fault_guard::{is_installed, mask};
 use rddp_real as real;
 use rddp_stream::{Errno, lent};
 
-use crate::hook::fail;
+use crate::hook::{fail, returned};
 
 /// Signals whose actions are the guard's business.
 fn is_guarded(signal: c_int) -> bool {
@@ -68,13 +68,8 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: all zeros is the default action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
-    match rddp_fault_guard::sigaction(signal, Some(&action)) {
-        Ok(before) => before.sa_sigaction,
-        Err(errno) => {
-            Errno(errno).set_last();
-            libc::SIG_ERR
-        }
-    }
+    let before = rddp_fault_guard::sigaction(signal, Some(&action));
+    returned(before.map(|before| before.sa_sigaction))
 }
 
 /// Functions that install a handler: of a guarded signal by the guard, with these flags.
