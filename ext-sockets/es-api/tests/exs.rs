@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use libc::{EAGAIN, ECANCELED, ECONNABORTED, ENOENT};
+use libc::{ECANCELED, ECONNABORTED};
 use rddp_es_api::exs::{self, Event, EventPlaces, To, UNREGISTERED};
+use rddp_real::Errno;
 
 const ATTRIBUTE_PROGRESS: c_int = 5;
 
@@ -31,12 +32,12 @@ fn take(queue: c_int, least: usize, timeout: Duration) -> Vec<Event> {
     events[..count].to_vec()
 }
 
-fn send(fd: c_int, len: usize, to: To) -> Result<(), c_int> {
+fn send(fd: c_int, len: usize, to: To) -> Result<(), Errno> {
     // SAFETY: lent for ever.
     exs::post(fd, unsafe { exs::send(lent(len), len, 0, UNREGISTERED) }?, to)
 }
 
-fn receive(fd: c_int, len: usize, to: To) -> Result<(), c_int> {
+fn receive(fd: c_int, len: usize, to: To) -> Result<(), Errno> {
     // SAFETY: as above.
     exs::post(fd, unsafe { exs::receive(lent(len), len, libc::MSG_WAITALL, UNREGISTERED) }?, to)
 }
@@ -57,12 +58,12 @@ fn trouble(queue: c_int, listener: &TcpListener, next: &AtomicUsize, accepted: &
             };
             match posted {
                 Ok(()) => assert!(accepted.lock().unwrap().insert(to.ahandle)),
-                Err(errno) => assert!(errno == EAGAIN, "errno {errno}"),
+                Err(errno) => assert_eq!(errno, Errno::WOULD_BLOCK),
             }
             last = to.ahandle;
         }
         if round % 3 == 0 {
-            assert!(matches!(exs::cancel(one_fd, Some(last)), Ok(()) | Err(ENOENT)));
+            assert!(matches!(exs::cancel(one_fd, Some(last)), Ok(()) | Err(Errno(libc::ENOENT))));
         }
         if round % 5 == 0 {
             let _ = exs::cancel(other_fd, None);

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{EAGAIN, ECONNABORTED, EINTR, POLLIN};
+use libc::POLLIN;
 use rddp_es_api::threads::{Direction, Task, Tried, Waiting, Waits, next_id, post, run};
+use rddp_real::Errno;
 
 /// Held by each test: they count threads, and one sends signals.
 fn alone() -> MutexGuard<'static, ()> {
@@ -105,7 +106,7 @@ fn a_time_out_takes_the_call_back_from_the_thread() {
         tried.fetch_add(1, Ordering::Relaxed);
         read()
     });
-    assert_eq!(timed, Err(EAGAIN));
+    assert_eq!(timed, Err(Errno::WOULD_BLOCK));
     let before = tried.load(Ordering::Relaxed);
     other.write_all(b"z").unwrap();
     // What came afterwards is for the next.
@@ -157,7 +158,7 @@ fn a_signal_ends_the_wait_of_the_caller_and_not_of_the_thread() {
             unsafe { libc::pthread_kill(id, libc::SIGUSR1) };
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(waits.join().unwrap(), Err(EINTR));
+        assert_eq!(waits.join().unwrap(), Err(Errno::INTERRUPTED));
     });
     other.write_all(b"w").unwrap();
     assert_eq!(run(Direction::Receive, None, octet_of(&one)), Ok(b'w'));
@@ -174,7 +175,7 @@ fn on_the_threads_themselves_a_call_is_made_in_place() {
             run(Direction::Receive, Some(Duration::ZERO), octet_of(&one)),
         ))
     });
-    assert_eq!(inner, Ok((Ok(b'v'), Err(EAGAIN))));
+    assert_eq!(inner, Ok((Ok(b'v'), Err(Errno::WOULD_BLOCK))));
 }
 
 #[test]
@@ -226,8 +227,8 @@ impl Task for Odd {
         false
     }
 
-    fn abandon(&self, errno: libc::c_int) {
-        assert_eq!(errno, ECONNABORTED);
+    fn abandon(&self, errno: Errno) {
+        assert_eq!(errno, Errno::ABORTED);
         self.abandoned.store(true, Ordering::Release);
     }
 }
@@ -238,12 +239,12 @@ fn who_posts_to_a_full_socket_is_told_and_does_not_wait() {
     let busy = Odd::new(false);
     let task: Arc<dyn Task> = busy.clone();
     let posted = (0..100_000).map(|_| post(Direction::Send, &task)).find(Result::is_err);
-    assert_eq!(posted, Some(Err(EAGAIN)));
-    assert_eq!(run(Direction::Send, None, || Tried::Done(1)), Err(EAGAIN));
+    assert_eq!(posted, Some(Err(Errno::WOULD_BLOCK)));
+    assert_eq!(run(Direction::Send, None, || Tried::Done(1)), Err(Errno::WOULD_BLOCK));
     busy.may_go_on.store(true, Ordering::Release);
     // The other was not disturbed, and this one goes on.
     assert_eq!(run(Direction::Receive, None, || Tried::Done(2)), Ok(2));
-    while run(Direction::Send, None, || Tried::Done(3)) == Err(EAGAIN) {
+    while run(Direction::Send, None, || Tried::Done(3)) == Err(Errno::WOULD_BLOCK) {
         std::thread::yield_now();
     }
 }
@@ -283,11 +284,11 @@ fn the_death_of_a_thread_ends_what_it_had_and_what_comes() {
             // They are with the thread, or come when it has died.
             assert_eq!(post(Direction::Receive, &task), Ok(()));
             for wait in waits {
-                assert_eq!(wait.join().unwrap(), Err(ECONNABORTED));
+                assert_eq!(wait.join().unwrap(), Err(Errno::ABORTED));
             }
         });
-        assert_eq!(post(Direction::Receive, &task), Err(ECONNABORTED));
-        assert_eq!(run(Direction::Receive, None, || Tried::Done(1)), Err(ECONNABORTED));
+        assert_eq!(post(Direction::Receive, &task), Err(Errno::ABORTED));
+        assert_eq!(run(Direction::Receive, None, || Tried::Done(1)), Err(Errno::ABORTED));
         // The other thread lives.
         assert_eq!(run(Direction::Send, None, || Tried::Done(2)), Ok(2));
     }));

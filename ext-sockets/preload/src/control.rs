@@ -2,14 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use libc::{EFAULT, sockaddr, socklen_t};
+use libc::{sockaddr, socklen_t};
 use rddp_es_api::exs;
 use rddp_real as real;
-use rddp_stream::lent;
+use rddp_stream::{Errno, lent};
 use rddp_switch::gate::{self, Way};
 use rddp_switch::table;
 
-use crate::hook::{answer, fail};
+use crate::hook::{answer, fail, returned};
 
 hooks! {
     plain fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
@@ -73,10 +73,8 @@ pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: sockl
     };
     // SAFETY: our caller's promise.
     let result = unsafe { real::connect(fd, addr, len) };
-    Some(match connecting.connected(if result == 0 { Ok(()) } else { Err(real::errno()) }) {
-        Ok(()) => 0,
-        Err(errno) => fail(errno),
-    })
+    let result = if result == 0 { Ok(()) } else { Err(Errno::last().into()) };
+    Some(returned(connecting.connected(result).map(|()| 0)))
 }
 
 /// See `setsockopt` in the C library's manual, and rddp/ddp.h.
@@ -94,12 +92,12 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     if exs::answers_option(level, name) {
         // SAFETY: our caller's promise.
-        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(EFAULT) };
-        return exs::set_option(fd, name, octets).map_or_else(fail, |()| 0);
+        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(Errno::FAULT) };
+        return returned(exs::set_option(fd, name, octets).map(|()| 0));
     }
     if gate::answers_options(fd, level) {
         // SAFETY: our caller's promise.
-        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(EFAULT) };
+        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(Errno::FAULT) };
         match gate::set_option(fd, level, name, octets) {
             Some(Ok(())) => return 0,
             Some(Err(errno)) => return fail(errno),
@@ -200,16 +198,16 @@ unsafe fn octets<'a>(value: *const u8, len: usize) -> Option<&'a [u8]> {
 /// `len` is null or points to the room at `value`.
 unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
     if len.is_null() {
-        return fail(EFAULT);
+        return fail(Errno::FAULT);
     }
     // SAFETY: the caller's.
-    let Ok(room) = (unsafe { lent::get(len) }) else { return fail(EFAULT) };
+    let Ok(room) = (unsafe { lent::get(len) }) else { return fail(Errno::FAULT) };
     if (room as c_int) < 0 {
-        return fail(libc::EINVAL);
+        return fail(Errno::INVALID);
     }
     let count = octets.len().min(room as usize);
     if value.is_null() && count != 0 {
-        return fail(EFAULT);
+        return fail(Errno::FAULT);
     }
     // SAFETY: there is room for `count`; both are the caller's.
     let given = unsafe {
@@ -218,5 +216,5 @@ unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
             lent::put(len, count as socklen_t)
         })
     };
-    given.map_or_else(|errno| fail(errno.0), |()| 0)
+    returned(given.map(|()| 0))
 }

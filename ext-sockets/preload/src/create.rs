@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{mode_t, sockaddr, socklen_t};
 use rddp_es_api::exs;
 use rddp_real::{self as real, hidden};
+use rddp_stream::Errno;
 use rddp_switch::gate;
 
 use crate::hook::{fail, with_room};
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if hidden::is_hidden(fd) {
-        return fail(libc::EBADF);
+        return fail(Errno::NO_DESCRIPTOR);
     }
     // Before the number can be another's.
     exs::closing(fd);

@@ -230,7 +230,7 @@ unsafe fn scatter(
     flags: c_int,
 ) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let mut pieces = unsafe { Pieces::of(pieces, count as usize, libc::EINVAL) }?;
+    let mut pieces = unsafe { Pieces::of(pieces, count as usize, Errno::INVALID) }?;
     // SAFETY: as the caller says.
     framed.recv(unsafe { pieces.sink() }, flags).map(octets)
 }
@@ -245,7 +245,7 @@ unsafe fn gather(
     flags: c_int,
 ) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
-    let pieces = unsafe { Pieces::of(pieces, count as usize, libc::EINVAL) }?;
+    let pieces = unsafe { Pieces::of(pieces, count as usize, Errno::INVALID) }?;
     // SAFETY: as the caller says.
     framed.send(unsafe { pieces.source() }, flags).map(octets)
 }

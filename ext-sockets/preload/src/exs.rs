@@ -1,17 +1,16 @@
 //! The ES-API, as `include/rddp/exs.h` declares it.
 
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use libc::{EFAULT, EINVAL, EIO, pollfd, size_t, sockaddr, socklen_t, timeval};
+use libc::{pollfd, size_t, sockaddr, socklen_t, timeval};
 use rddp_es_api::{
     as_program::{AcceptAddr, Sockets},
     exs::{self, Event, EventPlaces, MsgHdr, To, XferFile},
 };
-use rddp_stream::Uncancelled;
+use rddp_stream::{Errno, Uncancelled};
 
-use crate::hook::fail;
+use crate::hook::caught;
 use crate::{control, create, data, variadic, wait};
 
 /// Our own functions, so that what a socket is in is the business of nobody else.
@@ -46,15 +45,10 @@ pub(crate) const OWN: Sockets = Sockets {
     },
 };
 
-/// What C gets: -1 and errno for an error. A panic is ours, and does not get past here.
-fn answer(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    // A thread that is cancelled in between would leave locks behind.
+/// Makes a call in which its thread is not cancelled, since that would leave locks behind.
+fn uncancelled(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     let _uncancelled = Uncancelled::here();
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => value,
-        Ok(Err(errno)) => fail(errno),
-        Err(_) => fail(EIO),
-    }
+    caught(call)
 }
 
 macro_rules! calls {
@@ -67,7 +61,7 @@ macro_rules! calls {
             /// As there.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-                answer(|| $body)
+                uncancelled(|| $body)
             }
         )*
     };
@@ -93,7 +87,7 @@ calls! {
     fn exs_qstatus(queue: c_int, attribute: c_int, value: *mut c_int) {
         let status = exs::queue_status(queue, attribute)?;
         if value.is_null() {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         // SAFETY: not null, and the caller's.
         unsafe { *value = status };
@@ -107,10 +101,10 @@ calls! {
     fn exs_qdequeue(queue: c_int, events: *mut Event, count: c_int, timeout: *const timeval) {
         let room = count.unsigned_abs() as usize;
         if room > exs::MOST {
-            return Err(EINVAL);
+            return Err(Errno::INVALID);
         }
         if events.is_null() && room != 0 {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         // SAFETY: null, or the caller's.
         let timeout = unsafe { timeout.as_ref() }.map(duration).transpose()?;
@@ -180,7 +174,7 @@ calls! {
         match flags {
             0 => exs::cancel(fd, Some(handle.expose_provenance())),
             CANCEL_ALL => exs::cancel(fd, None),
-            _ => Err(EINVAL),
+            _ => Err(Errno::INVALID),
         }
         .map(|()| 0)
     }
@@ -193,10 +187,10 @@ fn to(queue: c_int, handle: *mut c_void) -> To {
     To { queue, ahandle: handle.expose_provenance() }
 }
 
-fn duration(time: &timeval) -> Result<Duration, c_int> {
+fn duration(time: &timeval) -> Result<Duration, Errno> {
     if !(0..1_000_000).contains(&time.tv_usec) {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
-    let sec = u64::try_from(time.tv_sec).map_err(|_| EINVAL)?;
+    let sec = u64::try_from(time.tv_sec).map_err(|_| Errno::INVALID)?;
     Ok(Duration::from_secs(sec) + Duration::from_micros(time.tv_usec.unsigned_abs()))
 }

@@ -1,8 +1,8 @@
 //! What most functions do, written once.
 
 use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rddp_real as real;
 use rddp_stream::Errno;
 use rddp_switch::gate;
 
@@ -23,20 +23,34 @@ impl Failed for isize {
     }
 }
 
-/// Fails with this errno.
+/// A handler of signals.
+impl Failed for libc::sighandler_t {
+    fn failed() -> Self {
+        libc::SIG_ERR
+    }
+}
+
+/// Sets errno, and returns what says so.
 #[cold]
-pub(crate) fn fail<T: Failed>(errno: c_int) -> T {
-    real::set_errno(errno);
+pub(crate) fn fail<T: Failed>(errno: impl Into<Errno>) -> T {
+    errno.into().set_last();
     T::failed()
 }
 
-/// What the program gets of a framed stream; `None`: the C library is to be asked.
+/// Returns what C gets of a result: the value, or -1 and the errno.
+pub(crate) fn returned<T: Failed>(result: Result<T, impl Into<Errno>>) -> T {
+    result.unwrap_or_else(fail)
+}
+
+/// Makes a call of ours, and returns what C gets of it. A panic is a fault of ours, which ends the
+/// call and not the program: none goes through C.
+pub(crate) fn caught(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+    returned(catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno(libc::EIO))))
+}
+
+/// Returns what the program gets of a framed stream; `None`: the C library is to be asked.
 pub(crate) fn answer<T: Failed>(result: Result<T, Errno>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(Errno::PLAIN) => None,
-        Err(errno) => Some(fail(errno.0)),
-    }
+    if matches!(result, Err(Errno::PLAIN)) { None } else { Some(returned(result)) }
 }
 
 /// A call that makes descriptors. Where no number is left for one, what lingers gives its own up.

@@ -16,7 +16,7 @@ pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) ->
     // SAFETY: as the caller says.
     let given = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
-    let mut pieces = unsafe { Pieces::of(given.msg_iov, given.msg_iovlen, libc::EMSGSIZE) }?;
+    let mut pieces = unsafe { Pieces::of(given.msg_iov, given.msg_iovlen, Errno(libc::EMSGSIZE)) }?;
     // SAFETY: as the caller says.
     let done = framed.recv(unsafe { pieces.sink() }, flags)?;
     // TCP names nobody, and says nothing beside.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> 
     // SAFETY: as the caller says.
     let msg = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
-    let pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    let pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, Errno(libc::EMSGSIZE)) }?;
     // SAFETY: as the caller says.
     framed.send(unsafe { pieces.source() }, flags).map(octets)
 }
@@ -124,7 +124,7 @@ unsafe fn many(
 ) -> Result<c_int, Errno> {
     let count = count.min(libc::UIO_MAXIOV as c_uint);
     if msgs.is_null() && count > 0 {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno::FAULT);
     }
     for done in 0..count {
         // SAFETY: as the caller says.

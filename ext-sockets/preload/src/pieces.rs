@@ -1,6 +1,6 @@
 //! Pieces of a program's memory, as C lists them.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::io::{IoSlice, IoSliceMut};
 
 use libc::{iovec, size_t};
@@ -16,7 +16,7 @@ const NOWHERE: *mut c_void = std::ptr::without_provenance_mut(1);
 /// One piece; where nothing can be, EFAULT.
 pub(crate) fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
     if buf.is_null() && len > 0 || len > isize::MAX as usize {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno::FAULT);
     }
     Ok(iovec { iov_base: if len == 0 { NOWHERE } else { buf }, iov_len: len.min(MOST) })
 }
@@ -32,9 +32,9 @@ impl Pieces {
     /// # Safety
     ///
     /// `list` is null or points to `count` entries, as far as they are there.
-    pub(crate) unsafe fn of(list: *const iovec, count: usize, too_many: c_int) -> Result<Self, Errno> {
+    pub(crate) unsafe fn of(list: *const iovec, count: usize, too_many: Errno) -> Result<Self, Errno> {
         if count > libc::UIO_MAXIOV as usize {
-            return Err(Errno(too_many));
+            return Err(too_many);
         }
         // SAFETY: as the caller says.
         let mut list = unsafe { copied(list, count) }?;

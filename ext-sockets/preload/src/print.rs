@@ -273,7 +273,7 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
     let integers = unsafe { (*saved).integers };
     let fd = integers[0] as c_int;
     let result = match gate::data(fd) {
-        Way::Plain if next.is_null() => fail(libc::ENOSYS),
+        Way::Plain if next.is_null() => fail(Errno(libc::ENOSYS)),
         Way::Plain => return next,
         Way::Refused(errno) => fail(errno),
         Way::Framed(framed) => {
@@ -322,5 +322,5 @@ fn send_all(framed: &Framed, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> 
 fn write_plain(fd: c_int, octets: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the octets are borrowed until the call returns.
     let sent = unsafe { real::write(fd, octets.as_ptr().cast(), octets.len()) };
-    usize::try_from(sent).map_err(|_| Errno(real::errno()))
+    usize::try_from(sent).map_err(|_| Errno::last())
 }

@@ -2,23 +2,17 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use libc::{EINVAL, EIO, size_t};
+use libc::size_t;
 use rddp_stream::{Errno, lent};
 use rddp_switch::raw_mode::{self, Area, Event, How, Info, Reply, Work, Works};
 
-use crate::hook::fail;
+use crate::hook::{caught, fail};
 
-/// Returns what the program gets, be there sockets of ours yet or not. A fault of ours ends the
-/// call and not the program: no panic goes through C.
-fn result(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+/// Makes a call, be there sockets of ours yet or not.
+fn result<E: Into<Errno>>(call: impl FnOnce() -> Result<c_int, E>) -> c_int {
     lent::guard();
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => value,
-        Ok(Err(errno)) => fail(errno),
-        Err(_) => fail(EIO),
-    }
+    caught(|| call().map_err(Into::into))
 }
 
 /// Answers a call that gives something, which is not made if there is no place for that.
@@ -28,15 +22,11 @@ fn result(call: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
 /// `place` is the program's, as far as it is there; a `T` has no padding.
 unsafe fn given_to<T: Copy>(place: *mut T, call: impl FnOnce() -> Result<T, c_int>) -> c_int {
     // SAFETY: the caller's promise.
-    result(|| unsafe {
-        lent::check_room(place, 1).map_err(errno)?;
-        lent::put(place, call()?).map_err(errno)?;
+    result::<Errno>(|| unsafe {
+        lent::check_room(place, 1)?;
+        lent::put(place, call()?)?;
         Ok(0)
     })
-}
-
-fn errno(Errno(errno): Errno) -> c_int {
-    errno
 }
 
 /// See rddp/raw.h.
@@ -123,11 +113,11 @@ pub extern "C" fn ddp_queue(flags: c_int) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_events(queue: c_int, events: *mut Event, room: c_int, timeout: c_int) -> c_int {
-    let Some(room) = usize::try_from(room).ok().filter(|room| *room > 0) else { return fail(EINVAL) };
+    let Some(room) = usize::try_from(room).ok().filter(|room| *room > 0) else { return fail(Errno::INVALID) };
     result(|| {
         // SAFETY: our caller's promise, of both; and room for so many is there.
         let out = unsafe {
-            lent::check_room(events, room).map_err(errno)?;
+            lent::check_room(events, room)?;
             std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<Event>>(), room)
         };
         raw_mode::events(queue, out, timeout).map(|count| count as c_int)
@@ -142,7 +132,7 @@ pub unsafe extern "C" fn ddp_events(queue: c_int, events: *mut Event, room: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_attach(fd: c_int, how: *const How) -> c_int {
     // SAFETY: our caller's promise; it is integers.
-    result(|| raw_mode::attach(fd, &unsafe { lent::get(how) }.map_err(errno)?).map(|()| 0))
+    result(|| raw_mode::attach(fd, &unsafe { lent::get(how) }?).map(|()| 0))
 }
 
 /// See rddp/raw.h.

@@ -8,7 +8,7 @@ use rddp_fault_guard::{is_installed, mask};
 use rddp_real as real;
 use rddp_stream::{Errno, lent};
 
-use crate::hook::fail;
+use crate::hook::returned;
 use crate::signals::{bits_of, set_of};
 
 /// The system call `rt_sigprocmask`. `None`: it is the kernel's business.
@@ -38,7 +38,7 @@ fn change(how: c_int, set: Option<&sigset_t>) -> Result<sigset_t, c_int> {
     let done = unsafe {
         real::syscall(libc::SYS_rt_sigprocmask, how as usize, set_at, before_at, size_of::<u64>(), 0, 0)
     };
-    if done == 0 { Ok(set_of(before)) } else { Err(real::errno()) }
+    if done == 0 { Ok(set_of(before)) } else { Err(Errno::last().0) }
 }
 
 /// An action as the kernel has it.
@@ -93,9 +93,8 @@ impl Action {
     }
 }
 
-/// 0, or -1 and the errno.
 fn told(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    call().map_or_else(|Errno(errno)| fail(errno), |()| 0)
+    returned(call().map(|()| 0))
 }
 
 /// Signals that the C library has for itself, and lets nobody handle.

@@ -12,7 +12,7 @@ use rddp_fault_guard::{is_installed, mask};
 use rddp_real as real;
 use rddp_stream::{Errno, lent};
 
-use crate::hook::fail;
+use crate::hook::{fail, returned};
 
 /// Signals whose actions are the guard's business.
 fn is_guarded(signal: c_int) -> bool {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn sigaction(
             }
             0
         }
-        Err(errno) => fail(errno),
+        Err(errno) => fail(Errno(errno)),
     }
 }
 
@@ -68,13 +68,8 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: all zeros is the default action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
-    match rddp_fault_guard::sigaction(signal, Some(&action)) {
-        Ok(before) => before.sa_sigaction,
-        Err(errno) => {
-            real::set_errno(errno);
-            libc::SIG_ERR
-        }
-    }
+    let before = rddp_fault_guard::sigaction(signal, Some(&action));
+    returned(before.map(|before| before.sa_sigaction))
 }
 
 /// Functions that install a handler: of a guarded signal by the guard, with these flags.
@@ -254,7 +249,7 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
         // SAFETY: our caller's promise.
         return match unsafe { masked(how, set, old) } {
             0 => 0,
-            errno => fail(errno),
+            errno => fail(Errno(errno)),
         };
     }
     // SAFETY: our caller's promise.
@@ -277,13 +272,13 @@ pub(crate) unsafe fn asleep<T: crate::hook::Failed>(
     // SAFETY: the caller's promise.
     let set = match unsafe { set_at(mask) } {
         Ok(set) => set,
-        Err(Errno(errno)) => return fail(errno),
+        Err(errno) => return fail(errno),
     };
-    let result = mask::during(&set, |set| (sleep(set), real::errno()));
+    let result = mask::during(&set, |set| (sleep(set), Errno::last()));
     result.map_or_else(
-        || fail(libc::EINTR),
+        || fail(Errno::INTERRUPTED),
         |(result, errno)| {
-            real::set_errno(errno);
+            errno.set_last();
             result
         },
     )
@@ -367,7 +362,7 @@ pub unsafe extern "C" fn sigtimedwait(
     let wait = || unsafe { real::sigtimedwait(set, info, timeout) };
     // SAFETY: our caller's promise.
     let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
-    match mask::take(&wanted, || (wait(), real::errno())) {
+    match mask::take(&wanted, || (wait(), Errno::last())) {
         Ok((signal, held)) => {
             // SAFETY: our caller's promise: null, or room for it.
             if let Some(info) = unsafe { info.as_mut() } {
@@ -376,7 +371,7 @@ pub unsafe extern "C" fn sigtimedwait(
             signal
         }
         Err((result, errno)) => {
-            real::set_errno(errno);
+            errno.set_last();
             result
         }
     }

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{pid_t, pthread_attr_t, pthread_t};
 use rddp_fault_guard::{as_ignored, mask::as_set};
 use rddp_real as real;
+use rddp_stream::Errno;
 
 /// Functions that go on to the C library with the kernel's mask, and for a program with what is
 /// ignored, as the program has set it.
@@ -28,7 +29,7 @@ macro_rules! starts {
     (@program $call:expr) => {
         as_ignored(|| as_set(|| {
             let result = $call;
-            (result, real::errno())
+            (result, Errno::last())
         })).told()
     };
 }
@@ -38,9 +39,9 @@ trait Told {
     fn told(self) -> c_int;
 }
 
-impl Told for (c_int, c_int) {
+impl Told for (c_int, Errno) {
     fn told(self) -> c_int {
-        real::set_errno(self.1);
+        self.1.set_last();
         self.0
     }
 }

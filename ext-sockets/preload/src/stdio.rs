@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{FILE, size_t, ssize_t};
 use rddp_real as real;
+use rddp_stream::Errno;
 use rddp_switch::gate::{self, Way};
 use rddp_switch::socket;
 
@@ -142,7 +143,7 @@ unsafe extern "C" fn write_cookie(cookie: *mut c_void, buf: *const c_char, len: 
         let sent = unsafe { data::write(cookie.addr() as c_int, buf.add(done).cast(), len - done) };
         match usize::try_from(sent) {
             Ok(count) => done += count,
-            Err(_) if real::errno() == libc::EINTR => {}
+            Err(_) if Errno::last() == Errno::INTERRUPTED => {}
             Err(_) => break,
         }
     }
@@ -153,7 +154,7 @@ unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
     let fd = cookie.addr() as c_int;
     OURS.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of)| *of != fd);
     if fd < 0 {
-        return fail(libc::EBADF);
+        return fail(Errno::NO_DESCRIPTOR);
     }
     // SAFETY: an integer.
     unsafe { create::close(fd) }

@@ -285,7 +285,7 @@ unsafe fn microseconds(timeout: *const timeval) -> Result<Option<Duration>, Errn
 }
 
 fn done(result: c_int) -> Result<(), Errno> {
-    if result < 0 { Err(Errno(real::errno())) } else { Ok(()) }
+    if result < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
 /// See `epoll_ctl` in the C library's manual.

@@ -6,8 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use rddp_fault_guard::{copy_out, mask};
 
-use super::{errno, set_errno};
-use rddp_stream::lent;
+use rddp_stream::{Errno, SameErrno, lent};
 
 /// The longest address that is looked at.
 const LONGEST: usize = size_of::<sockaddr_in6>();
@@ -31,7 +30,7 @@ pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
 fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST]) -> bool {
     let own = iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: len };
     let programs = iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
-    let before = errno();
+    let same = SameErrno::here();
     // SAFETY: it writes `len` octets to `octets`; where the program's pointer leads nowhere it fails.
     let copied = unsafe {
         libc::process_vm_readv(
@@ -43,8 +42,8 @@ fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST])
             0,
         )
     };
-    let refused = copied < 0 && errno() != libc::EFAULT;
-    set_errno(before);
+    let refused = copied < 0 && Errno::last() != Errno::FAULT;
+    drop(same);
     if refused {
         // A sandbox that does not know the call, or refuses it.
         // SAFETY: the pointer is as good as `connect` needs it.
@@ -53,15 +52,16 @@ fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST])
     copied == len as isize
 }
 
-/// The C library's `connect`, and its errno. Leaves errno as it was.
-pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), c_int> {
+/// Connects by the C library's `connect`. Leaves errno as it was.
+///
+/// # Errors
+/// That of the call.
+pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), Errno> {
     let addr = socket2::SockAddr::from(to);
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: the address is as long as it says.
     let got = unsafe { super::connect(fd, addr.as_ptr().cast(), addr.len()) };
-    let result = if got == 0 { Ok(()) } else { Err(errno()) };
-    set_errno(before);
-    result
+    if got == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// Where a socket is bound; `None` for one of another family. Leaves errno as it was.
@@ -81,10 +81,9 @@ fn name_by(
 ) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];
     let mut len = LONGEST as socklen_t;
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: `octets` is as long as `len` says.
     let got = unsafe { ask(fd, octets.as_mut_ptr().cast(), &raw mut len) };
-    set_errno(before);
     if got == 0 { parse(octets.get(..len as usize)?) } else { None }
 }
 

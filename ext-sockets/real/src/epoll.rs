@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::epoll_event;
+use rddp_stream::{Errno, SameErrno};
 
 /// What is asked of one descriptor in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,23 +18,20 @@ pub struct Wanted {
 /// Changes a set. Leaves errno as it was.
 ///
 /// # Errors
-/// The errno of the call.
-pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Result<(), c_int> {
-    let before = super::errno();
+/// That of the call.
+pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
+    let _same = SameErrno::here();
     let mut event = epoll_event { events: wanted.events, u64: wanted.data };
     // SAFETY: an event that lives until the call returns.
     let done = unsafe { super::epoll_ctl(epoll, operation, fd, &raw mut event) };
-    let errno = super::errno();
-    super::set_errno(before);
-    if done == 0 { Ok(()) } else { Err(errno) }
+    if done == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// A set of our own, closed by `exec`. Leaves errno as it was.
 pub fn new_set() -> Option<c_int> {
-    let before = super::errno();
+    let _same = SameErrno::here();
     // SAFETY: an integer.
     let set = unsafe { super::epoll_create1(libc::EPOLL_CLOEXEC) };
-    super::set_errno(before);
     (set >= 0).then_some(set)
 }
 
@@ -44,7 +42,7 @@ pub fn wait_for_set<const ROOM: usize>(set: c_int, ready: &mut [u64; ROOM], time
     let timeout = timeout.as_millis() as c_int; // a part of a second
     // SAFETY: there is room for as many events as are said.
     let count = unsafe { super::epoll_wait(set, events.as_mut_ptr(), ROOM as c_int, timeout) };
-    if count < 0 && super::errno() != libc::EINTR {
+    if count < 0 && Errno::last() != Errno::INTERRUPTED {
         // A program that closes every number there is has closed this one.
         std::thread::sleep(Duration::from_millis(timeout as u64));
     }

@@ -32,10 +32,13 @@ pub use process::{
     after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
     to_syslog, user_id,
 };
+pub use rddp_stream::Errno;
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
-pub use tcp::{is_mptcp, is_tcp, state_of_tcp};
+pub use tcp::{disconnect, is_mptcp, is_tcp, state_of_tcp, tcp_state};
 pub use value::Value;
+
+use rddp_stream::SameErrno;
 
 /// A function's address: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
@@ -75,35 +78,35 @@ trait Absent {
 
 impl Absent for c_int {
     fn absent() -> Self {
-        set_errno(libc::ENOSYS);
+        Errno(libc::ENOSYS).set_last();
         -1
     }
 }
 
 impl Absent for isize {
     fn absent() -> Self {
-        set_errno(libc::ENOSYS);
+        Errno(libc::ENOSYS).set_last();
         -1
     }
 }
 
 impl Absent for usize {
     fn absent() -> Self {
-        set_errno(libc::ENOSYS);
+        Errno(libc::ENOSYS).set_last();
         libc::SIG_ERR
     }
 }
 
 impl Absent for i64 {
     fn absent() -> Self {
-        set_errno(libc::ENOSYS);
+        Errno(libc::ENOSYS).set_last();
         -1
     }
 }
 
 impl Absent for *mut libc::FILE {
     fn absent() -> Self {
-        set_errno(libc::ENOSYS);
+        Errno(libc::ENOSYS).set_last();
         std::ptr::null_mut()
     }
 }
@@ -112,16 +115,14 @@ impl Absent for () {
     fn absent() -> Self {}
 }
 
-/// The calling thread's errno.
+/// Returns the calling thread's errno as a number.
 pub fn errno() -> c_int {
-    // SAFETY: the C library's errno of this thread is always there.
-    unsafe { *libc::__errno_location() }
+    Errno::last().0
 }
 
-/// Sets the calling thread's errno.
+/// Sets the calling thread's errno to a number.
 pub fn set_errno(errno: c_int) {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    Errno(errno).set_last();
 }
 
 /// The cookie that the kernel gave this socket: the same across `dup` and `fork`, another for every other socket.
@@ -130,11 +131,10 @@ pub fn set_errno(errno: c_int) {
 pub fn cookie(fd: c_int) -> Option<u64> {
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: `cookie` is as long as `len` says.
     let got =
         unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len) };
-    set_errno(before);
     (got == 0).then_some(cookie)
 }
 
@@ -142,10 +142,9 @@ pub fn cookie(fd: c_int) -> Option<u64> {
 pub fn int_option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: `value` is as long as `len` says.
     let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
-    set_errno(before);
     (got == 0).then_some(value)
 }
 
@@ -153,104 +152,84 @@ pub fn int_option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
 pub fn time_option(fd: c_int, level: c_int, name: c_int) -> Option<(i64, i64)> {
     let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut len = size_of::<libc::timeval>() as libc::socklen_t;
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: `value` is as long as `len` says.
     let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
-    set_errno(before);
     (got == 0).then_some((value.tv_sec, value.tv_usec))
 }
 
 /// Sets an option of a socket; one that it does not have stays as it is. Leaves errno as it was.
 pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: the value is as long as is said.
     unsafe { setsockopt(fd, level, name, octets.as_ptr().cast(), octets.len() as libc::socklen_t) };
-    set_errno(before);
-}
-
-/// The state of a TCP socket, as `tcp_info` numbers them. Leaves errno as it was.
-pub fn tcp_state(fd: c_int) -> Option<u8> {
-    let mut state = 0u8;
-    let mut len = 1;
-    let before = errno();
-    // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
-    let got =
-        unsafe { getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut len) };
-    set_errno(before);
-    (got == 0).then_some(state)
 }
 
 /// Looks at the octets that the kernel has and nobody has read. How many fit. Leaves errno as it was.
 pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
-    let before = errno();
+    let _same = SameErrno::here();
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     // SAFETY: `front` is borrowed for writing until the call returns.
     let seen = unsafe { recv(fd, front.as_mut_ptr().cast(), front.len(), flags) };
-    set_errno(before);
     usize::try_from(seen).unwrap_or(0)
 }
 
 /// Whether `O_NONBLOCK` is set. Leaves errno as it was.
 pub fn is_nonblocking(fd: c_int) -> bool {
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: F_GETFL takes no pointer.
     let flags = unsafe { fcntl(fd, libc::F_GETFL, 0) };
-    set_errno(before);
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over; the errno of a
-/// sleep that failed. Leaves errno as it was.
-pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, c_int> {
+/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over. Leaves errno as it
+/// was.
+///
+/// # Errors
+/// That of a sleep that failed.
+pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, Errno> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     let milliseconds = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: one entry, which lives until the call returns.
     let ready = unsafe { poll(&raw mut entry, 1, milliseconds) };
-    let failure = errno();
-    set_errno(before);
-    if ready < 0 { Err(failure) } else { Ok(ready > 0) }
+    if ready < 0 { Err(Errno::last()) } else { Ok(ready > 0) }
 }
 
 /// Whether anything is open under `fd`. Leaves errno as it was.
 pub fn is_open(fd: c_int) -> bool {
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: F_GETFD takes no pointer.
-    let open = unsafe { fcntl(fd, libc::F_GETFD, 0) } >= 0;
-    set_errno(before);
-    open
+    let flags = unsafe { fcntl(fd, libc::F_GETFD, 0) };
+    flags >= 0
 }
 
 /// Ends both directions of a connection: whoever sleeps in a call on it wakes. Leaves errno as it was.
 pub fn shut_both(fd: c_int) {
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: two integers.
     unsafe { shutdown(fd, libc::SHUT_RDWR) };
-    set_errno(before);
 }
 
 /// Another number for what is open under `fd`, closed by `exec`: above those of `select` if there is room, as programs count on low ones,
 /// and not far above, as each fork copies the table. Leaves errno as it was.
 pub fn duplicate_high(fd: c_int) -> Option<c_int> {
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: F_DUPFD_CLOEXEC takes an int.
     let duplicate = |from: &usize| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
     let few = descriptor_limit() / 2;
-    let number = [libc::FD_SETSIZE, 900, 200, few].iter().map(duplicate).find(|number| *number >= 0);
-    set_errno(before);
-    number
+    [libc::FD_SETSIZE, 900, 200, few].iter().map(duplicate).find(|number| *number >= 0)
 }
 
 /// The lowest number that is free: as many, or more, are in use. `None`: there is none. Leaves
 /// errno as it was.
 pub fn lowest_free(fd: c_int) -> Option<usize> {
-    let before = errno();
+    let _same = SameErrno::here();
     // SAFETY: F_DUPFD_CLOEXEC takes an int.
     let number = unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     if number >= 0 {
         close_number(number);
     }
-    set_errno(before);
     usize::try_from(number).ok()
 }
 
@@ -266,11 +245,10 @@ pub fn descriptor_limit() -> usize {
 pub fn linger(fd: c_int) -> Option<std::time::Duration> {
     let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let mut len = size_of::<libc::linger>() as libc::socklen_t;
-    let before = errno();
+    let _same = SameErrno::here();
     let at = (&raw mut linger).cast();
     // SAFETY: `linger` is as long as `len` says.
     unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, &raw mut len) };
-    set_errno(before);
     (linger.l_onoff != 0).then(|| std::time::Duration::from_secs(u64::from(linger.l_linger.unsigned_abs())))
 }
 
@@ -296,17 +274,10 @@ pub fn has_threads() -> bool {
     single.is_null() || unsafe { single.read_volatile() } == 0
 }
 
-/// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.
-pub fn disconnect(fd: c_int) {
-    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    let before = errno();
-    // SAFETY: an address of that length.
-    unsafe { connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t) };
-    set_errno(before);
-}
-
-/// The errno of asking for an option of what is no socket: EBADF or ENOTSOCK.
-pub fn why_no_socket(fd: c_int) -> c_int {
+/// Returns why an option was asked for in vain: `EBADF` for no descriptor, `ENOTSOCK` for one of what
+/// is no socket.
+pub fn why_no_socket(fd: c_int) -> Errno {
     // SAFETY: F_GETFD takes no pointer.
-    if unsafe { fcntl(fd, libc::F_GETFD, 0) } < 0 { libc::EBADF } else { libc::ENOTSOCK }
+    let flags = unsafe { fcntl(fd, libc::F_GETFD, 0) };
+    if flags < 0 { Errno::NO_DESCRIPTOR } else { Errno(libc::ENOTSOCK) }
 }

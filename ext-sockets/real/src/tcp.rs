@@ -1,6 +1,29 @@
 //! Looks at what kind of socket a descriptor is.
 
 use std::ffi::c_int;
+use std::time::Duration;
+
+use rddp_stream::{Calls, Errno, SameErrno};
+
+/// The functions that this crate has found. Nothing that is asked of them here sleeps.
+const CALLS: Calls = super::calls(no_others);
+
+fn no_others() -> Option<Duration> {
+    None
+}
+
+/// Returns the state of a TCP socket, as `tcp_info` numbers them; `None` for what is none. Leaves
+/// errno as it was.
+pub fn tcp_state(fd: c_int) -> Option<u8> {
+    let _same = SameErrno::here();
+    CALLS.tcp_state(fd)
+}
+
+/// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.
+pub fn disconnect(fd: c_int) {
+    let _same = SameErrno::here();
+    CALLS.disconnect(fd);
+}
 
 /// Returns whether `fd` is an MPTCP socket, which can carry no FPDUs: its octets come by several
 /// connections.
@@ -12,7 +35,7 @@ pub fn is_mptcp(fd: c_int) -> bool {
 ///
 /// # Errors
 /// As of [`state_of_tcp`].
-pub fn is_tcp(fd: c_int) -> Result<(), c_int> {
+pub fn is_tcp(fd: c_int) -> Result<(), Errno> {
     state_of_tcp(fd).map(drop)
 }
 
@@ -20,11 +43,11 @@ pub fn is_tcp(fd: c_int) -> Result<(), c_int> {
 ///
 /// # Errors
 /// The errno that tells of what is none.
-pub fn state_of_tcp(fd: c_int) -> Result<u8, c_int> {
+pub fn state_of_tcp(fd: c_int) -> Result<u8, Errno> {
     // The kernel's own errno for no descriptor, or one that is no socket.
     let protocol =
         super::int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok_or_else(|| super::why_no_socket(fd))?;
     // A raw socket may have the protocol, and options of MPTCP answer like TCP's, but not both.
-    let state = (protocol == libc::IPPROTO_TCP).then(|| super::tcp_state(fd)).flatten();
-    state.ok_or(libc::EOPNOTSUPP)
+    let state = (protocol == libc::IPPROTO_TCP).then(|| tcp_state(fd)).flatten();
+    state.ok_or(Errno::UNSUPPORTED)
 }

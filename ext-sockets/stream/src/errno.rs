@@ -1,14 +1,15 @@
-//! What a call answers when it does not succeed.
+//! Error numbers: the one type for what a call answers when it does not succeed.
 
 use std::fmt;
 
-/// A number of `errno`, or [`Errno::PLAIN`].
+/// A number of `errno`, or [`Errno::PLAIN`]. `Display` writes its name: `ECONNRESET`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// No error: the connection is, or has been agreed to stay, plain TCP, and the call is for the C library to make. No
-    /// octet of it has been touched.
+    /// No error: the connection is, or has been agreed to stay, plain TCP, and the call is for the
+    /// C library to make. No octet of it has been touched.
     pub const PLAIN: Self = Self(-1);
     /// It would have had to wait.
     pub const WOULD_BLOCK: Self = Self(libc::EAGAIN);
@@ -38,9 +39,22 @@ impl Errno {
     pub(super) const DEADLOCK: Self = Self(libc::EDEADLK);
     pub(super) const NO_BUFFERS: Self = Self(libc::ENOBUFS);
 
-    /// Of the system call that just failed.
-    pub(super) fn last() -> Self {
-        Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    /// Returns the name that `errno.h` has for the number; `None` for one that it does not know.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
+    }
+}
+
+impl From<i32> for Errno {
+    fn from(number: i32) -> Self {
+        Self(number)
+    }
+}
+
+impl From<Errno> for i32 {
+    fn from(errno: Errno) -> Self {
+        errno.0
     }
 }
 
@@ -52,11 +66,54 @@ impl fmt::Debug for Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::PLAIN => f.write_str("the connection is plain TCP"),
-            Self(number) => std::io::Error::from_raw_os_error(number).fmt(f),
+        match (*self, self.name()) {
+            (Self::PLAIN, _) => f.write_str("the connection is plain TCP"),
+            (_, Some(name)) => f.write_str(name),
+            (Self(number), None) => write!(f, "errno {number}"),
         }
     }
 }
 
 impl std::error::Error for Errno {}
+
+macro_rules! names {
+    ($($name:ident)*) => { &[$((libc::$name, stringify!($name))),*] };
+}
+
+/// The names of `errno.h`. Of two names for one number, the one that `errno(1)` writes.
+#[rustfmt::skip]
+const NAMES: &[(i32, &str)] = names![
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT
+    ENOTBLK EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG
+    ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY
+    ELOOP ENOMSG EIDRM ECHRNG EL2NSYNC EL3HLT EL3RST ELNRNG EUNATCH ENOCSI EL2HLT EBADE EBADR
+    EXFULL ENOANO EBADRQC EBADSLT EBFONT ENOSTR ENODATA ETIME ENOSR ENONET ENOPKG EREMOTE ENOLINK
+    EADV ESRMNT ECOMM EPROTO EMULTIHOP EDOTDOT EBADMSG EOVERFLOW ENOTUNIQ EBADFD EREMCHG ELIBACC
+    ELIBBAD ELIBSCN ELIBMAX ELIBEXEC EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK EDESTADDRREQ
+    EMSGSIZE EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT
+    EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET ECONNABORTED ECONNRESET
+    ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH
+    EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM
+    EMEDIUMTYPE ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE
+    ERFKILL EHWPOISON
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_is_written_by_its_name() {
+        assert_eq!(Errno::RESET.to_string(), "ECONNRESET");
+        assert_eq!(format!("{:?}", Errno::WOULD_BLOCK), format!("Errno({}: EAGAIN)", libc::EAGAIN));
+        assert_eq!(Errno(4000).to_string(), "errno 4000");
+        assert_eq!(Errno::PLAIN.to_string(), "the connection is plain TCP");
+    }
+
+    #[test]
+    fn each_number_has_one_name() {
+        for (at, (number, name)) in NAMES.iter().enumerate() {
+            assert_eq!(NAMES.iter().position(|(other, _)| other == number), Some(at), "{name}");
+        }
+    }
+}

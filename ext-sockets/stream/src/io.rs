@@ -226,7 +226,7 @@ impl Stream<'_> {
     }
 
     fn tell_pending(&self) -> Result<(), Errno> {
-        self.state.take_pending().map_or(Ok(()), |error| Err(Errno(error)))
+        self.state.take_pending().map_or(Ok(()), Err)
     }
 
     /// `TCP_CORK`: a segment that is not full waits for more octets. When that ends, what waits goes out.

@@ -59,9 +59,9 @@ pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub use state::{Mood, Phase, State};
 pub use sys::lent;
 pub use sys::{
-    Calls, Found, Known, Process, SharedState, Slots, Table, Uncancelled, confine, expect_children,
-    forget_children, forget_left, is_confined, join_children, leave_all, leave_closed, map_all,
-    remove_unused, sink_pieces, source_pieces,
+    Calls, Found, Known, Process, SameErrno, SharedState, Slots, Table, Uncancelled, confine,
+    expect_children, forget_children, forget_left, is_confined, join_children, leave_all, leave_closed,
+    map_all, remove_unused, sink_pieces, source_pieces,
 };
 pub use sys::{handlers_restart, raise_sigpipe};
 pub use wait::Patience;

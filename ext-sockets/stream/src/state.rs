@@ -8,6 +8,7 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::Errno;
 use super::ended::{AtomicEnd, Ended};
 use super::options::{Asked, Options, PrivateData};
 use super::sys::{Guarded, Lease, now};
@@ -218,18 +219,20 @@ impl State {
         self.owing.load(Ordering::Acquire)
     }
 
-    /// The errno of a startup that failed, unless a call has been told it.
-    pub fn take_startup_error(&self) -> Option<i32> {
+    /// Returns why the startup failed, to the first who asks; `Ok` to all others, and `None` of a
+    /// startup that did not fail.
+    pub fn take_startup_error(&self) -> Option<Result<(), Errno>> {
         let end = self.end.load().filter(|end| end.why.is_of_startup())?;
-        Some(if self.end.first_told() { end.errno.0 } else { 0 })
+        Some(if self.end.first_told() { Err(end.errno) } else { Ok(()) })
     }
 
     /// Returns what a call of ours took out of the kernel and a call of the program is to be told,
     /// once.
-    pub fn take_pending(&self) -> Option<i32> {
+    pub fn take_pending(&self) -> Option<Errno> {
         (self.pending.load(Ordering::Relaxed) != 0)
             .then(|| self.pending.swap(0, Ordering::AcqRel))
             .filter(|errno| *errno != 0)
+            .map(Errno)
     }
 
     /// As if nothing had happened: TCP could not connect, and is about to be asked again.

@@ -324,9 +324,9 @@ pub fn unsent(fd: c_int) -> usize {
 /// consequence. Of one that goes on: what a call of ours came upon, if any did.
 fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
     let state = held.state()?;
-    let Some(end) = state.ended() else { return state.take_pending() };
-    if let Some(errno) = state.take_startup_error() {
-        return Some(errno);
+    let Some(end) = state.ended() else { return state.take_pending().map(i32::from) };
+    if let Some(told) = state.take_startup_error() {
+        return Some(told.err().map_or(0, i32::from));
     }
     let kernels = real::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
     let told = std::mem::replace(&mut held.settings().error_told, true);
@@ -383,10 +383,7 @@ fn as_it_is(held: &Held) -> Settings {
     if let Some(state) = held.state()
         && settings.mode == Mode::Starting
     {
-        settings.role.get_or_insert(match state.options().role {
-            stream::Role::Initiator => socket::Role::Initiator,
-            stream::Role::Responder => socket::Role::Responder,
-        });
+        settings.role.get_or_insert(state.options().role);
         match state.phase() {
             Phase::Starting => {}
             Phase::Framed => settings.mode = Mode::On,

@@ -4,9 +4,10 @@
 use rddp_iwarp::{Delivered, Receive, Receiver, Segment, Step, Target};
 use rddp_mpa::{CRC_LEN, Deframer, Framing, LENGTH_LEN, crc32c, pad_len};
 use rddp_rdmap::{Event, Fault, Place, Stream};
+use rddp_test_support::Random;
 
+use crate::CONFIG;
 use crate::sender::Message;
-use crate::{CONFIG, Random};
 
 pub(crate) struct Arriving {
     deframer: Deframer,
@@ -71,7 +72,7 @@ impl Arriving {
     /// All messages, once everything has arrived.
     pub(crate) fn finish(mut self) -> Vec<Message> {
         self.memory.is_slow = false;
-        while self.take_one(&mut Random(1)) {}
+        while self.take_one(&mut Random::new(1)) {}
         assert!(self.staging.is_empty() && self.waiting.is_none() && self.stream.is_between_messages());
         assert!(self.memory.good >= self.messages.len());
         self.messages

@@ -4,8 +4,8 @@ use rddp_ddp::{Header, Msn, Stag, cut};
 use rddp_iwarp::{Gather, Record, Segments, push_copied, push_gathered, rest_ends_record, taken};
 use rddp_mpa::{Framer, Framing, crc32c_append, mulpdu};
 use rddp_rdmap::{Opcode, tagged_header, untagged_header};
+use rddp_test_support::Random;
 
-use crate::Random;
 use crate::tcp::Tcp;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::Random;
+use rddp_test_support::Random;
 
 pub(crate) struct Tcp {
     emss: usize,

@@ -4,8 +4,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use libc::ECONNABORTED;
-use rddp_real as real;
+use rddp_real::{self as real, Errno};
 
 use super::{ENGINE, Engine};
 use crate::threads;
@@ -54,9 +53,9 @@ impl Engine {
             return;
         }
         let (lanes, polls) = (self.registry.forget(fd), self.registry.polls(fd));
-        lanes.iter().for_each(|lane| lane.close(ECONNABORTED));
+        lanes.iter().for_each(|lane| lane.close(Errno::ABORTED));
         for poll in &polls {
-            poll.end(ECONNABORTED, &[]);
+            poll.end(Err(Errno::ABORTED), &[]);
         }
         threads::nudge();
         lanes.iter().for_each(|lane| lane.wait_until_unpolled());

@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use rddp_real::Errno;
+
 /// An operation's kind, as its event tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -21,3 +23,8 @@ pub enum Kind {
 pub(super) const SEND_TIMEOUT: c_int = 9;
 /// `EXS_EVT_RECVTIMEOUT`: a receive or an accept that took too long.
 pub(super) const RECEIVE_TIMEOUT: c_int = 10;
+
+/// Returns the `errno` of an event: 0 for what ended well.
+pub(super) fn number(result: Result<(), Errno>) -> c_int {
+    result.err().map_or(0, |errno| errno.0)
+}

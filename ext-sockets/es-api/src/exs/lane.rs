@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use libc::{EBADF, ECONNABORTED, ENOTSOCK, POLLIN, POLLOUT};
-use rddp_real as real;
+use libc::{POLLIN, POLLOUT};
+use rddp_real::{self as real, Errno};
 
 use super::operation::{End, Operation};
 use super::polled::Polled;
@@ -49,12 +49,15 @@ pub(super) struct Timeout {
     pub(super) is_once: bool,
 }
 
+/// What is open under a number is no socket.
+const NO_SOCKET: Errno = Errno(libc::ENOTSOCK);
+
 /// What posting has come to.
 pub(super) enum Posted {
     /// There will be an event.
     Accepted,
-    /// There will be none; an errno.
-    Refused(c_int),
+    /// There will be none.
+    Refused(Errno),
     /// There is no socket under the number, or another by now, to which it goes.
     OtherSocket(Operation),
 }
@@ -97,11 +100,11 @@ impl Lane {
         if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
             match operation.attempt(self.fd) {
                 // No socket, or another by now.
-                Outcome::Ended(EBADF | ENOTSOCK) if operation.is_untouched() => {
+                Outcome::Ended(Err(NO_SOCKET | Errno::NO_DESCRIPTOR)) if operation.is_untouched() => {
                     return Posted::OtherSocket(operation);
                 }
-                Outcome::Ended(errno) => {
-                    operation.end(self.fd, End::Of(errno));
+                Outcome::Ended(result) => {
+                    operation.end(self.fd, End::Of(result));
                     return Posted::Accepted;
                 }
                 Outcome::Later => {}
@@ -116,8 +119,8 @@ impl Lane {
         }
     }
 
-    fn queue_up(&self, inner: &mut Inner, operation: Operation, by_caller: bool) -> Result<(), c_int> {
-        let Some(me) = self.me.upgrade() else { return Err(ECONNABORTED) };
+    fn queue_up(&self, inner: &mut Inner, operation: Operation, by_caller: bool) -> Result<(), Errno> {
+        let Some(me) = self.me.upgrade() else { return Err(Errno::ABORTED) };
         let task: Arc<dyn Task> = me;
         let queue = operation.queue.clone();
         if by_caller {
@@ -144,11 +147,11 @@ impl Lane {
     }
 
     /// EX1, EX8: ends everything, and accepts no more.
-    pub(super) fn close(&self, errno: c_int) {
+    pub(super) fn close(&self, errno: Errno) {
         let mut inner = self.inner();
         inner.is_closed = true;
         while let Some(operation) = inner.operations.pop_front() {
-            self.end_first(&mut inner, operation, End::Of(errno));
+            self.end_first(&mut inner, operation, End::Of(Err(errno)));
         }
         self.rest(&mut inner);
     }
@@ -183,7 +186,7 @@ impl Lane {
         while inner.operations.front().is_some_and(|first| first.is_cancelled)
             && let Some(first) = inner.operations.pop_front()
         {
-            self.end_first(&mut inner, first, End::Of(libc::ECANCELED));
+            self.end_first(&mut inner, first, End::Of(Err(Errno(libc::ECANCELED))));
         }
         if inner.operations.is_empty() {
             self.rest(&mut inner);
@@ -228,8 +231,10 @@ impl Inner {
         let first = self.operations.front_mut()?;
         match first.attempt(fd) {
             // It was closed where nobody saw it.
-            Outcome::Ended(EBADF | ENOTSOCK) => return Some(End::Of(ECONNABORTED)),
-            Outcome::Ended(errno) => return Some(End::Of(errno)),
+            Outcome::Ended(Err(NO_SOCKET | Errno::NO_DESCRIPTOR)) => {
+                return Some(End::Of(Err(Errno::ABORTED)));
+            }
+            Outcome::Ended(result) => return Some(End::Of(result)),
             Outcome::Later => {}
         }
         if self.deadline().is_none_or(|deadline| Instant::now() < deadline) {
@@ -251,7 +256,7 @@ impl Task for Lane {
 
     fn advance(&self) -> bool {
         if !self.inner().operations.is_empty() && !self.is_same_socket() {
-            self.close(ECONNABORTED);
+            self.close(Errno::ABORTED);
         }
         let mut inner = self.inner();
         while !self.has_to_wait()
@@ -285,7 +290,7 @@ impl Task for Lane {
         self.polled.end();
     }
 
-    fn abandon(&self, errno: c_int) {
+    fn abandon(&self, errno: Errno) {
         self.close(errno);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libc::{EBUSY, EFAULT, EINVAL};
+use rddp_real::Errno;
 
 use super::engine;
 use super::handles;
@@ -36,11 +36,11 @@ pub struct Used {
 
 impl Used {
     /// One more, if the range is within it.
-    pub(crate) fn add(&mut self, region: Option<Arc<Region>>, start: usize, len: usize) -> Result<(), c_int> {
+    pub(crate) fn add(&mut self, region: Option<Arc<Region>>, start: usize, len: usize) -> Result<(), Errno> {
         let Some(region) = region else { return Ok(()) };
-        let from = start.checked_sub(region.start).ok_or(EINVAL)?;
+        let from = start.checked_sub(region.start).ok_or(Errno::INVALID)?;
         if from > region.len || len > region.len - from {
-            return Err(EINVAL);
+            return Err(Errno::INVALID);
         }
         self.regions.push(region);
         Ok(())
@@ -55,12 +55,12 @@ impl Used {
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, c_int> {
+pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, Errno> {
     if flags & !SHARED != 0 || len == 0 || start.checked_add(len).is_none() {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     if !is_mapped(start, len) {
-        return Err(EFAULT);
+        return Err(Errno::FAULT);
     }
     let handle = handles::next()?;
     engine()?.regions.lock().insert(handle, Arc::new(Region { start, len }));
@@ -71,22 +71,22 @@ pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, c_int> 
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub fn deregister(handle: c_int, flags: c_int) -> Result<(), c_int> {
+pub fn deregister(handle: c_int, flags: c_int) -> Result<(), Errno> {
     if flags != 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     let mut regions = engine()?.regions.lock();
     let region = regions.get(&handle).ok_or_else(|| handles::unknown(handle))?;
     // Operations take theirs under this lock.
     if Arc::strong_count(region) > 1 {
-        return Err(EBUSY);
+        return Err(Errno(libc::EBUSY));
     }
     regions.remove(&handle);
     Ok(())
 }
 
 /// The region of a handle; none of memory that is not registered.
-pub(crate) fn of(handle: c_int) -> Result<Option<Arc<Region>>, c_int> {
+pub(crate) fn of(handle: c_int) -> Result<Option<Arc<Region>>, Errno> {
     if handle == UNREGISTERED {
         return Ok(None);
     }
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(within(start, len), Ok(()), "{len} at {start}");
         }
         for (start, len) in [(99, 1), (100, 11), (109, 2), (110, 1), (111, 0), (105, usize::MAX), (0, 0)] {
-            assert_eq!(within(start, len), Err(EINVAL), "{len} at {start}");
+            assert_eq!(within(start, len), Err(Errno::INVALID), "{len} at {start}");
         }
     }
 

@@ -36,8 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use libc::{EINVAL, ENOENT, ENOTSUP};
-use rddp_real::{self as real, deadline};
+use rddp_real::{self as real, Errno, deadline};
 
 use crate::as_program::PollPlaces;
 use crate::progress::Progress;
@@ -79,13 +78,13 @@ static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub fn init(version: c_int) -> Result<(), c_int> {
+pub fn init(version: c_int) -> Result<(), Errno> {
     extern "C" fn after_fork() {
         handles::after_fork();
         ENGINE.forget();
     }
     if version != VERSION {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     if !IS_INITIALISED.swap(true, Ordering::AcqRel) {
         real::after_fork(after_fork);
@@ -94,9 +93,9 @@ pub fn init(version: c_int) -> Result<(), c_int> {
 }
 
 /// This process's; a child of `fork` begins with nothing.
-fn engine() -> Result<&'static Engine, c_int> {
+fn engine() -> Result<&'static Engine, Errno> {
     if !IS_INITIALISED.load(Ordering::Acquire) {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     let make = || Ok::<_, Infallible>(Engine { owner: std::process::id(), ..Engine::default() });
     ENGINE.get_or_make(make).map_err(|never| match never {})
@@ -107,12 +106,12 @@ impl Engine {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queue(&self, handle: c_int) -> Result<Arc<Queue>, c_int> {
+    fn queue(&self, handle: c_int) -> Result<Arc<Queue>, Errno> {
         self.queues().get(&handle).cloned().ok_or_else(|| handles::unknown(handle))
     }
 
     /// The lane of the socket that is under this number now.
-    fn lane(&self, fd: c_int, direction: Direction) -> Result<Arc<Lane>, c_int> {
+    fn lane(&self, fd: c_int, direction: Direction) -> Result<Arc<Lane>, Errno> {
         for _ in 0..2 {
             let lane = self.registry.lane(fd, direction);
             if lane.is_current() {
@@ -128,7 +127,7 @@ impl Engine {
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`; so below.
-pub fn create_queue(depth: c_int) -> Result<c_int, c_int> {
+pub fn create_queue(depth: c_int) -> Result<c_int, Errno> {
     let engine = engine()?;
     let queue = Arc::new(Queue::new(depth, Progress::of_process())?);
     let handle = handles::next()?;
@@ -140,7 +139,7 @@ pub fn create_queue(depth: c_int) -> Result<c_int, c_int> {
 ///
 /// # Errors
 /// See [`create_queue`].
-pub fn delete_queue(handle: c_int) -> Result<(), c_int> {
+pub fn delete_queue(handle: c_int) -> Result<(), Errno> {
     let engine = engine()?;
     engine.queue(handle)?.delete()?;
     engine.queues().remove(&handle);
@@ -166,15 +165,15 @@ const SIGNAL_DISABLED: c_int = 0;
 ///
 /// # Errors
 /// See [`create_queue`].
-pub fn modify_queue(handle: c_int, name: c_int, value: c_int) -> Result<(), c_int> {
+pub fn modify_queue(handle: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
     let queue = engine()?.queue(handle)?;
     match name {
         attribute::DEPTH => queue.set_depth(value),
         attribute::WAIT => queue.set_wait_style(value),
-        attribute::PROGRESS => queue.set_progress(Progress::numbered(value).ok_or(EINVAL)?),
+        attribute::PROGRESS => queue.set_progress(Progress::numbered(value).ok_or(Errno::INVALID)?),
         attribute::SIGNAL if value == SIGNAL_DISABLED => Ok(()),
-        attribute::SIGNAL => Err(ENOTSUP),
-        _ => Err(EINVAL),
+        attribute::SIGNAL => Err(Errno(libc::ENOTSUP)),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -182,7 +181,7 @@ pub fn modify_queue(handle: c_int, name: c_int, value: c_int) -> Result<(), c_in
 ///
 /// # Errors
 /// See [`create_queue`].
-pub fn queue_status(handle: c_int, name: c_int) -> Result<c_int, c_int> {
+pub fn queue_status(handle: c_int, name: c_int) -> Result<c_int, Errno> {
     let queue = engine()?.queue(handle)?;
     match name {
         attribute::DEPTH => Ok(queue.depth() as c_int),
@@ -191,7 +190,7 @@ pub fn queue_status(handle: c_int, name: c_int) -> Result<c_int, c_int> {
         attribute::WAIT => Ok(queue.wait_style() as c_int),
         attribute::PROGRESS => Ok(queue.progress() as c_int),
         attribute::PENDING => Ok(queue.pending() as c_int),
-        _ => Err(EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -199,7 +198,7 @@ pub fn queue_status(handle: c_int, name: c_int) -> Result<c_int, c_int> {
 ///
 /// # Errors
 /// See [`create_queue`].
-pub fn queue_descriptor(handle: c_int) -> Result<c_int, c_int> {
+pub fn queue_descriptor(handle: c_int) -> Result<c_int, Errno> {
     let queue = engine()?.queue(handle)?;
     let fd = queue.readable()?;
     queue.set_progress(Progress::Threads)?;
@@ -215,7 +214,7 @@ pub fn dequeue(
     places: &mut EventPlaces,
     least: usize,
     timeout: Option<Duration>,
-) -> Result<usize, c_int> {
+) -> Result<usize, Errno> {
     let queue = engine()?.queue(handle)?;
     // A time beyond all times is for ever.
     let until = deadline::after(timeout);
@@ -235,7 +234,7 @@ pub struct To {
 ///
 /// # Errors
 /// See [`create_queue`]. Then there will be no event.
-pub fn post(fd: c_int, work: Work, to: To) -> Result<(), c_int> {
+pub fn post(fd: c_int, work: Work, to: To) -> Result<(), Errno> {
     let engine = engine()?;
     let queue = engine.queue(to.queue)?;
     queue.reserve()?;
@@ -246,7 +245,7 @@ pub fn post(fd: c_int, work: Work, to: To) -> Result<(), c_int> {
     posted
 }
 
-fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result<(), c_int> {
+fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result<(), Errno> {
     // The first time, and once more when the number has changed hands where nobody saw it.
     for _ in 0..2 {
         let lane = engine.registry.lane(fd, operation.direction());
@@ -264,7 +263,7 @@ fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result
 ///
 /// # Errors
 /// See [`create_queue`].
-pub fn post_poll(places: PollPlaces, to: To) -> Result<(), c_int> {
+pub fn post_poll(places: PollPlaces, to: To) -> Result<(), Errno> {
     let engine = engine()?;
     let queue = engine.queue(to.queue)?;
     queue.reserve()?;
@@ -284,7 +283,7 @@ pub fn post_poll(places: PollPlaces, to: To) -> Result<(), c_int> {
 ///
 /// # Errors
 /// See [`create_queue`].
-pub fn cancel(fd: c_int, ahandle: Option<usize>) -> Result<(), c_int> {
+pub fn cancel(fd: c_int, ahandle: Option<usize>) -> Result<(), Errno> {
     let engine = engine()?;
     let mut found = false;
     for lane in engine.registry.lanes(fd) {
@@ -292,8 +291,8 @@ pub fn cancel(fd: c_int, ahandle: Option<usize>) -> Result<(), c_int> {
     }
     for poll in engine.registry.polls(fd) {
         if ahandle.is_none_or(|ahandle| ahandle == poll.ahandle()) {
-            found |= poll.end(libc::ECANCELED, &[]);
+            found |= poll.end(Err(Errno(libc::ECANCELED)), &[]);
         }
     }
-    if found { Ok(()) } else { Err(ENOENT) }
+    if found { Ok(()) } else { Err(Errno(libc::ENOENT)) }
 }

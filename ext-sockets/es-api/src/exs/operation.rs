@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use libc::ECANCELED;
+use rddp_real::Errno;
 
-use super::event::{RECEIVE_TIMEOUT, SEND_TIMEOUT};
+use super::event::{RECEIVE_TIMEOUT, SEND_TIMEOUT, number};
 use super::queue::Queue;
 use super::work::{Outcome, Work};
 use crate::sys::exs::Event;
@@ -24,8 +24,8 @@ pub(super) struct Operation {
 /// How an operation has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With this errno, or 0.
-    Of(c_int),
+    /// By itself, well or not.
+    Of(Result<(), Errno>),
     /// It took too long.
     TooLate,
 }
@@ -50,18 +50,19 @@ impl Operation {
 
     pub(super) fn attempt(&mut self, fd: c_int) -> Outcome {
         if self.is_cancelled {
-            return Outcome::Ended(ECANCELED);
+            return Outcome::Ended(Err(Errno(libc::ECANCELED)));
         }
         self.work.attempt(fd, &mut self.moved)
     }
 
     /// EX9: gives its event to the queue.
     pub(super) fn end(self, fd: c_int, end: End) {
-        let (kind, errno) = match (end, self.direction()) {
-            (End::Of(errno), _) => (self.work.kind() as c_int, errno),
-            (End::TooLate, Direction::Send) => (SEND_TIMEOUT, libc::ETIMEDOUT),
-            (End::TooLate, Direction::Receive) => (RECEIVE_TIMEOUT, libc::ETIMEDOUT),
+        let (kind, result) = match (end, self.direction()) {
+            (End::Of(result), _) => (self.work.kind() as c_int, result),
+            (End::TooLate, Direction::Send) => (SEND_TIMEOUT, Err(Errno::TIMED_OUT)),
+            (End::TooLate, Direction::Receive) => (RECEIVE_TIMEOUT, Err(Errno::TIMED_OUT)),
         };
+        let errno = number(result);
         let mut event =
             Event { kind, errno, socket: fd, ahandle: self.ahandle, length: self.moved, ..Event::default() };
         self.work.describe(&mut event);

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use libc::pollfd;
+use rddp_real::Errno;
 
-use super::event::Kind;
+use super::event::{Kind, number};
 use super::polled::Polled;
 use super::queue::Queue;
 use crate::as_program::{self, PollPlaces, would_block};
@@ -41,7 +42,7 @@ impl Polling {
     }
 
     /// Looks at once, and goes on if nothing is ready. `false`: it has ended.
-    pub(super) fn begin(&self) -> Result<bool, c_int> {
+    pub(super) fn begin(&self) -> Result<bool, Errno> {
         let Some(me) = self.me.upgrade() else { return Ok(false) };
         let task: Arc<dyn Task> = me;
         match self.queue.progress() {
@@ -92,7 +93,7 @@ impl Polling {
     }
 
     /// Ends it, if it has not ended; says whether it had not.
-    pub(super) fn end(&self, errno: c_int, answers: &[pollfd]) -> bool {
+    pub(super) fn end(&self, result: Result<(), Errno>, answers: &[pollfd]) -> bool {
         let Some(mut places) = self.places().take() else { return false };
         places.answer(answers);
         let ready = answers.iter().filter(|answer| answer.revents != 0).count();
@@ -102,7 +103,7 @@ impl Polling {
         }
         self.queue.complete(Event {
             kind: Kind::Poll as c_int,
-            errno,
+            errno: number(result),
             socket: self.fd(),
             ahandle: self.ahandle,
             at: places.start().expose_provenance(),
@@ -130,8 +131,8 @@ impl Task for Polling {
         match as_program::poll(&mut answers, Some(Duration::ZERO)) {
             Ok(0) => return true,
             Err(errno) if would_block(errno) => return true,
-            Ok(_) => self.end(0, &answers),
-            Err(errno) => self.end(errno, &[]),
+            Ok(_) => self.end(Ok(()), &answers),
+            Err(errno) => self.end(Err(errno), &[]),
         };
         false
     }
@@ -150,7 +151,7 @@ impl Task for Polling {
         self.polled.end();
     }
 
-    fn abandon(&self, errno: c_int) {
-        self.end(errno, &[]);
+    fn abandon(&self, errno: Errno) {
+        self.end(Err(errno), &[]);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{EAGAIN, EBUSY, EINVAL};
+use rddp_real::Errno;
 
 use crate::progress::Progress;
 use crate::sys::exs::{Event, EventPlaces};
@@ -69,7 +69,7 @@ pub(super) struct Wanted {
 }
 
 impl Queue {
-    pub(super) fn new(depth: c_int, progress: Progress) -> Result<Self, c_int> {
+    pub(super) fn new(depth: c_int, progress: Progress) -> Result<Self, Errno> {
         let inner = Inner {
             events: VecDeque::new(),
             pending: 0,
@@ -93,13 +93,13 @@ impl Queue {
     }
 
     /// A place for one more event.
-    pub(super) fn reserve(&self) -> Result<(), c_int> {
+    pub(super) fn reserve(&self) -> Result<(), Errno> {
         let mut inner = self.inner();
         if inner.is_deleted {
-            return Err(EINVAL);
+            return Err(Errno::INVALID);
         }
         if inner.pending + inner.events.len() >= inner.depth {
-            return Err(EAGAIN);
+            return Err(Errno::WOULD_BLOCK);
         }
         inner.pending += 1;
         Ok(())
@@ -143,7 +143,7 @@ impl Queue {
     }
 
     /// Gives events, when there are enough or it takes too long; says how many.
-    pub(super) fn dequeue(&self, places: &mut EventPlaces, wanted: Wanted) -> Result<usize, c_int> {
+    pub(super) fn dequeue(&self, places: &mut EventPlaces, wanted: Wanted) -> Result<usize, Errno> {
         let mut rounds = Rounds::default();
         let looks_until = self.looks_until();
         let tasks = self.inner().snapshot();
@@ -164,7 +164,7 @@ impl Queue {
     }
 
     /// Sleeps until there may be more, and goes on with what is ready.
-    fn wait(&self, rounds: &mut Rounds, least: usize, until: Option<Instant>) -> Result<(), c_int> {
+    fn wait(&self, rounds: &mut Rounds, least: usize, until: Option<Instant>) -> Result<(), Errno> {
         let (bell, tasks) = {
             let mut inner = self.inner();
             // Whoever rang before this rang for others.
@@ -200,16 +200,16 @@ impl Queue {
             .unwrap_or(Wait::Notify)
     }
 
-    pub(super) fn set_wait_style(&self, style: c_int) -> Result<(), c_int> {
+    pub(super) fn set_wait_style(&self, style: c_int) -> Result<(), Errno> {
         if ![Wait::Adaptive, Wait::Notify, Wait::BusyPoll].iter().any(|wait| *wait as c_int == style) {
-            return Err(EINVAL);
+            return Err(Errno::INVALID);
         }
         self.wait.store(style, Ordering::Relaxed);
         Ok(())
     }
 
     /// What is under way goes on in the new way, too.
-    pub(super) fn set_progress(&self, progress: Progress) -> Result<(), c_int> {
+    pub(super) fn set_progress(&self, progress: Progress) -> Result<(), Errno> {
         self.progress.store(progress as c_int, Ordering::Relaxed);
         let tasks: Vec<_> = match progress {
             Progress::Caller => Vec::new(),
@@ -223,11 +223,11 @@ impl Queue {
     }
 
     /// EX4 holds for what was posted already.
-    pub(super) fn set_depth(&self, depth: c_int) -> Result<(), c_int> {
+    pub(super) fn set_depth(&self, depth: c_int) -> Result<(), Errno> {
         let depth = depth_of(depth)?;
         let mut inner = self.inner();
         if inner.pending + inner.events.len() > depth {
-            return Err(EBUSY);
+            return Err(Errno(libc::EBUSY));
         }
         inner.depth = depth;
         Ok(())
@@ -242,7 +242,7 @@ impl Queue {
     }
 
     /// A descriptor that is readable while there are events.
-    pub(super) fn readable(&self) -> Result<c_int, c_int> {
+    pub(super) fn readable(&self) -> Result<c_int, Errno> {
         let mut inner = self.inner();
         if let Some(readable) = &inner.readable {
             return Ok(readable.fd());
@@ -257,10 +257,10 @@ impl Queue {
     }
 
     /// No more; events that nobody took are lost.
-    pub(super) fn delete(&self) -> Result<(), c_int> {
+    pub(super) fn delete(&self) -> Result<(), Errno> {
         let mut inner = self.inner();
         if inner.pending != 0 {
-            return Err(EBUSY);
+            return Err(Errno(libc::EBUSY));
         }
         inner.is_deleted = true;
         inner.events.clear();
@@ -276,9 +276,9 @@ impl Inner {
     }
 
     /// Gives what there is, if it is enough.
-    fn take(&mut self, places: &mut EventPlaces, least: usize) -> Result<Option<usize>, c_int> {
+    fn take(&mut self, places: &mut EventPlaces, least: usize) -> Result<Option<usize>, Errno> {
         if self.is_deleted {
-            return Err(EINVAL);
+            return Err(Errno::INVALID);
         }
         if self.events.len() < least {
             return Ok(None);
@@ -293,7 +293,7 @@ impl Inner {
         Ok(Some(count))
     }
 
-    fn enlist(&mut self, wants: usize) -> Result<Arc<Bell>, c_int> {
+    fn enlist(&mut self, wants: usize) -> Result<Arc<Bell>, Errno> {
         let bell = match self.idle_bells.pop() {
             Some(bell) => bell,
             None => Arc::new(Bell::new()?),
@@ -318,8 +318,8 @@ impl Inner {
     }
 }
 
-fn depth_of(depth: c_int) -> Result<usize, c_int> {
-    usize::try_from(depth).ok().filter(|depth| (1..=MOST).contains(depth)).ok_or(EINVAL)
+fn depth_of(depth: c_int) -> Result<usize, Errno> {
+    usize::try_from(depth).ok().filter(|depth| (1..=MOST).contains(depth)).ok_or(Errno::INVALID)
 }
 
 const A_LIFETIME: Duration = Duration::from_secs(u32::MAX as u64);

@@ -5,6 +5,8 @@ use std::ffi::c_int;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rddp_real::Errno;
+
 use super::lane::Lane;
 use super::polling::Polling;
 use crate::threads::Direction;
@@ -76,8 +78,8 @@ impl Registry {
             known.sockets.get_mut(&fd).is_some_and(is_it).then(|| known.sockets.remove(&fd)).flatten();
         drop(known);
         if let Some(Socket { send, receive }) = forgotten {
-            send.close(libc::ECONNABORTED);
-            receive.close(libc::ECONNABORTED);
+            send.close(Errno::ABORTED);
+            receive.close(Errno::ABORTED);
         }
     }
 

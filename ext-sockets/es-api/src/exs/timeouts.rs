@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libc::{EDOM, EINVAL, SOL_SOCKET};
-use rddp_real::Value;
+use libc::SOL_SOCKET;
+use rddp_real::{Errno, Value};
 
 use super::lane::Timeout;
 use super::{IS_INITIALISED, engine};
@@ -32,7 +32,7 @@ pub fn answers_option(level: c_int, name: c_int) -> bool {
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub fn set_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+pub fn set_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     let Some(direction) = direction(name) else { return ordered(octets) };
     let timeout = parse(octets)?;
     engine()?.lane(fd, direction)?.set_timeout(timeout);
@@ -43,7 +43,7 @@ pub fn set_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub fn option(fd: c_int, name: c_int) -> Result<Value, c_int> {
+pub fn option(fd: c_int, name: c_int) -> Result<Value, Errno> {
     let Some(direction) = direction(name) else { return Ok(Value::int(1)) };
     let timeout = engine()?.lane(fd, direction)?.timeout();
     let after = timeout.map_or(Duration::ZERO, |timeout| timeout.after);
@@ -61,18 +61,18 @@ fn direction(name: c_int) -> Option<Direction> {
 }
 
 /// `struct timeval`, or `exs_timeout_t`: that and flags. No time is for ever.
-fn parse(octets: &[u8]) -> Result<Option<Timeout>, c_int> {
+fn parse(octets: &[u8]) -> Result<Option<Timeout>, Errno> {
     let field =
         |index: usize| octets.get(index * 8..)?.first_chunk().map(|octets| i64::from_ne_bytes(*octets));
-    let (Some(sec), Some(usec)) = (field(0), field(1)) else { return Err(EINVAL) };
+    let (Some(sec), Some(usec)) = (field(0), field(1)) else { return Err(Errno::INVALID) };
     if !(0..1_000_000).contains(&usec) {
-        return Err(EDOM);
+        return Err(Errno(libc::EDOM));
     }
     let flags = field(2).unwrap_or(0);
     if flags & !ONCE != 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
-    let sec = u64::try_from(sec).map_err(|_| EDOM)?;
+    let sec = u64::try_from(sec).map_err(|_| Errno(libc::EDOM))?;
     let after = Duration::from_secs(sec.min(FOR_EVER)) + Duration::from_micros(usec.unsigned_abs());
     Ok((!after.is_zero()).then_some(Timeout { after, is_once: flags == ONCE }))
 }
@@ -80,10 +80,10 @@ fn parse(octets: &[u8]) -> Result<Option<Timeout>, c_int> {
 /// Seconds that nobody waits for, and that clocks can bear.
 const FOR_EVER: u64 = u32::MAX as u64;
 
-fn ordered(octets: &[u8]) -> Result<(), c_int> {
+fn ordered(octets: &[u8]) -> Result<(), Errno> {
     match octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)) {
         Some(0 | 1) => Ok(()),
-        _ => Err(EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused() {
-        assert_eq!(parse(&octets(&[1])), Err(EINVAL));
-        assert_eq!(parse(&octets(&[0, 7, 2])), Err(EINVAL));
+        assert_eq!(parse(&octets(&[1])), Err(Errno::INVALID));
+        assert_eq!(parse(&octets(&[0, 7, 2])), Err(Errno::INVALID));
         for fields in [[0, 1_000_000], [0, -1], [-1, 0]] {
-            assert_eq!(parse(&octets(&fields)), Err(EDOM));
+            assert_eq!(parse(&octets(&fields)), Err(Errno(libc::EDOM)));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use libc::{EINPROGRESS, EINTR, MSG_MORE, POLLOUT, off_t};
+use libc::{MSG_MORE, POLLOUT, off_t};
+use rddp_real::Errno;
 
 use super::event::Kind;
 use super::memory::Used;
@@ -48,8 +49,8 @@ pub enum Work {
 pub(super) enum Outcome {
     /// Once more when the socket is ready.
     Later,
-    /// Ended; an errno, or 0.
-    Ended(c_int),
+    /// Ended, well or not.
+    Ended(Result<(), Errno>),
 }
 
 /// A part of a file, or memory.
@@ -104,10 +105,10 @@ impl Work {
             Work::Accept { places, .. } => accept(fd, places, moved),
         };
         match tried {
-            Ok(true) => Outcome::Ended(0),
+            Ok(true) => Outcome::Ended(Ok(())),
             Ok(false) => Outcome::Later,
             Err(errno) if would_block(errno) => Outcome::Later,
-            Err(errno) => Outcome::Ended(errno),
+            Err(errno) => Outcome::Ended(Err(errno)),
         }
     }
 
@@ -132,7 +133,7 @@ impl Work {
 
 impl Part {
     /// A part of a file, or what there is of it; a length of 0 is to its end.
-    pub(crate) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, c_int> {
+    pub(crate) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, Errno> {
         let there = as_program::file_length(fd, offset)?;
         let left = if len == 0 { there } else { len.min(there) };
         Ok(Part::File { fd, offset, left, staged: Staged::default() })
@@ -140,7 +141,7 @@ impl Part {
 }
 
 /// `Ok(true)`: all of it has been sent.
-fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
+fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Result<bool, Errno> {
     let count = as_program::send(fd, pieces, flags)?;
     pieces.pass(count);
     *moved += count;
@@ -154,7 +155,7 @@ fn receive(
     flags: c_int,
     arrived: &mut c_int,
     moved: &mut usize,
-) -> Result<bool, c_int> {
+) -> Result<bool, Errno> {
     let waits = flags & libc::MSG_WAITALL != 0;
     loop {
         let (count, with) = as_program::receive(fd, pieces, flags & !libc::MSG_WAITALL)?;
@@ -167,7 +168,7 @@ fn receive(
     }
 }
 
-fn send_file(fd: c_int, parts: &mut Vec<Part>, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
+fn send_file(fd: c_int, parts: &mut Vec<Part>, flags: c_int, moved: &mut usize) -> Result<bool, Errno> {
     for _ in 0..STAGES {
         let more = if parts.len() > 1 { flags | MSG_MORE } else { flags };
         let done = match parts.last_mut() {
@@ -189,7 +190,7 @@ fn send_file(fd: c_int, parts: &mut Vec<Part>, flags: c_int, moved: &mut usize) 
 
 impl Staged {
     /// Reads on when all was sent. A file that has become shorter has nothing left.
-    fn fill(&mut self, file: c_int, offset: &mut off_t, left: &mut usize) -> Result<(), c_int> {
+    fn fill(&mut self, file: c_int, offset: &mut off_t, left: &mut usize) -> Result<(), Errno> {
         if self.sent < self.octets.len() {
             return Ok(());
         }
@@ -197,7 +198,7 @@ impl Staged {
         self.octets.resize(STAGE.min(*left), 0);
         let count = match as_program::read_at(file, &mut self.octets, *offset) {
             // It is not the file that is waited for.
-            Err(errno) if would_block(errno) => return Err(libc::EIO),
+            Err(errno) if would_block(errno) => return Err(Errno(libc::EIO)),
             read => read?,
         };
         self.octets.truncate(count);
@@ -206,7 +207,7 @@ impl Staged {
         Ok(())
     }
 
-    fn send(&mut self, fd: c_int, flags: c_int, moved: &mut usize) -> Result<bool, c_int> {
+    fn send(&mut self, fd: c_int, flags: c_int, moved: &mut usize) -> Result<bool, Errno> {
         if self.octets.is_empty() {
             return Ok(true);
         }
@@ -217,19 +218,16 @@ impl Staged {
     }
 }
 
-fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, c_int> {
+fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, Errno> {
     if *begun {
         if !as_program::is_ready(fd, POLLOUT)? {
             return Ok(false);
         }
-        return match as_program::socket_error(fd) {
-            0 => Ok(true),
-            errno => Err(errno),
-        };
+        return as_program::socket_error(fd).map(|()| true);
     }
     match as_program::connect(fd, addr) {
         Ok(()) => Ok(true),
-        Err(EINPROGRESS | EINTR) => {
+        Err(Errno(libc::EINPROGRESS) | Errno::INTERRUPTED) => {
             *begun = true;
             Ok(false)
         }
@@ -238,12 +236,12 @@ fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, c_int> {
 }
 
 /// As many as there are; one at least.
-fn accept(fd: c_int, places: &mut Places, moved: &mut usize) -> Result<bool, c_int> {
+fn accept(fd: c_int, places: &mut Places, moved: &mut usize) -> Result<bool, Errno> {
     while !places.are_full() {
         match as_program::accept(fd, places) {
             Ok(()) => {}
             // That one is gone; the next may be there.
-            Err(libc::ECONNABORTED) => continue,
+            Err(Errno::ABORTED) => continue,
             Err(_) if places.filled() > 0 => break,
             Err(errno) => return Err(errno),
         }

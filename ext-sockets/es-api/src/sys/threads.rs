@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use libc::{EAGAIN, EINTR, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL};
-use rddp_real::{self as real, hidden};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
+use rddp_real::{self as real, Errno, hidden};
 
 use crate::threads::{DESCRIPTOR, Waiting};
 
@@ -58,12 +58,12 @@ pub(crate) struct PostBox {
 }
 
 impl PostBox {
-    pub(crate) fn new() -> Result<Self, c_int> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let mut fds = [-1; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: it sets two ints.
         if unsafe { real::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
-            return Err(real::errno());
+            return Err(Errno::last());
         }
         Ok(PostBox { outbox: out_of_the_way(fds[0]), inbox: out_of_the_way(fds[1]) })
     }
@@ -72,11 +72,11 @@ impl PostBox {
         self.inbox
     }
 
-    pub(crate) fn post(&self, octets: &[u8; DESCRIPTOR]) -> Result<(), c_int> {
+    pub(crate) fn post(&self, octets: &[u8; DESCRIPTOR]) -> Result<(), Errno> {
         let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
         // SAFETY: the octets are there.
         match unsafe { real::send(self.outbox, octets.as_ptr().cast(), DESCRIPTOR, flags) } {
-            count if count < 0 => Err(real::errno()),
+            count if count < 0 => Err(Errno::last()),
             _ => Ok(()),
         }
     }
@@ -88,14 +88,16 @@ impl PostBox {
     }
 
     /// The next; `None` when there is none now.
-    pub(crate) fn take(&self) -> Result<Option<[u8; DESCRIPTOR]>, c_int> {
+    pub(crate) fn take(&self) -> Result<Option<[u8; DESCRIPTOR]>, Errno> {
         let mut octets = [0; DESCRIPTOR];
         // SAFETY: the octets are there to be written.
         match unsafe { real::recv(self.inbox, octets.as_mut_ptr().cast(), DESCRIPTOR, MSG_DONTWAIT) } {
             count if count == DESCRIPTOR as isize => Ok(Some(octets)),
-            count if count < 0 && matches!(real::errno(), EAGAIN | EINTR) => Ok(None),
-            count if count < 0 => Err(real::errno()),
-            _ => Err(libc::EPIPE),
+            count if count < 0 && matches!(Errno::last(), Errno::WOULD_BLOCK | Errno::INTERRUPTED) => {
+                Ok(None)
+            }
+            count if count < 0 => Err(Errno::last()),
+            _ => Err(Errno::BROKEN_PIPE),
         }
     }
 }
@@ -114,10 +116,10 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    pub(crate) fn new() -> Result<Self, c_int> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         // SAFETY: it takes two ints.
         match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
-            fd if fd < 0 => Err(real::errno()),
+            fd if fd < 0 => Err(Errno::last()),
             fd => Ok(Bell { fd: out_of_the_way(fd) }),
         }
     }
@@ -154,21 +156,21 @@ fn out_of_the_way(fd: c_int) -> c_int {
 }
 
 /// A thread with all signals blocked but those of its own faults: the others are the program's.
-pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
+pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let life = move || {
         real::take_faults();
         life();
     };
     let made = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(life);
-    made.map(drop).map_err(|error| error.raw_os_error().unwrap_or(EAGAIN))
+    made.map(drop).map_err(|error| error.raw_os_error().map_or(Errno::WOULD_BLOCK, Errno))
 }
 
 /// What a thread makes are calls with a buffer or two.
 const STACK: usize = 512 << 10;
 
 /// Sleeps while the word has this value.
-pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<(), c_int> {
+pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<(), Errno> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let time = left.map(|left| libc::timespec {
         tv_sec: left.as_secs() as libc::time_t,
@@ -178,9 +180,9 @@ pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> 
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word and the time live; the kernel looks at nothing else.
     let slept = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
-    match if slept < 0 { real::errno() } else { 0 } {
-        ETIMEDOUT => Err(EAGAIN),
-        EINTR => Err(EINTR),
+    match (slept < 0).then(Errno::last) {
+        Some(Errno::TIMED_OUT) => Err(Errno::WOULD_BLOCK),
+        Some(Errno::INTERRUPTED) => Err(Errno::INTERRUPTED),
         _ => Ok(()),
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use libc::{EAGAIN, ECONNABORTED};
-use rddp_real::deadline;
+use rddp_real::{Errno, deadline};
 
 use super::task::{Task, Waits, next_id};
 use super::{Direction, IS_WORKER, post};
@@ -55,7 +54,7 @@ pub fn run<R: Send>(
     direction: Direction,
     timeout: Option<Duration>,
     mut attempt: impl FnMut() -> Tried<R> + Send,
-) -> Result<R, c_int> {
+) -> Result<R, Errno> {
     let until = deadline::after(timeout);
     if IS_WORKER.get() {
         return in_place(until, attempt);
@@ -70,10 +69,10 @@ pub fn run<R: Send>(
     };
     let ended = sys::lend(&mut store, |lent| hand_over(direction, until, lent));
     // Done, even if a signal came at the same time.
-    result.map_or_else(|| Err(ended.err().unwrap_or(ECONNABORTED)), Ok)
+    result.map_or_else(|| Err(ended.err().unwrap_or(Errno::ABORTED)), Ok)
 }
 
-fn hand_over(direction: Direction, until: Option<Instant>, lent: Lent) -> Result<(), c_int> {
+fn hand_over(direction: Direction, until: Option<Instant>, lent: Lent) -> Result<(), Errno> {
     let job = Arc::new(Job { id: next_id(), lent, state: AtomicU32::new(UNDER_WAY) });
     let task: Arc<dyn Task> = job.clone();
     // Before it returns `lend` takes the attempt back, so that the thread finds nothing to do.
@@ -81,10 +80,10 @@ fn hand_over(direction: Direction, until: Option<Instant>, lent: Lent) -> Result
     while job.state.load(Ordering::Acquire) == UNDER_WAY {
         sys::sleep_on(&job.state, UNDER_WAY, until)?;
     }
-    if job.state.load(Ordering::Acquire) == DONE { Ok(()) } else { Err(ECONNABORTED) }
+    if job.state.load(Ordering::Acquire) == DONE { Ok(()) } else { Err(Errno::ABORTED) }
 }
 
-fn in_place<R>(until: Option<Instant>, mut attempt: impl FnMut() -> Tried<R>) -> Result<R, c_int> {
+fn in_place<R>(until: Option<Instant>, mut attempt: impl FnMut() -> Tried<R>) -> Result<R, Errno> {
     loop {
         let waiting = match attempt() {
             Tried::Done(done) => return Ok(done),
@@ -92,7 +91,7 @@ fn in_place<R>(until: Option<Instant>, mut attempt: impl FnMut() -> Tried<R>) ->
         };
         let now = Instant::now();
         if until.is_some_and(|until| until <= now) {
-            return Err(EAGAIN);
+            return Err(Errno::WOULD_BLOCK);
         }
         let first = until.into_iter().chain(waiting.until).min();
         let mut one = [libc::pollfd { fd: waiting.fd, events: waiting.events, revents: 0 }];
@@ -141,7 +140,7 @@ impl Task for Job {
         true
     }
 
-    fn abandon(&self, _: c_int) {
+    fn abandon(&self, _: Errno) {
         self.end(ABANDONED);
     }
 }

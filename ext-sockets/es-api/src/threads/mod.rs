@@ -21,7 +21,6 @@ mod task;
 mod worker;
 
 use std::cell::Cell;
-use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +30,7 @@ pub use job::{Tried, Waiting, run};
 pub(crate) use rounds::Rounds;
 pub use task::{Task, Waits, next_id};
 
-use rddp_real as real;
+use rddp_real::{self as real, Errno};
 use worker::Worker;
 
 /// Which of the two threads.
@@ -49,7 +48,7 @@ static WORKERS: [PerProcess<Worker>; 2] = [const { PerProcess::new() }; 2];
 ///
 /// # Errors
 /// `EAGAIN`: the descriptor socket is full. `ECONNABORTED`: the thread has died. What making a thread failed with.
-pub fn post(direction: Direction, task: &Arc<dyn Task>) -> Result<(), c_int> {
+pub fn post(direction: Direction, task: &Arc<dyn Task>) -> Result<(), Errno> {
     worker(direction)?.post(task)
 }
 
@@ -60,7 +59,7 @@ pub fn nudge() {
     }
 }
 
-fn worker(direction: Direction) -> Result<&'static Worker, c_int> {
+fn worker(direction: Direction) -> Result<&'static Worker, Errno> {
     watch_for_fork();
     WORKERS[direction as usize].get_or_make(|| Worker::begin(direction))
 }

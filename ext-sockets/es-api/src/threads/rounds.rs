@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rddp_real::Errno;
+
 use super::task::{Task, Waits};
 use crate::as_program;
 
@@ -29,7 +31,7 @@ impl Rounds {
         first: c_int,
         tasks: &[Arc<dyn Task>],
         until: Option<Instant>,
-    ) -> Result<bool, c_int> {
+    ) -> Result<bool, Errno> {
         self.gather(first, tasks);
         let earliest = self.spans.iter().filter_map(|span| span.until).chain(until).min();
         let timeout = earliest.map(|time| time.saturating_duration_since(Instant::now()));

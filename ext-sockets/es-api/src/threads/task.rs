@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use libc::{POLLERR, POLLHUP, POLLNVAL, pollfd};
+use rddp_real::Errno;
 
 /// Work under way. Whoever drives it calls [`advance`](Task::advance), and again when what it [waits for](Task::waits_for) is there.
 pub trait Task: Send + Sync {
@@ -26,7 +27,7 @@ pub trait Task: Send + Sync {
     fn waited(&self) {}
 
     /// Nobody goes on with it: all that is left fails with this errno.
-    fn abandon(&self, errno: c_int);
+    fn abandon(&self, errno: Errno);
 }
 
 /// A number that no other task has.

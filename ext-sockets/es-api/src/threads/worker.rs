@@ -1,10 +1,10 @@
 //! One of the two threads.
 
 use std::collections::HashMap;
-use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use libc::{EAGAIN, ECONNABORTED, POLLERR, POLLHUP, POLLNVAL};
+use libc::{POLLERR, POLLHUP, POLLNVAL};
+use rddp_real::Errno;
 
 use super::descriptor::Descriptor;
 use super::rounds::Rounds;
@@ -30,7 +30,7 @@ struct Posted {
 }
 
 impl Worker {
-    pub(super) fn begin(direction: Direction) -> Result<Self, c_int> {
+    pub(super) fn begin(direction: Direction) -> Result<Self, Errno> {
         let shared = Arc::new(Shared { post_box: PostBox::new()?, posted: Mutex::default() });
         let name = match direction {
             Direction::Send => "rddp-send",
@@ -44,15 +44,15 @@ impl Worker {
         Ok(Worker { shared })
     }
 
-    pub(super) fn post(&self, task: &Arc<dyn Task>) -> Result<(), c_int> {
+    pub(super) fn post(&self, task: &Arc<dyn Task>) -> Result<(), Errno> {
         let mut posted = self.shared.posted();
         if posted.is_dead {
-            return Err(ECONNABORTED);
+            return Err(Errno::ABORTED);
         }
         let descriptor = Descriptor { process: std::process::id(), fd: task.fd(), task: task.id() };
         self.shared.post_box.post(&descriptor.octets()).map_err(|errno| match errno {
-            EAGAIN => EAGAIN,
-            _ => ECONNABORTED,
+            Errno::WOULD_BLOCK => Errno::WOULD_BLOCK,
+            _ => Errno::ABORTED,
         })?;
         posted.tasks.entry(task.id()).or_insert_with(|| (task.clone(), 0)).1 += 1;
         Ok(())
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// Takes the tasks whose descriptors have come, and says which.
-    fn take(&self, into: &mut Vec<Arc<dyn Task>>) -> Result<Vec<u64>, c_int> {
+    fn take(&self, into: &mut Vec<Arc<dyn Task>>) -> Result<Vec<u64>, Errno> {
         let mut taken = Vec::new();
         while let Some(octets) = self.post_box.take()? {
             let Some(descriptor) = Descriptor::parse(&octets) else { continue };
@@ -111,7 +111,7 @@ impl Life {
         while self.turn(&mut rounds).is_ok() {}
     }
 
-    fn turn(&mut self, rounds: &mut Rounds) -> Result<(), c_int> {
+    fn turn(&mut self, rounds: &mut Rounds) -> Result<(), Errno> {
         match rounds.wait(self.shared.post_box.inbox(), &self.active, None) {
             Ok(posted) => {
                 let mut index = 0;
@@ -120,16 +120,16 @@ impl Life {
                     !rounds.is_due(index - 1) || task.advance()
                 });
                 if rounds.first_events() & (POLLERR | POLLHUP | POLLNVAL) != 0 {
-                    return Err(ECONNABORTED);
+                    return Err(Errno::ABORTED);
                 }
                 if posted { self.begin_posted() } else { Ok(()) }
             }
-            Err(libc::EINTR) => Ok(()),
+            Err(Errno::INTERRUPTED) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    fn begin_posted(&mut self) -> Result<(), c_int> {
+    fn begin_posted(&mut self) -> Result<(), Errno> {
         let posted = self.shared.take(&mut self.active)?;
         self.active.retain(|task| !posted.contains(&task.id()) || task.advance());
         Ok(())
@@ -144,7 +144,7 @@ impl Drop for Life {
             std::mem::take(&mut posted.tasks)
         };
         for task in self.active.drain(..).chain(tasks.into_values().map(|(task, _)| task)) {
-            task.abandon(ECONNABORTED);
+            task.abandon(Errno::ABORTED);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -70,6 +71,28 @@ impl Calls {
     #[cfg(test)]
     pub(crate) fn with_others(self, others: fn() -> Option<Duration>) -> Self {
         Self(Table { others, ..self.0 })
+    }
+
+    /// Returns the state of a TCP socket, as [`tcp_state`](crate::tcp_state) numbers them; `None` for
+    /// what is none. Takes no error that is the program's to fetch.
+    #[must_use]
+    pub fn tcp_state(&self, fd: RawFd) -> Option<u8> {
+        let mut state = 0u8;
+        let mut len = 1;
+        let at = (&raw mut state).cast();
+        // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
+        let got = unsafe { (self.0.getsockopt)(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) };
+        (got == 0).then_some(state)
+    }
+
+    /// Dissolves a connection: the peer sees a reset, and the descriptor stays open and can be
+    /// connected again.
+    pub fn disconnect(&self, fd: RawFd) {
+        let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+        let len = size_of::<libc::sockaddr>() as libc::socklen_t;
+        // SAFETY: an address of that length; with AF_UNSPEC `connect` dissolves the association
+        // (connect(2)). If it cannot, the connection is gone already.
+        unsafe { (self.0.connect)(fd, &raw const nobody, len) };
     }
 
     /// Functions found otherwise, as by `dlsym`.

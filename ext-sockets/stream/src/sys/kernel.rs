@@ -62,6 +62,7 @@ impl Kernel<'_> {
     }
 
     /// Drops `count` octets that are known to be there. How many there were.
+    #[inline] // a receive of short FPDUs ends in it
     pub(crate) fn discard(&self, count: usize) -> Result<usize, Errno> {
         if is_confined() {
             return self.read_nowhere(count);
@@ -279,17 +280,9 @@ impl Kernel<'_> {
         if is_confined() {
             return Tcp::Connected;
         }
-        let mut state = 0u8;
-        let mut len = 1;
-        let at = (&raw mut state).cast::<c_void>();
-        // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first
-        // octet.
-        let done = unsafe {
-            (self.calls.0.getsockopt)(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len)
-        };
-        match (done, state) {
-            (0, TCP_SYN_SENT | TCP_SYN_RECV) => Tcp::Connecting,
-            (0, TCP_CLOSE) => Tcp::Closed,
+        match self.calls.tcp_state(self.fd) {
+            Some(TCP_SYN_SENT | TCP_SYN_RECV) => Tcp::Connecting,
+            Some(TCP_CLOSE) => Tcp::Closed,
             // The next call says what is wrong with the descriptor.
             _ => Tcp::Connected,
         }
@@ -309,11 +302,7 @@ impl Kernel<'_> {
 
     /// Resets the connection and leaves the descriptor open.
     pub(crate) fn reset(&self) {
-        let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-        let len = size_of::<libc::sockaddr>() as libc::socklen_t;
-        // SAFETY: an address of that length; with AF_UNSPEC `connect` dissolves the association (connect(2)). If it
-        // cannot, the connection is gone already.
-        unsafe { (self.calls.0.connect)(self.fd, &raw const nobody, len) };
+        self.calls.disconnect(self.fd);
     }
 
     fn set(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {

@@ -6,6 +6,7 @@
 
 mod calls;
 mod cancel;
+mod errno;
 mod kernel;
 pub mod lent;
 mod lock;
@@ -18,6 +19,7 @@ pub(super) mod tests;
 pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
+pub use errno::SameErrno;
 pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;
 pub(super) use kernel::{Direction, Kernel, Tcp, now, read_at, seek};

@@ -80,8 +80,7 @@ unsafe extern "C-unwind" fn recv(_: c_int, at: *mut c_void, len: usize, flags: c
 }
 
 fn fails_with(error: Errno) -> libc::ssize_t {
-    // SAFETY: this thread's errno.
-    unsafe { *libc::__errno_location() = error.0 };
+    error.set_last();
     -1
 }
 

@@ -44,8 +44,7 @@ unsafe extern "C-unwind" fn ppoll(
         return ready;
     }
     SIGNALS.set(left - 1);
-    // SAFETY: the C library's errno of this thread is always there.
-    unsafe { *libc::__errno_location() = libc::EINTR };
+    Errno::INTERRUPTED.set_last();
     -1
 }
 

@@ -90,12 +90,10 @@ unsafe fn moved(msg: &msghdr, call: impl FnOnce(&mut msghdr) -> ssize_t) -> ssiz
     }
     msg.msg_iov = list.as_mut_ptr();
     let done = if vanishing.count > 0 { call(&mut msg) } else { -1 };
-    // SAFETY: a file of the test's; `errno` is the thread's own.
-    unsafe {
-        assert_eq!(libc::ftruncate(vanishing.file, (vanishing.left * PAGE) as libc::off_t), 0);
-        if vanishing.count == 0 {
-            *libc::__errno_location() = libc::EFAULT;
-        }
+    // SAFETY: two integers; the file is the test's.
+    assert_eq!(unsafe { libc::ftruncate(vanishing.file, (vanishing.left * PAGE) as libc::off_t) }, 0);
+    if vanishing.count == 0 {
+        Errno::FAULT.set_last();
     }
     done
 }

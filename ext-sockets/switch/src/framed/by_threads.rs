@@ -76,5 +76,5 @@ fn by_thread(
     timeout: Option<Duration>,
     attempt: impl FnMut() -> Tried<Result<usize, Errno>> + Send,
 ) -> Result<usize, Errno> {
-    run(direction, timeout, attempt).unwrap_or_else(|errno| Err(Errno(errno)))
+    run(direction, timeout, attempt).unwrap_or_else(Err)
 }

@@ -56,7 +56,7 @@ pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     framed.become_plain();
     debug_assert_eq!(state.phase(), Phase::Plain);
     match real::connect_to(framed.fd, to) {
-        Ok(()) | Err(libc::EINPROGRESS | libc::EINTR) => Ok(()),
-        Err(errno) => Err(Errno(errno)),
+        Err(Errno(libc::EINPROGRESS) | Errno::INTERRUPTED) => Ok(()),
+        result => result,
     }
 }

@@ -8,7 +8,7 @@ use rddp_real as real;
 use rddp_stream::{self as stream, Found, Known, Process, State};
 
 use super::{linger, store, unsettled};
-use crate::socket::{self, Held, Kept, Mode, Role, Settings};
+use crate::socket::{self, Held, Kept, Mode, Settings};
 use crate::{process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
@@ -161,11 +161,8 @@ fn adopt(fd: c_int) {
         Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),
         Found::State(state) => {
-            let role = match state.options().role {
-                stream::Role::Initiator => Role::Initiator,
-                stream::Role::Responder => Role::Responder,
-            };
-            let settings = Settings { mode: Mode::Starting, role: Some(role), ..Settings::default() };
+            let role = Some(state.options().role);
+            let settings = Settings { mode: Mode::Starting, role, ..Settings::default() };
             if let Ok(held) = socket::adopt(fd, settings) {
                 held.set_state(state);
             }

@@ -98,8 +98,8 @@ pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
     while let Some(nap) = see_to_others() {
         match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}
-            Err(libc::EINTR) if stream::handlers_restart() => {}
-            Err(libc::EINTR) => {
+            Err(stream::Errno::INTERRUPTED) if stream::handlers_restart() => {}
+            Err(stream::Errno::INTERRUPTED) => {
                 result = Err(libc::EINTR);
                 break;
             }

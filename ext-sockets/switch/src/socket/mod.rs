@@ -29,7 +29,8 @@ pub use options::{
     DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
     SOL_DDP, get, set,
 };
-pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
+pub use rddp_stream::Role;
+pub use settings::{Mode, Settings, UNTIL_PLAIN};
 
 /// How many sockets can be ours at a time.
 pub const MAX_SOCKETS: usize = CHUNKS * CHUNK;

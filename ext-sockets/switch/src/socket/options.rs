@@ -6,15 +6,17 @@ use std::time::Duration;
 use libc::{EINVAL, ENOPROTOOPT};
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
+use rddp_stream::{Gather, Role};
 
-use super::settings::{Gather, Mode, Role, Settings};
+use super::settings::{Mode, Settings};
 
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;
 
 /// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
-/// int: a [`Role`]; 0: who connects is the initiator.
+/// int: 1 the initiator, 2 the responder of the startup, which is the program's choice on a
+/// connection that is there already (RFC 5044 §7.1); 0: who connects is the initiator.
 pub const DDP_ROLE: c_int = 2;
 /// int: whether CRCs are asked for.
 pub const DDP_CRC: c_int = 3;
@@ -30,7 +32,8 @@ pub const DDP_RTR: c_int = 7;
 pub const DDP_PRIVATE_DATA: c_int = 8;
 /// int: the largest Send of either end.
 pub const DDP_LARGEST_SEND: c_int = 9;
-/// int: a [`Gather`].
+/// int: how the pieces of an FPDU reach TCP: 0 by one vectored write, 1 copied together first, 2 piece
+/// by piece into a corked socket.
 pub const DDP_GATHER: c_int = 10;
 /// `struct ddp_mode_info`, read only.
 pub const DDP_MODE_INFO: c_int = 11;
@@ -48,6 +51,10 @@ const RTR_ALL: c_int = 0b111;
 const MAX_PRIVATE_DATA: usize = 508;
 /// RFC 6581 §9 has 14 bits for each, and the value of all ones is "not negotiated".
 const MAX_DEPTH: c_int = 0x3ffe;
+/// Roles by the number that the option has for each.
+const ROLES: [Option<Role>; 3] = [None, Some(Role::Initiator), Some(Role::Responder)];
+/// Ways to gather by the number that the option has for each.
+const GATHERS: [Gather; 3] = [Gather::Vectored, Gather::Copy, Gather::Cork];
 const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
 
 /// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
@@ -65,14 +72,14 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
     }
     let value = int(octets)?;
     match name {
-        DDP_ROLE => settings.role = role(value)?,
+        DDP_ROLE => settings.role = numbered(&ROLES, value)?,
         DDP_CRC => settings.crc = flag(value)?,
         DDP_MARKERS => settings.markers = flag(value)?,
         DDP_IRD => settings.ird = depth(value)?,
         DDP_ORD => settings.ord = depth(value)?,
         DDP_RTR if value & !RTR_ALL == 0 => settings.rtr = value as u8,
         DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
-        DDP_GATHER => settings.gather = gather(value)?,
+        DDP_GATHER => settings.gather = numbered(&GATHERS, value)?,
         DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
         DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(EINVAL),
         _ => return Err(ENOPROTOOPT),
@@ -84,7 +91,7 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
 pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
     Ok(match name {
         DDPMODE => Value::int(settings.mode as c_int),
-        DDP_ROLE => Value::int(settings.role.map_or(0, |role| role as c_int)),
+        DDP_ROLE => Value::int(number(&ROLES, settings.role)),
         DDP_CRC => Value::int(settings.crc.into()),
         DDP_MARKERS => Value::int(settings.markers.into()),
         DDP_IRD => Value::int(settings.ird.into()),
@@ -92,7 +99,7 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
         DDP_RTR => Value::int(settings.rtr.into()),
         DDP_PRIVATE_DATA => Value::octets(settings.private_data.as_deref().unwrap_or_default()),
         DDP_LARGEST_SEND => Value::int(settings.largest_send as c_int),
-        DDP_GATHER => Value::int(settings.gather as c_int),
+        DDP_GATHER => Value::int(number(&GATHERS, settings.gather)),
         DDP_MODE_INFO => mode_info(settings),
         DDP_STARTUP_TIMEOUT => {
             Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
@@ -104,7 +111,7 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
 
 /// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw, the Terminate's code.
 fn mode_info(settings: &Settings) -> Value {
-    let role = settings.role.map_or(0, |role| role as c_int);
+    let role = number(&ROLES, settings.role);
     let code = settings.terminate.into();
     let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into(), code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
@@ -127,22 +134,12 @@ fn int(octets: &[u8]) -> Result<c_int, c_int> {
     octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
 }
 
-fn role(value: c_int) -> Result<Option<Role>, c_int> {
-    match value {
-        0 => Ok(None),
-        1 => Ok(Some(Role::Initiator)),
-        2 => Ok(Some(Role::Responder)),
-        _ => Err(EINVAL),
-    }
+fn numbered<T: Copy>(values: &[T], number: c_int) -> Result<T, c_int> {
+    usize::try_from(number).ok().and_then(|at| values.get(at)).copied().ok_or(EINVAL)
 }
 
-fn gather(value: c_int) -> Result<Gather, c_int> {
-    match value {
-        0 => Ok(Gather::Writev),
-        1 => Ok(Gather::Copy),
-        2 => Ok(Gather::Cork),
-        _ => Err(EINVAL),
-    }
+fn number<T: Copy + PartialEq>(values: &[T], value: T) -> c_int {
+    values.iter().position(|one| *one == value).map_or(0, |at| at as c_int)
 }
 
 fn flag(value: c_int) -> Result<bool, c_int> {
@@ -232,6 +229,20 @@ mod tests {
         assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));
         set(&mut settings, DDP_PROGRESS, &0i32.to_ne_bytes()).unwrap();
         assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(0)));
+    }
+
+    #[test]
+    fn roles_and_ways_to_gather_have_the_numbers_of_the_header() {
+        let mut settings = Settings::default();
+        let roles = [None, Some(Role::Initiator), Some(Role::Responder)];
+        let gathers = [Gather::Vectored, Gather::Copy, Gather::Cork];
+        for (number, (role, gather)) in (0i32..).zip(roles.into_iter().zip(gathers)) {
+            set(&mut settings, DDP_ROLE, &number.to_ne_bytes()).unwrap();
+            set(&mut settings, DDP_GATHER, &number.to_ne_bytes()).unwrap();
+            assert_eq!((settings.role, settings.gather), (role, gather));
+            assert_eq!(get(&settings, DDP_ROLE), Ok(Value::int(number)));
+            assert_eq!(get(&settings, DDP_GATHER), Ok(Value::int(number)));
+        }
     }
 
     #[test]

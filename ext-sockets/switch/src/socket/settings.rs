@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
-use rddp_stream::{self as stream, Options, Plain, PrivateData};
+use rddp_stream::{Gather, Options, Plain, PrivateData, Role};
 
 use super::kept::Kept;
 use crate::startup;
@@ -27,29 +27,6 @@ pub enum Mode {
     On = 3,
     /// It is of no use any more; `DDP_MODE_INFO` says why.
     Failed = 4,
-}
-
-/// The role in the startup of MPA, which is the program's choice on a connection that is there already (RFC 5044 §7.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Role {
-    /// Sends the Request.
-    Initiator = 1,
-    /// Answers it.
-    Responder = 2,
-}
-
-/// How the pieces of one FPDU get into one TCP segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Gather {
-    /// One vectored write.
-    #[default]
-    Writev = 0,
-    /// Copied together first.
-    Copy = 1,
-    /// Piece by piece into a corked socket.
-    Cork = 2,
 }
 
 /// How long a peer may take to answer the startup. It may be a server that has much to do before it accepts; a half-open connection
@@ -122,7 +99,7 @@ impl Settings {
         ord: 32,
         rtr: 0b011,
         largest_send: 64 << 10,
-        gather: Gather::Writev,
+        gather: Gather::Vectored,
         progress: None,
         plain_allowed: false,
         startup: None,
@@ -169,10 +146,6 @@ impl Settings {
 
     /// What the stream is to be, `by_default` in this role.
     pub fn options(&self, by_default: Role) -> Options {
-        let role = match self.role.unwrap_or(by_default) {
-            Role::Initiator => stream::Role::Initiator,
-            Role::Responder => stream::Role::Responder,
-        };
         let has = |bit| self.rtr & bit != 0;
         let private_data = self.private_data.as_deref().unwrap_or_default();
         Options {
@@ -184,15 +157,11 @@ impl Settings {
             peer_to_peer: self.rtr != 0,
             rtr: RtrSet { write: has(0b001), read: has(0b010), send: has(0b100) },
             max_send: self.largest_send,
-            gather: match self.gather {
-                Gather::Writev => stream::Gather::Vectored,
-                Gather::Copy => stream::Gather::Copy,
-                Gather::Cork => stream::Gather::Cork,
-            },
+            gather: self.gather,
             // Longer ones were refused when they were set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
             startup_timeout: self.startup_time(),
-            ..Options::new(role)
+            ..Options::new(self.role.unwrap_or(by_default))
         }
     }
 }

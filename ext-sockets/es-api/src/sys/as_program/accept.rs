@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{sockaddr, socklen_t};
+use rddp_real::Errno;
 
 /// `exs_acceptaddr_t`: one accepted socket.
 #[derive(Clone, Copy, Debug)]
@@ -63,14 +64,14 @@ impl Places {
     pub(super) fn fill(
         &mut self,
         accept: impl FnOnce(*mut sockaddr, *mut socklen_t) -> c_int,
-    ) -> Result<(), c_int> {
+    ) -> Result<(), Errno> {
         debug_assert!(!self.are_full());
         // SAFETY: `new`'s promise; the index is below `count`.
         let place = unsafe { &mut *self.at.add(self.filled) };
         let len = if place.addr.is_null() { std::ptr::null_mut() } else { &raw mut place.addr_len };
         let fd = accept(place.addr, len);
         if fd < 0 {
-            return Err(rddp_real::errno());
+            return Err(Errno::last());
         }
         place.fildes = fd;
         self.filled += 1;

@@ -5,25 +5,25 @@ use std::mem::zeroed;
 use std::time::Duration;
 
 use libc::{
-    EAGAIN, EINTR, MSG_DONTWAIT, MSG_NOSIGNAL, O_NONBLOCK, iovec, msghdr, nfds_t, off_t, pollfd, sockaddr,
-    sockaddr_storage, socklen_t,
+    MSG_DONTWAIT, MSG_NOSIGNAL, O_NONBLOCK, iovec, msghdr, nfds_t, off_t, pollfd, sockaddr, sockaddr_storage,
+    socklen_t,
 };
-use rddp_real as real;
+use rddp_real::Errno;
 
 use super::accept::Places;
 use super::calls;
 use super::memory::Pieces;
 
-/// Whether a call with this errno is to be made again later.
-pub fn would_block(errno: c_int) -> bool {
-    errno == EAGAIN || errno == EINTR
+/// Returns whether a call with this errno is to be made again later.
+pub fn would_block(errno: Errno) -> bool {
+    errno == Errno::WOULD_BLOCK || errno == Errno::INTERRUPTED
 }
 
 /// Sends of the pieces what there is room for.
 ///
 /// # Errors
 /// errno; [`would_block`] when there is none.
-pub fn send(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<usize, c_int> {
+pub fn send(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<usize, Errno> {
     let msg = header(pieces.rest());
     // SAFETY: the pieces are there as long as `Pieces` is.
     // EX9: what fails is told by an event, and not by a signal as well.
@@ -34,7 +34,7 @@ pub fn send(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<usize, c_int> {
 ///
 /// # Errors
 /// As [`send`].
-pub fn send_octets(fd: c_int, octets: &[u8], flags: c_int) -> Result<usize, c_int> {
+pub fn send_octets(fd: c_int, octets: &[u8], flags: c_int) -> Result<usize, Errno> {
     let piece = [iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() }];
     let msg = header(&piece);
     // SAFETY: the octets are there, and are read alone.
@@ -45,7 +45,7 @@ pub fn send_octets(fd: c_int, octets: &[u8], flags: c_int) -> Result<usize, c_in
 ///
 /// # Errors
 /// errno; [`would_block`] when there is nothing.
-pub fn receive(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<(usize, c_int), c_int> {
+pub fn receive(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<(usize, c_int), Errno> {
     let mut msg = header(pieces.rest());
     // SAFETY: the pieces are there as long as `Pieces` is.
     let count = moved(unsafe { (calls().recvmsg)(fd, &raw mut msg, flags | MSG_DONTWAIT) })?;
@@ -56,7 +56,7 @@ pub fn receive(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<(usize, c_int
 ///
 /// # Errors
 /// errno.
-pub fn read_at(file: c_int, octets: &mut [u8], offset: off_t) -> Result<usize, c_int> {
+pub fn read_at(file: c_int, octets: &mut [u8], offset: off_t) -> Result<usize, Errno> {
     // SAFETY: the octets are there to be written.
     moved(unsafe { libc::pread(file, octets.as_mut_ptr().cast(), octets.len(), offset) })
 }
@@ -65,15 +65,15 @@ pub fn read_at(file: c_int, octets: &mut [u8], offset: off_t) -> Result<usize, c
 ///
 /// # Errors
 /// errno; `EINVAL` for what is no regular file.
-pub fn file_length(file: c_int, offset: off_t) -> Result<usize, c_int> {
+pub fn file_length(file: c_int, offset: off_t) -> Result<usize, Errno> {
     // SAFETY: all zeros is a `stat`.
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: it fills the structure.
     if unsafe { libc::fstat(file, &raw mut stat) } != 0 {
-        return Err(real::errno());
+        return Err(Errno::last());
     }
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     Ok(usize::try_from(stat.st_size - offset).unwrap_or(0))
 }
@@ -106,12 +106,12 @@ impl Address {
 ///
 /// # Errors
 /// errno; `EINPROGRESS` when it goes on by itself.
-pub fn connect(fd: c_int, addr: &Address) -> Result<(), c_int> {
+pub fn connect(fd: c_int, addr: &Address) -> Result<(), Errno> {
     without_blocking(fd, || {
         // SAFETY: the address is as long as `len` says.
         match unsafe { (calls().connect)(fd, (&raw const addr.octets).cast(), addr.len) } {
             0 => Ok(()),
-            _ => Err(real::errno()),
+            _ => Err(Errno::last()),
         }
     })?
 }
@@ -120,10 +120,10 @@ pub fn connect(fd: c_int, addr: &Address) -> Result<(), c_int> {
 ///
 /// # Errors
 /// errno; [`would_block`] when there is none.
-pub fn accept(fd: c_int, places: &mut Places) -> Result<(), c_int> {
+pub fn accept(fd: c_int, places: &mut Places) -> Result<(), Errno> {
     // `accept` has no flag for not waiting, and the socket's own is every thread's: so that is seldom touched.
     if !is_ready(fd, libc::POLLIN)? {
-        return Err(EAGAIN);
+        return Err(Errno::WOULD_BLOCK);
     }
     without_blocking(fd, || {
         // SAFETY: `places` has them from whoever made it.
@@ -132,7 +132,7 @@ pub fn accept(fd: c_int, places: &mut Places) -> Result<(), c_int> {
 }
 
 /// Makes a call while the socket does not block; what it was is set again.
-fn without_blocking<R>(fd: c_int, call: impl FnOnce() -> R) -> Result<R, c_int> {
+fn without_blocking<R>(fd: c_int, call: impl FnOnce() -> R) -> Result<R, Errno> {
     if nonblocking(fd)? {
         return Ok(call());
     }
@@ -146,44 +146,51 @@ fn without_blocking<R>(fd: c_int, call: impl FnOnce() -> R) -> Result<R, c_int> 
 ///
 /// # Errors
 /// `EBADF`.
-pub fn nonblocking(fd: c_int) -> Result<bool, c_int> {
+pub fn nonblocking(fd: c_int) -> Result<bool, Errno> {
     flags(fd).map(|flags| flags & O_NONBLOCK != 0)
 }
 
-fn flags(fd: c_int) -> Result<c_int, c_int> {
+fn flags(fd: c_int) -> Result<c_int, Errno> {
     // SAFETY: F_GETFL takes no pointer.
     match unsafe { (calls().fcntl)(fd, libc::F_GETFL, 0) } {
-        flags if flags < 0 => Err(real::errno()),
+        flags if flags < 0 => Err(Errno::last()),
         flags => Ok(flags),
     }
 }
 
-fn set_nonblocking(fd: c_int, on: bool) -> Result<(), c_int> {
+fn set_nonblocking(fd: c_int, on: bool) -> Result<(), Errno> {
     let flags = flags(fd)?;
     let wanted = if on { flags | O_NONBLOCK } else { flags & !O_NONBLOCK };
     // SAFETY: F_SETFL takes an int.
     match unsafe { (calls().fcntl)(fd, libc::F_SETFL, wanted as usize) } {
         0 => Ok(()),
-        _ => Err(real::errno()),
+        _ => Err(Errno::last()),
     }
 }
 
-/// Why a connection could not be made; 0 when it could.
-pub fn socket_error(fd: c_int) -> c_int {
+/// Takes the socket's error: that of the connection that was begun.
+///
+/// # Errors
+/// Why the connection could not be made.
+pub fn socket_error(fd: c_int) -> Result<(), Errno> {
     let mut error: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     // SAFETY: `error` is as long as `len` says.
     let got = unsafe {
         (calls().getsockopt)(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut len)
     };
-    if got == 0 { error } else { real::errno() }
+    match (got, error) {
+        (0, 0) => Ok(()),
+        (0, error) => Err(Errno(error)),
+        _ => Err(Errno::last()),
+    }
 }
 
 /// Whether one of these events, or an error, is there.
 ///
 /// # Errors
 /// errno.
-pub fn is_ready(fd: c_int, events: i16) -> Result<bool, c_int> {
+pub fn is_ready(fd: c_int, events: i16) -> Result<bool, Errno> {
     let mut one = [pollfd { fd, events, revents: 0 }];
     poll(&mut one, Some(Duration::ZERO)).map(|count| count != 0)
 }
@@ -192,12 +199,12 @@ pub fn is_ready(fd: c_int, events: i16) -> Result<bool, c_int> {
 ///
 /// # Errors
 /// errno.
-pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, c_int> {
+pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
     let timeout = timeout
         .map_or(-1, |timeout| c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX));
     // SAFETY: they are as many as is said.
     match unsafe { (calls().poll)(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) } {
-        count if count < 0 => Err(real::errno()),
+        count if count < 0 => Err(Errno::last()),
         count => Ok(count as usize),
     }
 }
@@ -210,6 +217,6 @@ fn header(pieces: &[iovec]) -> msghdr {
     msg
 }
 
-fn moved(count: isize) -> Result<usize, c_int> {
-    usize::try_from(count).map_err(|_| real::errno())
+fn moved(count: isize) -> Result<usize, Errno> {
+    usize::try_from(count).map_err(|_| Errno::last())
 }

@@ -6,7 +6,8 @@
 use std::ffi::{c_int, c_void};
 use std::slice::from_raw_parts;
 
-use libc::{EFAULT, EINVAL, EMSGSIZE, EOPNOTSUPP, iovec, pollfd, sockaddr, socklen_t};
+use libc::{iovec, pollfd, sockaddr, socklen_t};
+use rddp_real::Errno;
 
 use super::types::{IoVec, MsgHdr, XferFile, XferPart, parts};
 use crate::as_program::{AcceptAddr, Address, Pieces, Places, PollPlaces};
@@ -27,7 +28,7 @@ const RECEIVE_FLAGS: c_int = libc::MSG_WAITALL | libc::MSG_PEEK;
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn send(at: *const c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, c_int> {
+pub unsafe fn send(at: *const c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, Errno> {
     let one = IoVec { base: at.cast_mut(), len, mhandle };
     // SAFETY: the caller's promise.
     unsafe { to_send(&[one], flags, false) }
@@ -40,7 +41,7 @@ pub unsafe fn send(at: *const c_void, len: usize, flags: c_int, mhandle: c_int) 
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn send_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, c_int> {
+pub unsafe fn send_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, Errno> {
     // SAFETY: the caller's promise.
     unsafe { to_send(pieces_of(msg)?, flags, true) }
 }
@@ -52,7 +53,7 @@ pub unsafe fn send_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, c_i
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn receive(at: *mut c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, c_int> {
+pub unsafe fn receive(at: *mut c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, Errno> {
     // SAFETY: the caller's promise.
     unsafe { to_receive(&[IoVec { base: at, len, mhandle }], flags, false) }
 }
@@ -64,7 +65,7 @@ pub unsafe fn receive(at: *mut c_void, len: usize, flags: c_int, mhandle: c_int)
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn receive_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, c_int> {
+pub unsafe fn receive_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, Errno> {
     // SAFETY: the caller's promise.
     unsafe { to_receive(pieces_of(msg)?, flags, true) }
 }
@@ -76,11 +77,11 @@ pub unsafe fn receive_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, 
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn send_file(file: *const XferFile, flags: c_int) -> Result<Work, c_int> {
+pub unsafe fn send_file(file: *const XferFile, flags: c_int) -> Result<Work, Errno> {
     // SAFETY: the caller's promise.
-    let file = unsafe { file.as_ref() }.ok_or(EFAULT)?;
+    let file = unsafe { file.as_ref() }.ok_or(Errno::FAULT)?;
     if flags & !SEND_FLAGS != 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     let (mut list, mut used) = (Vec::new(), Used::default());
     // SAFETY: the caller's promise.
@@ -99,15 +100,15 @@ pub unsafe fn send_file(file: *const XferFile, flags: c_int) -> Result<Work, c_i
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn connect(addr: *const sockaddr, len: socklen_t, flags: c_int) -> Result<Work, c_int> {
+pub unsafe fn connect(addr: *const sockaddr, len: socklen_t, flags: c_int) -> Result<Work, Errno> {
     if flags != 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     if addr.is_null() {
-        return Err(EFAULT);
+        return Err(Errno::FAULT);
     }
     // SAFETY: the caller's promise.
-    let addr = unsafe { Address::copy(addr, len) }.ok_or(EINVAL)?;
+    let addr = unsafe { Address::copy(addr, len) }.ok_or(Errno::INVALID)?;
     Ok(Work::Connect { addr, begun: false })
 }
 
@@ -118,9 +119,9 @@ pub unsafe fn connect(addr: *const sockaddr, len: socklen_t, flags: c_int) -> Re
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn accept(at: *mut AcceptAddr, count: c_int, flags: c_int) -> Result<Work, c_int> {
+pub unsafe fn accept(at: *mut AcceptAddr, count: c_int, flags: c_int) -> Result<Work, Errno> {
     if flags & !(ACCEPT_FILDES | ACCEPT_AHANDLE) != 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     let count = counted(at, count, MANY)?;
     // SAFETY: the caller's promise.
@@ -140,7 +141,7 @@ const ACCEPT_AHANDLE: c_int = 2;
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
-pub unsafe fn poll(at: *mut pollfd, count: c_int) -> Result<PollPlaces, c_int> {
+pub unsafe fn poll(at: *mut pollfd, count: c_int) -> Result<PollPlaces, Errno> {
     let count = counted(at, count, MANY)?;
     // SAFETY: the caller's promise.
     Ok(unsafe { PollPlaces::new(at, count) })
@@ -148,12 +149,12 @@ pub unsafe fn poll(at: *mut pollfd, count: c_int) -> Result<PollPlaces, c_int> {
 
 /// # Safety
 /// As [`send`].
-unsafe fn to_send(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, c_int> {
+unsafe fn to_send(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, Errno> {
     if flags & libc::MSG_OOB != 0 {
-        return Err(EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     }
     if flags & !SEND_FLAGS != 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     // SAFETY: the caller's promise.
     let (pieces, used) = unsafe { lent(list) }?;
@@ -162,30 +163,30 @@ unsafe fn to_send(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work
 
 /// # Safety
 /// As [`receive`].
-unsafe fn to_receive(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, c_int> {
+unsafe fn to_receive(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, Errno> {
     if flags & libc::MSG_OOB != 0 {
-        return Err(EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     }
     if flags & !RECEIVE_FLAGS != 0 || flags == RECEIVE_FLAGS {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     // SAFETY: the caller's promise.
     let (pieces, used) = unsafe { lent(list) }?;
     // EX5: 0 octets are the peer's close, and nothing else.
     if pieces.left() == 0 {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     Ok(Work::Receive { pieces, flags, used, is_message, arrived: 0 })
 }
 
 /// # Safety
 /// As [`Pieces::new`].
-unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), c_int> {
+unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), Errno> {
     let mut used = Used::default();
     let mut pieces = Vec::with_capacity(list.len());
     for piece in list {
         if piece.base.is_null() && piece.len != 0 {
-            return Err(EFAULT);
+            return Err(Errno::FAULT);
         }
         used.add(memory::of(piece.mhandle)?, piece.base.expose_provenance(), piece.len)?;
         if piece.len != 0 {
@@ -193,16 +194,16 @@ unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), c_int> {
         }
     }
     // SAFETY: the caller's promise.
-    Ok((unsafe { Pieces::new(pieces) }.ok_or(EINVAL)?, used))
+    Ok((unsafe { Pieces::new(pieces) }.ok_or(Errno::INVALID)?, used))
 }
 
 /// # Safety
 /// As [`send_message`].
-unsafe fn pieces_of<'a>(msg: *const MsgHdr) -> Result<&'a [IoVec], c_int> {
+unsafe fn pieces_of<'a>(msg: *const MsgHdr) -> Result<&'a [IoVec], Errno> {
     // SAFETY: the caller's promise.
-    let msg = unsafe { msg.as_ref() }.ok_or(EFAULT)?;
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno::FAULT)?;
     if !msg.name.is_null() || !msg.control.is_null() {
-        return Err(EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     }
     // SAFETY: the caller's promise.
     unsafe { list_of(msg.iov, msg.iov_len, IOV_MAX) }
@@ -210,7 +211,7 @@ unsafe fn pieces_of<'a>(msg: *const MsgHdr) -> Result<&'a [IoVec], c_int> {
 
 /// # Safety
 /// As [`send_file`].
-unsafe fn part_of(part: &XferPart, used: &mut Used) -> Result<Part, c_int> {
+unsafe fn part_of(part: &XferPart, used: &mut Used) -> Result<Part, Errno> {
     match part.kind {
         parts::MEMORY => {
             // SAFETY: the kind says that it is this.
@@ -223,31 +224,31 @@ unsafe fn part_of(part: &XferPart, used: &mut Used) -> Result<Part, c_int> {
         parts::FILE => {
             // SAFETY: as above.
             let file = unsafe { part.of.file };
-            let len = u64::try_from(file.len).map_err(|_| EINVAL)?;
+            let len = u64::try_from(file.len).map_err(|_| Errno::INVALID)?;
             if file.offset < 0
                 || i64::try_from(len).ok().and_then(|len| file.offset.checked_add(len)).is_none()
             {
-                return Err(EINVAL);
+                return Err(Errno::INVALID);
             }
             Part::file(file.fd, file.offset, file.len)
         }
-        _ => Err(EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
 /// # Safety
 /// There are as many as is said.
-unsafe fn list_of<'a, T>(at: *const T, count: c_int, most: c_int) -> Result<&'a [T], c_int> {
+unsafe fn list_of<'a, T>(at: *const T, count: c_int, most: c_int) -> Result<&'a [T], Errno> {
     let count = counted(at, count, most)?;
     // SAFETY: the caller's promise, and not null.
     Ok(unsafe { from_raw_parts(at, count) })
 }
 
-fn counted<T>(at: *const T, count: c_int, most: c_int) -> Result<usize, c_int> {
+fn counted<T>(at: *const T, count: c_int, most: c_int) -> Result<usize, Errno> {
     match count {
-        ..=0 => Err(EINVAL),
-        _ if count > most => Err(EMSGSIZE),
-        _ if at.is_null() => Err(EFAULT),
+        ..=0 => Err(Errno::INVALID),
+        _ if count > most => Err(Errno(libc::EMSGSIZE)),
+        _ if at.is_null() => Err(Errno::FAULT),
         _ => Ok(count as usize),
     }
 }

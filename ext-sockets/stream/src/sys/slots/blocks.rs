@@ -10,9 +10,8 @@ use super::claim::{A_FEW, Use};
 use super::home::{Place, Slab};
 use super::layout::{BLOCK, BLOCKS, Entry, OF_BLOCKS, OWN_BLOCKS, OWN_BLOCKS_AT, SLOTS, block_at};
 use super::pool::Pool;
-use super::process::SameErrno;
-use crate::State;
 use crate::state::{Rx, Tx};
+use crate::{SameErrno, State};
 
 /// Purposes of a stream's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use super::super::{SharedState, now};
 use super::home::{Place, Slab};
 use super::layout::{Entry, OF_SLOTS, SLOTS, slot_at};
 use super::pool::{self, Pool};
-use super::process::{Known, Process, SameErrno};
+use super::process::{Known, Process};
 use super::{file, left, sound};
-use crate::{Options, State};
+use crate::{Options, SameErrno, State};
 
 /// Time for which a slot stays after its last holder has left. A child that `vfork` or
 /// `posix_spawn` made holds the socket from its `exec` on, and cannot say so before the new program

@@ -11,9 +11,9 @@ use super::blocks::{self, Purpose};
 use super::home::Place;
 use super::layout::OF_SLOTS;
 use super::pool::{self, Pool};
-use super::process::{Known, Process, SameErrno};
+use super::process::{Known, Process};
 use super::{claim, file};
-use crate::State;
+use crate::{SameErrno, State};
 
 impl State {
     /// Returns whether it lies in a file.

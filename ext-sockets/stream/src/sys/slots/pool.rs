@@ -12,6 +12,7 @@ use super::file::{self, Opened};
 use super::home::{Home, Slab};
 use super::layout::{BLOCKS, HEADER, Header, MAX_SLABS, OF_SLOTS, PAGE, SLAB, SLOTS};
 use super::process::Process;
+use crate::Errno;
 
 /// See the module.
 pub(super) struct Pool {
@@ -283,7 +284,7 @@ impl Pool {
         if unsafe { libc::madvise(slab.address().as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) } == 0 {
             return true;
         }
-        let before_5_14 = std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+        let before_5_14 = Errno::last() == Errno::INVALID;
         before_5_14 && file::allocate(&self.path, self.user, number)
     }
 

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Errno;
+
 /// A process that holds a socket, or a child of it that is not there yet, in one word; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
@@ -167,24 +169,7 @@ fn parse(line: &[u8]) -> Option<Life> {
 fn has_number(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
     // SAFETY: signal 0 is sent to nobody.
-    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() == libc::EPERM }
-}
-
-/// The calling thread's errno, which is what it was when this is dropped.
-pub(super) struct SameErrno(libc::c_int);
-
-impl SameErrno {
-    pub(super) fn here() -> Self {
-        // SAFETY: the C library's errno of this thread is always there.
-        Self(unsafe { *libc::__errno_location() })
-    }
-}
-
-impl Drop for SameErrno {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
-    }
+    unsafe { libc::kill(pid, 0) == 0 || Errno::last() == Errno(libc::EPERM) }
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) ->
     let mut watches = watches();
     if let Err(errno) = real::control(epoll, operation, fd, Wanted { events: mask, data: key.0 }) {
         pool.free(key);
-        return Err(Errno(errno));
+        return Err(errno);
     }
     if let Some(before) = watches.insert(watch) {
         // Of a set that was closed and had this number, or of a socket that was closed where nobody saw it.
@@ -87,7 +87,7 @@ fn modify(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     if let Err(errno) = real::control(epoll, EPOLL_CTL_MOD, fd, Wanted { events: mask, data: watch.key.0 }) {
         entry.want(before);
         entry.set_disarmed(was_disarmed);
-        return Err(Errno(errno));
+        return Err(errno);
     }
     refresh(&mut watches, watch, false);
     Ok(())
@@ -103,7 +103,7 @@ fn take_over(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
 fn delete(epoll: c_int, fd: c_int) -> Result<(), Errno> {
     let watch = locate(epoll, fd).ok_or(Errno::PLAIN)?;
     let mut watches = watches();
-    real::control(epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 }).map_err(Errno)?;
+    real::control(epoll, EPOLL_CTL_DEL, fd, Wanted { events: 0, data: 0 })?;
     watches.remove(watch);
     if let Some(pool) = pool() {
         pool.free(watch.key);

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_short};
 use std::time::Duration;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
-use rddp_real::{self as real, Wanted};
+use rddp_real::{self as real, Errno, Wanted};
 
 use super::pool::{Entry, Key};
 use super::watches::{Watch, Watches, any, watches};
@@ -107,7 +107,7 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
     ask(watch, mask).is_ok()
 }
 
-fn ask(watch: Watch, mask: u32) -> Result<(), c_int> {
+fn ask(watch: Watch, mask: u32) -> Result<(), Errno> {
     let Watch { fd, epoll, key } = watch;
     let Key(data) = key;
     let wanted = Wanted { events: mask, data };
