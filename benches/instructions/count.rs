@@ -1,10 +1,10 @@
-//! The two functions that callgrind is told of by name. It would not see them if they were inlined, ended in a jump, or
-//! had the same code and so became one.
+//! The two functions that callgrind is told of by name. It would not see them if they were inlined,
+//! ended in a jump, or had the same code and so became one.
 
 use std::hint::black_box;
 
-/// Rounds of a scenario. Of the later half the median counts: by then memory has been allocated, and TCP has found
-/// its segment size.
+/// Rounds of a scenario. Of the later half the median counts: by then memory has been allocated,
+/// and TCP has found its segment size.
 pub(crate) const ROUNDS: u32 = 24;
 
 /// What runs in here is counted.

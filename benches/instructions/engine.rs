@@ -1,4 +1,5 @@
-//! The software RNIC: posting, polling, receiving. Octets come and go between rounds, so no count depends on when.
+//! The software RNIC: posting, polling, receiving. Octets come and go between rounds, so no count
+//! depends on when.
 
 use std::hint::black_box;
 

@@ -1,8 +1,10 @@
-//! Runs one hot path many times for `benches/instructions/run`, which counts its instructions under callgrind.
+//! Runs one hot path many times for `benches/instructions/run`, which counts its
+//! instructions under callgrind.
 //!
-//! `instructions --list` names the scenarios and how many operations a round of each has; `instructions NAME` runs one.
-//! Callgrind counts inside [`count::measured`] alone, and says the count at the end of each [`count::one_round`], so
-//! neither preparations nor other threads are in it.
+//! `instructions --list` names the scenarios and how many operations a round of each has;
+//! `instructions NAME` runs one. Callgrind counts inside [`count::measured`] alone, and
+//! says the count at the end of each [`count::one_round`], so neither preparations nor
+//! other threads are in it.
 #![forbid(unsafe_code)]
 
 mod count;

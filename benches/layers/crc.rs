@@ -1,4 +1,5 @@
-//! CRC-32C at the lengths of FPDUs: the two crates side by side, and what `rddp-mpa` makes of its one.
+//! CRC-32C at the lengths of FPDUs: the two crates side by side, and what `rddp-mpa` makes of its
+//! one.
 #![forbid(unsafe_code)]
 
 use divan::counter::BytesCount;

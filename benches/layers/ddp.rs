@@ -1,4 +1,5 @@
-//! Segments (RFC 5041 chapters 4 and 5): headers to values and back, cutting, and the checks of one queue.
+//! Segments (RFC 5041 chapters 4 and 5): headers to values and back, cutting, and the checks of one
+//! queue.
 #![forbid(unsafe_code)]
 
 use divan::{Bencher, black_box};

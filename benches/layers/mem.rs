@@ -1,4 +1,5 @@
-//! Registered memory: the check of an STag for each segment, copies with and without CRC, registering.
+//! Registered memory: the check of an STag for each segment, copies with and without CRC,
+//! registering.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

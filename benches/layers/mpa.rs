@@ -64,7 +64,8 @@ fn frame_train_crc(bencher: Bencher<'_, '_>) {
     frame(bencher, CRC, TRAIN, TRAIN_PAYLOAD);
 }
 
-/// Finds all of `count` FPDUs. With markers each time is on a copy, since ULPDUs are moved together in place.
+/// Finds all of `count` FPDUs. With markers each time is on a copy, since ULPDUs are
+/// moved together in place.
 fn deframe(bencher: Bencher<'_, '_>, framing: Framing, count: usize, len: usize) {
     let segment = write_segment(Stag(7), 0x1000, true, len);
     let mut stream = Vec::new();

@@ -1,5 +1,6 @@
-//! The software RNIC over loopback: posting, polling, receiving. The peer is a plain socket that does its part between
-//! the samples, so what is timed is one end alone, with the system calls that it makes.
+//! The software RNIC over loopback: posting, polling, receiving. The peer is a plain socket
+//! that does its part between the samples, so what is timed is one end alone, with the
+//! system calls that it makes.
 #![forbid(unsafe_code)]
 
 use divan::Bencher;

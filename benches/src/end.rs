@@ -15,7 +15,8 @@ use socket2::{Domain, Socket, Type};
 use crate::frozen::frozen_rnic;
 use crate::{fpdus, send_segment};
 
-/// A QP in Full Operation whose peer is a socket in the same thread: no octet moves but by what the bench calls.
+/// A QP in Full Operation whose peer is a socket in the same thread: no octet moves but
+/// by what the bench calls.
 #[derive(Debug)]
 pub struct End {
     /// Registered memory, which the peer may Read and Write.
@@ -47,7 +48,8 @@ impl Wire {
     pub const CRC: Self = Wire { crc: true, mss: None };
     /// Without CRC, over loopback as it is.
     pub const PLAIN: Self = Wire { crc: false, mss: None };
-    /// Without CRC, in large segments whose size stays: that of loopback doubles when TCP has found out how much goes.
+    /// Without CRC, in large segments whose size stays: that of loopback doubles when TCP has found
+    /// out how much goes.
     pub const STEADY: Self = Wire { crc: false, mss: Some(32_000) };
     /// Without CRC, in segments as on Ethernet.
     pub const ETHERNET: Self = Wire { crc: false, mss: Some(1460) };
@@ -92,7 +94,8 @@ impl End {
         }
     }
 
-    /// The peer sends `count` Sends at once. They have come when this returns, and nobody has read them.
+    /// The peer sends `count` Sends at once. They have come when this returns, and nobody has read
+    /// them.
     pub fn incoming_sends(&mut self, count: usize, payload_len: usize) {
         let segments: Vec<_> = (0..count).map(|_| send_segment(self.turn(), payload_len)).collect();
         self.incoming(segments.iter().map(Vec::as_slice));
@@ -104,7 +107,8 @@ impl End {
         msn
     }
 
-    /// The peer sends these ULPDUs at once. They have come when this returns, and nobody has read them.
+    /// The peer sends these ULPDUs at once. They have come when this returns, and nobody has read
+    /// them.
     pub fn incoming<'a>(&mut self, ulpdus: impl IntoIterator<Item = &'a [u8]>) {
         let mut stream = Vec::new();
         fpdus(&mut self.framer, ulpdus, &mut stream);
@@ -120,7 +124,8 @@ impl End {
         }
     }
 
-    /// The peer reads all that the QP has sent, and completions are taken: room for what comes next.
+    /// The peer reads all that the QP has sent, and completions are taken: room for what comes
+    /// next.
     pub fn drain(&self) {
         self.peer_reads();
         while let Some(completion) = self.cq.poll_one() {

@@ -1,8 +1,9 @@
 //! A device whose background thread does nothing.
 //!
-//! That thread comes in when a program has not polled for a while, which on a busy machine is a matter of chance: it
-//! then reads what the measured thread was to read. Here it is stopped for good: a QP receives an FPDU whose CRC is
-//! wrong, the thread logs that, and the log never returns. It holds no lock then but that QP's.
+//! That thread comes in when a program has not polled for a while, which on a busy machine is a
+//! matter of chance: it then reads what the measured thread was to read. Here it is stopped for
+//! good: a QP receives an FPDU whose CRC is wrong, the thread logs that, and the log never returns.
+//! It holds no lock then but that QP's.
 
 use std::io::Write;
 use std::sync::Once;

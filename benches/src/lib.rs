@@ -1,7 +1,8 @@
-//! What the benches of all layers begin with: streams of FPDUs, and a QP whose peer is a plain socket.
+//! What the benches of all layers begin with: streams of FPDUs, and a QP whose peer is a plain
+//! socket.
 //!
-//! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so what they measure
-//! is what a program pays.
+//! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so
+//! what they measure is what a program pays.
 #![forbid(unsafe_code)]
 
 mod end;

@@ -1,10 +1,11 @@
-/* Puts a file into another program's memory by RDMA Write, reads it back by RDMA Read, and compares.
+/* Puts a file into another program's memory by RDMA Write, reads it back by RDMA Read, and
+ * compares.
  *
- *   put server PORT FILE           waits for one client, and stores in FILE what it has put into its memory
- *   put client ADDRESS PORT FILE   puts FILE there
+ *   put server PORT FILE           waits for one client, and stores in FILE what it has put into
+ *   its memory put client ADDRESS PORT FILE   puts FILE there
  *
- * The server sends where its memory is: address (8 octets), STag (4), length (4). The client, when it is content, sends how
- * many octets it has put there (4). All numbers are big-endian.
+ * The server sends where its memory is: address (8 octets), STag (4), length (4). The client, when
+ * it is content, sends how many octets it has put there (4). All numbers are big-endian.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

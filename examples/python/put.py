@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The same two programs as in c/put.c, which says what they do: each can be the other's client or server.
+"""The same two programs as in c/put.c, which says what they do: each can be the
+other's client or server.
 
     rddp run -- ./put.py server PORT FILE
     rddp run -- ./put.py client ADDRESS PORT FILE
 
-The library is in the process already, where `rddp run` has put it; so the calls of rddp/raw.h are found by their names, and the
-sockets of Python's own module are in raw mode when they are told to be. The event queue is a descriptor, for `select`.
+The library is in the process already, where `rddp run` has put it; so the calls of rddp/raw.h are
+found by their names, and the sockets of Python's own module are in raw mode when they are told to
+be. The event queue is a descriptor, for `select`.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
-//! What a check of memory can answer. The memory is the caller's; these are the words it reports to the
-//! protocol in.
+//! What a check of memory can answer. The memory is the caller's; these are the words it reports to
+//! the protocol in.
 
-/// Why octets that a peer named may not be touched, in the order the checks are made (RFC 5041 §7.1, RFC 5040
-/// §7.2).
+/// Why octets that a peer named may not be touched, in the order the checks are made
+/// (RFC 5041 §7.1, RFC 5040 §7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AccessError {
     /// The STag is unknown, its key differs, or it is not valid now.

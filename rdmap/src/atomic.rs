@@ -1,8 +1,8 @@
 //! Atomic operations: their headers and their arithmetic (RFC 7306 chapter 5).
 //!
-//! On the wire every operand is big-endian; [`AtomicOp::apply`] works on the target's native 64-bit value. It
-//! is pure: that nobody else touches the target between reading and writing it is the caller's promise, and
-//! so is its alignment.
+//! On the wire every operand is big-endian; [`AtomicOp::apply`] works on the target's native 64-bit
+//! value. It is pure: that nobody else touches the target between reading and writing it is the
+//! caller's promise, and so is its alignment.
 
 use core::fmt;
 
@@ -18,7 +18,8 @@ pub enum AtomicOp {
     FetchAdd {
         /// The addend.
         add: u64,
-        /// A 1 marks the top bit of a field: the carry out of it is dropped. 0 is a plain 64-bit addition.
+        /// A 1 marks the top bit of a field: the carry out of it is dropped. 0 is a plain 64-bit
+        /// addition.
         mask: u64,
     },
     /// `CmpSwap` (RFC 7306 §5.1.2). A plain swap has a compare mask of 0.
@@ -63,9 +64,9 @@ impl fmt::Display for AtomicOp {
     }
 }
 
-/// RFC 7306 §5.1.1 without a carry chain: the bits below the top of each field are added with the tops
-/// cleared, so that no carry can leave a field; each top is then the sum of its two bits and of the carry
-/// that reached it.
+/// RFC 7306 §5.1.1 without a carry chain: the bits below the top of each field are added with the
+/// tops cleared, so that no carry can leave a field; each top is then the sum of its two bits and
+/// of the carry that reached it.
 const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let tops = mask | 1 << 63;
     ((original & !tops) + (add & !tops)) ^ ((original ^ add) & tops)
@@ -88,11 +89,11 @@ impl AtomicRequestRepr {
     /// Octets of this header.
     pub const LEN: usize = 52;
 
-    /// Reads a whole payload. The 28 reserved bits, and what `FetchAdd` does not use, are not looked at.
+    /// Reads a whole payload. The 28 reserved bits, and what `FetchAdd` does not use, are not
+    /// looked at.
     ///
-    /// # Errors
-    /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets, [`Fault::AtomicOpcode`] for
-    /// an operation other than `FetchAdd` and `CmpSwap`.
+    /// # Errors [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets,
+    /// [`Fault::AtomicOpcode`] for an operation other than `FetchAdd` and `CmpSwap`.
     pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
         if payload.len() != Self::LEN {
             return Err(Fault::ControlLength { opcode: Opcode::AtomicRequest, len: payload.len() });
@@ -111,8 +112,8 @@ impl AtomicRequestRepr {
         Ok(Self { op, request_id, stag, to })
     }
 
-    /// Writes the header. `FetchAdd` sends a compare value of 0 and a compare mask of all ones (RFC 7306
-    /// §5.2.1).
+    /// Writes the header. `FetchAdd` sends a compare value of 0 and a compare mask of
+    /// all ones (RFC 7306 §5.2.1).
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let (aopcode, operands) = match self.op {
             AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, [add, mask, 0, u64::MAX]),

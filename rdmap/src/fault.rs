@@ -1,7 +1,9 @@
-//! Everything that can end a stream, and the Terminate code each becomes (RFC 5040 §4.8, §7.1, RFC 5041 §7.2).
+//! Everything that can end a stream, and the Terminate code each becomes
+//! (RFC 5040 §4.8, §7.1, RFC 5041 §7.2).
 //!
-//! Where the RFCs give no code, the ones that the field uses are sent; a peer can rely on no more than that
-//! its stream has ended. A [`Fault`] is a value: finding one changes nothing until the stream is told so.
+//! Where the RFCs give no code, the ones that the field uses are sent; a peer can rely on no more
+//! than that its stream has ended. A [`Fault`] is a value: finding one changes nothing until the
+//! stream is told so.
 
 use rddp_ddp::{DdpError, Header, Qn, SegmentError, Stag};
 use rddp_mpa::MpaError;
@@ -28,7 +30,8 @@ pub enum Fault {
         /// As the segment has it.
         opcode: u8,
     },
-    /// A message in a tagged segment that belongs in an untagged one or the reverse, or on the wrong queue.
+    /// A message in a tagged segment that belongs in an untagged one or the reverse, or on the
+    /// wrong queue.
     #[error("{opcode} {}", where_found(*qn))]
     Misdirected {
         /// What the segment says it is.
@@ -171,7 +174,8 @@ impl Fault {
             | Fault::BadClose
             | Fault::CqOverflow
             | Fault::Terminate(TerminateFlaw::NotLast) => TerminateCode::CATASTROPHIC_STREAM,
-            // draft-hilland-rddp-verbs §8.3.3: there is no buffer for it, so its MSN is not a valid one.
+            // draft-hilland-rddp-verbs §8.3.3: there is no buffer for it, so its MSN is not a valid
+            // one.
             Fault::IrdExceeded { .. } => TerminateCode::UNTAGGED_MSN_RANGE,
             Fault::WriteAccess(error) => write_code(*error),
             Fault::ReadSource(error) | Fault::AtomicAccess(error) => protection_code(*error),
@@ -181,7 +185,8 @@ impl Fault {
         }
     }
 
-    /// Whether the peer is to be told. A Terminate, however broken, is never answered with a Terminate.
+    /// Whether the peer is to be told. A Terminate, however broken, is never answered with a
+    /// Terminate.
     #[must_use]
     pub const fn is_answerable(&self) -> bool {
         !matches!(self, Fault::Terminate(_))
@@ -253,8 +258,8 @@ impl From<SegmentError> for Fault {
 
 /// Reads the DDP header of a segment, with the fault it is when that fails.
 ///
-/// The same as [`Header::parse`], but for a segment that was to be a Terminate and is shorter than its
-/// header: what follows from that is not answered either.
+/// The same as [`Header::parse`], but for a segment that was to be a Terminate and is shorter than
+/// its header: what follows from that is not answered either.
 ///
 /// # Errors
 /// [`Fault::Ddp`], or [`Fault::Terminate`] for such a Terminate.
@@ -276,7 +281,8 @@ fn ddp_code(error: DdpError) -> TerminateCode {
     TerminateCode::new(1, etype, ecode)
 }
 
-// RFC 5041 §7.2. It has no number for a right that is missing; siw and we call the STag invalid for such a use.
+// RFC 5041 §7.2. It has no number for a right that is missing; siw and we call the STag invalid for
+// such a use.
 const fn write_code(error: AccessError) -> TerminateCode {
     match error {
         AccessError::Stag | AccessError::Rights => TerminateCode::TAGGED_INVALID_STAG,

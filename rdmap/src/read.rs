@@ -62,8 +62,8 @@ impl ReadRequestRepr {
         octets
     }
 
-    /// The same Read with its first `done` octets behind it, as a Terminate in mid-answer shows it (RFC 5040
-    /// §4.8).
+    /// The same Read with its first `done` octets behind it, as a Terminate in mid-answer
+    /// shows it (RFC 5040 §4.8).
     #[must_use]
     pub fn advanced(&self, done: u32) -> Self {
         Self {

@@ -12,8 +12,8 @@ pub fn tagged_header(op: Opcode, stag: Stag, to: u64, last: bool) -> Header {
     Header::Tagged(TaggedRepr { last, rsvd_ulp: op.control(), stag, to })
 }
 
-/// Header of a segment of any other message; the queue follows from the opcode. `invalidate` goes out only
-/// with the two opcodes that have a use for it, else the field is 0.
+/// Header of a segment of any other message; the queue follows from the opcode. `invalidate` goes
+/// out only with the two opcodes that have a use for it, else the field is 0.
 #[must_use]
 #[inline]
 pub fn untagged_header(op: Opcode, invalidate: Stag, msn: Msn, mo: u32, last: bool) -> Header {
@@ -48,7 +48,8 @@ impl SendCounters {
         msn
     }
 
-    /// Goes on with `msn` on queue `qn`: for tests of the wrap, and for a stream that is taken over.
+    /// Goes on with `msn` on queue `qn`: for tests of the wrap, and for a stream that is taken
+    /// over.
     ///
     /// # Panics
     /// When RDMAP has no such queue.

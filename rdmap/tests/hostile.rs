@@ -1,5 +1,5 @@
-//! A peer that sends anything at all: no panic, nothing outside of what was granted, and silence after the
-//! first fault.
+//! A peer that sends anything at all: no panic, nothing outside of what was granted, and silence
+//! after the first fault.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Every vector about DDP and RDMAP, against a stream with memory: verdict, placement, and the Terminate
-//! octet for octet.
+//! Every vector about DDP and RDMAP, against a stream with memory: verdict, placement, and the
+//! Terminate octet for octet.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -23,7 +23,8 @@ struct Vector {
     expect: Value,
 }
 
-/// The vectors, each with the context of its receiver: the default one, with what the vector overrides.
+/// The vectors, each with the context of its receiver: the default one, with what the vector
+/// overrides.
 fn vectors() -> Vec<Vector> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/vectors.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

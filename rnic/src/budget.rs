@@ -1,4 +1,5 @@
-//! Octets that the QPs of a device keep, counted together: what peers make us keep is bounded (RFC 5042 §6.4.1).
+//! Octets that the QPs of a device keep, counted together: what peers make us keep is
+//! bounded (RFC 5042 §6.4.1).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

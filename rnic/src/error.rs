@@ -1,5 +1,5 @@
-//! What our own caller can get wrong, or the host can refuse. What a peer does wrong becomes completions and
-//! asynchronous events instead ([`crate::AsyncEventKind`]).
+//! What our own caller can get wrong, or the host can refuse. What a peer does wrong becomes
+//! completions and asynchronous events instead ([`crate::AsyncEventKind`]).
 
 use std::io;
 

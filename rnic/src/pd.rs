@@ -16,7 +16,8 @@ use crate::mem::{Access, MemError, PdId, Region, RegionOptions, Window};
 use crate::qp::QueuePair;
 use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
 
-/// What belongs together: a QP's peer reaches only memory of the QP's own protection domain (RFC 5042 §6.1.1).
+/// What belongs together: a QP's peer reaches only memory of the QP's own protection
+/// domain (RFC 5042 §6.1.1).
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     device: Home<Arc<DeviceInner>>,
@@ -110,9 +111,11 @@ impl ProtectionDomain {
     }
 }
 
-/// Registered memory. Dropping it ends the registration, and invalidates windows that are still bound to it.
+/// Registered memory. Dropping it ends the registration, and invalidates windows that are still
+/// bound to it.
 ///
-/// A peer may write to it at any time if its rights allow that, so no reference to its octets is ever given out.
+/// A peer may write to it at any time if its rights allow that, so no reference to its octets is
+/// ever given out.
 ///
 /// ```
 /// use rddp_rnic::{Access, Rnic};
@@ -194,13 +197,15 @@ impl MemoryRegion {
         self.0.here()?.region.read_at(offset, out)
     }
 
-    /// Makes it valid again after an invalidation, or changes its rights, under an STag with another key.
+    /// Makes it valid again after an invalidation, or changes its rights, under an STag with
+    /// another key.
     pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
         let Registered { device, region } = self.0.here()?;
         device.mem.reregister_region(region, access)
     }
 
-    /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while windows are bound to it.
+    /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while
+    /// windows are bound to it.
     pub fn deregister(&self) -> Result<(), MemError> {
         let Registered { device, region } = self.0.here()?;
         device.mem.deregister_region(region)

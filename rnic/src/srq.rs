@@ -1,4 +1,5 @@
-//! Shared receive queues: receives that the messages of several QPs take from (draft-hilland-rddp-verbs §6.3).
+//! Shared receive queues: receives that the messages of several QPs take from
+//! (draft-hilland-rddp-verbs §6.3).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -19,8 +20,9 @@ use crate::qp::QpInner;
 pub struct SrqConfig {
     /// Receives that it can hold.
     pub max_recv: usize,
-    /// Receives that one QP may hold of it at a time (taken, and its completion not polled for yet or its message still
-    /// arriving), so that no peer drains it for the others (RFC 5042 §6.4.3.1). `None`: no limit.
+    /// Receives that one QP may hold of it at a time (taken, and its completion not polled for yet
+    /// or its message still arriving), so that no peer drains it for the others
+    /// (RFC 5042 §6.4.3.1). `None`: no limit.
     pub quota: Option<usize>,
 }
 
@@ -49,7 +51,8 @@ impl SharedReceiveQueue {
         srq.tell_limit();
     }
 
-    /// Receives that are posted, or taken and their completion not polled for yet: as many completions can come of them.
+    /// Receives that are posted, or taken and their completion not polled for yet: as many
+    /// completions can come of them.
     pub fn outstanding(&self) -> usize {
         let Ok(srq) = self.0.here() else { return 0 };
         let queue = srq.queue.lock();
@@ -141,7 +144,8 @@ impl SrqInner {
     pub(crate) fn take(&self, qp: QpNum) -> Option<Taken> {
         let mut queue = self.queue.lock();
         if let Some(quota) = self.config.quota {
-            // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if none were posted.
+            // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if
+            // none were posted.
             if queue.taken.get(&qp).is_some_and(|taken| *taken >= quota) {
                 return None;
             }

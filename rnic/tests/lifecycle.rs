@@ -24,7 +24,8 @@ fn wait_for(end: &End, state: QpState) {
     panic!("{:?} where {state:?} is due", end.qp.state());
 }
 
-/// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle, to be used again.
+/// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle,
+/// to be used again.
 #[test]
 fn after_a_graceful_close_the_same_qps_connect_again() {
     let options = ConnectOptions::default();
@@ -44,7 +45,8 @@ fn after_a_graceful_close_the_same_qps_connect_again() {
     exchange(&active, &passive);
 }
 
-/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and no Terminate of old.
+/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and no Terminate of
+/// old.
 #[test]
 fn after_an_error_a_reset_qp_connects_again() {
     let options = ConnectOptions::default();
@@ -142,7 +144,8 @@ fn a_channel_is_readable_when_an_armed_queue_has_something() {
     cq.arm(false);
     assert!(readable(0) && channel.next_event().is_some() && !readable(0));
     passive.success();
-    // Solicited only: the plain Send does not wake, the solicited one does, by the background thread.
+    // Solicited only: the plain Send does not wake, the solicited one does, by the background
+    // thread.
     cq.arm(true);
     active.qp.post_send(&SendWr::send_inline(3, b"")).unwrap();
     assert!(!readable(50));

@@ -363,8 +363,8 @@ fn a_failed_gather_keeps_no_grant() {
     good.deregister().unwrap();
 }
 
-/// RFC 5041 §5.3, and what receivers in the field demand: a message is whole before the next begins, although both sides
-/// write, send and answer Reads at once.
+/// RFC 5041 §5.3, and what receivers in the field demand: a message is whole before the next
+/// begins, although both sides write, send and answer Reads at once.
 #[test]
 fn messages_are_not_interleaved() {
     each_framing(|active, passive| {

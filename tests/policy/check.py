@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Checks what the tree promises of itself, from a checkout's root:
 
-- the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
+- the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by
+what they depend on;
 - unsafe code stands in the rooms made for it alone;
-- arrows point down: a crate depends on the layers below it only, and none on what measures or tests them;
+- arrows point down: a crate depends on the layers below it only, and none on what measures or tests
+them;
 - every package of the workspace has its place in this script: a layer, or a tool beside them;
-- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md;
+- every dependency has a licence that deny.toml allows, comes from the registry, and is named
+in docs/dependencies.md;
 - the prose is plain where it has been gone through: see prose.py.
 
 Prints what is wrong, one line each; the exit status says whether anything is.

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Whether all connections in a capture began as iWARP: framed.py CAPTURE PORTS
 
-CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS has a server's port a line. RFC 5044 section 7.1:
-the initiator sends its Request first, the responder answers with a Reply. Prints how many there were; the exit status is 1
-when one was something else, or when there were none.
+CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS
+has a server's port a line. RFC 5044 section 7.1: the initiator sends its Request first, the
+responder answers with a Reply. Prints how many there were; the exit status is 1 when one was
+something else, or when there were none.
 """
 
 import subprocess

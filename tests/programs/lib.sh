@@ -1,7 +1,7 @@
 # What a case is made of. Read by ./one with ".", not run.
 #
-# A case finds: $way (plain, ddp, both, tcp), $folder (its own, and the one that it is in), $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
-# shellcheck shell=bash disable=SC2154
+# A case finds: $way (plain, ddp, both, tcp), $folder (its own, and the one that it is in), $DATA
+# (random files: 1, 1000, 100K, 1M, large), $QUICK. shellcheck shell=bash disable=SC2154
 
 case $way in
 plain) under=() ;;
@@ -17,7 +17,8 @@ note() { echo "$*" >>"$folder/results"; }
 # fault TEXT: the case has failed, whatever the other way says.
 fault() { note "FAULT $*"; }
 
-# start NAME COMMAND...: a server, in a session of its own, so that all of its processes can be ended. input= may be set before.
+# start NAME COMMAND...: a server, in a session of its own, so that all of its processes can be
+# ended. input= may be set before.
 start() {
     local name=$1
     shift
@@ -62,7 +63,8 @@ end_all() {
     done
 }
 
-# client NAME COMMAND...: runs it to its end; what it wrote is in NAME.out and NAME.err, its exit code is noted.
+# client NAME COMMAND...: runs it to its end; what it wrote is in NAME.out and NAME.err, its exit
+# code is noted.
 client() {
     local name=$1 status
     shift
@@ -72,7 +74,8 @@ client() {
     return $status
 }
 
-# needs COMMAND=PACKAGE...: whether these are there; a case that goes without says so. `needs ... || return 0`.
+# needs COMMAND=PACKAGE...: whether these are there; a case that goes without says so.
+# `needs ... || return 0`.
 needs() {
     local one missing=()
     for one; do
@@ -125,7 +128,8 @@ content() {
 # tree NAME FOLDER: the same for all files in it, with their names and modes.
 tree() { note "$1: $(cd "$2" && find . -type f -printf '%m %p\n' -exec sha256sum {} + | sort | sha256sum | cut -c1-16)"; }
 
-# port VARIABLE: sets it to the number of a port that is free, below those that the kernel hands out.
+# port VARIABLE: sets it to the number of a port that is free, below those that the kernel hands
+# out.
 port() {
     local number
     while number=$((20000 + RANDOM % 12000)); do
@@ -135,7 +139,8 @@ port() {
     printf -v "$1" %s "$number"
 }
 
-# listening PORT NAME: waits until the server of that name does; without a connection, which a server might count.
+# listening PORT NAME: waits until the server of that name does; without a connection, which a
+# server might count.
 listening() {
     local tenth line
     line=":$(printf %04X "$1") 0+:0000 0A"
@@ -148,7 +153,8 @@ listening() {
     return 1
 }
 
-# framed: from here on each connection to a port of this case has to begin with MPA's startup frames.
+# framed: from here on each connection to a port of this case has to begin with MPA's startup
+# frames.
 framed() {
     [[ $way = ddp || $way = both ]] || return 0
     if [ "$(id -u)" != 0 ] || ! command -v dumpcap >/dev/null; then
@@ -168,7 +174,8 @@ framed() {
     fault "dumpcap does not start"
 }
 
-# was_framed PORT: ends what `framed` began, and has somebody without rddp try that port, who is to be sent away.
+# was_framed PORT: ends what `framed` began, and has somebody without rddp try that port, who is to
+# be sent away.
 was_framed() {
     if [ -n "${capturing:-}" ]; then
         sleep 0.3

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Reads the logs of ThreadSanitizer that are its arguments, in which places are numbers, and prints the races in words.
+"""Reads the logs of ThreadSanitizer that are its arguments, in which places are numbers, and prints
+the races in words.
 
 Two kinds are nobody's fault and are counted only:
 
-- about a file descriptor: a program uses a number that another thread closes. Those under tests/stress do so on purpose;
-- about registered memory that a peer in the same process writes or reads. Who orders that is the program, as with hardware (RFC 5040 §5.5).
+- about a file descriptor: a program uses a number that another thread closes. Those under
+tests/stress do so on purpose;
+- about registered memory that a peer in the same process writes or reads. Who orders that is the
+program, as with hardware (RFC 5040 §5.5).
 
 Exit status 1 if there are others.
 """

@@ -7,7 +7,8 @@
 enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 enum { OCTETS = 64, OUTSIDE = 32, FIRST_LEFT = 3, RECEIVES_LEFT = 3 };
 
-/* What the doer does. OWN is a Send whose own buffer is wrong, so that the doer itself sends the Terminate. */
+/* What the doer does. OWN is a Send whose own buffer is wrong, so that the doer itself sends the
+ * Terminate. */
 enum misdeed { WRITE_IT, READ_IT, INVALIDATE_IT, TOO_LONG, TOO_MANY, OWN };
 
 /* Where a Write or Read of the token begins. */
@@ -85,8 +86,8 @@ static uint64_t address_of(const struct fault *fault, const struct advert *token
 }
 
 /*
- * complete_somehow: a Send or Write is complete when TCP has it, so with success as a rule; but the peer's Terminate can
- * come first.
+ * complete_somehow: a Send or Write is complete when TCP has it, so with success as a rule; but the
+ * peer's Terminate can come first.
  */
 static void complete_somehow(struct link *link, uint32_t index)
 {

@@ -137,7 +137,8 @@ static int64_t now(void)
 	return time.tv_sec * 1000ll + time.tv_nsec / 1000000;
 }
 
-/* sleep_until_notice: returns when an armed completion queue has got something, or at the deadline. */
+/* sleep_until_notice: returns when an armed completion queue has got something, or at the deadline.
+ */
 static void sleep_until_notice(struct link *link, int64_t deadline)
 {
 	struct pollfd fd = { .fd = link->completion_channel->fd, .events = POLLIN };
@@ -168,7 +169,8 @@ struct completion *completed(struct link *link, struct queue *queue, uint32_t in
 	return completion->done ? completion : NULL;
 }
 
-/* expect_status: waits for this request, which has to end so. Returns the length that a receive reports. */
+/* expect_status: waits for this request, which has to end so. Returns the length that a receive
+ * reports. */
 uint32_t expect_status(struct link *link, struct queue *queue, uint32_t index, enum ibv_wc_status status)
 {
 	const char *kind = queue == &link->receives ? "receive" : "send";
@@ -182,7 +184,8 @@ uint32_t expect_status(struct link *link, struct queue *queue, uint32_t index, e
 	return completion->length;
 }
 
-/* take_async_events: prints what the device has reported; a QP with events not acknowledged cannot be destroyed. */
+/* take_async_events: prints what the device has reported; a QP with events not
+ * acknowledged cannot be destroyed. */
 void take_async_events(struct link *link)
 {
 	struct ibv_async_event event;

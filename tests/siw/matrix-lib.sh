@@ -32,7 +32,8 @@ prepare() {
     "$guest" down 2>/dev/null
 }
 
-# boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes them.
+# boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes
+# them.
 boot() {
     [ "$mode" = list ] && return
     SIW_LAB_SIW=$1 "$guest" up >"$work/boot" 2>&1 || die "no guest: $(cat "$work/boot")"
@@ -113,7 +114,8 @@ on() {
     fi
 }
 
-# until_listening FILE PROCESS: waits until the passive end says so, or for as many tenths of a second as patience= says.
+# until_listening FILE PROCESS: waits until the passive end says so, or for as many tenths of a
+# second as patience= says.
 until_listening() {
     local tenth
     for ((tenth = 0; tenth < ${patience:-150}; tenth++)); do
@@ -123,9 +125,9 @@ until_listening() {
     done
 }
 
-# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output; says= is what the
-# active one has to have said. A case that fails
-# is played once more, which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
+# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of
+# output; says= is what the active one has to have said. A case that fails is played once more,
+# which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
 both() {
     if play "$@"; then
         verdict 0
@@ -156,7 +158,8 @@ play() {
     [ $((active_status + passive_status)) = 0 ] && grep -qF -- "${says:-}" "$work/active"
 }
 
-# pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and address= may be set before.
+# pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and
+# address= may be set before.
 pair() {
     local role=$1 scenario=$2 keys=${3:-} host=host
     wanted "host $role: $scenario${keys:+ [$keys]}" || return
@@ -191,7 +194,8 @@ ping() {
 # needs_host: for cases that need what siw cannot do, and so cannot be played inside.
 needs_host() { [ -z "$inside" ]; }
 
-# guest_resources: what siw holds, and TCP besides the lab's own; the same before and after if nothing leaks.
+# guest_resources: what siw holds, and TCP besides the lab's own; the same before and after if
+# nothing leaks.
 guest_resources() {
     in_guest 20 "rdma resource show siw0; ss -tanH | grep -v -e TIME-WAIT -e ':7100 ' | sort"
 }

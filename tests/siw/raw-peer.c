@@ -1,6 +1,6 @@
 /*
- * One end of the scenarios in SCENARIOS.md, on the raw mode of extended sockets (rddp/raw.h): `transfer`, `reject`, and of `fault`
- * what is done with a Send, a Write or a Read.
+ * One end of the scenarios in SCENARIOS.md, on the raw mode of extended sockets (rddp/raw.h):
+ * `transfer`, `reject`, and of `fault` what is done with a Send, a Write or a Read.
  *
  *   raw-peer active|passive ADDRESS PORT SCENARIO [KEY=VALUE...]
  *
@@ -543,7 +543,8 @@ int main(int argc, char **argv)
 	for (; here.number < here.options.connections; here.number++)
 		run_one(listener, &addr);
 	if (!strcmp(here.options.scenario, "reject"))
-		usleep(500000); /* a process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come */
+		/* A process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come. */
+		usleep(500000);
 	printf("all is as expected\n");
 	return 0;
 }

@@ -19,8 +19,9 @@ void watch_terminates(void)
 }
 
 /*
- * received_terminate: the code, as 0xLECC, of the first Terminate since; -1 when none came in that time. siw takes the
- * low half of the first octet for the layer, and sends it there; RFC 5040 section 4.8 has it in the high half.
+ * received_terminate: the code, as 0xLECC, of the first Terminate since; -1 when none came in that
+ * time. siw takes the low half of the first octet for the layer, and sends it there; RFC 5040
+ * section 4.8 has it in the high half.
  */
 int received_terminate(bool rfc_order, int milliseconds)
 {

@@ -266,7 +266,8 @@ static void begin(struct link *link, struct rdma_cm_id *listener)
 	}
 }
 
-/* post_item: operation k, between slots k. siw's provider takes the STag to invalidate from wr.rdma.rkey. */
+/* post_item: operation k, between slots k. siw's provider takes the STag to invalidate from
+ * wr.rdma.rkey. */
 static uint32_t post_item(struct link *link, uint32_t item)
 {
 	enum operation operation = operation_of(link->options, item);
@@ -317,7 +318,8 @@ static void do_items(struct link *link)
 	say(link, "%u items of %u octets are done", items, link->options->size);
 }
 
-/* check_slots: the peer's items in the slots of Reads (or of all else) if any were done, and nothing anywhere else. */
+/* check_slots: the peer's items in the slots of Reads (or of all else) if any were done, and
+ * nothing anywhere else. */
 static void check_slots(const struct link *link, const struct region *region, bool done, bool reads, const char *name)
 {
 	const struct options *options = link->options;

@@ -26,7 +26,8 @@ struct loop {
 void loop_begin(struct loop *loop, enum way way);
 /* Watches `fd` for none of its events so far; the slot it gets. */
 int loop_add(struct loop *loop, int fd, enum trigger trigger, void *of);
-/* `wanted`: POLLIN, POLLOUT. A descriptor of which an event was told under ONESHOT has to be asked for again. */
+/* `wanted`: POLLIN, POLLOUT. A descriptor of which an event was told under ONESHOT has to be asked
+ * for again. */
 void loop_want(struct loop *loop, int slot, int wanted);
 /* Before the descriptor is closed. */
 void loop_remove(struct loop *loop, int slot);

@@ -1,9 +1,11 @@
 /* Sockets in DDPMODE and plain ones in one loop: mix SECONDS epoll|poll|select SEED [SOCKETS].
  *
- * Two processes, one that connects and one that accepts, each with SOCKETS connections of either kind at a time. What a connection
- * does is drawn from its seed, which the connecting end sends first: how many octets go each way, and whether an end gives up in the middle.
- * Sizes, pauses, calls and options are drawn as they come. Every octet is compared. It ends with 1 when an octet is wrong, a call
- * fails that may not, or a connection that is not paused has moved nothing in twenty ticks.
+ * Two processes, one that connects and one that accepts, each with SOCKETS connections of either
+ * kind at a time. What a connection does is drawn from its seed, which the connecting end sends
+ * first: how many octets go each way, and whether an end gives up in the middle. Sizes, pauses,
+ * calls and options are drawn as they come. Every octet is compared. It ends with 1 when an
+ * octet is wrong, a call fails that may not, or a connection that is not paused has moved
+ * nothing in twenty ticks.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -384,7 +386,8 @@ static void tick(void) {
     }
 }
 
-/* What nobody tells of: pauses that end, edges that are not used up, connections to begin. Until when there is nothing of that. */
+/* What nobody tells of: pauses that end, edges that are not used up, connections to begin. Until
+ * when there is nothing of that. */
 static int attend(void) {
     uint64_t next = now + 1000;
     for (struct connection *one = connections; one < connections + WATCHED; one++) {

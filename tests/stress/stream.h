@@ -1,5 +1,5 @@
-/* Octets that a seed and a position say, so that either end of a connection can tell whether the one it got is the one that was sent; and
- * what every program here needs. */
+/* Octets that a seed and a position say, so that either end of a connection can tell whether the
+ * one it got is the one that was sent; and what every program here needs. */
 #ifndef STRESS_STREAM_H
 #define STRESS_STREAM_H
 

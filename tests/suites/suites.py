@@ -184,7 +184,8 @@ TWISTED = """twisted.internet.test twisted.protocols.test twisted.test.test_tcp 
 
 def twisted(built):
     needs((f"{PACKAGES}/twisted/internet/test", "python3-twisted"))
-    # Reactors of GLib and GTK are there on some machines only. TLSMemoryBIOTests use no sockets, and hang bare.
+    # Reactors of GLib and GTK are there on some machines only. TLSMemoryBIOTests use no sockets,
+    # and hang bare.
     leave_out = {"LEAVE_OUT": "TLSMemoryBIOTests|GIReactor|Glib2Reactor|GtkReactor|Gtk2Reactor|Gtk3Reactor"}
     return [PythonPart("twisted", name.removeprefix("twisted."), name, [name], "trial", limit=900, stall=30, environment=leave_out)
             for name in TWISTED]

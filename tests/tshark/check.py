@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
 """Compares a capture with what its sender meant: check.py CAPTURE.pcap EXPECT.json
 
-README.md has the format of EXPECT.json. Each frame is checked three times: its octets are those in the capture; read
-by hand (iwarp.py) they have the fields meant; and Wireshark's dissectors (tshark) name the same values. Prints a line
-for each difference, then a summary. Exit status 0 without differences, 1 with, 2 when it could not be checked.
+README.md has the format of EXPECT.json. Each frame is checked three times: its octets are those in
+the capture; read by hand (iwarp.py) they have the fields meant; and Wireshark's dissectors (tshark)
+name the same values. Prints a line for each difference, then a summary. Exit status 0 without
+differences, 1 with, 2 when it could not be checked.
 
 Where the dissectors (seen in Wireshark 4.0) fall short, and what is done instead:
 
-- They find markers only when a segment holds one FPDU from its start, and a pad before a marker only when the first
-  FPDU's sequence number is a multiple of 512. So tshark is given the same octets in segments and with sequence numbers
-  of our own.
-- They take both directions to have markers when either has. So tshark sees each direction as a connection of its own,
-  opened with startup frames that ask for markers, and for CRC, exactly if this direction has them.
-- They see a marker too many in an FPDU that ends exactly at a multiple of 512 octets, and lose the FPDUs behind it: such
-  an FPDU is read by hand only, and the next begins a connection of its own (markers are where they were: 512 later).
-- They know nothing of RFC 6581. The S bit is "Reserved" and warned of, revision 2 also, and the four octets of IRD, ORD
-  and flags are private data: these are read by hand, and the warnings expected. A Reply that rejects has a note.
-- They do not know Immediate Data (opcodes 8 and 9): the headers are compared, the eight octets read by hand.
-- They do not name what a Terminate of layer 0, type 0 has as its code, and take every DDP header in a Terminate of layer
-  0 for a tagged one: read by hand.
+- They find markers only when a segment holds one FPDU from its start, and a pad before a marker
+only when the first FPDU's sequence number is a multiple of 512. So tshark is given the same octets
+in segments and with sequence numbers of our own.
+- They take both directions to have markers when either has. So tshark sees each direction as a
+connection of its own, opened with startup frames that ask for markers, and for CRC, exactly if
+this direction has them.
+- They see a marker too many in an FPDU that ends exactly at a multiple of 512 octets, and lose the
+FPDUs behind it: such an FPDU is read by hand only, and the next begins a connection of its own
+(markers are where they were: 512 later).
+- They know nothing of RFC 6581. The S bit is "Reserved" and warned of, revision 2 also, and the
+four octets of IRD, ORD and flags are private data: these are read by hand, and the warnings
+expected. A Reply that rejects has a note.
+- They do not know Immediate Data (opcodes 8 and 9): the headers are compared, the
+eight octets read by hand.
+- They do not name what a Terminate of layer 0, type 0 has as its code, and take every DDP header in
+a Terminate of layer 0 for a tagged one: read by hand.
 - They try RPC and SMB on what a Send carries, and call small ones malformed: both are switched off.
 - An FPDU larger than a segment of IPv4 can be is read by hand only.
 """
@@ -69,7 +74,8 @@ class Connection:
         self.frames = frames
         startup = {frame["frame"]: frame["fields"] for frame in frames if frame["frame"] != "fpdu"}
         request, reply = startup.get("request", {}), startup.get("reply", {})
-        # RFC 5044 section 7.1: M is what an end wants to receive; CRC is used when either end wants it.
+        # RFC 5044 section 7.1: M is what an end wants to receive; CRC is used when either end wants
+        # it.
         self.markers = {"i2r": bool(reply.get("m")), "r2i": bool(request.get("m"))}
         self.crc = bool(request.get("c") or reply.get("c"))
 
@@ -78,7 +84,8 @@ class Connection:
 
 
 def load(path):
-    """The connections of EXPECT.json, by their number, with octets in place of hex and a name for each frame."""
+    """The connections of EXPECT.json, by their number, with octets in place of hex and
+    a name for each frame."""
     with open(path, encoding="utf-8") as file:
         frames = json.load(file)
     connections = {}
@@ -159,7 +166,8 @@ def rewrite(connections, path):
 
 
 def rewrite_direction(capture, port, connection, direction):
-    """As connections from this port on, of which the next one begins where markers would be misread."""
+    """As connections from this port on, of which the next one begins where markers would be
+    misread."""
     markers, end = connection.markers[direction], DIRECTIONS[direction]
     startup = [iwarp.startup_frame(key, markers, connection.crc) for key in (iwarp.REQUEST_KEY, iwarp.REPLY_KEY)]
     first = iwarp.MARKER_SPACING - len(startup[0])

@@ -1,7 +1,7 @@
 """A second reading of the RFCs: frames into fields, by hand, and captures into streams.
 
-Nothing here is shared with the Rust crates; it is what Wireshark's dissector is compared with, and what stands
-in for it where it is known to be wrong.
+Nothing here is shared with the Rust crates; it is what Wireshark's dissector is compared with, and
+what stands in for it where it is known to be wrong.
 """
 
 import struct
@@ -32,7 +32,8 @@ CRC_TABLE = crc_table()
 
 
 def crc32c(data):
-    """RFC 3720's CRC32C; on the wire its least significant octet comes first (RFC 5044 section 4.4)."""
+    """RFC 3720's CRC32C; on the wire its least significant octet comes first (RFC 5044 section
+    4.4)."""
     value = 0xFFFFFFFF
     for octet in data:
         value = value >> 8 ^ CRC_TABLE[(value ^ octet) & 0xFF]
@@ -145,7 +146,8 @@ def exactly(body, length):
 
 
 def decode_atomic(body):
-    """RFC 7306 section 5.2.1. A FetchAdd has fixed values where a CmpSwap has what it compares with."""
+    """RFC 7306 section 5.2.1. A FetchAdd has fixed values where a CmpSwap has what it compares
+    with."""
     fields = numbers(body, ("atomic_op", 4), ("request_id", 4), ("remote_stag", 4), ("remote_to", 8))
     names = ("add_data", "add_mask") if fields["atomic_op"] == FETCH_ADD else ("swap_data", "swap_mask")
     fields |= numbers(body[20:], (names[0], 8), (names[1], 8), ("compare_data", 8), ("compare_mask", 8))
@@ -178,7 +180,8 @@ ETHERNET, RAW_IP = 1, 101
 
 
 def segments(path):
-    """Each TCP segment that carries something or opens a connection: (source, destination, sequence, SYN, data)."""
+    """Each TCP segment that carries something or opens a connection: (source, destination,
+    sequence, SYN, data)."""
     with open(path, "rb") as file:
         capture = file.read()
     magic = capture[:4]
@@ -216,7 +219,8 @@ def tcp_segment(packet):
 
 
 def streams(path):
-    """The connections, in the order of their first segment: (octets of the initiator, octets of the responder)."""
+    """The connections, in the order of their first segment: (octets of the initiator,
+    octets of the responder)."""
     connections = {}
     for source, destination, sequence, syn, data in segments(path):
         halves = connections.setdefault(frozenset((source, destination)), {})
@@ -278,7 +282,8 @@ class Capture:
 
 
 class Connection:
-    """One of them, open from the start. `send` puts octets into a segment of their own; returns its packet's number."""
+    """One of them, open from the start. `send` puts octets into a segment of their own;
+    returns its packet's number."""
 
     def __init__(self, capture, port, first_sequences=(0, 0)):
         self.capture = capture

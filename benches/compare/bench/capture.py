@@ -1,4 +1,5 @@
-"""Counts TCP segments that begin with an FPDU, in a capture. Reads pcap and walks FPDUs by itself (RFC 5044 §4)."""
+"""Counts TCP segments that begin with an FPDU, in a capture. Reads pcap and walks FPDUs by
+itself (RFC 5044 §4)."""
 
 import struct
 from dataclasses import dataclass

@@ -31,7 +31,8 @@ def main():
     try:
         result = joined(options.report) if options.report else measure(options)
     except (OSError, json.JSONDecodeError, subprocess.CalledProcessError) as reason:
-        # No cargo, a build that fails, a file that is no result: what to do about it is in the words.
+        # No cargo, a build that fails, a file that is no result: what to do about it is in the
+        # words.
         print(f"compare: {reason}", file=sys.stderr)
         return 1
     rows = [Row.from_dict(stored) for stored in result["rows"]]

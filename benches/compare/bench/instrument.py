@@ -16,7 +16,8 @@ class Fault(Exception):
 
 
 class Instrument:
-    """Two processes; `server_in` and `client_in` are words to put before their commands (a namespace, a processor)."""
+    """Two processes; `server_in` and `client_in` are words to put before their commands (a
+    namespace, a processor)."""
 
     def __init__(self, binary, address="127.0.0.1", server_in=(), client_in=()):
         self.asked = []
@@ -107,7 +108,8 @@ class Lane:
         return self.slice("latency", ms)["active"]["latency_ns"][which] / 1e9
 
     def watch(self, ms, polls=True):
-        """Seconds one way, of ping-pong between processes that look at memory; they poll for their own Writes, or never."""
+        """Seconds one way, of ping-pong between processes that look at memory; they poll for their
+        own Writes, or never."""
         return self.slice("watch" if polls else "silent", ms)["active"]["latency_ns"]["p50"] / 1e9
 
     def window(self, ms):

@@ -67,7 +67,8 @@ def fi_pingpong(plan, size, count):
 
 
 def ucx(plan, test, size, count):
-    """The fields of ucx_perftest's last line: latency in µs, bandwidth in MiB/s, messages a second."""
+    """The fields of ucx_perftest's last line: latency in µs, bandwidth in MiB/s, messages a
+    second."""
     port = str(free_port())
     environment = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "error"}
     with _Server([*plan.server_in, "ucx_perftest", "-p", port], port, environment):

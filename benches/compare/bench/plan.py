@@ -68,8 +68,8 @@ class Plan:
         return self.turns([base, ours], rounds)
 
     def turns(self, kinds, rounds=None):
-        """Slices of each kind in turn, the order changing each round: [(first, second, ...)]. The first slice of each is not
-        counted: TCP finds its window, memory its pages."""
+        """Slices of each kind in turn, the order changing each round: [(first, second, ...)]. The
+        first slice of each is not counted: TCP finds its window, memory its pages."""
         for take in kinds:
             take()
         taken = []
@@ -121,8 +121,8 @@ def time_name(seconds):
 
 
 def receives_of(size, depth):
-    """How many receives a program posts for a flow of Sends. Its peers wait when they have used them up, so of short messages
-    there are as many as TCP would hold."""
+    """How many receives a program posts for a flow of Sends. Its peers wait when they have used
+    them up, so of short messages there are as many as TCP would hold."""
     return 2048 if size <= 16 * KIB else 4 * depth
 
 

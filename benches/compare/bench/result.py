@@ -11,7 +11,8 @@ class CannotMeasure(Exception):
 
 @dataclass
 class Item:
-    """One figure: the ratios of neighbouring slices (or plain values, by `unit`), and what they are compared with."""
+    """One figure: the ratios of neighbouring slices (or plain values, by `unit`), and what
+    they are compared with."""
 
     what: str
     values: list
@@ -21,7 +22,8 @@ class Item:
     at_most: float | None = None
     # The two sides of the ratios in their own unit, as medians: {"TCP": "3.51 GB/s", ...}.
     sides: dict = field(default_factory=dict)
-    # A matter of a few thousandths: more digits, and the interval of the median instead of the least and the most.
+    # A matter of a few thousandths: more digits, and the interval of the median instead of the
+    # least and the most.
     fine: bool = False
     # Items of one group are one line of the table: the worst of them.
     group: str = ""
@@ -32,7 +34,8 @@ class Item:
 
     @property
     def interval(self):
-        """In which the median lies with 95 %, whatever the distribution: from one value to another in order of size."""
+        """In which the median lies with 95 %, whatever the distribution: from one value to another
+        in order of size."""
         ordered, count = sorted(self.values), len(self.values)
         below, outside = -1, 0.0
         while (outside := outside + math.comb(count, below + 1) / 2 ** count) <= 0.025:

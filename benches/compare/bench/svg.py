@@ -10,7 +10,8 @@ LEFT, TOP, RIGHT, BOTTOM = 96, 96, 24, 62
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'"
 INK, FAINT, GRID = "#24292f", "#57606a", "#e6e8eb"
 
-# By line, so that a line looks the same on all charts: colour, dashes, marker. Colours that the colour-blind tell apart.
+# By line, so that a line looks the same on all charts: colour, dashes, marker. Colours that the
+# colour-blind tell apart.
 STYLES = {
     "TCP": ("#57606a", "", "square"),
     "rddp Write": ("#0072b2", "", "circle"),

@@ -1,11 +1,13 @@
 /*
- * Bandwidth and latency of libfabric's FI_EP_MSG endpoints over a provider, driven like rddp-compare:
+ * Bandwidth and latency of libfabric's FI_EP_MSG endpoints over a provider, driven like
+ * rddp-compare:
  *
  *   fi_msg server ADDRESS PROVIDER             prints "PORT CONTROL-PORT", serves one client
  *   fi_msg client ADDRESS PORT CONTROL PROVIDER
  *
- * The client takes "bw SIZE MS" and "lat SIZE MS" on standard input, one a line, and answers each with a line of JSON.
- * Both ends poll. As in libfabric's own fabtests: up to 64 sends outstanding, and messages that fit are injected.
+ * The client takes "bw SIZE MS" and "lat SIZE MS" on standard input, one a line, and answers each
+ * with a line of JSON. Both ends poll. As in libfabric's own fabtests: up to 64 sends outstanding,
+ * and messages that fit are injected.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,7 +31,8 @@
 #define LONGEST ((size_t)4 << 20)
 #define MOST_TIMES 1000000
 
-/* What the client tells the server before a slice, and (bw) how many messages it had been after it. */
+/* What the client tells the server before a slice, and (bw) how many messages it had been after it.
+ */
 struct command {
     uint64_t is_latency, size;
 };
@@ -173,7 +176,8 @@ static uint64_t ping_for(size_t size, uint64_t ms, uint64_t *p50)
     return count;
 }
 
-/* Receives, and answers if that is asked for, until the client has said how many messages there were. */
+/* Receives, and answers if that is asked for, until the client has said how many messages there
+ * were. */
 static void serve(const struct command *command)
 {
     uint64_t received = 0, total = UINT64_MAX;

@@ -5,8 +5,8 @@
 //! rddp-compare client ADDRESS:PORT    the active end; takes commands on standard input, answers on standard output
 //! rddp-compare register MIB           how long registering takes, without a peer
 //! ```
-//! Commands and answers are JSON, one a line: [`spec::Command`]. Connections stay open between slices, so that two kinds of
-//! traffic can take turns in one pair of processes.
+//! Commands and answers are JSON, one a line: [`spec::Command`]. Connections stay open between
+//! slices, so that two kinds of traffic can take turns in one pair of processes.
 #![deny(unsafe_code)]
 
 mod active;

@@ -58,7 +58,8 @@ fn register_own(pd: &ProtectionDomain, len: usize) -> Outcome<(f64, ())> {
     let mut memory = vec![0_u8; len];
     let ptr = NonNull::new(memory.as_mut_ptr()).ok_or("memory at address 0")?;
     let begun = Instant::now();
-    // SAFETY: `memory` outlives the region, which is dropped first, and nobody reads or writes it meanwhile.
+    // SAFETY: `memory` outlives the region, which is dropped first, and nobody reads or writes it
+    // meanwhile.
     let region = unsafe { pd.register(ptr, len, Access::LOCAL_WRITE | Access::REMOTE_WRITE)? };
     let seconds = begun.elapsed().as_secs_f64();
     drop(region);

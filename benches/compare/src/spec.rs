@@ -26,12 +26,14 @@ pub(crate) enum Message {
     Listening {
         port: u16,
     },
-    /// Both ways, once all connections of the lane are there: the memory that the other end may use.
+    /// Both ways, once all connections of the lane are there: the memory that the other end may
+    /// use.
     Memory {
         stag: u32,
         to: u64,
     },
-    /// Active: a slice comes. The passive end answers once it is ready, and again when it has seen the end of it.
+    /// Active: a slice comes. The passive end answers once it is ready, and again when it has seen
+    /// the end of it.
     Slice(Slice),
     Ready,
     Done(Tally),
@@ -165,9 +167,11 @@ pub(crate) enum Kind {
     Bandwidth,
     /// There and back, one at a time.
     Latency,
-    /// Streams only: as many messages as the spec's depth one way, answered by one octet; then the next as many.
+    /// Streams only: as many messages as the spec's depth one way, answered by one octet; then the
+    /// next as many.
     Window,
-    /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone (Write).
+    /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone
+    /// (Write).
     Notice,
     /// There and back by Writes, one at a time: each end polls until its own has completed, then
     /// looks at memory alone.

@@ -7,8 +7,8 @@ use crate::Outcome;
 /// How long nothing may happen before the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many fruitless turns a spinning end makes before it offers the processor to others (another end that shares it
-/// could otherwise not run at all), and before it looks at the clock.
+/// How many fruitless turns a spinning end makes before it offers the processor to others (another
+/// end that shares it could otherwise not run at all), and before it looks at the clock.
 const YIELD_EVERY: u32 = 64;
 const LOOK_EVERY: u32 = 4096;
 

@@ -1,4 +1,5 @@
-//! Both ends as the script plays them: every kind of lane carries its slices to the end, and says what it has carried.
+//! Both ends as the script plays them: every kind of lane carries its slices to the end, and says
+//! what it has carried.
 #![allow(missing_docs)]
 
 use std::io::{BufRead, BufReader, Lines, Write};

@@ -124,7 +124,8 @@ impl Setup {
         usize::from(self.depth).min((IN_FLIGHT / self.size()).max(2))
     }
 
-    /// Messages that are posted, or written, at once: a part of the depth, so that there is always more.
+    /// Messages that are posted, or written, at once: a part of the depth, so that there is always
+    /// more.
     pub(super) fn batch(&self) -> usize {
         (self.depth() / 4).min(BATCH_OCTETS / self.size()).max(1)
     }

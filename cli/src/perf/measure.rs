@@ -22,8 +22,8 @@ const MIN_SLICE: Duration = Duration::from_millis(20);
 /// Not counted: TCP finds its window, memory its pages.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Measures everything that `options` names against the server at `addr`. `tell` hears of each outcome once all of its
-/// size are there.
+/// Measures everything that `options` names against the server at `addr`. `tell` hears of each
+/// outcome once all of its size are there.
 pub(crate) fn measure(
     addr: SocketAddr,
     options: &Options,

@@ -72,7 +72,8 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
-    /// How both ends wait: spinning (which gives way when others want to run), or asleep in the kernel
+    /// How both ends wait: spinning (which gives way when others want to run), or asleep in the
+    /// kernel
     #[arg(long, default_value = "poll", value_enum)]
     wait: Wait,
 

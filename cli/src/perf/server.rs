@@ -1,7 +1,7 @@
 //! The server: takes control connections and data connections, and runs a thread for each session.
 //!
-//! A client can do no more harm than to use up its own session: everything it asks for is bounded, and what fails or falls
-//! silent ends that session only.
+//! A client can do no more harm than to use up its own session: everything it asks for is bounded,
+//! and what fails or falls silent ends that session only.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;

@@ -1,12 +1,13 @@
 //! Spinning that gives way: on a machine with more to do than processors, an end that only spins
-//! keeps the other end from running at all. At the end that others ask to spin, it ends in sleep when
-//! nothing happens. And both ends give up in time.
+//! keeps the other end from running at all. At the end that others ask to spin, it ends in sleep
+//! when nothing happens. And both ends give up in time.
 
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// How long nothing happens before the processor is offered to others: longer than a round trip on this host.
+/// How long nothing happens before the processor is offered to others: longer than a
+/// round trip on this host.
 const PATIENCE: Duration = Duration::from_micros(15);
 
 /// How long nothing happens before an end that others have asked to spin sleeps: longer than any
@@ -54,8 +55,8 @@ impl Spin {
         self.deadline = Some(deadline);
     }
 
-    /// Fails when this end has to give up. For an end that sleeps since nothing has happened, and now
-    /// and then for one that serves.
+    /// Fails when this end has to give up. For an end that sleeps since nothing has happened, and
+    /// now and then for one that serves.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.check_at(Instant::now())
     }

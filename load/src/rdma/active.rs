@@ -183,7 +183,8 @@ impl Active {
         self.finish(end)
     }
 
-    /// Posts requests on the first connection and waits until those that are signaled have completed.
+    /// Posts requests on the first connection and waits until those that are signaled have
+    /// completed.
     ///
     /// # Errors
     ///

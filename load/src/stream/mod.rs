@@ -1,7 +1,7 @@
 //! Load on byte streams.
 //!
-//! A message is octets and nothing else. Its last octet says whether it is the last one of the slice;
-//! nothing follows that one until the slice is over.
+//! A message is octets and nothing else. Its last octet says whether it is the last one of the
+//! slice; nothing follows that one until the slice is over.
 
 mod receiver;
 mod sender;

@@ -1,10 +1,11 @@
-//! The receiving half of a stream, and its bookkeeping of Reads and atomics (RFC 5040 chapters 5 to 7).
+//! The receiving half of a stream, and its bookkeeping of Reads and atomics (RFC 5040 chapters 5 to
+//! 7).
 //!
-//! Segments come in order, as TCP gives them. For each the driver calls [`Stream::accept`], puts the payload
-//! where it is told after checking the memory, and then, the CRC being good, [`Stream::commit`]. `accept`
-//! decides nothing: it may be called before the CRC is known and again for the same segment. The order in
-//! which a segment is checked is that of RFC 5040 §7.2: version, opcode, queue, T and QN of the opcode, then
-//! DDP's rules, then the message's own.
+//! Segments come in order, as TCP gives them. For each the driver calls [`Stream::accept`], puts
+//! the payload where it is told after checking the memory, and then, the CRC being good,
+//! [`Stream::commit`]. `accept` decides nothing: it may be called before the CRC is known and again
+//! for the same segment. The order in which a segment is checked is that of RFC 5040 §7.2: version,
+//! opcode, queue, T and QN of the opcode, then DDP's rules, then the message's own.
 
 mod line;
 mod place;
@@ -39,19 +40,20 @@ pub struct StreamConfig {
     pub ird: u32,
     /// Reads and atomics that we may have outstanding.
     pub ord: u32,
-    /// Whether Immediate Data and atomics (RFC 7306) are spoken; if not, the peer's are unexpected opcodes.
+    /// Whether Immediate Data and atomics (RFC 7306) are spoken; if not, the peer's are unexpected
+    /// opcodes.
     pub extensions: bool,
 }
 
 /// One stream. Knows no memory and no socket.
 ///
-/// # Death
-/// A stream dies of its first fault: from then on every segment is dropped without a word,
-/// [`accept`](Self::accept) says [`Place::Dropped`] and [`commit`](Self::commit) says [`Event::None`] (RFC
-/// 5041 §7.1). It dies
+/// # Death A stream dies of its first fault: from then on every segment is dropped without a word,
+/// [`accept`](Self::accept) says [`Place::Dropped`] and [`commit`](Self::commit) says
+/// [`Event::None`] (RFC 5041 §7.1). It dies
 /// - when `commit` returns a fault, or a Terminate;
-/// - when the driver says so by [`fail`](Self::fail): after a fault from `accept` once the segment's CRC is
-///   known to be good, after memory has refused an access, after anything else that ends the stream.
+/// - when the driver says so by [`fail`](Self::fail): after a fault from `accept` once the
+///   segment's CRC is known to be good, after memory has refused an access, after anything else
+///   that ends the stream.
 ///
 /// A fault from `accept` alone kills nothing, because a damaged segment may look like any fault.
 #[derive(Clone, Debug)]
@@ -83,15 +85,14 @@ impl Stream {
 
     /// Checks everything about a segment that needs no memory, and says where its payload goes.
     ///
-    /// Changes nothing, but for this: `receive` is called when a message begins on queue 0. It takes the next
-    /// posted receive and answers with its length, or `None` when nothing is posted. An answer with a length
-    /// is kept until that message has been delivered, so a second call for the same segment asks no second
-    /// time; after a `None` (which is a fault, RFC 5041 §7.1) the driver may also wait for a receive and call
-    /// again.
+    /// Changes nothing, but for this: `receive` is called when a message begins on queue 0. It
+    /// takes the next posted receive and answers with its length, or `None` when nothing is posted.
+    /// An answer with a length is kept until that message has been delivered, so a second call for
+    /// the same segment asks no second time; after a `None` (which is a fault, RFC 5041 §7.1) the
+    /// driver may also wait for a receive and call again.
     ///
-    /// # Errors
-    /// The first fault in the order of RFC 5040 §7.2. It is final only when the segment's CRC is good; then
-    /// the driver calls [`fail`](Self::fail).
+    /// # Errors The first fault in the order of RFC 5040 §7.2. It is final only when the segment's
+    /// CRC is good; then the driver calls [`fail`](Self::fail).
     #[inline]
     pub fn accept(
         &mut self,
@@ -112,8 +113,9 @@ impl Stream {
         }
     }
 
-    /// Counts in a segment that [`accept`](Self::accept) has passed, whose payload has been placed and whose
-    /// CRC is good. `control` is the payload when `accept` said [`Place::Control`], else empty.
+    /// Counts in a segment that [`accept`](Self::accept) has passed, whose payload has been
+    /// placed and whose CRC is good. `control` is the payload when `accept` said
+    /// [`Place::Control`], else empty.
     ///
     /// # Errors
     /// What only the payload of RDMAP's own messages shows. The stream is then dead.
@@ -149,14 +151,15 @@ impl Stream {
         !self.tagged.is_open() && self.queues.iter().all(|queue| !queue.is_open())
     }
 
-    /// Whether a receive was taken for a message that has not been delivered. After the stream's end the
-    /// driver flushes it.
+    /// Whether a receive was taken for a message that has not been delivered. After the stream's
+    /// end the driver flushes it.
     #[must_use]
     pub fn holds_receive(&self) -> bool {
         self.receive.is_some()
     }
 
-    /// Expects `msn` next on queue `qn`: for tests of the wrap, and for a stream that is taken over.
+    /// Expects `msn` next on queue `qn`: for tests of the wrap, and for a stream that is taken
+    /// over.
     ///
     /// # Panics
     /// When RDMAP has no such queue.
@@ -164,7 +167,8 @@ impl Stream {
         self.queues[qn.0 as usize] = UntaggedRx::starting_at(msn);
     }
 
-    /// How far queue `qn` has come, for whoever goes on from here with [`take_over`](Self::take_over).
+    /// How far queue `qn` has come, for whoever goes on from here with
+    /// [`take_over`](Self::take_over).
     ///
     /// # Panics
     /// When RDMAP has no such queue.
@@ -181,8 +185,8 @@ impl Stream {
         self.queues[qn.0 as usize] = queue;
     }
 
-    /// Whether one more Read or atomic may be issued now: fewer than ORD are outstanding (RFC 5040 §6.1). If
-    /// not, it waits, and so does everything submitted after it.
+    /// Whether one more Read or atomic may be issued now: fewer than ORD are outstanding
+    /// (RFC 5040 §6.1). If not, it waits, and so does everything submitted after it.
     #[must_use]
     pub fn can_issue(&self) -> bool {
         self.requester.can_issue()
@@ -195,15 +199,15 @@ impl Stream {
         self.requester.issue_read(id, sink_stag, sink_to, size);
     }
 
-    /// Notes an atomic operation that is being sent, as [`issue_read`](Self::issue_read) does; gives its
-    /// Request Identifier.
+    /// Notes an atomic operation that is being sent, as [`issue_read`](Self::issue_read) does;
+    /// gives its Request Identifier.
     pub fn issue_atomic(&mut self, id: u64) -> u32 {
         debug_assert!(self.can_issue(), "more Reads and atomics than ORD");
         self.requester.issue_atomic(id)
     }
 
-    /// Holds to another ORD from now on, as a ULP may ask for (draft-hilland-rddp-verbs §6.5). What is
-    /// outstanding stays so.
+    /// Holds to another ORD from now on, as a ULP may ask for (draft-hilland-rddp-verbs §6.5). What
+    /// is outstanding stays so.
     pub fn set_ord(&mut self, ord: u32) {
         self.requester.set_ord(ord);
     }
@@ -409,7 +413,8 @@ fn take_receive(
     if held.is_none() {
         *held = receive();
     }
-    // RFC 5041 §7.1: without a buffer for it a message is a fault, without octets too (RFC 5040 §5.3).
+    // RFC 5041 §7.1: without a buffer for it a message is a fault, without octets too
+    // (RFC 5040 §5.3).
     held.ok_or(DdpError::NoBuffer { qn: header.qn, msn: header.msn })
 }
 

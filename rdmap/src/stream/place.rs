@@ -33,15 +33,15 @@ pub enum Place {
         /// Where in it by octets from the first one that the Read asked for.
         offset: u32,
     },
-    /// Nowhere: it is RDMAP's own, of no more than [`CONTROL_MAX`](crate::CONTROL_MAX) octets. Keep it for
-    /// `commit`.
+    /// Nowhere: it is RDMAP's own, of no more than [`CONTROL_MAX`](crate::CONTROL_MAX) octets. Keep
+    /// it for `commit`.
     Control,
     /// Nowhere: the stream is dead, and every segment is dropped without a word (RFC 5041 §7.1).
     Dropped,
 }
 
-/// What the segment just committed has brought about. Of a message in several segments only the last one
-/// brings anything.
+/// What the segment just committed has brought about. Of a message in several segments only the
+/// last one brings anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing.

@@ -1,7 +1,7 @@
 //! Reads and atomics of ours that are on their way (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
 //!
-//! They are answered in the order they were issued, so only the head of the line can be meant by a response.
-//! Both kinds share the limit ORD.
+//! They are answered in the order they were issued, so only the head of the line can be meant by a
+//! response. Both kinds share the limit ORD.
 
 use rddp_ddp::{OpenTagged, Stag, TaggedRepr};
 
@@ -162,8 +162,8 @@ impl Requester {
 }
 
 impl OutstandingRead {
-    /// RFC 5040 §5.2.2 lets the requester check STag, TO and length of a Response against its Request; a peer
-    /// that could write elsewhere in our memory than we asked is why we do.
+    /// RFC 5040 §5.2.2 lets the requester check STag, TO and length of a Response against its
+    /// Request; a peer that could write elsewhere in our memory than we asked is why we do.
     fn check(&self, header: &TaggedRepr, len: usize) -> Result<(), Fault> {
         if len > 0 {
             if header.stag != self.sink_stag {

@@ -1,8 +1,8 @@
 //! Reads and atomics of the peer's, waiting for their answers (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
 //!
-//! They are answered in the order they were delivered. Only headers are kept, at most IRD of them: what a
-//! Read asks for never decides how much memory is used. An entry counts until the last segment of its answer
-//! has gone to MPA.
+//! They are answered in the order they were delivered. Only headers are kept, at most IRD of them:
+//! what a Read asks for never decides how much memory is used. An entry counts until the last
+//! segment of its answer has gone to MPA.
 
 use rddp_ddp::{Header, TaggedRepr, UntaggedRepr, cut};
 
@@ -72,8 +72,8 @@ impl ReadResponse {
         self.done = self.done.saturating_add(u32::try_from(len).unwrap_or(u32::MAX)).min(self.request.size);
     }
 
-    /// What a Terminate about this Read shows: the segment that brought it, and as much of the Read as is left
-    /// (RFC 5040 §4.8).
+    /// What a Terminate about this Read shows: the segment that brought it, and as much of the Read
+    /// as is left (RFC 5040 §4.8).
     #[must_use]
     pub fn offending(&self) -> Offending {
         let read_request = Some(self.request.advanced(self.done));
@@ -86,8 +86,8 @@ impl ReadResponse {
 pub struct AtomicResponse {
     /// What it asks for.
     pub request: AtomicRequestRepr,
-    /// What the target held before, for the driver to keep here: once it is there, the operation has been
-    /// done and only the answer is missing.
+    /// What the target held before, for the driver to keep here: once it is there, the operation
+    /// has been done and only the answer is missing.
     pub original: Option<u64>,
     /// Header of the segment that brought it.
     pub origin: UntaggedRepr,
@@ -128,8 +128,8 @@ impl Responder {
         self.line.iter()
     }
 
-    /// Replaces the line by one that a stream with this IRD may have had. After an error the line is
-    /// as before.
+    /// Replaces the line by one that a stream with this IRD may have had. After an error the line
+    /// is as before.
     pub(super) fn take_over(
         &mut self,
         responses: impl IntoIterator<Item = Response>,

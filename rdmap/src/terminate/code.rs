@@ -1,9 +1,10 @@
-//! Layer, error type and error code of a Terminate, with their names (RFC 5040 §4.8 Figure 9, RFC 5041 §7.2,
-//! RFC 5044 chapter 8, RFC 6581 chapter 8).
+//! Layer, error type and error code of a Terminate, with their names (RFC 5040 §4.8 Figure 9,
+//! RFC 5041 §7.2, RFC 5044 chapter 8, RFC 6581 chapter 8).
 
 use core::fmt;
 
-/// What a Terminate says went wrong: 0xLECC, layer and error type a nibble each, then the error code.
+/// What a Terminate says went wrong: 0xLECC, layer and error type a nibble each, then the error
+/// code.
 ///
 /// Any value can come from a peer: stacks do send codes that are in no table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +32,8 @@ macro_rules! codes {
 }
 
 codes! {
-    /// RDMAP: something broke at the sender, or its ULP gave up. Any error code may stand behind this type.
+    /// RDMAP: something broke at the sender, or its ULP gave up. Any error code may stand behind
+    /// this type.
     LOCAL_CATASTROPHIC = 0x0000, "local catastrophic error";
     /// RDMAP: the STag of a Read's or an atomic's target is invalid.
     INVALID_STAG = 0x0100, "invalid STag";

@@ -17,8 +17,8 @@ pub struct Offending {
     pub ulpdu_len: u16,
     /// Its DDP header.
     pub header: Header,
-    /// Its Read header if it was a Read Request, advanced by what has been answered already. Nothing else has
-    /// an RDMA header to show, atomics neither (RFC 7306 §8.1).
+    /// Its Read header if it was a Read Request, advanced by what has been answered already.
+    /// Nothing else has an RDMA header to show, atomics neither (RFC 7306 §8.1).
     pub read_request: Option<ReadRequestRepr>,
 }
 
@@ -31,10 +31,11 @@ impl Offending {
     }
 }
 
-/// The Terminate for a fault. Which headers go with it depends on layer and error type alone (RFC 5040 §4.8
-/// Figure 10): none with a local catastrophic error or one of the LLP, else segment length and DDP header if
-/// there are any, and the Read header if a Read Request led to a protection error. A segment without a
-/// readable header has no `offending`, and so its Terminate is bare.
+/// The Terminate for a fault. Which headers go with it depends on layer and error type
+/// alone (RFC 5040 §4.8 Figure 10): none with a local catastrophic error or one of the LLP,
+/// else segment length and DDP header if there are any, and the Read header if a Read
+/// Request led to a protection error. A segment without a readable header has no
+/// `offending`, and so its Terminate is bare.
 ///
 /// Not to be sent unless [`Fault::is_answerable`].
 #[must_use]
@@ -68,7 +69,8 @@ mod tests {
         Offending { read_request: Some(request), ..Offending::new(header, ReadRequestRepr::LEN) }
     }
 
-    /// Whether segment length, DDP header and RDMA header go with the Terminate for a fault of a Read Request.
+    /// Whether segment length, DDP header and RDMA header go with the Terminate for a
+    /// fault of a Read Request.
     fn attached(fault: Fault) -> [bool; 3] {
         let terminate = terminate_for(&fault, Some(&read()));
         [terminate.segment_len.is_some(), terminate.header.is_some(), terminate.read_request.is_some()]

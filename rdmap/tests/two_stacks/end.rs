@@ -1,4 +1,5 @@
-//! One end of a connection: sends its plan segment by segment, answers the other end, checks what arrives.
+//! One end of a connection: sends its plan segment by segment, answers the other end, checks what
+//! arrives.
 
 use std::collections::VecDeque;
 
@@ -110,8 +111,8 @@ impl End {
         }
     }
 
-    /// Begins the next operation; `false` when there is none or it has to wait. Short messages are sent at
-    /// once.
+    /// Begins the next operation; `false` when there is none or it has to wait. Short messages are
+    /// sent at once.
     fn begin(&mut self, wire: &mut Vec<u8>) -> bool {
         let Some(op) = self.queue.front() else { return false };
         // RFC 5040 §6.1: with ORD requests outstanding this one waits, and all behind it.

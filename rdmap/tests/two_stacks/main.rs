@@ -1,5 +1,6 @@
-//! Two streams over MPA, joined by an octet stream that is cut and merged by seed: markers and CRC on and off
-//! in each direction, every operation mixed, within ORD and IRD, against a model of what has to come of it.
+//! Two streams over MPA, joined by an octet stream that is cut and merged by seed: markers and CRC
+//! on and off in each direction, every operation mixed, within ORD and IRD, against a model of what
+//! has to come of it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod end;

@@ -1,7 +1,8 @@
 //! What one end does, and what has to come of it at the other.
 //!
-//! Every Write has its own place and every Read its own sink, so that the outcome does not depend on how the
-//! two directions are interleaved; a Read may ask for what an earlier Write has put there, and has to get it.
+//! Every Write has its own place and every Read its own sink, so that the outcome does not depend
+//! on how the two directions are interleaved; a Read may ask for what an earlier Write has put
+//! there, and has to get it.
 
 use rddp_ddp::Stag;
 use rddp_rdmap::{AtomicOp, Event, Opcode};

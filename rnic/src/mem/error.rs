@@ -1,4 +1,5 @@
-//! What can be wrong with a registration. What a peer does wrong is `AccessError` and `InvalidateError`.
+//! What can be wrong with a registration. What a peer does wrong is `AccessError` and
+//! `InvalidateError`.
 #![forbid(unsafe_code)]
 
 use std::io;

@@ -10,11 +10,13 @@ use thiserror::Error;
 use super::octets;
 use super::slot::{Pin, Scope};
 
-/// Proof that `len` octets lie in one live registration that the asker may use as it said, and that they stay so.
+/// Proof that `len` octets lie in one live registration that the asker may use as it said, and that
+/// they stay so.
 ///
-/// Offsets count from the first granted octet, and going past the last one panics, as with a slice. Octets are copied,
-/// or summed where they lie; what is read while a peer writes it is a mixture of old and new. While a grant is held,
-/// invalidation and deregistration of its STag wait: see the module's rule for holding one.
+/// Offsets count from the first granted octet, and going past the last one panics, as with a slice.
+/// Octets are copied, or summed where they lie; what is read while a peer writes it is a mixture of
+/// old and new. While a grant is held, invalidation and deregistration of its STag wait: see the
+/// module's rule for holding one.
 ///
 /// Memory that a program lends may go bad all the same (a file is cut short): then what touches it
 /// returns [`Faulted`], and a part of the octets may have been copied.
@@ -27,7 +29,8 @@ pub struct Grant {
     writable: bool,
 }
 
-// SAFETY: the octets belong to the process, and are reached only by copies and atomics through raw pointers.
+// SAFETY: the octets belong to the process, and are reached only by copies and atomics through raw
+// pointers.
 unsafe impl Send for Grant {}
 // SAFETY: as above; nothing in a grant changes.
 unsafe impl Sync for Grant {}
@@ -46,14 +49,15 @@ pub enum AtomicError {
     Faulted(#[from] Faulted),
 }
 
-/// Copies that are summed as well go in pieces that stay in the first-level cache between the two passes.
+/// Copies that are summed as well go in pieces that stay in the first-level cache between the two
+/// passes.
 const CHUNK: usize = 4096;
 
 impl Grant {
     /// What `pin` holds from `offset` on.
     ///
-    /// # Safety
-    /// `offset + len` must not pass the end of the pin's scope, and `writable` only if its rights let octets change.
+    /// # Safety `offset + len` must not pass the end of the pin's scope, and `writable` only if its
+    /// rights let octets change.
     pub(super) unsafe fn new(pin: Pin, offset: usize, len: usize, writable: bool) -> Self {
         // SAFETY: inside the scope, by the caller's word, and so inside one mapping.
         let ptr = unsafe { pin.scope().ptr.add(offset) };
@@ -80,8 +84,9 @@ impl Grant {
     /// Puts `data` at `offset`.
     pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
-        // SAFETY: `at_mut` gave room for all of `data` in live memory that may be written, which no reference such as
-        // `data` covers: whoever registered it promised so, and memory of our own is never lent as one.
+        // SAFETY: `at_mut` gave room for all of `data` in live memory that may be written, which no
+        // reference such as `data` covers: whoever registered it promised so, and memory of our own
+        // is never lent as one.
         unsafe { octets::write(self.is_lent(), to, data) }
     }
 
@@ -96,7 +101,8 @@ impl Grant {
     /// Copies octets from `offset` on into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         let from = self.at(&span(offset, out.len()));
-        // SAFETY: `at` found that many octets in live memory, which no reference such as `out` covers.
+        // SAFETY: `at` found that many octets in live memory, which no reference such as `out`
+        // covers.
         unsafe { octets::read(self.is_lent(), from, out) }
     }
 
@@ -111,8 +117,8 @@ impl Grant {
         Ok(crc)
     }
 
-    /// [`Grant::copy_to`], with the CRC of what was copied appended to `crc`, in one pass. The CRC fits `out` even when
-    /// the memory changes meanwhile.
+    /// [`Grant::copy_to`], with the CRC of what was copied appended to `crc`, in one pass. The CRC
+    /// fits `out` even when the memory changes meanwhile.
     pub fn copy_to_with_crc(&self, offset: usize, out: &mut [u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in out.chunks_mut(CHUNK) {
@@ -123,23 +129,26 @@ impl Grant {
         Ok(crc)
     }
 
-    /// The CRC of `len` octets from `offset` on, appended to `crc`. If they change meanwhile, it is of no use.
+    /// The CRC of `len` octets from `offset` on, appended to `crc`. If they change meanwhile, it is
+    /// of no use.
     pub fn crc32c_append(&self, offset: usize, len: usize, crc: u32) -> Result<u32, Faulted> {
         let from = self.at(&span(offset, len));
         // SAFETY: `at` found that many octets in live memory.
         unsafe { octets::sum(self.is_lent(), from, len, crc) }
     }
 
-    /// Replaces the first eight octets, a number in this machine's order, by what `change` makes of it, or leaves them if that is
-    /// `None`; gives the number before. One atomic operation (RFC 7306 §5.3), also against other CPUs' atomics.
+    /// Replaces the first eight octets, a number in this machine's order, by what `change` makes of
+    /// it, or leaves them if that is `None`; gives the number before. One atomic operation
+    /// (RFC 7306 §5.3), also against other CPUs' atomics.
     pub fn fetch_modify_u64(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, AtomicError> {
         let cell = self.at_mut(&(0..8)).cast::<u64>();
-        // RFC 7306 §5.1: it is the address in memory that must be aligned, whatever the Tagged Offset.
+        // RFC 7306 §5.1: it is the address in memory that must be aligned, whatever the Tagged
+        // Offset.
         if !cell.is_aligned() {
             return Err(AtomicError::Misaligned { addr: cell.addr().get() as u64 });
         }
-        // SAFETY: eight aligned octets in live memory that may be written; what else touches them while we do are
-        // copies and atomics by raw pointers.
+        // SAFETY: eight aligned octets in live memory that may be written; what else touches them
+        // while we do are copies and atomics by raw pointers.
         Ok(unsafe { octets::modify(self.is_lent(), cell, change) }?)
     }
 
@@ -284,7 +293,8 @@ mod tests {
         table.check_remote(region.stag(), to, 8, Access::REMOTE_ATOMIC, PD, QpNum(1)).unwrap()
     }
 
-    /// RFC 7306 §5.1: the number is in this machine's order; the original comes back whether or not it was changed.
+    /// RFC 7306 §5.1: the number is in this machine's order; the original comes back whether or not
+    /// it was changed.
     #[test]
     fn an_atomic_gives_the_original_and_changes_it_if_wanted() {
         let (table, region) = region(16);

@@ -1,7 +1,8 @@
-//! Vectored socket calls that take octets from registered memory, or put them there, without a copy in between.
+//! Vectored socket calls that take octets from registered memory, or put them there,
+//! without a copy in between.
 //!
-//! They never block and raise no `SIGPIPE`. Each takes as many pieces as the kernel takes at once, so like any short
-//! write it may do less than asked; empty pieces are skipped.
+//! They never block and raise no `SIGPIPE`. Each takes as many pieces as the kernel takes at once,
+//! so like any short write it may do less than asked; empty pieces are skipped.
 
 use std::cell::Cell;
 use std::io;
@@ -67,8 +68,8 @@ fn send(
     }
     let (fd, flags) = (fd.as_raw_fd(), flags.bits());
     retry(|| {
-        // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live memory, all held until
-        // the call returns, and it only reads them.
+        // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live
+        // memory, all held until the call returns, and it only reads them.
         unsafe {
             match vector.single() {
                 Some(piece) => libc::send(fd, piece.iov_base, piece.iov_len, flags),
@@ -78,8 +79,9 @@ fn send(
     })
 }
 
-/// Receives what the socket has, up to what fits into `pieces`. 0 when the peer has finished sending, `WouldBlock` when
-/// nothing is there now. There must be room for at least one octet, or that is 0 as well.
+/// Receives what the socket has, up to what fits into `pieces`. 0 when the peer has finished
+/// sending, `WouldBlock` when nothing is there now. There must be room for at least one octet, or
+/// that is 0 as well.
 pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Result<usize> {
     with_vector(pieces.len(), |vector| receive(fd, pieces, vector))
 }
@@ -94,8 +96,8 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
     }
     let fd = fd.as_raw_fd();
     retry(|| {
-        // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found in live memory open
-        // to writing, all held until the call returns.
+        // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found
+        // in live memory open to writing, all held until the call returns.
         unsafe {
             match vector.single() {
                 Some(room) => libc::recv(fd, room.iov_base, room.iov_len, libc::MSG_DONTWAIT),

@@ -1,7 +1,9 @@
-//! Is a range of memory mapped, and with which rights? Answered by the kernel's list of mappings, so that no page
-//! is touched and the cost goes with the mappings, not with the pages (RFC 5042 §7.3).
+//! Is a range of memory mapped, and with which rights? Answered by the kernel's list of
+//! mappings, so that no page is touched and the cost goes with the mappings, not with
+//! the pages (RFC 5042 §7.3).
 //!
-//! Linux 6.11 and newer tell of one mapping at a time by an `ioctl` on `/proc/self/maps`; else the file is read as text.
+//! Linux 6.11 and newer tell of one mapping at a time by an `ioctl` on `/proc/self/maps`; else the
+//! file is read as text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -43,8 +45,9 @@ pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool,
     Ok(files.into_iter().any(|device| !device.is_shared_memory()))
 }
 
-/// Walks through mappings in rising order until they cover the range or fail to. `ending_after` gives the first mapping
-/// whose end is above an address. Returns where the files are that these are mappings of.
+/// Walks through mappings in rising order until they cover the range or fail to. `ending_after`
+/// gives the first mapping whose end is above an address. Returns where the files are that these
+/// are mappings of.
 fn cover(
     range: Range<u64>,
     write: bool,
@@ -112,8 +115,8 @@ fn query(maps: &File, addr: u64) -> io::Result<Option<Mapped>> {
         query_addr: addr,
         ..ProcmapQuery::default()
     };
-    // SAFETY: the request reads and writes one `procmap_query`, whose size it is told, and follows no pointer in it
-    // because the name and build id are not asked for.
+    // SAFETY: the request reads and writes one `procmap_query`, whose size it is told, and follows
+    // no pointer in it because the name and build id are not asked for.
     if unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } == 0 {
         return Ok(Some(Mapped {
             range: query.vma_start..query.vma_end,

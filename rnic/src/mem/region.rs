@@ -1,4 +1,5 @@
-//! Memory regions: registered octets and their lifecycle (draft-hilland-rddp-verbs §7.2 to §7.4, §7.8).
+//! Memory regions: registered octets and their lifecycle (draft-hilland-rddp-verbs §7.2 to §7.4,
+//! §7.8).
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -16,9 +17,9 @@ use super::{Access, MemError, PdId, QpNum, RegionOptions, map, octets};
 
 /// A registered range of memory.
 ///
-/// The handle of the program that owns the memory. It lives until the last holder drops it; what peers may do ends with
-/// [`super::MemTable::deregister`]. Octets are read and written by copying, because a peer may change them at any
-/// time: no reference to them is given out.
+/// The handle of the program that owns the memory. It lives until the last holder drops it; what
+/// peers may do ends with [`super::MemTable::deregister`]. Octets are read and written by copying,
+/// because a peer may change them at any time: no reference to them is given out.
 pub struct Region {
     memory: Memory,
     pd: PdId,
@@ -93,7 +94,8 @@ impl Region {
         self.status.is_valid()
     }
 
-    /// Where the first octet is. Whoever reads or writes through it shares the octets with peers and this library.
+    /// Where the first octet is. Whoever reads or writes through it shares the octets with peers
+    /// and this library.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.ptr.as_ptr()
     }
@@ -152,7 +154,8 @@ impl Region {
         slots.open(stag, scope);
     }
 
-    /// Makes the STag invalid (draft-hilland-rddp-verbs §7.8). Then no peer touches the octets any more.
+    /// Makes the STag invalid (draft-hilland-rddp-verbs §7.8). Then no peer touches the octets any
+    /// more.
     pub(super) fn invalidate(
         &self,
         stag: Stag,
@@ -218,8 +221,8 @@ impl Region {
         Ok(changed)
     }
 
-    /// Counts one window more, if a window may have these rights to this range (draft-hilland-rddp-verbs §7.10.2);
-    /// gives the range's first octet.
+    /// Counts one window more, if a window may have these rights to this range
+    /// (draft-hilland-rddp-verbs §7.10.2); gives the range's first octet.
     pub(super) fn bind(
         &self,
         stag: Stag,
@@ -304,7 +307,8 @@ enum Backing {
     Lent { live: RwLock<bool>, locked: bool },
 }
 
-// SAFETY: the octets belong to the process and not to a thread; they are reached only by copies through raw pointers.
+// SAFETY: the octets belong to the process and not to a thread; they are reached only by copies
+// through raw pointers.
 unsafe impl Send for Memory {}
 // SAFETY: as above; the rest is locks and values that do not change.
 unsafe impl Sync for Memory {}

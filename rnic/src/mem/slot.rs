@@ -1,12 +1,15 @@
 //! From an STag to what it opens, without a lock.
 //!
-//! Each STag owns a [`Slot`], found through a [`Directory`] by the low bits of its index: `StagSource` draws until
-//! those are vacant, so there are no collisions to walk through. A slot's state is one word (STag, open or not, number
-//! of [`Pin`]s); a pin is taken by one compare-and-swap that succeeds only while the slot is open for exactly that
-//! STag. [`Slot::close`] stops new pins and waits for the old ones to go: after it returns nobody uses the scope.
+//! Each STag owns a [`Slot`], found through a [`Directory`] by the low bits of its
+//! index: `StagSource` draws until those are vacant, so there are no collisions to walk
+//! through. A slot's state is one word (STag, open or not, number of [`Pin`]s); a pin is
+//! taken by one compare-and-swap that succeeds only while the slot is open for exactly
+//! that STag. [`Slot::close`] stops new pins and waits for the old ones to go: after it
+//! returns nobody uses the scope.
 //!
-//! Slots are not freed, and directories outgrown are kept, until the whole table is dropped. So a reader that is late
-//! finds an old directory or a reused slot, never freed memory, and then the STag tells.
+//! Slots are not freed, and directories outgrown are kept, until the whole table is
+//! dropped. So a reader that is late finds an old directory or a reused slot, never freed
+//! memory, and then the STag tells.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -89,7 +92,8 @@ impl Slot {
     fn pin(&self, stag: Stag) -> bool {
         let wanted = u64::from(stag.0) << 32 | OPEN;
         let mut state = self.state.load(Ordering::Relaxed);
-        // With all pins out (somebody forgets them) the STag counts as closed rather than the count as zero.
+        // With all pins out (somebody forgets them) the STag counts as closed rather than the count
+        // as zero.
         while state & !PINS == wanted && state & PINS != PINS {
             match self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -119,8 +123,9 @@ impl Slot {
         self.state
             .compare_exchange(closed, closed | WRITING, Ordering::Acquire, Ordering::Relaxed)
             .expect("a slot is opened only when closed and drained");
-        // SAFETY: the exchange found neither OPEN nor pins nor another writer, and none can come while WRITING is
-        // set; the Acquire makes the reads of the last pins happen before this write.
+        // SAFETY: the exchange found neither OPEN nor pins nor another writer, and none
+        // can come while WRITING is set; the Acquire makes the reads of the last pins
+        // happen before this write.
         unsafe { *self.scope.get() = scope };
         self.state.store(u64::from(stag.0) << 32 | OPEN, Ordering::Release);
     }
@@ -158,8 +163,9 @@ unsafe impl Sync for Pin {}
 
 impl Pin {
     pub(super) fn scope(&self) -> &Scope {
-        // SAFETY: the slot lives, because `SlotTable` frees slots only without pins; and its scope is not written
-        // while this pin is counted. It was published before OPEN, which taking the pin has acquired.
+        // SAFETY: the slot lives, because `SlotTable` frees slots only without pins; and its scope
+        // is not written while this pin is counted. It was published before OPEN, which taking the
+        // pin has acquired.
         unsafe { &*self.slot.as_ref().scope.get() }
     }
 
@@ -203,7 +209,8 @@ impl Directory {
         let wider = Self::new(cells);
         for cell in &self.cells {
             let slot = cell.load(Ordering::Relaxed);
-            // SAFETY: null or a slot, and slots live as long as the table that this directory belongs to.
+            // SAFETY: null or a slot, and slots live as long as the table that this directory
+            // belongs to.
             if let Some(index) = unsafe { slot.as_ref() }.map(Slot::index) {
                 wider.cell(index).store(slot, Ordering::Relaxed);
             }
@@ -292,7 +299,8 @@ impl SlotTable {
     }
 
     fn directory(&self) -> &Directory {
-        // SAFETY: directories live as long as the table, and the Acquire makes the contents of this one visible.
+        // SAFETY: directories live as long as the table, and the Acquire makes the
+        // contents of this one visible.
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
@@ -308,8 +316,9 @@ impl Drop for SlotTable {
     fn drop(&mut self) {
         let store = self.store.get_mut();
         for slot in store.slots.drain(..) {
-            // SAFETY: from `Box::into_raw` in `take`, freed here only, once its pins have gone; the directories that
-            // point to it are not looked at any more, since nobody else has the table.
+            // SAFETY: from `Box::into_raw` in `take`, freed here only, once its pins have
+            // gone; the directories that point to it are not looked at any more, since
+            // nobody else has the table.
             unsafe {
                 slot.as_ref().close();
                 drop(Box::from_raw(slot.as_ptr()));

@@ -1,7 +1,8 @@
 //! Choosing STags that a peer cannot guess (RFC 5040 §8.1.1, RFC 5042 §6.1.1).
 //!
-//! An STag is a 24-bit index and an 8-bit key. Indices are drawn from the system's random numbers over the whole 24 bits, never 0.
-//! One that has been used comes back only after at least [`GENERATION`] others have been given out.
+//! An STag is a 24-bit index and an 8-bit key. Indices are drawn from the system's random numbers
+//! over the whole 24 bits, never 0. One that has been used comes back only after at least
+//! [`GENERATION`] others have been given out.
 #![forbid(unsafe_code)]
 
 use rddp_ddp::Stag;
@@ -35,7 +36,8 @@ impl StagSource {
         Self { random: Random::new(), recent: [IndexSet::new(), IndexSet::new()], generation }
     }
 
-    /// A new STag whose index `usable` agrees to. About half of all indices must be usable, or this takes long.
+    /// A new STag whose index `usable` agrees to. About half of all indices must be
+    /// usable, or this takes long.
     pub(super) fn draw(&mut self, mut usable: impl FnMut(u32) -> bool) -> Result<Stag, MemError> {
         loop {
             let stag = Stag(self.random.next()?);

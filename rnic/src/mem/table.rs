@@ -16,8 +16,9 @@ use super::{Access, BindWindow, Claim, Grant, MemError, MemLimits, PdId, QpNum, 
 
 /// The regions and windows of one RNIC.
 ///
-/// The two checks are lock-free and for every segment; all else takes locks. Methods that make an STag invalid wait for
-/// the grants of it that are out. When the table is dropped, so does that for all of them, and every registration ends.
+/// The two checks are lock-free and for every segment; all else takes locks. Methods that make an
+/// STag invalid wait for the grants of it that are out. When the table is dropped, so does that for
+/// all of them, and every registration ends.
 pub struct MemTable {
     slots: SlotTable,
     registry: Mutex<Registry>,
@@ -53,17 +54,19 @@ impl MemTable {
         Self { slots: SlotTable::new(), registry: Mutex::new(registry), limit }
     }
 
-    /// Registers memory of the program's, which must be mapped with the rights that `access` needs (RFC 5042 §7.3).
+    /// Registers memory of the program's, which must be mapped with the rights that
+    /// `access` needs (RFC 5042 §7.3).
     ///
-    /// Touches no page unless the options say so, and costs the same for any length. `options.lock` ends with the
-    /// registration and does not nest.
+    /// Touches no page unless the options say so, and costs the same for any length. `options.lock`
+    /// ends with the registration and does not nest.
     ///
-    /// # Safety
-    /// From now until [`MemTable::deregister`] of it has returned `Ok`, or the table has been dropped,
+    /// # Safety From now until [`MemTable::deregister`] of it has returned `Ok`, or
+    /// the table has been dropped,
     /// - nothing else is mapped in the range: it stays as it is, with these rights, or goes bad (is
     ///   unmapped, or its file cut short), which ends the connection that touches it; and
-    /// - no Rust reference to octets of it is alive while peers or work requests may change them, nor an exclusive
-    ///   one at all: use raw pointers, atomics, or [`Region::read_at`] and [`Region::write_at`].
+    /// - no Rust reference to octets of it is alive while peers or work requests may change
+    ///   them, nor an exclusive one at all: use raw pointers, atomics, or [`Region::read_at`]
+    ///   and [`Region::write_at`].
     pub unsafe fn register(
         &self,
         pd: PdId,
@@ -78,7 +81,8 @@ impl MemTable {
         self.add_region(memory, pd, access, options)
     }
 
-    /// Registers zeroed memory of our own, which stays mapped until the last handle and binding is gone.
+    /// Registers zeroed memory of our own, which stays mapped until the last handle and binding is
+    /// gone.
     pub fn allocate(
         &self,
         pd: PdId,
@@ -90,8 +94,9 @@ impl MemTable {
         self.add_region(Memory::ours(len, options)?, pd, access, options)
     }
 
-    /// Ends a registration. Waits for placements in flight; after `Ok` nothing of ours touches the memory (but for
-    /// `read_at` and `write_at` of memory that is our own). Refused while windows are bound.
+    /// Ends a registration. Waits for placements in flight; after `Ok` nothing of ours
+    /// touches the memory (but for `read_at` and `write_at` of memory that is our own).
+    /// Refused while windows are bound.
     pub fn deregister(&self, stag: Stag) -> Result<(), MemError> {
         self.retire_region(&*self.region(stag)?, Some(stag))
     }
@@ -101,7 +106,8 @@ impl MemTable {
         self.retire_region(region, None)
     }
 
-    /// Ends a registration with all windows that are bound to it: for an owner who goes and cannot be refused.
+    /// Ends a registration with all windows that are bound to it: for an owner who
+    /// goes and cannot be refused.
     pub fn deregister_with_windows(&self, stag: Stag) -> Result<(), MemError> {
         self.retire_with_windows(&self.region(stag)?, Some(stag))
     }
@@ -194,8 +200,9 @@ impl MemTable {
         Ok(())
     }
 
-    /// May the peer of `qp` do `want` (one of [`Access::REMOTE`]) to `len` octets at `to`? For accesses of at least one
-    /// octet; those of none need no leave (RFC 5041 §5.2, RFC 5042 §6.3.5).
+    /// May the peer of `qp` do `want` (one of [`Access::REMOTE`]) to `len` octets at
+    /// `to`? For accesses of at least one octet; those of none need no leave
+    /// (RFC 5041 §5.2, RFC 5042 §6.3.5).
     #[inline]
     pub fn check_remote(
         &self,
@@ -206,10 +213,12 @@ impl MemTable {
         pd: PdId,
         qp: QpNum,
     ) -> Result<Grant, AccessError> {
-        // RFC 5041 §7.1: all of this before an octet is placed; the order decides which error the peer is told.
+        // RFC 5041 §7.1: all of this before an octet is placed; the order decides which error the
+        // peer is told.
         let pin = self.slots.pin(stag).ok_or(AccessError::Stag)?;
         let scope = pin.scope();
-        // RFC 5041 §8.2: by PD for regions, by QP for windows and for regions that were given to one.
+        // RFC 5041 §8.2: by PD for regions, by QP for windows and for regions that were given to
+        // one.
         if (!scope.window && scope.pd != pd) || scope.qp.is_some_and(|only| only != qp) {
             return Err(AccessError::Pd);
         }
@@ -219,8 +228,8 @@ impl MemTable {
         grant(pin, to, len, want.writes())
     }
 
-    /// May a work request of a QP in `pd` read, or `write`, `len` octets at `addr`? Regions only: a window is for the
-    /// peer (draft-hilland-rddp-verbs §7.10). Empty ranges need no leave.
+    /// May a work request of a QP in `pd` read, or `write`, `len` octets at `addr`? Regions only: a
+    /// window is for the peer (draft-hilland-rddp-verbs §7.10). Empty ranges need no leave.
     #[inline]
     pub fn check_local(
         &self,
@@ -244,13 +253,14 @@ impl MemTable {
         grant(pin, addr, len, write)
     }
 
-    /// Makes an STag invalid for a work request of `qp`. Waits for placements in flight; one that is invalid already
-    /// stays so.
+    /// Makes an STag invalid for a work request of `qp`. Waits for placements in flight; one that
+    /// is invalid already stays so.
     pub fn invalidate_local(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
         self.invalidate(stag, Revoker { pd, qp, remote: false })
     }
 
-    /// The same for a Send with Invalidate from the peer of `qp`, which needs [`Access::REMOTE_INVALIDATE`].
+    /// The same for a Send with Invalidate from the peer of `qp`, which needs
+    /// [`Access::REMOTE_INVALIDATE`].
     pub fn invalidate_remote(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
         self.invalidate(stag, Revoker { pd, qp, remote: true })
     }
@@ -409,8 +419,8 @@ fn grant(pin: Pin, to: u64, len: u64, writable: bool) -> Result<Grant, AccessErr
         RangeError::Wrap => AccessError::Wrap,
         RangeError::Bounds => AccessError::Bounds,
     })?;
-    // SAFETY: the range is inside the scope, whose length is a region's and so a usize; and a scope with a right that
-    // writes is of memory mapped so.
+    // SAFETY: the range is inside the scope, whose length is a region's and so a usize; and a scope
+    // with a right that writes is of memory mapped so.
     Ok(unsafe { Grant::new(pin, offset as usize, len as usize, writable) })
 }
 

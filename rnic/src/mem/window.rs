@@ -13,7 +13,8 @@ use super::slot::{Scope, SlotTable};
 use super::status::Status;
 use super::{Access, MemError, PdId, QpNum};
 
-/// A memory window. Its STag names nothing until it is bound, and then only for the peer of the QP it was bound on.
+/// A memory window. Its STag names nothing until it is bound, and then only for the peer of the QP
+/// it was bound on.
 pub struct Window {
     pd: PdId,
     status: Status,
@@ -100,8 +101,8 @@ impl Window {
         Ok(stag)
     }
 
-    /// Unbinds it, which makes its STag invalid (draft-hilland-rddp-verbs §7.10.6.3). Gives the QP that it was
-    /// bound on; nothing happens to one that is not bound.
+    /// Unbinds it, which makes its STag invalid (draft-hilland-rddp-verbs §7.10.6.3). Gives the QP
+    /// that it was bound on; nothing happens to one that is not bound.
     pub(super) fn invalidate(
         &self,
         stag: Stag,

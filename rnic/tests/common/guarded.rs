@@ -22,7 +22,8 @@ impl Guarded {
         let backing = pd.allocate(len + 2 * GUARD, Access::LOCAL_WRITE).unwrap();
         backing.write(0, &vec![MARK; len + 2 * GUARD]).unwrap();
         let start = NonNull::new((backing.base() as usize + GUARD) as *mut u8).unwrap();
-        // SAFETY: it is a part of `backing`, which outlives it and is only read and written by copying.
+        // SAFETY: it is a part of `backing`, which outlives it and is only read and written by
+        // copying.
         let region = unsafe { pd.register(start, len, access) }.unwrap();
         let mut guarded = Guarded { region, backing, before: Vec::new() };
         guarded.fill(&vec![0; len]);

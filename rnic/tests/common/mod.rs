@@ -53,8 +53,8 @@ impl End {
         completion
     }
 
-    /// The completions of these requests, each of which completes exactly once, and at most one of which ends neither
-    /// well nor flushed (draft-hilland-rddp-verbs §8.3.2).
+    /// The completions of these requests, each of which completes exactly once, and at most one of
+    /// which ends neither well nor flushed (draft-hilland-rddp-verbs §8.3.2).
     pub fn completions_of(&self, ids: impl IntoIterator<Item = u64>) -> Vec<Completion> {
         let mut wanted: Vec<u64> = ids.into_iter().collect();
         let mut completions: Vec<Completion> = wanted.iter().map(|_| self.next()).collect();

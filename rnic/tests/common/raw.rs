@@ -22,7 +22,8 @@ pub enum Role {
 
 pub const BOTH: [Role; 2] = [Role::Active, Role::Passive];
 
-/// The engine's settings towards a raw peer: no RTR and no nudge, so that it sees nothing that it did not ask for.
+/// The engine's settings towards a raw peer: no RTR and no nudge, so that it sees nothing that it
+/// did not ask for.
 pub fn client_server() -> ConnectOptions {
     ConnectOptions { peer_to_peer: false, nudge: false, ..Default::default() }
 }
@@ -95,7 +96,8 @@ pub fn write_to(region: &MemoryRegion, offset: usize, payload: &[u8]) -> Vec<u8>
     segment::write(remote.stag, remote.to, true, payload)
 }
 
-/// A Read of `size` octets of a region of the engine's, to a sink that the raw peer does not care about.
+/// A Read of `size` octets of a region of the engine's, to a sink that the raw peer does not care
+/// about.
 pub fn read_from(msn: u32, region: &MemoryRegion, size: u32) -> Vec<u8> {
     let (sink_stag, sink_to) = (Stag(0x0a0b_0c0d), 0x2000);
     let Remote { stag: src_stag, to: src_to } = region.remote(0);

@@ -87,7 +87,8 @@ fn objects_may_go_in_any_order() {
     crate::assert_in_use(before);
 }
 
-/// A QP that goes while another thread waits on its queue: the thread gets what was flushed, and goes on waiting.
+/// A QP that goes while another thread waits on its queue: the thread gets what was flushed, and
+/// goes on waiting.
 #[test]
 fn a_qp_may_go_while_its_queue_is_waited_on() {
     for role in BOTH {
@@ -133,7 +134,8 @@ fn objects_of_different_devices_do_not_mix() {
     assert!(matches!(zero, rddp_rnic::Error::OutOfRange { .. }), "{zero}");
 }
 
-/// A thread's destructors may drop what it has, also what needs thread-local memory that is gone by then.
+/// A thread's destructors may drop what it has, also what needs thread-local memory that is gone by
+/// then.
 #[test]
 fn connections_can_be_used_and_dropped_by_a_thread_that_ends() {
     struct Last(std::cell::RefCell<Option<(End, End)>>);

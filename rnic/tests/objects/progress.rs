@@ -1,4 +1,5 @@
-//! Who makes progress: the background thread for whoever is not there, and nobody when there is nothing to do.
+//! Who makes progress: the background thread for whoever is not there, and nobody when there is
+//! nothing to do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use rddp_test_support::Random;
 use crate::alone;
 use crate::common::{ALL, End, connect_on, connected};
 
-/// Whatever the passive program does in between (polls, waits, arms, sleeps, nothing), a Read of the peer's is served.
+/// Whatever the passive program does in between (polls, waits, arms, sleeps, nothing), a Read of
+/// the peer's is served.
 #[test]
 fn reads_are_served_whatever_the_program_does() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -65,8 +67,8 @@ fn ticks() -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// With connections that are quiet, idle ones, ones that end, a listener, half-open connections and armed queues, nothing
-/// turns.
+/// With connections that are quiet, idle ones, ones that end, a listener, half-open connections and
+/// armed queues, nothing turns.
 #[test]
 fn an_idle_process_uses_no_processor_time() {
     if !alone("progress::an_idle_process_uses_no_processor_time") {

@@ -95,7 +95,8 @@ fn a_qp_starts_afresh_after_a_graceful_close() {
     }
 }
 
-/// A thousand connections in a row on one pair of QPs: each carries a message, and none leaves a descriptor behind.
+/// A thousand connections in a row on one pair of QPs: each carries a message, and none
+/// leaves a descriptor behind.
 #[test]
 fn a_thousand_connections_in_a_row() {
     if !crate::alone("reuse::a_thousand_connections_in_a_row") {

@@ -43,8 +43,8 @@ fn receive(cq: &CompletionQueue, mut count: usize) {
     }
 }
 
-/// A QP that connects while a thread sleeps on its queue is looked after from then on: among a few that are named when going
-/// to sleep, and when one more makes the queue use its epoll set.
+/// A QP that connects while a thread sleeps on its queue is looked after from then on: among a few
+/// that are named when going to sleep, and when one more makes the queue use its epoll set.
 #[test]
 fn a_thread_asleep_notices_who_connects() {
     for count in [2, 8, 9, 20] {
@@ -88,7 +88,8 @@ fn a_thread_asleep_notices_who_is_made() {
     });
 }
 
-/// Of several threads asleep on one queue one may leave at any time: the others look after all sockets.
+/// Of several threads asleep on one queue one may leave at any time: the others look after all
+/// sockets.
 #[test]
 fn a_thread_that_leaves_lets_the_others_look_again() {
     let first = End::new();
@@ -138,7 +139,8 @@ fn a_connection_is_reset_although_threads_sleep_on_it() {
     }
 }
 
-/// Nothing that wakes a thread up is left behind: with few queues and with many, with few QPs on one and after it had many.
+/// Nothing that wakes a thread up is left behind: with few queues and with many, with few QPs on
+/// one and after it had many.
 #[test]
 fn who_sleeps_on_a_channel_uses_no_processor_time() {
     for (queues, qps) in [(1, 0), (8, 0), (9, 0), (12, 0), (1, 12)] {
@@ -164,8 +166,8 @@ fn processor_time() -> Duration {
     Duration::from_micros(micros as u64)
 }
 
-/// A channel whose queues are few names their sockets, one with many uses epoll sets: both wake, also for a queue or a
-/// connection that is new.
+/// A channel whose queues are few names their sockets, one with many uses epoll sets: both wake,
+/// also for a queue or a connection that is new.
 #[test]
 fn a_channel_wakes_for_few_queues_and_for_many() {
     for count in [1, 8, 9, 12] {

@@ -1,4 +1,5 @@
-//! How a program is woken: `wait`, channels in poll and epoll, armed queues (draft-hilland-rddp-verbs §8.2).
+//! How a program is woken: `wait`, channels in poll and epoll, armed queues
+//! (draft-hilland-rddp-verbs §8.2).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,8 @@ use rddp_test_support::{Peer, plain, segment};
 use crate::common::raw::{Role, client_server, connect_raw, open_for};
 use crate::common::{End, PATIENCE, connect_on};
 
-/// An end whose queue reports to a channel, with receives posted, and its peer, whose next message number is counted.
+/// An end whose queue reports to a channel, with receives posted, and its peer, whose next message
+/// number is counted.
 struct Armed {
     channel: CompletionChannel,
     end: End,

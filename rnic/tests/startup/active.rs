@@ -119,7 +119,8 @@ fn an_ord_beyond_the_device_is_terminated() {
     assert_eq!(wire, terminate_fpdu(0x2006));
 }
 
-/// RFC 6581 §9.1: what the Reply asks for is given up to the device's limit; 0x3fff asks for nothing.
+/// RFC 6581 §9.1: what the Reply asks for is given up to the device's limit; 0x3fff asks for
+/// nothing.
 #[test]
 fn depths_follow_the_reply() {
     let cases = [(8, 1024, 1024, 8), (0, 0, 32, 0), (0x3fff, 0x3fff, 32, 32), (100, 64, 64, 32)];
@@ -184,7 +185,8 @@ fn a_fin_in_the_middle_of_the_reply_is_told() {
     }
 }
 
-/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets revision 1.
+/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets
+/// revision 1.
 #[test]
 fn a_peer_that_refuses_revision_two_gets_revision_one() {
     for way in 0..3 {

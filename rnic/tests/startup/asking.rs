@@ -95,8 +95,9 @@ fn the_program_says_no() {
     }
 }
 
-/// RFC 5042 §6.4.2: rejected peers that do not close are counted with those that have not finished their startup. One too many
-/// is closed before the others, which have a moment: a machine that stops for longer than that shows nothing.
+/// RFC 5042 §6.4.2: rejected peers that do not close are counted with those that have not finished
+/// their startup. One too many is closed before the others, which have a moment: a machine that
+/// stops for longer than that shows nothing.
 #[test]
 fn rejected_peers_that_stay_are_capped() {
     assert!((0..5).any(|_| {
@@ -134,7 +135,8 @@ fn peers_that_do_not_wait_for_the_answer_are_left() {
     assert_eq!(end.qp.request().unwrap().private_data, b"may I?", "what was said can be read still");
 }
 
-/// At whatever point: the peer is told at once, though the program holds the socket, too, and nothing is reported.
+/// At whatever point: the peer is told at once, though the program holds the socket, too, and
+/// nothing is reported.
 #[test]
 fn a_startup_that_is_aborted_is_reset() {
     for (told, active) in [(false, false), (true, false), (false, true)] {

@@ -108,7 +108,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// 10,000 attempts: neither memory nor descriptors grow with them, and a proper peer is served afterwards.
+/// 10,000 attempts: neither memory nor descriptors grow with them, and a proper peer is served
+/// afterwards.
 #[test]
 fn ten_thousand_silent_connections_cost_what_the_cap_allows() {
     const CAP: usize = 64;

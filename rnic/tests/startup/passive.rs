@@ -110,7 +110,8 @@ fn a_fin_in_the_middle_of_the_request_is_closed() {
     still_listens(&listener);
 }
 
-/// RFC 5044 §7.1.2 rule 10: whoever stops half-way is closed when the time is up, however far it came.
+/// RFC 5044 §7.1.2 rule 10: whoever stops half-way is closed when the time is up, however far it
+/// came.
 #[test]
 fn half_a_request_and_silence_is_closed_in_time() {
     let end = End::new();
@@ -163,7 +164,8 @@ fn a_request_one_octet_at_a_time_is_taken() {
     assert_eq!(reply(&mut socket)[17], 2);
 }
 
-/// RFC 5044 §7.1.1, RFC 6581 §10: in the revision and the form of the Request; reserved bits change nothing.
+/// RFC 5044 §7.1.1, RFC 6581 §10: in the revision and the form of the Request;
+/// reserved bits change nothing.
 #[test]
 fn the_reply_mirrors_the_request() {
     let requests = [
@@ -202,7 +204,8 @@ fn the_reply_mirrors_the_request() {
     }
 }
 
-/// RFC 6581 §9.1: 0x3fff leaves the depth to the program; everything else is held to what the device has.
+/// RFC 6581 §9.1: 0x3fff leaves the depth to the program; everything else is held to what the
+/// device has.
 #[test]
 fn depths_stay_within_the_device() {
     let cases = [(0x3fff, 0x3fff, 32, 32), (1, 0, 0, 1), (0x3ffe, 0x3ffe, 1024, 32)];

@@ -49,7 +49,8 @@ fn private_data_reaches_the_other_program() {
     }
 }
 
-/// RFC 5042 §6.4.2, RFC 5044 §7.1.2 rule 2: the reason reaches the peer's program, and the QP is idle as before.
+/// RFC 5042 §6.4.2, RFC 5044 §7.1.2 rule 2: the reason reaches the peer's program, and the QP is
+/// idle as before.
 #[test]
 fn a_rejection_carries_its_reason() {
     for (revision, len) in
@@ -90,7 +91,8 @@ fn too_much_private_data_is_refused_here() {
     }
 }
 
-/// siw drops the private data of a Reply that has a FIN right behind it: the rejected initiator closes first.
+/// siw drops the private data of a Reply that has a FIN right behind it: the rejected initiator
+/// closes first.
 #[test]
 fn a_rejecting_side_lets_the_initiator_close_first() {
     use std::io::{Read, Write};

@@ -162,8 +162,8 @@ fn a_receive_posted_in_closing_is_flushed() {
     assert_eq!(end.event(), AsyncEventKind::CloseComplete);
 }
 
-/// RFC 5040 §6.2.1: TCP loses a Terminate when the socket is closed with octets unread. It must not here: neither what
-/// the peer still sends nor what it has not read yet is in the way.
+/// RFC 5040 §6.2.1: TCP loses a Terminate when the socket is closed with octets unread. It must not
+/// here: neither what the peer still sends nor what it has not read yet is in the way.
 #[test]
 fn a_terminate_reaches_a_peer_that_is_still_sending() {
     for role in BOTH {
@@ -200,7 +200,8 @@ fn reading_on_behind_a_terminate_is_bounded() {
     assert!(end.qp.counters().octets_received < 160 << 20);
 }
 
-/// RFC 5040 §5.4, RFC 5041 §7.1: one Terminate, and whatever comes behind the first fault is dropped without a word.
+/// RFC 5040 §5.4, RFC 5041 §7.1: one Terminate, and whatever comes behind the first fault is
+/// dropped without a word.
 #[test]
 fn everything_behind_the_first_fault_is_dropped() {
     let (end, mut raw) = with_plain_raw(Role::Passive);

@@ -82,7 +82,8 @@ fn stream(
     (end, raw, inbox)
 }
 
-/// An attack on a region, in the QP's own PD or another, with these rights and switches; the code that is due.
+/// An attack on a region, in the QP's own PD or another, with these rights and switches; the code
+/// that is due.
 fn check(
     device: &End,
     attack: Attack,
@@ -119,7 +120,8 @@ fn an_stag_works_in_its_own_protection_domain_only() {
     }
 }
 
-/// RFC 5042 §6.3.5, RFC 5040 §8.1.1: each use needs its right, and the QP's leave (draft-hilland-rddp-verbs §7.6.3).
+/// RFC 5042 §6.3.5, RFC 5040 §8.1.1: each use needs its right, and the QP's leave
+/// (draft-hilland-rddp-verbs §7.6.3).
 #[test]
 fn each_use_needs_its_right_and_the_qps_leave() {
     let device = End::new();
@@ -165,8 +167,8 @@ fn a_window_serves_one_stream() {
     assert_eq!(region.octets()[..8], *b"attacked");
 }
 
-/// RFC 5044 §6: a Write reaches memory after its CRC was found good; before it only if the program chose so. Nothing is
-/// delivered either way.
+/// RFC 5044 §6: a Write reaches memory after its CRC was found good; before it only if the program
+/// chose so. Nothing is delivered either way.
 #[test]
 fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
     for place_before_crc in [false, true] {

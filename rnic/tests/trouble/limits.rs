@@ -43,7 +43,8 @@ fn as_many_reads_as_agreed_are_served_again_and_again() {
     }
 }
 
-/// RFC 5040 §6.1: one more is refused, whatever state the others are in, and its source is not looked at.
+/// RFC 5040 §6.1: one more is refused, whatever state the others are in, and its
+/// source is not looked at.
 #[test]
 fn a_read_too_many_is_terminated() {
     for role in BOTH {
@@ -157,7 +158,8 @@ fn a_flood_of_empty_writes_starves_nobody() {
     assert_eq!(flooded.qp.state(), QpState::ReadyToSend);
 }
 
-/// RFC 5041 §7.1: the octets that fit are placed, none behind them, and the receive ends in an error.
+/// RFC 5041 §7.1: the octets that fit are placed, none behind them, and the receive ends in an
+/// error.
 #[test]
 fn a_message_longer_than_its_receive_is_terminated() {
     for role in BOTH {

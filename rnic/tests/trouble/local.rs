@@ -1,5 +1,6 @@
-//! What our own program gets wrong: one completion says so, everything else is flushed, the peer gets a Terminate without
-//! headers (draft-hilland-rddp-verbs §8.3.2), and what was posted before is done.
+//! What our own program gets wrong: one completion says so, everything else is flushed,
+//! the peer gets a Terminate without headers (draft-hilland-rddp-verbs §8.3.2), and what
+//! was posted before is done.
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
@@ -13,7 +14,8 @@ use crate::common::{ALL, End};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
-/// Ways in which 16 octets of memory are no good; the regions are kept, so that the fault is the one meant.
+/// Ways in which 16 octets of memory are no good; the regions are kept, so that the fault is the
+/// one meant.
 fn bad_sges(end: &End) -> Vec<(SgeFault, &'static str, Sge, Vec<MemoryRegion>)> {
     let good = end.region(16, ALL);
     let foreign = end.rnic.alloc_pd().allocate(16, ALL).unwrap();
@@ -139,7 +141,8 @@ fn bad_memory_in_a_receive_ends_it_alone() {
     }
 }
 
-/// draft-hilland-rddp-verbs §8.2: elements that a message does not reach are not looked at, empty ones neither.
+/// draft-hilland-rddp-verbs §8.2: elements that a message does not reach are not
+/// looked at, empty ones neither.
 #[test]
 fn memory_that_is_not_used_is_not_checked() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -245,7 +248,8 @@ fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
     assert_eq!(sink.read(0, 8).unwrap(), [7; 8]);
 }
 
-/// draft-hilland-rddp-verbs §8.1: refused at once, the queue as before, nothing of the list from there on.
+/// draft-hilland-rddp-verbs §8.1: refused at once, the queue as before, nothing of the list from
+/// there on.
 #[test]
 fn requests_that_cannot_be_posted_leave_the_queue_alone() {
     let end = End::with(|config: &mut QpConfig| (config.max_send, config.max_recv) = (4, 2));

@@ -6,7 +6,8 @@ use rddp_test_support::{Peer, segment};
 use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 use crate::common::{ALL, End};
 
-/// An end with one request of each kind and two receives posted: ids 0 to 5; and what its peer would answer.
+/// An end with one request of each kind and two receives posted: ids 0 to 5; and what its peer
+/// would answer.
 fn busy(role: Role) -> (End, Peer, Vec<u8>, [MemoryRegion; 2]) {
     let (end, mut raw) = with_plain_raw(role);
     let (sink, inbox) = (end.region(64, ALL), end.region(64, Access::LOCAL_WRITE));

@@ -1,5 +1,5 @@
-//! Memory that goes away while it is in use (RFC 5042 §6.2.2): from then on no octet of it changes, and whoever used it
-//! learns so.
+//! Memory that goes away while it is in use (RFC 5042 §6.2.2): from then on no octet of it changes,
+//! and whoever used it learns so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,7 +42,8 @@ fn the_target_of_a_write_goes_between_two_segments() {
     }
 }
 
-/// RFC 5040 §4.8, RFC 5042 §6.3.3: nothing more is read, and the Terminate says how far the Read had come.
+/// RFC 5040 §4.8, RFC 5042 §6.3.3: nothing more is read, and the Terminate says how far the Read
+/// had come.
 #[test]
 fn the_source_of_a_read_goes_while_it_is_served() {
     for role in BOTH {
@@ -72,7 +73,8 @@ fn the_source_of_a_read_goes_while_it_is_served() {
     }
 }
 
-/// The memory of a receive or of our own Read, of small messages and of those that are received straight into it.
+/// The memory of a receive or of our own Read, of small messages and of those that are received
+/// straight into it.
 #[test]
 fn a_sink_goes_in_the_middle_of_its_message() {
     for (read, len) in [(false, 40), (true, 40), (false, 60_000), (true, 60_000)] {
@@ -135,7 +137,8 @@ fn a_sink_goes_in_the_middle_of_an_fpdu() {
     }
 }
 
-/// RFC 5040 §8.1.1: after revocation has returned, no packet changes the memory; the peer writes all the time.
+/// RFC 5040 §8.1.1: after revocation has returned, no packet changes the memory; the peer writes
+/// all the time.
 #[test]
 fn nothing_changes_after_revocation_has_returned() {
     for round in 0..20 {
@@ -174,7 +177,8 @@ fn nothing_changes_after_revocation_has_returned() {
     }
 }
 
-/// RFC 5040 §5.3: an invalidation by the peer takes the memory from all streams before the receive completes.
+/// RFC 5040 §5.3: an invalidation by the peer takes the memory from all streams before the receive
+/// completes.
 #[test]
 fn a_remote_invalidation_is_in_force_when_the_receive_completes() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -206,8 +210,8 @@ fn a_peer_may_not_invalidate_what_was_not_given_for_that() {
     assert!(shared.is_valid());
 }
 
-/// A peer stops reading in the middle of the last FPDU that was posted: an invalidation behind it is done all the same, and
-/// what was begun completes when the peer reads again.
+/// A peer stops reading in the middle of the last FPDU that was posted: an invalidation behind it
+/// is done all the same, and what was begun completes when the peer reads again.
 #[test]
 fn an_invalidation_behind_a_started_fpdu_leaves_it_to_complete() {
     const LEN: usize = 20_000;
@@ -220,7 +224,8 @@ fn an_invalidation_behind_a_started_fpdu_leaves_it_to_complete() {
         posted += 1;
         let before = std::mem::replace(&mut sent, end.qp.counters().octets_sent);
         match sent - before {
-            // It took none of this one, which is begun later: once more, when the peer has read some.
+            // It took none of this one, which is begun later: once more, when the peer has read
+            // some.
             0 => drop(raw.expect(Opcode::Write)),
             taken if taken < LEN as u64 => break,
             _ => {}

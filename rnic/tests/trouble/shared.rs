@@ -1,4 +1,5 @@
-//! What several streams share: completion queues, receive queues, the memory for partial FPDUs (RFC 5042 §6.4.3, §6.4.6).
+//! What several streams share: completion queues, receive queues, the memory for partial FPDUs
+//! (RFC 5042 §6.4.3, §6.4.6).
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) 
     (end, raw)
 }
 
-/// RFC 5042 §6.4.6: a queue that overflows ends the connections that use it, idle ones too, and no other.
+/// RFC 5042 §6.4.6: a queue that overflows ends the connections that use it, idle ones too, and no
+/// other.
 #[test]
 fn an_overflowing_queue_hurts_its_own_streams_only() {
     let device = End::new();
@@ -64,7 +66,8 @@ fn shared(device: &End, quota: Option<usize>) -> (SharedReceiveQueue, MemoryRegi
     (srq, device.region(64 * 64, Access::LOCAL_WRITE))
 }
 
-/// draft-hilland-rddp-verbs §6.3: one receive for each message, whoever sends it; completions name the QP.
+/// draft-hilland-rddp-verbs §6.3: one receive for each message, whoever sends it;
+/// completions name the QP.
 #[test]
 fn messages_of_several_streams_take_from_one_queue() {
     let device = End::new();
@@ -152,8 +155,8 @@ fn a_quota_is_given_back_when_the_connection_ends() {
     }
 }
 
-/// draft-hilland-rddp-verbs §6.2: the receives of a QP that closes are flushed, and no message takes a shared one then,
-/// though the connection is there until its RTR has been answered.
+/// draft-hilland-rddp-verbs §6.2: the receives of a QP that closes are flushed, and no message
+/// takes a shared one then, though the connection is there until its RTR has been answered.
 #[test]
 fn a_stream_that_closes_takes_nothing_any_more() {
     let device = End::new();
@@ -260,8 +263,9 @@ fn a_shared_receive_whose_memory_has_gone_ends_the_connection() {
     assert_eq!(end.next().status, Status::LocalProtection);
 }
 
-/// RFC 5042 §6.4.1, §6.4.2: peers that stop half-way through their FPDUs use up the memory for partial FPDUs. Others wait
-/// for no longer than those are given, which one that is merely slow does not notice.
+/// RFC 5042 §6.4.1, §6.4.2: peers that stop half-way through their FPDUs use up the memory for
+/// partial FPDUs. Others wait for no longer than those are given, which one that is merely slow
+/// does not notice.
 #[test]
 fn stalled_peers_do_not_stop_the_others() {
     let rnic = Rnic::with_config(&RnicConfig { max_partial: 100_000, ..Default::default() }).unwrap();

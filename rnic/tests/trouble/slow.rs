@@ -154,7 +154,8 @@ fn a_peer_that_stops_reading_stalls_its_own_sends_only() {
     assert!(late.iter().all(|completion| completion.status == Status::Success));
 }
 
-/// RFC 5042 §6.4.2: no call waits for a peer that has stopped reading, and everything completes once.
+/// RFC 5042 §6.4.2: no call waits for a peer that has stopped reading, and everything completes
+/// once.
 #[test]
 fn leaving_a_peer_that_stops_reading_takes_no_time() {
     let ways: [fn(&End); 3] = [|end| end.qp.abort(), |end| end.qp.disconnect(), |end| end.qp.terminate()];
@@ -174,7 +175,8 @@ fn leaving_a_peer_that_stops_reading_takes_no_time() {
     assert_eq!(ids, Vec::from_iter(0..16));
 }
 
-/// Deregistering waits for no peer: what TCP has begun of an FPDU is finished from a copy, the rest fails.
+/// Deregistering waits for no peer: what TCP has begun of an FPDU is finished from a copy, the rest
+/// fails.
 #[test]
 fn deregistering_what_a_stalled_peer_waits_for_takes_no_time() {
     let ways: [fn(MemoryRegion) -> Option<MemoryRegion>; 2] = [
@@ -207,7 +209,8 @@ fn deregistering_what_a_stalled_peer_waits_for_takes_no_time() {
     }
 }
 
-/// draft-hilland-rddp-verbs §6.2: Closing and Terminate end by a timer when the peer does not close.
+/// draft-hilland-rddp-verbs §6.2: Closing and Terminate end by a timer when the peer does not
+/// close.
 #[test]
 fn a_peer_that_does_not_close_is_left_by_the_timer() {
     let begin = Instant::now();

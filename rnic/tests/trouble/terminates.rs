@@ -48,7 +48,8 @@ fn every_code_ends_the_connection_and_is_told() {
     }
 }
 
-/// draft-hilland-rddp-verbs §8.3.3, example V2: the Read that was refused, and nothing else, ends in an error.
+/// draft-hilland-rddp-verbs §8.3.3, example V2: the Read that was refused, and nothing else, ends
+/// in an error.
 #[test]
 fn a_refused_read_is_told_apart() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -100,7 +101,8 @@ fn longest() -> Vec<u8> {
     terminate_for(&fault, Some(&offending)).octets().as_ref().to_vec()
 }
 
-/// RFC 5040 §4.8, RFC 5042: every part is optional, whatever M, D and R say, and nothing is answered.
+/// RFC 5040 §4.8, RFC 5042: every part is optional, whatever M, D and R say, and nothing is
+/// answered.
 #[test]
 fn a_terminate_cut_anywhere_ends_the_connection() {
     let whole = longest();

@@ -225,7 +225,8 @@ fn expected_terminate(bench: &Bench<'_>, sent: Option<&[u8]>) -> Vec<u8> {
     [&vector[..UP_TO_HEADER], &sent[..copied]].concat()
 }
 
-/// Everything that was posted completes exactly once, the first receive with `first`; then the QP is in error.
+/// Everything that was posted completes exactly once, the first receive with `first`; then the QP
+/// is in error.
 fn flushed(bench: &mut Bench<'_>, first: Status) {
     let name = name(bench);
     let rx = &bench.vector.rx;

@@ -1,7 +1,9 @@
-"""Echo over TCP: echo.py serve KIND ADDRESS PORT, echo.py ask KIND ADDRESS PORT CONNECTIONS MEBIOCTETS
+"""Echo over TCP: echo.py serve KIND ADDRESS PORT, echo.py ask KIND ADDRESS PORT CONNECTIONS
+MEBIOCTETS
 
-KIND is asyncio, selectors or threads, or, to serve, programs. Each connection sends as many octets in pieces of random lengths while it reads what comes
-back, then closes its own direction and reads to the end; a hash of all of it is printed for each.
+KIND is asyncio, selectors or threads, or, to serve, programs. Each connection sends as many octets
+in pieces of random lengths while it reads what comes back, then closes its own direction and reads
+to the end; a hash of all of it is printed for each.
 """
 
 import asyncio

@@ -163,8 +163,8 @@ fn send_invalidate(link: &mut Link<'_>, stag: Stag) -> Outcome<()> {
     link.expect_sent(Status::Success).map(drop)
 }
 
-/// A Send of `size` octets of fill where 16 are expected. It may be flushed: the peer can end the connection before all
-/// of it has gone.
+/// A Send of `size` octets of fill where 16 are expected. It may be flushed: the peer can end the
+/// connection before all of it has gone.
 fn send_fill(link: &mut Link<'_>) -> Outcome<()> {
     let size = if link.options.size == 0 { OCTETS as usize } else { link.options.size };
     let octet = link.token.sge(0..TOKEN);

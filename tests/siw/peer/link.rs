@@ -47,7 +47,8 @@ pub struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
-    /// Everything up to the posted receives. The token has `rights`, and a PD of its own if `apart`.
+    /// Everything up to the posted receives. The token has `rights`, and a PD of its own if
+    /// `apart`.
     pub fn prepare(
         options: &'a Options,
         number: u64,

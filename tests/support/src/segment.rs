@@ -1,4 +1,5 @@
-//! ULPDUs made by hand: a DDP header, RDMAP's fields in it and a payload (RFC 5041 §4, RFC 5040 §4).
+//! ULPDUs made by hand: a DDP header, RDMAP's fields in it and a payload (RFC 5041 §4,
+//! RFC 5040 §4).
 
 use rddp_ddp::{Header, Msn, Stag};
 use rddp_rdmap::{

@@ -1,4 +1,5 @@
-"""nginx in DDPMODE beside TCP, in processor time of each end: a connection a request (ab), and bulk over few (wrk)."""
+"""nginx in DDPMODE beside TCP, in processor time of each end: a connection a request (ab),
+and bulk over few (wrk)."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""Sockets that are not in DDPMODE, with librddp_sockets.so loaded and without: figure 5 of the OSU report."""
+"""Sockets that are not in DDPMODE, with librddp_sockets.so loaded and without: figure 5 of the OSU
+report."""
 
 import contextlib
 
@@ -40,7 +41,8 @@ def measure(take, name_of, chart):
 
 
 def start(plan, stack, number, wait, where):
-    """Three pairs of processes, (without, with, without), in an order of starting that changes; lanes by size."""
+    """Three pairs of processes, (without, with, without), in an order of starting that
+    changes; lanes by size."""
     programs = [None] * 3
     for place in range(3):
         which = (place + number) % 3

@@ -32,8 +32,8 @@ def measure(plan, row):
 
 
 def counted(plan, lane, end, where=None):
-    """System calls of one end by name, less those of setting up; and the messages. `where` both ends are: an instrument's
-    options."""
+    """System calls of one end by name, less those of setting up; and the messages. `where` both
+    ends are: an instrument's options."""
     where = where or {}
     traced = "server_in" if end == "passive" else "client_in"
     with tempfile.TemporaryDirectory() as folder:

@@ -122,7 +122,8 @@ impl Active {
         Ok(Latency::of(times))
     }
 
-    /// One Write at a time that says when it was posted; the passive end, which looks at memory alone, measures and nods.
+    /// One Write at a time that says when it was posted; the passive end, which looks at memory
+    /// alone, measures and nods.
     pub(crate) fn notice(&mut self, time: Duration, control: &mut Control) -> Outcome<()> {
         let end = Instant::now() + time;
         let stamp = self.side.spec.size.checked_sub(8).ok_or("a message has no room for the time")?;

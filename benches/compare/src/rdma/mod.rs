@@ -25,7 +25,8 @@ const POLLED: usize = 64;
 /// How long an end sleeps before it looks whether anything is wrong.
 const NAP: Duration = Duration::from_millis(200);
 
-/// One end of all connections of a lane. Its memory is, for each connection, a source and a target of one message.
+/// One end of all connections of a lane. Its memory is, for each connection, a source and a target
+/// of one message.
 struct Side {
     spec: Spec,
     rnic: Rnic,

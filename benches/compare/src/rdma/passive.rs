@@ -114,8 +114,8 @@ impl Passive {
         }
     }
 
-    /// Looks at memory and makes no other call of rddp's. Gives way at every look, as the background thread may have no
-    /// other processor.
+    /// Looks at memory and makes no other call of rddp's. Gives way at every look, as the
+    /// background thread may have no other processor.
     fn notice(&mut self, control: &mut Control) -> Outcome<Option<Latency>> {
         let (mut times, mut seen, mut octets) = (Vec::new(), NO_TIME, NO_TIME);
         loop {

@@ -1,7 +1,8 @@
-//! Plain TCP streams: what everything is measured against. The same program in DDPMODE, which knows of it only in `mode`.
+//! Plain TCP streams: what everything is measured against. The same program in DDPMODE, which knows
+//! of it only in `mode`.
 //!
-//! The loops are those of `rddp_load::stream`. The last octet of a message may also say that it ends a window; nothing follows
-//! that one until it is answered.
+//! The loops are those of `rddp_load::stream`. The last octet of a message may also say that it
+//! ends a window; nothing follows that one until it is answered.
 
 mod active;
 mod mode;

@@ -1,4 +1,5 @@
-//! DDPMODE, asked for as any program asks for it: by options that `rddp/ddp.h` names, before the socket is connected or listens.
+//! DDPMODE, asked for as any program asks for it: by options that `rddp/ddp.h` names, before the
+//! socket is connected or listens.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;

@@ -1,7 +1,7 @@
 //! Octets that begin a page.
 //!
-//! How fast the kernel copies depends on where in a page they lie, and where an allocator puts them on what else was allocated:
-//! with a library preloaded, on that.
+//! How fast the kernel copies depends on where in a page they lie, and where an allocator puts them
+//! on what else was allocated: with a library preloaded, on that.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,7 +1,8 @@
-//! The plain TCP sockets to measure beside: the same messages, the same batches, the same ways to wait.
+//! The plain TCP sockets to measure beside: the same messages, the same batches, the same ways to
+//! wait.
 //!
-//! The loops are those of `rddp_load::stream`. An end that sleeps with one socket uses it blocking; with several it sleeps in
-//! poll(2); an end that spins uses non-blocking sockets.
+//! The loops are those of `rddp_load::stream`. An end that sleeps with one socket uses it blocking;
+//! with several it sleeps in poll(2); an end that spins uses non-blocking sockets.
 
 mod active;
 mod passive;

@@ -1,4 +1,5 @@
-//! What the hot paths cost. Run with `cargo test --release -p rddp-rnic mem::tests::cost -- --ignored --nocapture`.
+//! What the hot paths cost. Run with `cargo test --release -p rddp-rnic mem::tests::cost
+//! -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;

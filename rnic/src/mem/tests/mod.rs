@@ -37,7 +37,8 @@ fn octets(region: &Region) -> Vec<u8> {
     octets
 }
 
-/// A program's own memory, with octets in front of and behind the registered ones that must not change.
+/// A program's own memory, with octets in front of and behind the registered ones that must not
+/// change.
 struct Guarded {
     start: NonNull<u8>,
     len: usize,
@@ -63,7 +64,8 @@ impl Guarded {
     }
 
     fn register(&self, table: &MemTable, access: Access) -> Arc<Region> {
-        // SAFETY: inside what `new` allocated. The tests drop it after the table and make no references to it.
+        // SAFETY: inside what `new` allocated. The tests drop it after the table and make no
+        // references to it.
         unsafe {
             table.register(PD, self.start.add(GUARD), self.len, access, &RegionOptions::default()).unwrap()
         }

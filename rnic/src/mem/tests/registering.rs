@@ -23,7 +23,8 @@ fn register_with(
     access: Access,
     options: &RegionOptions,
 ) -> Result<Arc<Region>, MemError> {
-    // SAFETY: the tests of this file either unmap nothing before the table is gone, or see the registration refused.
+    // SAFETY: the tests of this file either unmap nothing before the table is gone, or see
+    // the registration refused.
     unsafe { table.register(PD, ptr, len, access, options) }
 }
 

@@ -37,7 +37,8 @@ fn check(
     }
 }
 
-/// Whether the rights give leave, said once more and in other words than the code's (draft-hilland-rddp-verbs §7.5).
+/// Whether the rights give leave, said once more and in other words than the code's
+/// (draft-hilland-rddp-verbs §7.5).
 fn gives(access: Access, how: Use) -> bool {
     match how {
         Use::Write => access.contains(Access::REMOTE_WRITE),
@@ -98,7 +99,8 @@ fn wanting_nothing_or_no_remote_right_is_refused() {
     }
 }
 
-/// RFC 5041 §7.1, §8.3: the exact octets and not one more, without wrapping. Compared with arithmetic that cannot wrap.
+/// RFC 5041 §7.1, §8.3: the exact octets and not one more, without wrapping. Compared with
+/// arithmetic that cannot wrap.
 #[test]
 fn ranges_are_exact_to_the_octet_and_do_not_wrap() {
     let table = table();

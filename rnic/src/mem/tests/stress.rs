@@ -8,7 +8,8 @@ use super::*;
 use crate::mem::BindWindow;
 
 const ROUNDS: usize = if cfg!(miri) { 10 } else { 100 };
-/// Two that write at once are a race by intention, which Miri would not let pass; with one it sees any other race.
+/// Two that write at once are a race by intention, which Miri would not let pass; with one it sees
+/// any other race.
 const PEERS: u8 = if cfg!(miri) { 1 } else { 2 };
 const LEN: usize = if cfg!(miri) { 64 } else { 16 << 10 };
 
@@ -103,8 +104,8 @@ fn nothing_is_placed_through_a_window_after_it_is_unbound() {
     assert_eq!(table.windows_of(QP), 0);
 }
 
-/// RFC 5042 §6.2.2: the program may unmap its memory as soon as deregistration has returned; a late placement would
-/// end the process.
+/// RFC 5042 §6.2.2: the program may unmap its memory as soon as deregistration has returned; a late
+/// placement would end the process.
 #[test]
 #[cfg_attr(miri, ignore = "needs the list of mappings")]
 fn memory_may_be_unmapped_once_it_is_deregistered() {

@@ -54,7 +54,8 @@ fn an_unbound_window_opens_nothing() {
     assert_eq!(answer.err(), Some(AccessError::Stag));
 }
 
-/// draft-hilland-rddp-verbs §7.6.3: an access through a window does not look at the region's remote rights.
+/// draft-hilland-rddp-verbs §7.6.3: an access through a window does not look at the region's remote
+/// rights.
 #[test]
 fn a_window_gives_its_own_rights_to_its_own_range() {
     let Bound { table, region, window } = bound();
@@ -123,7 +124,8 @@ fn binding_changes_the_key_and_not_the_index() {
     assert_eq!(chosen.0, stag.0 & !0xff | 0x5a);
 }
 
-/// draft-hilland-rddp-verbs §7.10.2, §7.10.6.1: each condition of a bind, and nothing changes when one fails.
+/// draft-hilland-rddp-verbs §7.10.2, §7.10.6.1: each condition of a bind, and nothing changes when
+/// one fails.
 #[test]
 fn a_bind_that_breaks_a_rule_is_refused_and_leaves_no_trace() {
     let Bound { table, region, window } = unbound(Access::BIND);
@@ -181,7 +183,8 @@ fn a_region_with_windows_is_neither_deregistered_nor_invalidated() {
     table.deregister(stag).unwrap();
 }
 
-/// draft-hilland-rddp-verbs §7.10.6.3: unbound by the QP it is bound on; after that, by its PD, to no effect.
+/// draft-hilland-rddp-verbs §7.10.6.3: unbound by the QP it is bound on; after that,
+/// by its PD, to no effect.
 #[test]
 fn invalidating_a_window_unbinds_it() {
     let Bound { table, region, window } = bound();
