@@ -92,7 +92,8 @@ impl AtomicRequestRepr {
     /// Reads a whole payload. The 28 reserved bits, and what `FetchAdd` does not use, are not
     /// looked at.
     ///
-    /// # Errors [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets,
+    /// # Errors
+    /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets,
     /// [`Fault::AtomicOpcode`] for an operation other than `FetchAdd` and `CmpSwap`.
     pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
         if payload.len() != Self::LEN {

@@ -28,7 +28,8 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody should begin to keep more.
+    /// Returns whether the limit is reached: a QP that keeps octets now should not begin to keep
+    /// more.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.held.load(Ordering::Relaxed) >= self.max
     }

@@ -47,7 +47,8 @@ pub struct StreamConfig {
 
 /// One stream. Knows no memory and no socket.
 ///
-/// # Death A stream dies of its first fault: from then on every segment is dropped without a word,
+/// # Death
+/// A stream dies of its first fault: from then on every segment is dropped without a word,
 /// [`accept`](Self::accept) says [`Place::Dropped`] and [`commit`](Self::commit) says
 /// [`Event::None`] (RFC 5041 §7.1). It dies
 /// - when `commit` returns a fault, or a Terminate;
@@ -91,7 +92,8 @@ impl Stream {
     /// the same segment asks no second time; after a `None` (which is a fault, RFC 5041 §7.1) the
     /// driver may also wait for a receive and call again.
     ///
-    /// # Errors The first fault in the order of RFC 5040 §7.2. It is final only when the segment's
+    /// # Errors
+    /// The first fault in the order of RFC 5040 §7.2. It is final only when the segment's
     /// CRC is good; then the driver calls [`fail`](Self::fail).
     #[inline]
     pub fn accept(

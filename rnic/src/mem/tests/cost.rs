@@ -1,4 +1,4 @@
-//! What the hot paths cost. Run with `cargo test --release -p rddp-rnic mem::tests::cost
+//! Measurements of the hot paths. Run with `cargo test --release -p rddp-rnic mem::tests::cost
 //! -- --ignored --nocapture`.
 
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! Who may make a region's STag invalid, and what that does (draft-hilland-rddp-verbs §7.8).
+//! Invalidation: the parties that may make a region's STag invalid, and the effect
+//! (draft-hilland-rddp-verbs §7.8).
 #![forbid(unsafe_code)]
 
 use rddp_rdmap::{AccessError, InvalidateError};

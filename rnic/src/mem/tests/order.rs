@@ -1,4 +1,5 @@
-//! Whoever sees the last octet of a Write sees all of it: looked at behind each instruction.
+//! Order of the stores of a Write: whoever sees its last octet sees all of it. Looked
+//! at after each instruction.
 #![cfg(all(target_arch = "x86_64", not(miri)))]
 
 use std::arch::asm;
@@ -15,11 +16,12 @@ const LEN: usize = 4096;
 /// The octets that [`look`] looks at, all of which become 1.
 static START: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// How often it found the last one to be there, and how often one before it was not.
+/// Number of times that the last octet was there, and that one before it was missing then.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static EARLY: AtomicUsize = AtomicUsize::new(0);
 
-/// What a program that polls sees now. Runs behind each instruction while the trap flag is set.
+/// Looks at the memory as a program that polls does. Runs after each instruction while the trap
+/// flag is set.
 extern "C" fn look(_signal: c_int) {
     let (start, count) = (START.load(SeqCst), COUNT.load(SeqCst));
     // SAFETY: the test's region, which is there until it has cleared the trap flag.

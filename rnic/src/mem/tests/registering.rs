@@ -34,7 +34,7 @@ fn protect(mapping: &Mapping, offset: usize, len: usize, rights: i32) {
     assert_eq!(answer, 0);
 }
 
-/// How many pages of a mapped range are in memory.
+/// Returns the number of pages of a mapped range that are in memory.
 fn resident(start: *mut u8, len: usize) -> usize {
     let mut pages = vec![0_u8; len / 4096];
     // SAFETY: room for one octet for each page; asking about memory touches none.

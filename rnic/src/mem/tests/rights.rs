@@ -1,4 +1,4 @@
-//! Who may touch what: rights, PDs, streams, bounds, and in which order they are asked.
+//! Checks of accesses: rights, PDs, streams, bounds, and the order of the checks.
 #![forbid(unsafe_code)]
 
 use rddp_ddp::Stag;
@@ -7,7 +7,7 @@ use rddp_rdmap::{AccessError, InvalidateError};
 use super::*;
 use crate::mem::Grant;
 
-/// What somebody may want of a region.
+/// A use of a region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
     Write,
@@ -37,7 +37,7 @@ fn check(
     }
 }
 
-/// Whether the rights give leave, said once more and in other words than the code's
+/// Returns whether the rights allow a use, written independently of the code under test
 /// (draft-hilland-rddp-verbs §7.5).
 fn gives(access: Access, how: Use) -> bool {
     match how {
