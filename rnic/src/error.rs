@@ -174,10 +174,10 @@ pub enum ConnectError {
     #[error("the QP is in state {0}: only an idle QP can be connected")]
     NotIdle(QpState),
     /// This end's program rejected the Request.
-    #[error("this side said no")]
+    #[error("rejected by this end")]
     Declined,
     /// The program gave up, or let go of the QP, before the startup was over.
-    #[error("given up")]
+    #[error("given up before the startup was over")]
     GivenUp,
     /// A child of `fork` used a QP of its parent's to connect or to answer.
     #[error(transparent)]
