@@ -1,4 +1,4 @@
-//! What the fuzz targets have found, one test each.
+//! Faults that the fuzz targets have found, one test each.
 #![allow(missing_docs)]
 
 mod common;

@@ -86,7 +86,7 @@ fn a_disconnect_with_work_outstanding_is_a_bad_close() {
     wait_for(&passive, QpState::Error);
 }
 
-/// What is posted to a QP in Error is flushed at once, and completes exactly once.
+/// Work posted to a QP in Error is flushed at once, and completes exactly once.
 #[test]
 fn work_posted_in_error_is_flushed() {
     let (active, _passive) = connected(&ConnectOptions::default());
@@ -286,7 +286,7 @@ impl Watcher {
     }
 }
 
-/// How long 4,000 Writes there and back take; `None`: more than `limit`.
+/// Returns the time that 4,000 Writes to the peer and back take; `None` if it is more than `limit`.
 fn watch_each_other(poll: fn(&End), limit: Duration) -> Option<Duration> {
     let (active, passive) = connected(&ConnectOptions::default());
     let (active, passive) = (Watcher::new(active), Watcher::new(passive));

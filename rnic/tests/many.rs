@@ -23,13 +23,13 @@ static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as promised to us.
+        // SAFETY: `System` asks of its caller what `GlobalAlloc` asks of ours, for the same layout.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as promised to us.
+        // SAFETY: `ptr` came from `System` by `alloc` above, with this layout.
         unsafe { System.dealloc(ptr, layout) }
     }
 }

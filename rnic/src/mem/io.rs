@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_the_kernels() {
+    fn flags_become_those_of_the_kernel() {
         let always = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         assert_eq!(SendFlags::default().bits(), always);
         assert_eq!(SendFlags { more: true, eor: false }.bits(), always | libc::MSG_MORE);

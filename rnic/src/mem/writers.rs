@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lets_a_peer_in_waits_for_the_claims_of_before() {
+    fn opening_memory_to_a_peer_waits_for_earlier_claims() {
         let table = &MemTable::new(Default::default());
         let region = region(table);
         let mut verdicts = Verdicts::default();

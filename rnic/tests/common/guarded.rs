@@ -7,7 +7,7 @@ use rddp_rnic::{Access, MemoryRegion, ProtectionDomain};
 /// Octets before and behind the region; a multiple of 8, so that it is aligned.
 const GUARD: usize = 64;
 
-/// What they hold.
+/// The octet that the guards are filled with.
 const MARK: u8 = 0xa5;
 
 pub struct Guarded {
@@ -45,7 +45,7 @@ impl Guarded {
         &self.before
     }
 
-    /// Whether the region's octets are still those of [`fill`](Self::fill).
+    /// Returns whether the region's octets are still those of [`fill`](Self::fill).
     pub fn unchanged(&self) -> bool {
         self.octets() == self.before
     }

@@ -11,7 +11,7 @@ use rddp_test_support::{Peer, connect, plain, segment};
 
 use super::{End, PATIENCE};
 
-/// Which side the engine under test is.
+/// The role of the engine under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The engine connects, the raw peer listens.

@@ -27,7 +27,7 @@ pub struct Scene {
     bystander: (End, End),
 }
 
-/// How a connection checks and places.
+/// The way in which a connection checks and places payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Crc,

@@ -1,4 +1,4 @@
-//! What a peer does to memory that has gone bad, and what comes into it.
+//! Operations of a peer on memory that has gone bad, and messages that arrive for it.
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
 use rddp_rnic::{Access, RecvWr, Remote, SendWr, Stag, Status};

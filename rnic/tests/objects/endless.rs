@@ -24,7 +24,7 @@ fn a_startup_may_have_all_the_time_there_is() {
     assert_eq!(passive.success().wr_id, 1);
 }
 
-/// The same on a TCP connection of the program's own, in the background.
+/// A startup without a time limit, on a TCP connection of the program's own, in the background.
 #[test]
 fn a_startup_in_the_background_may_have_all_the_time_there_is() {
     let (active, passive) = (End::new(), End::new());
@@ -118,7 +118,7 @@ fn no_signal_ends_a_wait_without_a_limit() {
     pestered(|| wait_for_everything(&channel, &end, None));
 }
 
-/// Nor is its time over before it is.
+/// A wait does not end before its limit either.
 #[test]
 fn no_signal_ends_a_wait_before_its_limit() {
     let (end, limit) = (End::new(), Duration::from_millis(60));

@@ -1,5 +1,5 @@
-//! Who makes progress: the background thread for whoever is not there, and nobody when there is
-//! nothing to do.
+//! Progress without the program: the background thread serves peers while the program does
+//! something else, and no thread runs when there is nothing to do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use rddp_test_support::Random;
 use crate::alone;
 use crate::common::{ALL, End, connect_on, connected};
 
-/// Whatever the passive program does in between (polls, waits, arms, sleeps, nothing), a Read of
-/// the peer's is served.
+/// A Read of the peer's is served whatever the passive program does in between: polls,
+/// waits, arms, sleeps, nothing.
 #[test]
 fn reads_are_served_whatever_the_program_does() {
     let (active, passive) = connected(&ConnectOptions::default());

@@ -88,8 +88,8 @@ fn a_thread_asleep_notices_who_is_made() {
     });
 }
 
-/// Of several threads asleep on one queue one may leave at any time: the others look after all
-/// sockets.
+/// A thread that leaves a queue on which several are asleep does not matter: the
+/// others look after all sockets.
 #[test]
 fn a_thread_that_leaves_lets_the_others_look_again() {
     let first = End::new();
@@ -118,7 +118,7 @@ fn a_thread_that_leaves_lets_the_others_look_again() {
     assert_eq!(received.load(Ordering::Relaxed), 2);
 }
 
-/// Who sleeps on a connection shares its socket: that must not keep it open when it is reset.
+/// A thread asleep on a connection holds its socket, which must not keep it open when it is reset.
 #[test]
 fn a_connection_is_reset_although_threads_sleep_on_it() {
     for sleepers in [0, 1, 2, 3] {
@@ -142,7 +142,7 @@ fn a_connection_is_reset_although_threads_sleep_on_it() {
 /// Nothing that wakes a thread up is left behind: with few queues and with many, with few QPs on
 /// one and after it had many.
 #[test]
-fn who_sleeps_on_a_channel_uses_no_processor_time() {
+fn a_thread_asleep_on_a_channel_uses_no_processor_time() {
     for (queues, qps) in [(1, 0), (8, 0), (9, 0), (12, 0), (1, 12)] {
         let rnic = Rnic::open().unwrap();
         let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
@@ -159,7 +159,7 @@ fn who_sleeps_on_a_channel_uses_no_processor_time() {
     }
 }
 
-/// Of this thread.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();

@@ -1,4 +1,4 @@
-//! How a program is woken: `wait`, channels in poll and epoll, armed queues
+//! Waking a program: `wait`, channels in poll and epoll, armed queues
 //! (draft-hilland-rddp-verbs §8.2).
 
 use std::os::fd::AsFd;
@@ -84,7 +84,7 @@ fn an_armed_queue_fires_once() {
     assert_eq!(armed.drain(), 2);
 }
 
-/// What is there already counts: between a poll and the arming nothing is lost.
+/// A completion that comes between the last poll and the arming is not lost.
 #[test]
 fn arming_a_queue_that_has_something_fires_at_once() {
     let mut armed = Armed::new();
@@ -115,7 +115,7 @@ fn a_queue_armed_for_solicited_ones_fires_for_those_and_for_errors() {
 
 /// Asking for solicited ones does not take back that any was asked for.
 #[test]
-fn arming_for_less_takes_nothing_back() {
+fn arming_for_solicited_ones_keeps_an_arming_for_all() {
     let mut armed = Armed::new();
     armed.end.cq.arm(false);
     armed.end.cq.arm(true);
@@ -229,7 +229,7 @@ fn waiting_threads_are_woken_by_others() {
 /// The id of the request that ends the threads.
 const LAST: u64 = 999;
 
-/// What happens to a connection without a completion wakes who waits for both.
+/// An event without a completion wakes a thread that waits for both.
 #[test]
 fn an_event_wakes_who_waits_for_completions_and_events() {
     let events = EventQueue::new().unwrap();

@@ -40,7 +40,8 @@ fn no_fall_back() -> ConnectOptions {
     ConnectOptions { fall_back: false, ..Default::default() }
 }
 
-/// What the active side says to this Reply, and what comes on the wire behind the Request.
+/// Returns the error that this Reply leads to at the active end, and the octets sent behind the
+/// Request.
 fn refuses(options: &ConnectOptions, reply: &[u8]) -> (StartupError, Vec<u8>) {
     let wire = std::sync::Mutex::new(Vec::new());
     let (end, result) = against(options, 1, |_, mut socket, _| {
@@ -62,7 +63,7 @@ fn is_closed_without_a_word(reply: &[u8]) -> StartupError {
 
 /// RFC 5044 §7.1.2 rules 3 and 8, §7.1.1.
 #[test]
-fn a_reply_that_is_none_is_closed() {
+fn a_frame_that_is_no_reply_closes_the_connection() {
     assert_eq!(is_closed_without_a_word(b"HTTP/1.1 400 Bad Request\r\n"), StartupError::BadKey);
     // At the first wrong octet, whether more comes or not.
     assert_eq!(is_closed_without_a_word(b"HTTP"), StartupError::BadKey);

@@ -23,7 +23,7 @@ fn asked(end: &End, timeout: Duration) -> TcpStream {
     peer
 }
 
-/// The same, and the Request has come.
+/// Begins a startup, and returns the peer's socket once the Request has arrived.
 fn requested(end: &End, timeout: Duration) -> TcpStream {
     let mut peer = asked(end, timeout);
     peer.write_all(&frame(REQUEST, C | S, 2, &[&depths(3, 7)[..], b"may I?"].concat())).unwrap();
@@ -31,7 +31,7 @@ fn requested(end: &End, timeout: Duration) -> TcpStream {
     peer
 }
 
-/// Why it was not connected.
+/// Returns the reason why the QP was not connected.
 fn refusal(end: &End) -> ConnectError {
     assert_eq!(end.event(), AsyncEventKind::NotConnected);
     end.qp.begun().unwrap().unwrap_err()
@@ -50,7 +50,7 @@ fn is_open(mut peer: &TcpStream) -> bool {
 }
 
 #[test]
-fn the_program_says_yes() {
+fn the_program_accepts_a_request() {
     let (active, passive) = (End::new(), End::new());
     let inbox = passive.region(8, Access::LOCAL_WRITE);
     passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
@@ -75,7 +75,7 @@ fn the_program_says_yes() {
 
 /// RFC 5044 §7.1.2: TCP stays open behind a Reply that says no, and the QP may be connected anew.
 #[test]
-fn the_program_says_no() {
+fn the_program_rejects_a_request() {
     let end = End::new();
     for _ in 0..2 {
         let peer = requested(&end, PATIENCE);

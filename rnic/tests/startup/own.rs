@@ -34,7 +34,7 @@ fn begins(end: &End, socket: TcpStream, options: &ConnectOptions, active: bool) 
     end.qp.begin(Socket::from(socket), options, active).unwrap();
 }
 
-/// Why it was not connected.
+/// Returns the reason why the QP was not connected.
 fn refusal(end: &End, events: &EventQueue) -> ConnectError {
     let event = events.wait(Some(PATIENCE)).unwrap().expect("no event came");
     assert_eq!((event.qp, event.kind), (end.qp.num(), AsyncEventKind::NotConnected));
@@ -64,7 +64,7 @@ fn both_ends_connect_over_sockets_of_their_own() {
 }
 
 #[test]
-fn it_waits_for_tcp_to_be_connected() {
+fn a_startup_waits_for_tcp_to_be_connected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -170,7 +170,7 @@ fn a_close_right_behind_the_startup_is_graceful() {
     }
 }
 
-/// Who holds the socket, too, holds no connection when ours has been reset.
+/// A reset ends the connection even while another holder has the socket.
 #[test]
 fn a_reset_is_sent_though_the_program_keeps_its_socket() {
     let ((active, _), (passive, events)) = (end(), end());

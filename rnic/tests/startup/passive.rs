@@ -44,7 +44,7 @@ fn reply(socket: &mut TcpStream) -> Vec<u8> {
 
 /// RFC 5044 §7.1.1, §7.1.2 rule 5: a wrong key closes at once, without a word.
 #[test]
-fn rubbish_is_closed() {
+fn octets_that_are_no_request_close_the_connection() {
     is_closed(b"GET / HTTP/1.1\r\n\r\n");
     is_closed(&[0; 100]);
     is_closed(b"MPA ID Req FramE");

@@ -222,7 +222,7 @@ fn everything_behind_the_first_fault_is_dropped() {
     assert_eq!(faults.filter(|event| matches!(event.kind, AsyncEventKind::Fault(_))).count(), 1);
 }
 
-/// What is posted behind the end is flushed at once (draft-hilland-rddp-verbs §6.2).
+/// Work posted after the end of a connection is flushed at once (draft-hilland-rddp-verbs §6.2).
 #[test]
 fn work_posted_behind_the_end_is_flushed() {
     let (end, raw) = with_plain_raw(Role::Active);

@@ -1,4 +1,5 @@
-//! Who may reach what (RFC 5042 §6.1.1, §6.2.1, §6.3.5, draft-hilland-rddp-verbs §7.6).
+//! Isolation of peers, streams and protection domains (RFC 5042 §6.1.1, §6.2.1, §6.3.5,
+//! draft-hilland-rddp-verbs §7.6).
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode, ReadRequestRepr, TerminateCode};
 use rddp_rnic::{Access, Completed, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, Stag, Status};
@@ -8,7 +9,7 @@ use crate::common::guarded::Guarded;
 use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for, with_plain_raw};
 use crate::common::{ALL, End};
 
-/// What a peer can do to an STag.
+/// An operation of a peer on an STag that it may not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
     Write,
@@ -36,7 +37,7 @@ impl Attack {
         }
     }
 
-    /// Whether it takes a message number of queue 1.
+    /// Returns whether the operation takes a message number of queue 1.
     fn is_request(self) -> bool {
         matches!(self, Attack::Read | Attack::Atomic)
     }

@@ -169,7 +169,7 @@ fn the_peer_sees_an_orderly_end() {
     passive.await_state(QpState::Idle);
 }
 
-/// What `abort` does has not changed.
+/// `abort` still resets.
 #[test]
 fn an_abort_still_resets() {
     let (end, mut raw) = has_sent(Role::Passive);

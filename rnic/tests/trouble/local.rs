@@ -1,6 +1,5 @@
-//! What our own program gets wrong: one completion says so, everything else is flushed,
-//! the peer gets a Terminate without headers (draft-hilland-rddp-verbs §8.3.2), and what
-//! was posted before is done.
+//! Mistakes of this end's program: one completion reports it, all others are flushed, the peer gets
+//! a Terminate without headers (draft-hilland-rddp-verbs §8.3.2), and work posted before is done.
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
@@ -223,7 +222,7 @@ fn refused_binds_and_invalidations_end_the_connection() {
     }
 }
 
-/// The same for the invalidation that is part of a Read: here a window holds the sink.
+/// A Read whose sink cannot be invalidated ends the connection; here a window holds the sink.
 #[test]
 fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
     let (end, mut raw) = with_plain_raw(Role::Passive);

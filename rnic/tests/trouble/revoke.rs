@@ -105,7 +105,8 @@ fn a_sink_goes_in_the_middle_of_its_message() {
     }
 }
 
-/// The same in the middle of one FPDU: half of it has been received straight into the memory.
+/// A sink is revoked in the middle of one FPDU, half of which has been received straight into
+/// memory.
 #[test]
 fn a_sink_goes_in_the_middle_of_an_fpdu() {
     for read in [false, true] {

@@ -1,4 +1,4 @@
-//! Where FPDUs lie in TCP's segments (RFC 5044 §5.1, §6), as the peer's TCP counts them.
+//! Alignment of FPDUs with TCP's segments (RFC 5044 §5.1, §6), as the peer's TCP counts them.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
-//! What several streams share: completion queues, receive queues, the memory for partial FPDUs
-//! (RFC 5042 §6.4.3, §6.4.6).
+//! Resources shared by several streams: completion queues, receive queues, the memory for partial
+//! FPDUs (RFC 5042 §6.4.3, §6.4.6).
 
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,8 @@ use crate::common::{ALL, End, connect_on};
 
 const LEN: usize = 1 << 20;
 
-/// As many messages of that length as went wrong many times over.
+/// Number of messages sent: enough for many of them to arrive with a wrong CRC if nothing were
+/// copied.
 const MESSAGES: u64 = 50;
 
 /// One device with two connections: to whom it sends, and to a third peer.
@@ -158,7 +159,8 @@ fn a_third_peer_writes_through_another_region() {
     three.send_while(&region, || three.write_to(second.remote(0)));
 }
 
-/// What counts are the addresses: the STags are of different protection domains.
+/// Addresses count, not STags: a third peer writes to the memory by an STag of another protection
+/// domain.
 #[test]
 fn a_third_peer_writes_from_another_protection_domain() {
     let three = Three::with(&ConnectOptions::default(), |end| {

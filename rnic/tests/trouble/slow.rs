@@ -59,7 +59,7 @@ fn trickled(end: &End, raw: &mut Peer) {
     assert_eq!(end.next().status, Status::Flushed);
 }
 
-/// The same for messages that are received straight into their places.
+/// Large FPDUs, which are received straight into place, may arrive in pieces.
 #[test]
 fn large_fpdus_arrive_in_pieces() {
     for role in BOTH {

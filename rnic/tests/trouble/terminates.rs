@@ -175,7 +175,7 @@ fn a_misplaced_terminate_is_not_answered() {
 
 /// RFC 5040 §7.1, §6.2: both ends fail at once; one Terminate each way, and both end.
 #[test]
-fn terminates_that_cross_answer_each_other_not() {
+fn terminates_that_cross_are_not_answered() {
     for role in BOTH {
         let (end, mut raw) = with_plain_raw(role);
         raw.send(&segment::terminate(TerminateCode::LOCAL_CATASTROPHIC));

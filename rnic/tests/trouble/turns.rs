@@ -1,5 +1,5 @@
-//! Who goes first when both have much to send: Responses to the peer's Reads,
-//! and messages of this side's own.
+//! Turns between two flows with much to send: Responses to the peer's Reads, and this end's own
+//! messages.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn a_write_goes_between_two_responses() {
     }
 }
 
-/// The other way round: Responses do not wait until this side has nothing more to say.
+/// Responses do not wait until this end has nothing of its own to send.
 #[test]
 fn a_response_goes_between_own_messages() {
     let (end, mut raw) = with_plain_raw(raw::Role::Passive);

@@ -26,7 +26,7 @@ fn pair() -> (End, End) {
     (sender, receiver)
 }
 
-/// Until nothing has been read for a while.
+/// Waits until nothing has been read for a while.
 fn settled(end: &End) {
     let mut before = u64::MAX;
     let deadline = Instant::now() + PATIENCE;
@@ -100,7 +100,7 @@ fn writes_behind_a_send_that_waits_wait_too() {
 }
 
 #[test]
-fn it_goes_on_sending_while_a_send_waits() {
+fn own_messages_go_out_while_a_send_of_the_peers_waits() {
     let (one, other) = pair();
     for end in [&one, &other] {
         end.qp.post_send(&SendWr::send_inline(1, b"crossed")).unwrap();

@@ -35,7 +35,7 @@ pub struct Bench<'a> {
     pub inbox: Guarded,
     /// Received but of no interest yet.
     events: Vec<AsyncEventKind>,
-    /// What the engine's Atomic Request said.
+    /// Request Identifier of the engine's Atomic Request.
     request_id: u32,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Bench<'a> {
         bench
     }
 
-    /// What has happened on the stream before the vector's octets.
+    /// Brings the stream to the state that the vector begins in.
     fn bring_to_context(&mut self) {
         let rx = &self.vector.rx;
         for (index, region) in self.regions.iter().enumerate() {

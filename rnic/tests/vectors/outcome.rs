@@ -1,4 +1,4 @@
-//! What a vector must lead to.
+//! The outcome that a vector must lead to.
 
 use rddp_ddp::Header;
 use rddp_rdmap::{

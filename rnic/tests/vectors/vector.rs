@@ -80,7 +80,7 @@ impl Vector {
         self.expect.get("terminate").map(|terminate| number(&terminate["code"]))
     }
 
-    /// Whether its context is reached only when the engine sends something first.
+    /// Returns whether the vector's context is reached only when the engine sends something first.
     pub fn makes_the_engine_send(&self) -> bool {
         let reads = self.rx["outstanding_reads"].as_array().unwrap();
         !reads.is_empty() || ["atomic_fetchadd_rsp", "write_invalidated_stag"].contains(&&*self.name)
