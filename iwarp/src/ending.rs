@@ -1,11 +1,11 @@
-//! How a connection ends: the Terminate that the peer is owed, and what a failed startup becomes
+//! The end of a connection: the Terminate that the peer is owed, and the result of a failed startup
 //! (RFC 5040 §5.4, §7.1, RFC 5044 §7.1.2, §8, RFC 6581 §9).
 
 use rddp_mpa::{Framing, StartupError};
 use rddp_rdmap::{Fault, Offending, TerminateRepr, terminate_for};
 
-/// How this end ends its sending direction because of a fault. Both go behind the rest of an FPDU
-/// that TCP has begun to take; where that rest cannot be had, TCP is reset instead.
+/// The way in which this end ends its sending direction after a fault. Both go behind the rest of
+/// an FPDU that TCP has begun to take; if that rest cannot be had, TCP is reset instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Termination {

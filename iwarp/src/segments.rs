@@ -1,5 +1,4 @@
-//! Where FPDUs come to lie in TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1,
-//! §6).
+//! Alignment of FPDUs with TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
 //!
 //! An FPDU that would reach over the end of a segment is left for the next write, and this one ends
 //! its last segment (`MSG_EOR`), so that TCP begins a new one.

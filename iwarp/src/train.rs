@@ -17,10 +17,10 @@ use rddp_mpa::{Framer, LENGTH_LEN, crc32c, fpdu_len};
 
 /// The place where a train is gathered.
 pub trait Gather {
-    /// How far the train has come.
+    /// A position in the train.
     type Mark: Copy;
 
-    /// How far the train has come, for [`cut_back`](Self::cut_back).
+    /// Returns the position that the train has reached, for [`cut_back`](Self::cut_back).
     fn mark(&self) -> Self::Mark;
 
     /// Forgets everything behind `mark`.

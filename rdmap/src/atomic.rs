@@ -1,8 +1,8 @@
 //! Atomic operations: their headers and their arithmetic (RFC 7306 chapter 5).
 //!
 //! On the wire every operand is big-endian; [`AtomicOp::apply`] works on the target's native 64-bit
-//! value. It is pure: that nobody else touches the target between reading and writing it is the
-//! caller's promise, and so is its alignment.
+//! value. It is a pure function: the caller sees to it that the target is aligned, and that nobody
+//! else touches it between reading and writing.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use rddp_ddp::Stag;
 use crate::fields::{Fields, Out};
 use crate::{Fault, Opcode};
 
-/// What to do to the target.
+/// An operation on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
     /// `FetchAdd` (RFC 7306 §5.1.1).
@@ -26,17 +26,17 @@ pub enum AtomicOp {
     CmpSwap {
         /// The new bits.
         swap: u64,
-        /// Which bits of the target are replaced.
+        /// The bits of the target that are replaced.
         swap_mask: u64,
-        /// What the target is compared with.
+        /// The value that the target is compared with.
         compare: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// What the target is to hold afterwards; `None` when it is not to be written at all.
+    /// Returns the new value of the target; `None` if it is not to be written at all.
     #[must_use]
     #[inline]
     pub const fn apply(&self, original: u64) -> Option<u64> {
@@ -75,13 +75,13 @@ const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
 /// An atomic operation on the peer's memory: the payload of opcode 0xA (RFC 7306 §5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicRequestRepr {
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
-    /// Chosen by the requester, sent back in the Response.
+    /// Chosen by the requester and returned in the Response.
     pub request_id: u32,
     /// The target's buffer.
     pub stag: Stag,
-    /// Where in it; the address it stands for must be a multiple of 8.
+    /// Tagged Offset of the target; the address it stands for must be a multiple of 8.
     pub to: u64,
 }
 
@@ -89,8 +89,8 @@ impl AtomicRequestRepr {
     /// Octets of this header.
     pub const LEN: usize = 52;
 
-    /// Reads a whole payload. The 28 reserved bits, and what `FetchAdd` does not use, are not
-    /// looked at.
+    /// Reads a whole payload. The 28 reserved bits, and fields that `FetchAdd` does not use, are
+    /// ignored.
     ///
     /// # Errors
     /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets,
@@ -132,7 +132,7 @@ impl AtomicRequestRepr {
         }
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[must_use]
     pub fn octets(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];
@@ -148,7 +148,8 @@ impl fmt::Display for AtomicRequestRepr {
     }
 }
 
-/// What the target held before: the payload of opcode 0xB (RFC 7306 §5.2.2).
+/// An Atomic Response with the target's value before the operation: the payload of
+/// opcode 0xB (RFC 7306 §5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicResponseRepr {
     /// The Request Identifier this answers.
@@ -180,7 +181,7 @@ impl AtomicResponseRepr {
         out.u64(self.original);
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[must_use]
     pub fn octets(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];

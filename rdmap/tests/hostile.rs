@@ -40,7 +40,7 @@ fn segment() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What the driver grants is all that is ever named, but for Writes, which memory will judge.
+/// Places name only memory that the driver has granted, but for Writes, which memory will check.
 fn check_place(place: Place, len: usize) {
     match place {
         Place::Receive { mo } => assert!(u64::from(mo) + len as u64 <= BUFFER),

@@ -72,7 +72,7 @@ struct Receiver {
     taken: usize,
 }
 
-/// What came of a segment.
+/// The outcome of a segment.
 #[derive(Debug)]
 struct Outcome {
     event: Event,

@@ -27,7 +27,7 @@ CLEAN = {
         "mpa", "ddp", "fault-guard", "cli", "fuzz", "rnic/src/mem", "rnic/src/pd.rs",
         "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs", "rnic/src/local.rs",
         "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs", "rnic/src/error.rs",
-        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests",
+        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp",
     ],
     "columns": [
         "mpa", "ddp", "fault-guard", "cli", "fuzz", "docs", "README.md", "CONTRIBUTING.md",
@@ -37,13 +37,14 @@ CLEAN = {
         "tests/suites/README.md", "tests/tshark/README.md", "tests/policy/prose.py", "rnic/src/mem",
         "rnic/src/pd.rs", "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs",
         "rnic/src/local.rs", "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs",
-        "rnic/src/error.rs", "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests",
+        "rnic/src/error.rs", "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma",
+        "iwarp",
     ],
     "safety": [
         "mpa", "ddp", "fault-guard", "cli", "fuzz", "rnic/src/mem", "rnic/src/pd.rs",
         "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs", "rnic/src/local.rs",
         "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs", "rnic/src/error.rs",
-        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests",
+        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp",
     ],
 }
 # Parts of folders above that do not keep them yet.

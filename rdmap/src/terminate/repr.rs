@@ -1,7 +1,7 @@
 //! The Terminate header (RFC 5040 §4.8).
 //!
-//! Sent exactly as the figures say. Read leniently: a peer may set the bit of a header it did not
-//! attach, attach less than it announced, or fill headers it has nothing for with zeros
+//! Written exactly as the figures say, and read leniently: a peer may set the bit of a header it
+//! did not attach, attach less than it announced, or fill headers it has nothing for with zeros
 //! (RFC 5040 §7.1 speaks of fields set to zero). What is missing is `None` and never an error; only
 //! the first four octets must be there. Everything in a Terminate is hostile input, good for a log
 //! and for nothing else.
@@ -13,16 +13,16 @@ use rddp_ddp::{Header, TaggedRepr, UntaggedRepr};
 use super::TerminateCode;
 use crate::ReadRequestRepr;
 
-/// What a Terminate says.
+/// The contents of a Terminate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminateRepr {
-    /// What went wrong.
+    /// The error.
     pub code: TerminateCode,
     /// DDP Segment Length: octets of the faulty segment (some peers leave out its header).
     pub segment_len: Option<u16>,
     /// DDP header of the faulty segment.
     pub header: Option<Header>,
-    /// The Read Request that led to the fault, as far as it had got.
+    /// The part of the Read Request that was left when it led to the fault.
     pub read_request: Option<ReadRequestRepr>,
 }
 
@@ -30,7 +30,7 @@ impl TerminateRepr {
     /// The longest Terminate: everything, about an untagged segment.
     pub const MAX_LEN: usize = CONTROL_LEN + LENGTH_LEN + UntaggedRepr::LEN + ReadRequestRepr::LEN;
 
-    /// A Terminate with nothing but a code.
+    /// Makes a Terminate with nothing but a code.
     #[must_use]
     pub const fn bare(code: TerminateCode) -> Self {
         Self { code, segment_len: None, header: None, read_request: None }
@@ -43,7 +43,8 @@ impl TerminateRepr {
         let (code, flags) = read_control(control);
         let mut repr = Self::bare(code);
         let with = |bit: u8| flags & bit != 0;
-        // The length field is there when M or D is set; with R alone only the octets can tell.
+        // The length field is there when M or D is set. With R alone, only the number of octets
+        // tells.
         let room_for_length = rest.len() >= LENGTH_LEN + ReadRequestRepr::LEN;
         if with(bits::LENGTH) || with(bits::DDP_HEADER) || (with(bits::RDMA_HEADER) && room_for_length) {
             let Some((length, behind)) = rest.split_first_chunk::<LENGTH_LEN>() else {
@@ -69,8 +70,8 @@ impl TerminateRepr {
         Some(repr)
     }
 
-    /// The payload of a Terminate. The length field goes out when any header does, 0 if there is no
-    /// length for it.
+    /// Returns the payload of a Terminate. The length field is sent if any header is, as 0 if there
+    /// is no length for it.
     #[must_use]
     pub fn octets(&self) -> TerminateOctets {
         let mut out = TerminateOctets { octets: [0; Self::MAX_LEN], len: 0 };

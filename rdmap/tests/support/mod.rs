@@ -37,7 +37,7 @@ impl Guarded {
     }
 }
 
-/// What an access is for.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
     Read,

@@ -28,7 +28,7 @@ pub(crate) struct End {
     queue: VecDeque<Op>,
     /// The Send or Write that has begun, its MSN and how far it has got.
     open: Option<(Op, Header, u64)>,
-    /// What the peer's plan is to bring here.
+    /// Deliveries that the peer's plan leads to at this end.
     expected: VecDeque<Delivery>,
     deliveries: usize,
     peer_written: Vec<u8>,

@@ -14,7 +14,7 @@ use rddp_mpa::Framing;
 use rddp_rdmap::{StreamConfig, TerminateCode, TerminateRepr};
 use rddp_test_support::Random;
 
-/// What both directions of a connection agreed on.
+/// Parameters that both directions of a connection agreed on.
 struct Agreement {
     framing: [Framing; 2],
     depth: [u32; 2],

@@ -1,4 +1,4 @@
-//! What one end does, and what has to come of it at the other.
+//! Operations of one end, and their effects at the other.
 //!
 //! Every Write has its own place and every Read its own sink, so that the outcome does not depend
 //! on how the two directions are interleaved; a Read may ask for what an earlier Write has put
@@ -10,13 +10,13 @@ use rddp_test_support::{Random, pattern};
 
 use crate::support::Memory;
 
-/// Where Writes go; one octet after the other.
+/// Target of Writes, one octet after the other.
 pub(crate) const WRITTEN: Stag = Stag(0x0101_0101);
-/// What Reads find and nobody changes.
+/// Source of Reads, which nobody changes.
 pub(crate) const PATTERN: Stag = Stag(0x0202_0202);
-/// What atomics work on.
+/// Target of atomics.
 pub(crate) const COUNTERS: Stag = Stag(0x0303_0303);
-/// Where one's own Reads go. No peer may write there.
+/// Sink of this end's own Reads. No peer may write there.
 pub(crate) const SINK: Stag = Stag(0x0404_0404);
 
 pub(crate) const BASE: u64 = 0xffff_ffff_0000_0000;

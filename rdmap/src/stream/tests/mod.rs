@@ -1,4 +1,4 @@
-//! What a stream does with each kind of segment, rule by rule.
+//! Tests of a stream with each kind of segment, rule by rule.
 
 mod atomics_of_ours;
 mod death;
