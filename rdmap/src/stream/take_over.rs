@@ -253,7 +253,7 @@ impl OutstandingRequest {
     /// Reads octets that may have been damaged since [`octets`](Self::octets) made them.
     ///
     /// # Errors
-    /// They are no request's.
+    /// The octets are not those of a request.
     pub fn parse(octets: &[u8; Self::LEN]) -> Result<Self, TakeOverError> {
         let mut fields = Fields(octets);
         match fields.u32() {
@@ -304,7 +304,7 @@ impl Response {
     /// Reads octets that may have been damaged since [`octets`](Self::octets) made them.
     ///
     /// # Errors
-    /// They are no request's.
+    /// The octets are not those of a request.
     pub fn parse(octets: &[u8; Self::LEN]) -> Result<Self, TakeOverError> {
         let mut fields = Fields(octets);
         let kind = fields.u32();
