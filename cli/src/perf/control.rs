@@ -30,7 +30,7 @@ const BATCH_OCTETS: usize = 256 * 1024;
 /// Receives that are posted at least: telling of them takes time.
 const MIN_WINDOW: usize = 512;
 
-/// What is measured.
+/// An operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
@@ -55,7 +55,7 @@ impl Op {
     }
 }
 
-/// How an end waits.
+/// The way in which an end waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wait {
@@ -97,7 +97,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Whether an end can, or will, do that.
+    /// Returns an error if this end cannot, or will not, run with these settings.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.size == 0 || self.qps == 0 || self.qps > 256 || self.depth == 0 || self.depth > 4096 {
             return Err("size, qps or depth is out of range".into());
@@ -198,7 +198,7 @@ pub(super) enum Request {
 pub(super) enum Reply {
     /// The data connections may come.
     Ready { session: u64, rdma_port: u16 },
-    /// They have.
+    /// The data connections are there.
     Connected { places: Vec<Places> },
     /// The slice begins.
     Go,
@@ -258,7 +258,7 @@ impl Channel {
         serde_json::from_slice(&text).map(Some).map_err(|_| foreign())
     }
 
-    /// Whether all of `octets` came; if not, none did.
+    /// Receives all of `octets`. Returns false if the stream ended before the first.
     fn fill(&mut self, octets: &mut [u8], deadline: Instant) -> Result<bool, Failure> {
         let mut have = 0;
         while have < octets.len() {

@@ -28,7 +28,7 @@ pub(crate) use self::report::Outcome;
 pub(crate) use self::server::Server;
 use crate::failure::{EXIT_CODES, Failure};
 
-/// Where servers wait for control and for plain TCP; RDMA is one port further.
+/// Port of the server for control and for plain TCP; RDMA uses the port after it.
 const PORT: u16 = 7175;
 
 const EXAMPLES: &str = "\
@@ -71,7 +71,7 @@ enum PerfCommand {
     /// Measure against a server
     #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Client {
-        /// Where rddp perf server runs
+        /// Host and port of rddp perf server
         #[arg(value_name = "HOST[:PORT]")]
         host: String,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What is measured, from the command line.
+//! Options of a measurement, from the command line.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct ServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// What to measure; several take turns
+    /// Operations to measure; several take turns
     #[arg(
         long,
         value_enum,
@@ -72,8 +72,8 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
-    /// How both ends wait: spinning (which gives way when others want to run), or asleep in the
-    /// kernel
+    /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep
+    /// in the kernel
     #[arg(long, default_value = "poll", value_enum)]
     wait: Wait,
 

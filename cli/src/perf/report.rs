@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::units;
 
-/// What was measured of one operation and size.
+/// Measurements of one operation and size.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) op: Op,

@@ -38,10 +38,10 @@ const TOO_MANY: &str = "too many connections";
 /// Octets of memory of all sessions together.
 const MAX_MEMORY: u64 = 4 << 30;
 
-/// How long a new connection may take to say what it is.
+/// Time limit for the first message of a new connection.
 const HELLO: Duration = Duration::from_secs(5);
 
-/// How long a session may rest between slices, and wait for its data connections.
+/// Time limit for a session between slices, and for its data connections to come.
 const IDLE: Duration = Duration::from_secs(120);
 const ARRIVAL: Duration = Duration::from_secs(15);
 
@@ -49,7 +49,7 @@ const ARRIVAL: Duration = Duration::from_secs(15);
 const MAX_SLICE: Duration = Duration::from_secs(60);
 const SLACK: Duration = Duration::from_secs(30);
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Listening {
     pub(crate) listening: SocketAddr,
@@ -82,7 +82,7 @@ pub(crate) struct Server {
     pub(crate) quiet: bool,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared {
     /// Sessions that wait for data connections.
     waiting: Mutex<HashMap<u64, SyncSender<Arrival>>>,

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// How long nothing happens before the processor is offered to others: longer than a
-/// round trip on this host.
+/// Time without any event after which the processor is offered to others: longer than a round trip
+/// on this host.
 const PATIENCE: Duration = Duration::from_micros(15);
 
-/// How long nothing happens before an end that others have asked to spin sleeps: longer than any
+/// Time without any event after which an end sleeps that others have asked to spin: longer than any
 /// round trip for which spinning makes a difference.
 const ENOUGH: Duration = Duration::from_millis(10);
 
-/// How long nothing may happen at the end that measures.
+/// Time without any event after which the end that measures gives up.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Origin of the wish that an end spins.
+/// The party that asked for spinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// The user of this process.
@@ -26,14 +26,14 @@ pub(super) enum Wish {
     Clients,
 }
 
-/// Knows since when nothing has happened, and when that is enough.
+/// Tracks the time since the last event, and decides what to do after it.
 pub(super) struct Spin {
     wish: Wish,
     quiet_since: Option<Instant>,
-    /// Since it has offered the processor to others.
+    /// Time at which the processor was last offered to others.
     kept_since: Option<Instant>,
-    /// When this end gives up: an end that measures when nothing has happened for long, one that
-    /// serves a client when the client's slice has to be over.
+    /// Time at which this end gives up: an end that measures when nothing has happened for long,
+    /// one that serves a client when the client's slice has to be over.
     deadline: Option<Instant>,
 }
 

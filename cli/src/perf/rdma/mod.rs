@@ -24,18 +24,18 @@ use crate::signals;
 /// Completions taken at once.
 const POLLED: usize = 64;
 
-/// How often a passive end that always has something to do looks at the clock.
+/// Number of turns after which a passive end that always has something to do looks at the clock.
 const LOOK_EVERY: u64 = 4096;
 
-/// How long an end sleeps that shall not spin any longer.
+/// Time that an end sleeps once it should not spin any longer.
 const REST: Duration = Duration::from_millis(1);
 
 /// One end of one connection.
 struct Lane {
     qp: QueuePair,
-    /// Data leaves from here.
+    /// The memory that data is sent from.
     source: MemoryRegion,
-    /// And arrives here.
+    /// The memory that data arrives in.
     target: MemoryRegion,
     receive: RecvWr,
 }
@@ -56,7 +56,7 @@ impl Lane {
         Ok(self.source.sge(0..setup.size()).into())
     }
 
-    /// Whether the last octet of the target is `mark`.
+    /// Returns whether the last octet of the target is `mark`.
     fn has_mark(&self, mark: u8, setup: &Setup) -> Result<bool, Failure> {
         let mut last = [0];
         self.target.read_into(setup.size() - 1, &mut last)?;

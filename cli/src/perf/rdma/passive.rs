@@ -19,7 +19,7 @@ pub(in crate::perf) struct Passive {
     answers: Answers,
 }
 
-/// What it says, and when.
+/// The answers of the passive end, beside credits.
 struct Answers {
     phase: Phase,
     /// Memory at the active end.

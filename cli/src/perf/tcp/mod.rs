@@ -26,7 +26,7 @@ use crate::signals;
 /// Octets that one call receives at most, of messages that are shorter.
 const CHUNK: usize = 256 * 1024;
 
-/// How often a passive end that always has something to do looks at the clock.
+/// Number of turns after which a passive end that always has something to do looks at the clock.
 const LOOK_EVERY: u64 = 4096;
 
 /// One end of all connections.

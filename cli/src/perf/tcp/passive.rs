@@ -13,7 +13,7 @@ use crate::perf::spin::Wish;
 pub(in crate::perf) struct Passive {
     sockets: Sockets,
     load: Receiver,
-    /// Where messages go.
+    /// Memory for messages.
     room: Vec<u8>,
     answer: Vec<u8>,
 }
