@@ -15,7 +15,7 @@ use crate::count::measured;
 const MANY: u32 = 1000;
 const SOME: u32 = 10;
 
-/// What a FPDU of 64 KiB can carry, and one for an MSS of 1448.
+/// Payload of an FPDU of nearly 64 KiB, and of one that fits an MSS of 1448.
 const LARGE: usize = 64 * 1024 - 1024;
 const MSS_1448: usize = 1424;
 const TRAIN: usize = 44;

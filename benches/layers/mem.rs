@@ -36,7 +36,7 @@ fn grant(table: &MemTable, region: &Region, len: usize) -> Grant {
     table.check_remote(stag, to, len as u64, Access::REMOTE_WRITE, PD, QpNum(1)).expect("it may write")
 }
 
-/// And gives it back.
+/// Checks a peer's access to memory, and drops the grant.
 #[divan::bench]
 fn check_remote(bencher: Bencher<'_, '_>) {
     let (table, region) = table();
@@ -50,7 +50,7 @@ fn check_local(bencher: Bencher<'_, '_>) {
     bencher.bench_local(check);
 }
 
-/// `copy(grant, octets)` over `len` octets.
+/// Measures `copy(grant, octets)` over `len` octets.
 fn copy<T>(bencher: Bencher<'_, '_>, len: usize, copy: impl Fn(&Grant, &mut [u8]) -> T) {
     let ((table, region), mut octets) = (table(), pattern(len));
     let grant = grant(&table, &region, len);
@@ -70,7 +70,7 @@ fn place_with_crc(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, data| grant.place_with_crc(0, data, 0));
 }
 
-/// The same in two passes over all of it.
+/// Does what `place_with_crc` does in two passes over all of the octets.
 #[divan::bench(args = LENGTHS)]
 fn crc_then_place(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, data| {

@@ -21,7 +21,7 @@ use crate::{fpdus, send_segment};
 pub struct End {
     /// Registered memory, which the peer may Read and Write.
     pub region: MemoryRegion,
-    /// Its completion queue, for both directions.
+    /// The completion queue of both directions.
     pub cq: CompletionQueue,
     /// The QP, free to send.
     pub qp: QueuePair,
@@ -34,10 +34,10 @@ pub struct End {
     drained: Cell<u64>,
 }
 
-/// How an end is connected.
+/// The parameters of an end's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire {
-    /// Whether FPDUs have a CRC.
+    /// True if FPDUs have a CRC.
     pub crc: bool,
     /// TCP's limit of the segment size, if not that of loopback. TCP's own options go from it.
     pub mss: Option<u32>,
@@ -168,7 +168,7 @@ fn tcp_pair(mss: Option<u32>) -> std::io::Result<(TcpStream, TcpStream)> {
     Ok((ours, peer.into()))
 }
 
-/// What a startup without markers and RTR would have ended in.
+/// Returns the outcome of a startup without markers and RTR.
 fn negotiated(crc: bool) -> Negotiated {
     Negotiated {
         revision: Revision::Two,

@@ -18,7 +18,7 @@ use tracing::{Event, Metadata, level_filters::LevelFilter};
 
 use crate::{End, Wire};
 
-/// How long the thread may take until it logs.
+/// Time limit until the thread logs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An FPDU of no octets with a CRC that does not fit.
@@ -27,10 +27,10 @@ const BAD_FPDU: [u8; 8] = [0, 0, 0, 0, 1, 2, 3, 4];
 /// The background threads of devices, by their name.
 const BACKGROUND: &str = "rddp-progress";
 
-/// How many of them are stopped.
+/// Number of background threads that are stopped.
 static STOPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// A device like that.
+/// Makes a device whose background thread is stopped.
 ///
 /// # Panics
 /// If its background thread logs nothing, or there is another log already.

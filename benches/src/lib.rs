@@ -1,4 +1,4 @@
-//! What the benches of all layers begin with: streams of FPDUs, and a QP whose peer is a plain
+//! Common parts of the benches of all layers: streams of FPDUs, and a QP whose peer is a plain
 //! socket.
 //!
 //! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so

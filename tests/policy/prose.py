@@ -27,7 +27,8 @@ CLEAN = {
         "mpa", "ddp", "fault-guard", "cli", "fuzz", "rnic/src/mem", "rnic/src/pd.rs",
         "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs", "rnic/src/local.rs",
         "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs", "rnic/src/error.rs",
-        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp",
+        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp", "benches", "load",
+        "tests", "examples", ".ci",
     ],
     "columns": [
         "mpa", "ddp", "fault-guard", "cli", "fuzz", "docs", "README.md", "CONTRIBUTING.md",
@@ -38,13 +39,14 @@ CLEAN = {
         "rnic/src/pd.rs", "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs",
         "rnic/src/local.rs", "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs",
         "rnic/src/error.rs", "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma",
-        "iwarp",
+        "iwarp", "benches", "load", "tests", "examples", ".ci",
     ],
     "safety": [
         "mpa", "ddp", "fault-guard", "cli", "fuzz", "rnic/src/mem", "rnic/src/pd.rs",
         "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs", "rnic/src/local.rs",
         "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs", "rnic/src/error.rs",
-        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp",
+        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp", "benches", "load",
+        "tests", "examples", ".ci",
     ],
 }
 # Parts of folders above that do not keep them yet.

@@ -117,7 +117,8 @@ impl Session {
 }
 
 impl Lane {
-    /// How many messages (of bandwidth), and how long they took (of latency).
+    /// Runs one slice. Returns the number of messages (of bandwidth), and the times
+    /// that they took (of latency).
     fn run(&mut self, slice: Slice, control: &mut Control) -> Outcome<(u64, Option<Latency>)> {
         let time = Duration::from_millis(slice.ms);
         Ok(match (self, slice.kind) {

@@ -1,4 +1,4 @@
-//! What the host tells: clock, processor time, memory.
+//! Measurements of the host: clock, processor time, memory.
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-/// Of this process so far.
+/// Processor time and memory that this process has used so far.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Usage {
     /// Seconds of all threads, in user and system mode.

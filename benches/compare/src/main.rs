@@ -21,7 +21,7 @@ mod turns;
 
 use std::process::ExitCode;
 
-/// Whatever stops a measurement; the text is for a person.
+/// An error that stops a measurement; the text is for a person.
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 type Outcome<T> = Result<T, Fault>;
 

@@ -1,4 +1,4 @@
-//! How long registering memory takes, and whether it touches pages.
+//! Measures the time of registering memory, and whether registering touches pages.
 //!
 //! The only unsafe code here: to register memory that is not rddp's is to promise that it stays.
 

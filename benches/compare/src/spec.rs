@@ -1,11 +1,11 @@
-//! The words between the script, the active end and the passive end.
+//! Messages between the script, the active end and the passive end.
 
 use rddp_rnic::{ConnectOptions, MAX_INLINE, PortMapper};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Usage;
 
-/// What the script asks of the active end.
+/// A command of the script to the active end.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Command {
@@ -13,11 +13,12 @@ pub(crate) enum Command {
     Open(Spec),
     /// Measures; answered by [`Report`].
     Slice(Slice),
-    /// What both processes have used so far; answered by [`Usages`].
+    /// Asks for the processor time and memory that both processes have used; answered by
+    /// [`Usages`].
     Usage {},
 }
 
-/// What an end tells another over the control connection.
+/// A message from one end to the other over the control connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Message {
@@ -53,7 +54,7 @@ pub(crate) enum Op {
     Read,
 }
 
-/// How an end waits for something to do.
+/// The way in which an end waits for something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wait {
@@ -65,7 +66,7 @@ pub(crate) enum Wait {
     Channel,
 }
 
-/// How the pieces of an FPDU of a socket in DDPMODE are put together.
+/// The way in which the pieces of an FPDU of a socket in DDPMODE are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Gather {
@@ -88,13 +89,13 @@ pub(crate) struct Spec {
     /// Receives posted on each connection.
     pub(crate) window: usize,
     pub(crate) connections: usize,
-    /// How many of them carry messages; 0: all.
+    /// Number of connections that carry messages; 0: all.
     pub(crate) active: usize,
     pub(crate) wait: Wait,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) place_before_crc: bool,
-    /// Of streams: how many pieces of memory a message is written from, by one call.
+    /// Number of pieces of memory from which one call writes a message of a stream.
     pub(crate) pieces: usize,
     pub(crate) gather: Gather,
 }
@@ -135,7 +136,7 @@ impl Spec {
         }
     }
 
-    /// Whether sockets carry it, by the calls that any program makes.
+    /// Returns whether the octets go over sockets, by the calls that any program makes.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.op, Op::Tcp | Op::Ddp)
     }
@@ -144,7 +145,8 @@ impl Spec {
         if self.active == 0 { self.connections } else { self.active }
     }
 
-    /// Whether messages are copied when they are posted, as a program would do with short ones.
+    /// Returns whether messages are copied when they are posted, as a program would do with short
+    /// ones.
     pub(crate) fn is_inline(&self) -> bool {
         self.size <= MAX_INLINE
     }
@@ -188,14 +190,15 @@ pub(crate) struct Slice {
     pub(crate) ms: u64,
 }
 
-/// Of one end in one slice.
+/// Measurements of one end in one slice.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) cpu_s: f64,
     pub(crate) send_calls: u64,
     pub(crate) receive_calls: u64,
     pub(crate) fpdus_sent: u64,
-    /// Of the end that can tell, in nanoseconds: of ping-pong, of windows, of what is noticed.
+    /// Latencies in nanoseconds, from the end that can measure them: of ping-pong, of windows, of
+    /// noticing.
     pub(crate) latency_ns: Option<Latency>,
 }
 
@@ -224,7 +227,7 @@ impl Latency {
 #[derive(Debug, Serialize)]
 pub(crate) struct Opened {
     pub(crate) lane: usize,
-    /// How long connecting all took.
+    /// Time that connecting all connections of the lane took.
     pub(crate) seconds: f64,
     /// CRC and markers as agreed on; nothing for TCP.
     pub(crate) crc: Option<bool>,

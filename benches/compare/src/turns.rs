@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 
-/// How long nothing may happen before the measurement is given up.
+/// Time without any progress after which the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many fruitless turns a spinning end makes before it offers the processor to others (another
-/// end that shares it could otherwise not run at all), and before it looks at the clock.
+/// Number of fruitless turns after which a spinning end offers the processor to others (another end
+/// that shares it could otherwise not run at all) and looks at the clock.
 const YIELD_EVERY: u32 = 64;
 const LOOK_EVERY: u32 = 4096;
 

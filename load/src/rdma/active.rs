@@ -1,4 +1,4 @@
-//! The end that posts, and measures.
+//! The active end, which posts and measures.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use rddp_rnic::{Completed, Operation, SendWr};
 
 use super::{BATCH, End, connection_of, kind_of, post, single_id};
 
-/// What an active end may have on its way on one connection.
+/// Limits on what an active end has outstanding on one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests that have not completed.
     pub depth: usize,
     /// Receives that the passive end keeps posted.
     pub window: usize,
-    /// Whether each message takes one of these receives, as a Send does.
+    /// True if each message takes one of these receives, as a Send does.
     pub takes_receives: bool,
 }
 
-/// The loops of an active end, and what it has on its way.
+/// The loops of an active end, and the requests that it has outstanding.
 #[derive(Debug)]
 pub struct Active {
     limits: Limits,
@@ -25,7 +25,7 @@ pub struct Active {
     answers: u64,
 }
 
-/// What is on its way on one connection.
+/// Requests outstanding on one connection.
 #[derive(Clone, Debug, Default)]
 struct Flow {
     /// Posted again and again; one completion tells of all, as they complete in order.

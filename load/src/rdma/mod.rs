@@ -15,14 +15,14 @@ use rddp_rnic::{Completion, MemError, MemoryRegion, PostError, QueuePair, SendWr
 
 use crate::FILL;
 
-/// What a work request is, in the upper half of its id; the lower half is the connection.
+/// Kinds of work requests, in the upper half of their ids; the lower half is the connection.
 const RECEIVE: u64 = 1 << 32;
 const BATCH: u64 = 2 << 32;
 const SINGLE: u64 = 3 << 32;
 
 /// One end of a number of connections, with their memory and the program's way to wait.
 pub trait End {
-    /// Whatever stops a measurement.
+    /// An error that stops a measurement.
     type Failure: From<PostError>;
 
     /// The queue pair of a connection.

@@ -1,10 +1,10 @@
-//! The end that answers.
+//! The passive end, which answers.
 
 use rddp_rnic::{Completed, PostError, SendWr};
 
 use super::{End, connection_of, single_id};
 
-/// What a passive end does for the active end beside giving credits.
+/// Answers of a passive end, beside the credits that it gives.
 pub trait Answers<E: End> {
     /// Answers a message that has come on a connection.
     fn message(&mut self, end: &mut E, at: usize) -> Result<(), E::Failure>;
@@ -27,7 +27,7 @@ pub struct Passive {
 struct Flow {
     /// Receives that were used up, and posted again.
     consumed: u64,
-    /// What of that the active end was told.
+    /// The part of them that the active end was told of.
     credited: u64,
     ended: bool,
 }

@@ -17,7 +17,7 @@ pub const MORE: u8 = crate::FILL;
 /// The last octet of the last message of a slice.
 pub const LAST: u8 = 0xa5;
 
-/// What a stream is waited for.
+/// A condition that a stream is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// Octets to receive.
@@ -28,7 +28,7 @@ pub enum Ready {
 
 /// One end of a number of streams, and the program's way to wait.
 pub trait Streams {
-    /// Whatever stops a measurement.
+    /// An error that stops a measurement.
     type Failure;
 
     /// Sends by one call; returns how many octets, 0 when it would have to wait.

@@ -14,7 +14,7 @@ pub struct Receiver {
 
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    /// How much of the present message is here.
+    /// Number of octets of the present message that have arrived.
     position: usize,
     ended: bool,
 }

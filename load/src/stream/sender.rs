@@ -8,7 +8,7 @@ use super::{LAST, MORE, Ready, Streams, receive_all, send_all};
 /// The loops of a sending end. All streams send the same message again and again.
 #[derive(Debug)]
 pub struct Sender {
-    /// How much of the present message each stream has taken.
+    /// Number of octets of the present message that each stream has taken.
     positions: Vec<usize>,
     /// Messages that one call sends.
     batch: usize,

@@ -136,7 +136,7 @@ impl Active {
         post_write(&self.side, &self.theirs)
     }
 
-    /// Whether such a slice can be had on this lane.
+    /// Returns an error if this lane cannot run slices of this kind.
     pub(crate) fn can(spec: &Spec, kind: Kind) -> Result<(), &'static str> {
         match kind {
             Kind::Window => Err("windows are for streams"),

@@ -22,7 +22,7 @@ use crate::{Fault, Outcome};
 /// Completions taken at once.
 const POLLED: usize = 64;
 
-/// How long an end sleeps before it looks whether anything is wrong.
+/// Time that an end sleeps before it checks for errors.
 const NAP: Duration = Duration::from_millis(200);
 
 /// One end of all connections of a lane. Its memory is, for each connection, a source and a target
@@ -70,7 +70,7 @@ impl Side {
         self.source(at) + self.spec.size
     }
 
-    /// What the other end may use.
+    /// Returns the memory that the other end may use.
     fn memory(&self) -> Message {
         let Remote { stag, to } = self.region.remote(0);
         Message::Memory { stag: stag.0, to }
@@ -169,7 +169,7 @@ impl End for Side {
     }
 }
 
-/// What has been added to the counters.
+/// Stores in `tally` what has been added to the counters.
 pub(crate) fn count(tally: &mut Tally, before: Counters, after: Counters) {
     tally.send_calls = after.send_calls - before.send_calls;
     tally.receive_calls = after.receive_calls - before.receive_calls;
@@ -184,7 +184,7 @@ fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
     }
 }
 
-/// Whether both ends learn of messages by looking at memory.
+/// Returns whether both ends notice messages by looking at memory.
 fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
     spec.op == crate::spec::Op::Write && kind == Kind::Latency
 }

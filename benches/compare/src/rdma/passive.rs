@@ -23,7 +23,7 @@ pub(crate) struct Passive {
     answers: Answers,
 }
 
-/// What it says, and when.
+/// The answers of the passive end, beside credits.
 struct Answers {
     theirs: Message,
     answer: SendWr,
@@ -78,7 +78,7 @@ impl Passive {
         Ok(())
     }
 
-    /// Where a message says when it was posted.
+    /// Returns the offset at which a message carries the time of its posting.
     fn stamp(&self) -> usize {
         2 * self.side.spec.size - NO_TIME.len()
     }
