@@ -22,11 +22,11 @@ enum Misdeed {
     Own,
 }
 
-/// What the second half of a kind's name says.
+/// The second half of a kind's name, taken apart.
 struct Kind {
     misdeed: Misdeed,
     stag_change: u32,
-    /// Where in the token, as a TO relative to its first.
+    /// Place in the token, as a TO relative to its first.
     offset: Option<u64>,
     withheld: Access,
     other_pd: bool,

@@ -328,7 +328,7 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Whether a Send's receive says what the Send said.
+    /// Checks that a Send's completion shows the Send's length and flags.
     pub fn check_flags(&self, item: Item, completion: &Completion) -> Outcome<()> {
         let Item::Send { solicited, invalidate } = item else { return Ok(()) };
         self.expect(completion.byte_len as usize == self.options.size, "length of a Send")?;

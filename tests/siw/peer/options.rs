@@ -187,7 +187,7 @@ impl Options {
         self.by.contains(&end)
     }
 
-    /// How many of the items that `end` does are Sends.
+    /// Returns the number of Sends among the items of `end`.
     pub fn sends_of(&self, end: End) -> usize {
         if !self.does(end) {
             return 0;

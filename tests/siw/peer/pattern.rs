@@ -2,7 +2,7 @@
 
 use crate::options::End;
 
-/// What nobody has written.
+/// The octet in memory that nobody has written.
 pub const FILL: u8 = 0xa5;
 
 /// The item that private data is.

@@ -5,7 +5,8 @@ use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Step};
 /// One end's framing: makes FPDUs of ULPDUs, and finds ULPDUs in the octets that have arrived.
 #[derive(Debug)]
 pub struct Fpdus {
-    /// Where in the stream, and how, the next FPDU is made; a test may set another.
+    /// State from which the next FPDU is made, its place in the stream included; a test may set
+    /// another.
     pub framer: Framer,
     deframer: Deframer,
     /// Octets that arrived and are no whole FPDU yet.

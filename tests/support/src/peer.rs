@@ -23,7 +23,7 @@ pub struct Peer {
     pub socket: TcpStream,
     /// The framing of both directions.
     pub fpdus: Fpdus,
-    /// What the startup came to, as this peer sees it.
+    /// The outcome of the startup, as this peer sees it.
     pub negotiated: Negotiated,
     /// The MSN of the next message.
     msn: Msn,

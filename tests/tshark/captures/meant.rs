@@ -1,4 +1,4 @@
-//! What was meant: the messages that each side was told to send, as JSON for `check.py`.
+//! The messages that each end was told to send, as JSON for `check.py`.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ impl Message {
         }
     }
 
-    /// Its DDP header as a single segment, in hex.
+    /// Returns the message's DDP header as a single segment, in hex.
     pub fn header(&self, msn: u32) -> String {
         let opcode = 0x40 | self.opcode;
         match self.kind {
