@@ -39,7 +39,8 @@ import iwarp
 DIRECTIONS = {"i2r": 0, "r2i": 1}
 FRAMES = {"request": iwarp.REQUEST_KEY, "reply": iwarp.REPLY_KEY, "fpdu": None}
 
-# What follows from the octets or is zero unless something is wrong: EXPECT.json may leave it out.
+# Fields that follow from the octets, or are zero unless something is wrong:
+# EXPECT.json may leave them out.
 DERIVED = {"ulpdu_length", "pad", "markers", "crc", "pd_length", "payload"}
 ZERO = {"reserved", "rdmap_reserved", "ulp_reserved", "terminate_reserved"}
 FIXED = {"dv": 1, "rv": 1}
@@ -84,8 +85,8 @@ class Connection:
 
 
 def load(path):
-    """The connections of EXPECT.json, by their number, with octets in place of hex and
-    a name for each frame."""
+    """Returns the connections of EXPECT.json, by their number, with octets in place of hex and a
+    name for each frame."""
     with open(path, encoding="utf-8") as file:
         frames = json.load(file)
     connections = {}
@@ -100,7 +101,7 @@ def load(path):
 
 
 def check_streams(report, connections, captured):
-    """The capture holds these frames, one after another, and no octet more."""
+    """Checks that the capture holds these frames, one after another, and no octet more."""
     report.same("capture", "the number of connections", len(captured), len(connections))
     for number, connection in connections.items():
         for direction, end in DIRECTIONS.items():
@@ -129,7 +130,8 @@ def read_by_hand(connection, frame):
 
 
 def check_fields(report, connection):
-    """Every field that was meant is there, and every field that is there was meant."""
+    """Checks that every field that was meant is there, and that every field that is there was
+    meant."""
     for frame in connection.frames:
         meant = dict(frame["fields"])
         try:
@@ -150,7 +152,8 @@ def check_fields(report, connection):
 
 
 def rewrite(connections, path):
-    """The same frames as tshark can read them, one to a packet. Returns {packet number: frame}."""
+    """Writes the same frames so that tshark can read them, one to a packet. Returns
+    {packet number: frame}."""
     capture, packets, port = iwarp.Capture(path), {}, 40000
     for connection in connections.values():
         rewritten = iwarp.Connection(capture, port)
@@ -166,7 +169,7 @@ def rewrite(connections, path):
 
 
 def rewrite_direction(capture, port, connection, direction):
-    """As connections from this port on, of which the next one begins where markers would be
+    """Writes frames as connections from this port on; a new one begins where markers would be
     misread."""
     markers, end = connection.markers[direction], DIRECTIONS[direction]
     startup = [iwarp.startup_frame(key, markers, connection.crc) for key in (iwarp.REQUEST_KEY, iwarp.REPLY_KEY)]
@@ -192,13 +195,13 @@ def ends_at_marker(frame):
 
 
 def too_much_for_tshark(connection, frame):
-    """What rewrite() leaves out."""
+    """Returns whether rewrite() leaves a frame out."""
     return frame["frame"] == "fpdu" and (len(frame["octets"]) > iwarp.Capture.MOST_OCTETS or
                                          connection.markers[frame["dir"]] and ends_at_marker(frame))
 
 
 def dissect(path):
-    """tshark's fields of each packet: {number: {name: [(show, showname), ...]}}."""
+    """Returns tshark's fields of each packet: {number: {name: [(show, showname), ...]}}."""
     command = ["tshark", "-r", path, "-T", "pdml", "-o", "tcp.try_heuristic_first:TRUE",
                "-o", "tcp.relative_sequence_numbers:FALSE",
                "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"]
@@ -278,7 +281,7 @@ def message_names(read):
 
 
 def check_dissected(report, frame, dissected):
-    """tshark names what was read by hand, and has nothing to complain of."""
+    """Checks that tshark names the values that were read by hand, and reports no error."""
     where, read = frame["where"] + " (tshark)", frame["read"]
     if frame["frame"] == "fpdu":
         names = [("iwarp_mpa.ulpdulength", read["ulpdu_length"]), *header_names(read), *message_names(read)]
@@ -298,7 +301,8 @@ def check_dissected(report, frame, dissected):
 
 
 def check_framing(report, where, read, dissected):
-    """Pad, CRC and its verdict (which is in the text of the field alone), markers."""
+    """Checks pad, CRC and tshark's verdict on it (which is in the text of the field alone), and
+    markers."""
     pad = dissected.get("iwarp_mpa.pad", [("", "")])[0][0]
     report.same(where, "the pad", pad.replace(":", ""), "00" * read["pad"])
     pointers = [as_number(text) for text, _ in dissected.get("iwarp_mpa.marker_fpduptr", [])]
