@@ -1,4 +1,4 @@
-//! Scenario `fault`: one misdeed, and what either end is told of it.
+//! Scenario `fault`: one violation, and what is reported to each end.
 
 use rddp_rnic::{Access, Gather, Remote, SendWr, Stag, Status};
 
@@ -138,7 +138,7 @@ fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
             Ok(())
         }
         Misdeed::Own => {
-            // Good when it is posted, and gone when it is sent.
+            // Valid when it is posted, and invalidated before it is sent.
             let invalidate = SendWr::invalidate(0, link.sink.stag()).unsignaled();
             let list = [invalidate, SendWr::send(0, link.sink.sge(0..OCTETS as usize))];
             link.qp.post_sends(&list).map_err(|(error, _)| error)?;

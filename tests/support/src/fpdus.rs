@@ -14,13 +14,13 @@ pub struct Fpdus {
 }
 
 impl Fpdus {
-    /// The beginning of both streams: `tx` is what this end sends, `rx` what it receives.
+    /// Begins both streams: `tx` is the framing of what this end sends, `rx` of what it receives.
     #[must_use]
     pub fn new(tx: Framing, rx: Framing) -> Self {
         Fpdus { framer: Framer::new(tx), deframer: Deframer::new(rx), staging: Vec::new() }
     }
 
-    /// The framing that a startup has agreed on.
+    /// Begins both streams with the framing that a startup has agreed on.
     #[must_use]
     pub fn negotiated(negotiated: &Negotiated) -> Self {
         Self::new(negotiated.tx(), negotiated.rx())
