@@ -49,8 +49,8 @@ pub enum AtomicError {
     Faulted(#[from] Faulted),
 }
 
-/// Copies that are summed as well go in pieces that stay in the first-level cache between the two
-/// passes.
+/// Number of octets in a piece of a copy that is also summed: small enough to stay in the
+/// first-level cache from one pass to the other, so that memory is read once.
 const CHUNK: usize = 4096;
 
 impl Grant {
@@ -112,6 +112,8 @@ impl Grant {
     pub fn place_with_crc(&self, offset: usize, data: &[u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in data.chunks(CHUNK) {
+            // The sum is taken of `data`, which nobody else can change, and not of the octets
+            // placed: a peer may already be writing there.
             crc = crc32c_append(crc, chunk);
             self.place(at, chunk)?;
             at += chunk.len();
@@ -124,6 +126,8 @@ impl Grant {
     pub fn copy_to_with_crc(&self, offset: usize, out: &mut [u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in out.chunks_mut(CHUNK) {
+            // The copy is summed and not its source: a peer may change that between the two passes,
+            // and the FPDU must carry the CRC of the octets that are sent (RFC 5044 §4.4).
             self.copy_to(at, chunk)?;
             crc = crc32c_append(crc, chunk);
             at += chunk.len();
