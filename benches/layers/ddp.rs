@@ -40,7 +40,7 @@ fn check_range_of_region() -> bool {
     check_range(black_box(0x1_0000), 1 << 20, black_box(0x1_2000), 64).is_ok()
 }
 
-/// The checks of a message of one segment, and its delivery.
+/// Checks a message of one segment, and delivers it.
 #[divan::bench]
 fn untagged_message(bencher: Bencher<'_, '_>) {
     let (mut queue, mut msn) = (UntaggedRx::new(), Msn::FIRST);

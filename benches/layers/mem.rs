@@ -16,7 +16,7 @@ fn main() {
     divan::main();
 }
 
-/// A table with many regions, and one of them.
+/// Makes a table with many regions, and returns one of them.
 fn table() -> (MemTable, Arc<Region>) {
     let table = MemTable::new(MemLimits::default());
     for _ in 0..1000 {
@@ -54,7 +54,7 @@ fn check_local(bencher: Bencher<'_, '_>) {
 fn copy<T>(bencher: Bencher<'_, '_>, len: usize, copy: impl Fn(&Grant, &mut [u8]) -> T) {
     let ((table, region), mut octets) = (table(), pattern(len));
     let grant = grant(&table, &region, len);
-    // The first ones fault pages in and make tables.
+    // The first copies fault pages in and make tables.
     grant.place(0, &octets).expect("memory of our own stays");
     black_box(copy(&grant, &mut octets));
     bencher.counter(BytesCount::new(len)).bench_local(|| copy(&grant, black_box(&mut octets)));
@@ -89,7 +89,7 @@ fn crc_in_place(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, _| grant.crc32c_append(0, len, 0));
 }
 
-/// Memory of ours: mapping and unmapping it are in it, touching it is not.
+/// Allocates and deregisters memory of our own: mapping and unmapping are counted, touching is not.
 #[divan::bench(args = [4096, 1 << 20, 1 << 30])]
 fn allocate_and_deregister(bencher: Bencher<'_, '_>, len: usize) {
     let (table, _) = table();

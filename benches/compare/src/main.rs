@@ -1,4 +1,4 @@
-//! Both ends of the comparison: an instrument without opinions, which `benches/compare/run` plays.
+//! Both ends of the comparison: an instrument that `benches/compare/run` plays.
 //!
 //! ```text
 //! rddp-compare server ADDRESS         the passive end; prints the port that it listens on, serves one client

@@ -22,7 +22,7 @@ pub(crate) enum Command {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Message {
-    /// Active: prepare a lane. The passive end answers with where to connect to.
+    /// Active: prepare a lane. The passive end answers with the port to connect to.
     Open(Spec),
     Listening {
         port: u16,
@@ -33,8 +33,8 @@ pub(crate) enum Message {
         stag: u32,
         to: u64,
     },
-    /// Active: a slice comes. The passive end answers once it is ready, and again when it has seen
-    /// the end of it.
+    /// Active: a slice begins. The passive end answers once it is ready, and again when it has seen
+    /// the end of the slice.
     Slice(Slice),
     Ready,
     Done(Tally),
@@ -165,12 +165,12 @@ impl Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// One way, as fast as it goes.
+    /// One way, as fast as possible.
     Bandwidth,
     /// There and back, one at a time.
     Latency,
-    /// Streams only: as many messages as the spec's depth one way, answered by one octet; then the
-    /// next as many.
+    /// Streams only: as many messages one way as the spec's depth says, answered by one octet; then
+    /// the next window.
     Window,
     /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone
     /// (Write).
@@ -205,7 +205,7 @@ pub(crate) struct Tally {
 /// Pieces of memory that one call takes: `IOV_MAX`.
 const MAX_PIECES: usize = 1024;
 
-/// Quantiles. Of ping-pong: half of there and back (of a Read: all of it).
+/// Quantiles of times. Of ping-pong: half of a round trip (of a Read: all of it).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) count: usize,

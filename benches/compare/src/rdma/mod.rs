@@ -39,7 +39,7 @@ struct Side {
 }
 
 impl Side {
-    /// Idle QPs with room for `sends`, and with `receives` posted on each.
+    /// Makes idle QPs that hold `sends` requests, each with `receives` posted.
     fn new(spec: &Spec, sends: usize, receives: usize) -> Outcome<Self> {
         let rnic = Rnic::open()?;
         let channel = (spec.wait == Wait::Channel).then(|| rnic.create_channel()).transpose()?;
@@ -76,7 +76,7 @@ impl Side {
         Message::Memory { stag: stag.0, to }
     }
 
-    /// The message that is sent again and again.
+    /// Returns the message that is sent again and again.
     fn message(&self, at: usize) -> Gather {
         if self.spec.is_inline() {
             return Gather::Inline(vec![FILL; self.spec.size]);
@@ -103,7 +103,7 @@ impl Side {
         Ok(())
     }
 
-    /// The last octet of what the other end has written.
+    /// Returns the last octet that the other end has written.
     fn marked(&self) -> Outcome<u8> {
         let mut last = [0];
         self.region.read_into(2 * self.spec.size - 1, &mut last)?;
@@ -176,7 +176,7 @@ pub(crate) fn count(tally: &mut Tally, before: Counters, after: Counters) {
     tally.fpdus_sent = after.fpdus_sent - before.fpdus_sent;
 }
 
-/// Memory of the other end.
+/// Returns a place in the other end's memory.
 fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
     match *memory {
         Message::Memory { stag, to } => Ok(Remote { stag: Stag(stag), to: to + offset as u64 }),
@@ -189,8 +189,8 @@ fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
     spec.op == crate::spec::Op::Write && kind == Kind::Latency
 }
 
-/// The mark behind a message of the ping-pong in memory; never what buffers hold from the
-/// beginning, and never [`END`].
+/// Returns the mark behind the next message of the ping-pong in memory. It is never the octet that
+/// buffers hold at the beginning, and never [`END`].
 fn next_mark(mark: u8) -> u8 {
     match mark.wrapping_add(1) {
         FILL => FILL + 1,

@@ -1,4 +1,4 @@
-//! The end that receives.
+//! The passive end, which receives.
 
 use std::net::{TcpListener, TcpStream};
 
