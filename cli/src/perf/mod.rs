@@ -1,10 +1,9 @@
 //! `rddp perf`: bandwidth, latency and processor time of RDMA operations, beside a plain TCP
 //! socket.
 //!
-//! A client measures, a server is measured against. For each operation and size there is a
-//! session: a control connection (TCP, JSON) and data connections. Sessions of one size are
-//! open at the same time and take turns in short slices, so that what disturbs the machine
-//! disturbs all of them alike.
+//! A client measures against a server. For each operation and size there is a session: a control
+//! connection (TCP, JSON) and data connections. Sessions of one size are open at the same time and
+//! take turns in short slices, so that a disturbance of the machine affects all of them alike.
 
 mod control;
 mod cpu;

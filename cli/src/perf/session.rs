@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// The server's processor time.
+    /// Returns the server's processor time.
     fn done(&mut self) -> Result<f64, Failure> {
         match reply(&mut self.channel)? {
             Reply::Done { cpu_s } => Ok(cpu_s),
@@ -135,7 +135,7 @@ fn reply(channel: &mut Channel) -> Result<Reply, Failure> {
     }
 }
 
-/// Returns why the server gave up, if it has said so; otherwise `failure`.
+/// Returns the server's reason for giving up, if it has sent one; otherwise `failure`.
 fn explained(channel: &mut Channel, failure: Failure) -> Failure {
     if failure.kind() == Kind::Interrupted {
         return failure;

@@ -1,6 +1,6 @@
 //! Spinning that gives way: on a machine with more to do than processors, an end that only spins
-//! keeps the other end from running at all. At the end that others ask to spin, it ends in sleep
-//! when nothing happens. And both ends give up in time.
+//! keeps the other end from running at all. An end that spins at the wish of others falls asleep
+//! when nothing happens. Both ends give up in time.
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// The party that asked for spinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// The user of this process.
+    /// The user of this process asked.
     Own,
-    /// A client of this server, about which nothing is known.
+    /// A client of this server asked, about which nothing is known.
     Clients,
 }
 
