@@ -1,4 +1,5 @@
-//! Connections that end and begin again, who makes progress meanwhile, and how a program is woken.
+//! Connections that end and begin again, the threads that make progress meanwhile, and the ways in
+//! which a program is woken.
 #![allow(missing_docs)]
 
 mod common;
@@ -45,8 +46,8 @@ fn after_a_graceful_close_the_same_qps_connect_again() {
     exchange(&active, &passive);
 }
 
-/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and no Terminate of
-/// old.
+/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and without the
+/// Terminate of the last connection.
 #[test]
 fn after_an_error_a_reset_qp_connects_again() {
     let options = ConnectOptions::default();
@@ -66,7 +67,7 @@ fn after_an_error_a_reset_qp_connects_again() {
     exchange(&active, &passive);
 }
 
-/// draft-hilland-rddp-verbs §6.2.3: a FIN while a Read is on its way is a bad close.
+/// draft-hilland-rddp-verbs §6.2.3: a FIN while a Read is outstanding is a bad close.
 #[test]
 fn a_disconnect_with_work_outstanding_is_a_bad_close() {
     let options = ConnectOptions { ord: 1, ird: 1, ..Default::default() };
@@ -232,7 +233,7 @@ fn connections_leave_nothing_behind() {
     assert!(settled(before), "{before:?} before, {:?} after", (count("fd"), count("task")));
 }
 
-/// RFC 5042 §6.4.6: a queue that overflows takes its own QPs along and no others.
+/// RFC 5042 §6.4.6: a queue that overflows ends its own QPs and no others.
 #[test]
 fn an_overflowing_queue_hurts_only_its_own_qps() {
     let (active, passive) = (End::new(), End::new());
@@ -272,7 +273,7 @@ impl Watcher {
         poll(&self.end);
     }
 
-    /// Returns false if the peer's has not come by then.
+    /// Returns false if the peer's Write has not arrived by then.
     fn watch(&self, mark: u8, deadline: Instant) -> bool {
         let mut octet = [0];
         while octet != [mark] {

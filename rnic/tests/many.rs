@@ -1,4 +1,4 @@
-//! A thousand connections at a time in one process, and what an idle one costs.
+//! A thousand connections at a time in one process, and the cost of an idle one.
 #![allow(missing_docs)]
 
 mod common;
@@ -19,7 +19,7 @@ struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to the system's allocator and counts beside it.
+// SAFETY: hands everything on to the system's allocator, and only counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);

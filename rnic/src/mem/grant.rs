@@ -85,9 +85,9 @@ impl Grant {
     /// Copies `data` into the granted octets at `offset`.
     pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
-        // SAFETY: `at_mut` gave room for all of `data` in live memory that may be written, which no
-        // reference such as `data` covers: whoever registered it promised so, and memory of our own
-        // is never lent as one.
+        // SAFETY: `at_mut` found space for all of `data` in live memory that may be written. No
+        // reference such as `data` covers it: the program that registered lent memory vouches for
+        // that, and memory of our own is never lent out as a slice.
         unsafe { octets::write(self.is_lent(), to, data) }
     }
 

@@ -102,7 +102,8 @@ fn read_to_end(mut socket: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
     (octets, end)
 }
 
-/// RFC 5044 §4.1: what the length field at the front says, more than there can be without one.
+/// Returns the length of the first FPDU by its length field (RFC 5044 §4.1); more than any FPDU
+/// without one.
 fn first_fpdu_len(stream: &[u8]) -> usize {
     stream.first_chunk().map_or(usize::MAX, |len| fpdu_len(u16::from_be_bytes(*len).into()))
 }

@@ -85,7 +85,7 @@ fn connections_have_the_depths_that_the_device_says() {
     assert_eq!((negotiated.ird, negotiated.ord), (max_ird, max_ord));
 }
 
-/// Connects with so much private data; what came of it at either side.
+/// Connects with that much private data; returns the outcome at either end.
 fn attempt(
     len: usize,
     decide: impl FnOnce(ConnectRequest, &End) -> bool,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, alone};
 
-/// Descriptors and threads of this process.
+/// Returns the numbers of descriptors and threads of this process.
 pub fn in_use() -> [usize; 2] {
     ["fd", "task"].map(|what| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count())
 }
