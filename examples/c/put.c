@@ -1,11 +1,13 @@
 /* Puts a file into another program's memory by RDMA Write, reads it back by RDMA Read, and
  * compares.
  *
- *   put server PORT FILE           waits for one client, and stores in FILE what it has put into
- *   its memory put client ADDRESS PORT FILE   puts FILE there
+ *   put server PORT FILE           waits for one client, and stores in FILE the octets that it has
+ *                                  put into the server's memory
+ *   put client ADDRESS PORT FILE   puts FILE there
  *
- * The server sends where its memory is: address (8 octets), STag (4), length (4). The client, when
- * it is content, sends how many octets it has put there (4). All numbers are big-endian.
+ * The server sends the place of its memory: address (8 octets), STag (4), length (4). The client,
+ * when it has compared, sends the number of octets that it has put there (4). All numbers are
+ * big-endian.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

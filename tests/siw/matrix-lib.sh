@@ -1,4 +1,4 @@
-# How the matrix runs a case. Read by ./matrix with ".", not run.
+# Functions by which the matrix runs a case. Read by ./matrix with ".", not run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 passed=0 failed=0 again=0 number=0 port=7200
@@ -46,7 +46,7 @@ halt() {
 
 in_guest() { timeout "$1" "$guest" run "$2"; }
 
-# with SETTINGS: of the tunable siw, for the cases that follow.
+# with SETTINGS: sets settings of the tunable siw, for the cases that follow.
 with() {
     settings=$*
     [ "$mode" = list ] && return
@@ -57,7 +57,7 @@ with() {
     in_guest 20 "$commands" || die "siw does not take $settings"
 }
 
-# wanted LINE: whether this case is to be run; counts it, and lists it if that is asked for.
+# wanted LINE: returns whether this case is to be run; counts it, and lists it if that is asked for.
 wanted() {
     line="$kernel ${settings:+$settings }$1"
     number=$((number + 1)) port=$((port + 1))
@@ -104,7 +104,7 @@ end_capture() {
     wait "$capturing"
 }
 
-# on END SECONDS COMMAND: runs it on the host, or in the guest.
+# on END SECONDS COMMAND: runs a command on the host, or in the guest.
 on() {
     if [ "$1" = guest ]; then
         in_guest "$2" "$3"
