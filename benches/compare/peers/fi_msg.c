@@ -31,8 +31,7 @@
 #define LONGEST ((size_t)4 << 20)
 #define MOST_TIMES 1000000
 
-/* What the client tells the server before a slice, and (bw) how many messages it had been after it.
- */
+/* A command of the client before a slice, and (bw) the number of its messages after it. */
 struct command {
     uint64_t is_latency, size;
 };
@@ -84,7 +83,7 @@ static void await(uint32_t event, struct fi_info **request)
         *request = entry.info;
 }
 
-/* Takes completions of one queue; how many. */
+/* Takes completions of one queue; returns their number. */
 static long reap(struct fid_cq *cq)
 {
     struct fi_cq_entry entries[64];
@@ -123,7 +122,7 @@ static void make_endpoint(struct fi_info *of)
         post_receive();
 }
 
-/* One send; whether it will make a completion. */
+/* Posts one send; returns whether it will make a completion. */
 static int post_send(size_t size)
 {
     int inject = size <= info->tx_attr->inject_size;
@@ -176,8 +175,8 @@ static uint64_t ping_for(size_t size, uint64_t ms, uint64_t *p50)
     return count;
 }
 
-/* Receives, and answers if that is asked for, until the client has said how many messages there
- * were. */
+/* Receives, and answers if that is asked for, until the client has told the number of its
+ * messages. */
 static void serve(const struct command *command)
 {
     uint64_t received = 0, total = UINT64_MAX;
