@@ -15,7 +15,7 @@ use crate::common::{End, PATIENCE};
 use crate::frames::{C, R, REPLY, REQUEST, S, depths, frame, options};
 use crate::own::pair;
 
-/// Asked on one end of a connection; the other one.
+/// Begins a startup on one end of a connection; returns the other end.
 fn asked(end: &End, timeout: Duration) -> TcpStream {
     let (peer, own) = pair();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -73,7 +73,7 @@ fn the_program_accepts_a_request() {
     assert_eq!(passive.success().byte_len, 5);
 }
 
-/// RFC 5044 §7.1.2: TCP stays open behind a Reply that says no, and the QP may be connected anew.
+/// RFC 5044 §7.1.2: TCP stays open behind a rejecting Reply, and the QP may be connected anew.
 #[test]
 fn the_program_rejects_a_request() {
     let end = End::new();
@@ -96,8 +96,8 @@ fn the_program_rejects_a_request() {
 }
 
 /// RFC 5042 §6.4.2: rejected peers that do not close are counted with those that have not finished
-/// their startup. One too many is closed before the others, which have a moment: a machine that
-/// stops for longer than that shows nothing.
+/// their startup. If there is one too many, it is closed before the others, which have a moment: on
+/// a machine that stops for longer than that the test shows nothing.
 #[test]
 fn rejected_peers_that_stay_are_capped() {
     assert!((0..5).any(|_| {
@@ -135,7 +135,7 @@ fn peers_that_do_not_wait_for_the_answer_are_left() {
     assert_eq!(end.qp.request().unwrap().private_data, b"may I?", "what was said can be read still");
 }
 
-/// At whatever point: the peer is told at once, though the program holds the socket, too, and
+/// An abort at any point reaches the peer at once, though the program holds the socket, too, and
 /// nothing is reported.
 #[test]
 fn a_startup_that_is_aborted_is_reset() {

@@ -54,7 +54,7 @@ struct HalfSent {
     /// Number of Sends that the peer has read.
     read: u64,
     posted: u64,
-    /// Requests before the last Send.
+    /// Number of requests before the last Send.
     before: u64,
     done: Vec<Completion>,
 }
@@ -94,7 +94,7 @@ impl HalfSent {
         self.read += 1;
     }
 
-    /// Octets of the posted Sends that TCP has not taken.
+    /// Returns the octets of the posted Sends that TCP has not taken.
     fn unsent(&self) -> u64 {
         self.sends * FPDU - self.end.qp.counters().octets_sent
     }

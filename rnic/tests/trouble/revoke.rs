@@ -1,5 +1,5 @@
-//! Memory that goes away while it is in use (RFC 5042 §6.2.2): from then on no octet of it changes,
-//! and whoever used it learns so.
+//! Memory that is revoked while it is in use (RFC 5042 §6.2.2): from then on no octet of it
+//! changes, and its users get an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ use crate::common::{ALL, End, at_once, connect_on};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
-/// Ways to end what a region allows: by its owner, by a request of the same QP.
+/// Ways to revoke a region: by its owner, by a request of the same QP.
 const WAYS: [fn(&End, &MemoryRegion); 2] = [
     |_, region| region.deregister().unwrap(),
     |end, region| {
@@ -42,7 +42,7 @@ fn the_target_of_a_write_goes_between_two_segments() {
     }
 }
 
-/// RFC 5040 §4.8, RFC 5042 §6.3.3: nothing more is read, and the Terminate says how far the Read
+/// RFC 5040 §4.8, RFC 5042 §6.3.3: nothing more is read, and the Terminate shows how far the Read
 /// had come.
 #[test]
 fn the_source_of_a_read_goes_while_it_is_served() {
@@ -73,8 +73,8 @@ fn the_source_of_a_read_goes_while_it_is_served() {
     }
 }
 
-/// The memory of a receive or of our own Read, of small messages and of those that are received
-/// straight into it.
+/// The memory of a receive or of this end's own Read, of small messages and of those that are
+/// received straight into place.
 #[test]
 fn a_sink_goes_in_the_middle_of_its_message() {
     for (read, len) in [(false, 40), (true, 40), (false, 60_000), (true, 60_000)] {
@@ -178,8 +178,8 @@ fn nothing_changes_after_revocation_has_returned() {
     }
 }
 
-/// RFC 5040 §5.3: an invalidation by the peer takes the memory from all streams before the receive
-/// completes.
+/// RFC 5040 §5.3: an invalidation by the peer revokes the memory for all streams
+/// before the receive completes.
 #[test]
 fn a_remote_invalidation_is_in_force_when_the_receive_completes() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -198,7 +198,7 @@ fn a_remote_invalidation_is_in_force_when_the_receive_completes() {
     assert_eq!(target.octets()[..4], *b"good");
 }
 
-/// RFC 5040 §8.1.1: it may be invalidated only if its owner said so.
+/// RFC 5040 §8.1.1: a peer may invalidate only an STag whose owner allowed it.
 #[test]
 fn a_peer_may_not_invalidate_what_was_not_given_for_that() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -212,7 +212,7 @@ fn a_peer_may_not_invalidate_what_was_not_given_for_that() {
 }
 
 /// A peer stops reading in the middle of the last FPDU that was posted: an invalidation behind it
-/// is done all the same, and what was begun completes when the peer reads again.
+/// is done nevertheless, and the Write that was begun completes when the peer reads again.
 #[test]
 fn an_invalidation_behind_a_started_fpdu_leaves_it_to_complete() {
     const LEN: usize = 20_000;

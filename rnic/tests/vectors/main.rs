@@ -24,7 +24,7 @@ use vector::{Vector, vectors};
 /// `send_msn_wrap_last` and `send_msn_wrapped`.
 const ELSEWHERE: [&str; 2] = ["send_msn_wrap_last", "send_msn_wrapped"];
 
-/// Runs a layer towards both roles; how many vectors.
+/// Runs a layer's vectors towards both roles; returns their number.
 fn run(layer: &str) -> usize {
     let vectors = vectors(layer);
     let here = vectors.iter().filter(|vector| !ELSEWHERE.contains(&&*vector.name));

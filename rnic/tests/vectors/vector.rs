@@ -34,7 +34,7 @@ pub fn stag(value: &Value) -> Stag {
     Stag(number(value) as u32)
 }
 
-/// The vectors of a layer that have octets, each with the context of its receiver.
+/// Returns the vectors of a layer that have octets, each with the context of its receiver.
 pub fn vectors(layer: &str) -> Vec<Vector> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/vectors.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
