@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn untagged_ones_are_the_first_of_their_queue() {
+    fn untagged_messages_are_the_first_of_their_queue() {
         // RFC 5041 §4.3
         let queue_of = |message: OwnMessage| match message.header {
             Header::Untagged(UntaggedRepr { qn, msn: Msn(1), mo: 0, last: true, .. }) => Some(qn.0),

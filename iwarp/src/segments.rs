@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ones_share_a_segment_and_none_reaches_over_its_end() {
+    fn short_fpdus_share_a_segment_and_none_reaches_over_its_end() {
         let mut segments = Segments::new(EMSS, 0);
         assert!((0..16).all(|_| segments.admit(88)));
         assert!(!segments.end_record(16 * 88), "more may come");
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_sent_counts() {
+    fn octets_that_wait_to_be_sent_count() {
         let mut segments = Segments::new(EMSS, EMSS + 100);
         assert!(!segments.admit(EMSS));
         assert!(Segments::new(EMSS, EMSS).admit(EMSS));
     }
 
     #[test]
-    fn one_that_just_fits_is_admitted_and_one_longer_than_a_segment_begins_one() {
+    fn an_fpdu_that_just_fits_is_admitted_and_one_longer_than_a_segment_begins_one() {
         let mut segments = Segments::new(EMSS, 100);
         assert!(segments.is_set() && segments.admit(EMSS - 100) && segments.admit(EMSS + 8));
         assert!(!segments.admit(EMSS - 7), "behind the eight octets of it that reach into the next");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn long_segments_are_not_looked_after() {
+    fn fpdus_in_long_segments_are_not_aligned() {
         let mut segments = Segments::new(65_483, 7);
         assert!(segments.admit(65_480) && segments.admit(65_480));
         assert!(!segments.is_set() && !segments.end_record(1 << 20));

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_says_nothing_is_not_spun_for() {
+    fn an_end_does_not_spin_for_a_silent_client() {
         let mut spin = Spin::new(Wish::Clients);
         assert!(spin.turn().unwrap());
         while spin.turn().unwrap() {}

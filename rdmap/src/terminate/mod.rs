@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_attached() {
+    fn absent_headers_are_not_attached() {
         // RFC 5040 §7.1 rule 1
         let terminate = terminate_for(&Fault::read_source(AccessError::Stag), None);
         assert_eq!(terminate, TerminateRepr::bare(TerminateCode::INVALID_STAG));

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_anywhere_it_tells_what_is_left() {
+    fn a_terminate_cut_off_anywhere_has_the_parts_that_are_left() {
         for tagged in [true, false] {
             let octets = full(tagged).octets();
             let header_end = 6 + header(tagged).len();

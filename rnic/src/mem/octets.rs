@@ -48,7 +48,7 @@ pub(super) unsafe fn write(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(
 /// what was written before.
 ///
 /// # Safety
-/// As for [`write`].
+/// As for [`write()`].
 #[inline]
 pub(super) unsafe fn write_in_order(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(), Faulted> {
     let range = to.addr().get()..to.addr().get() + data.len();
@@ -111,7 +111,7 @@ fn piece_len(addr: usize, left: usize) -> usize {
 /// Copies octets from `from` on into `out`.
 ///
 /// # Safety
-/// As for [`write`], but the memory need only be readable.
+/// As for [`write()`], but the memory need only be readable.
 #[inline]
 pub(super) unsafe fn read(lent: bool, from: NonNull<u8>, out: &mut [u8]) -> Result<(), Faulted> {
     if lent {
@@ -165,7 +165,7 @@ unsafe extern "C" fn add_to_sum(crc: *mut c_void, from: *const c_void, len: usiz
 /// the number before.
 ///
 /// # Safety
-/// `cell` must be eight aligned octets as for [`write`], which other threads touch by
+/// `cell` must be eight aligned octets as for [`write()`], which other threads touch by
 /// copies and atomics only. `change` must be pure: a fault may leave it at any point, and
 /// it may run more than once.
 pub(super) unsafe fn modify<F: Fn(u64) -> Option<u64>>(
