@@ -1,8 +1,8 @@
 //! Operations of one end, and their effects at the other.
 //!
 //! Every Write has its own place and every Read its own sink, so that the outcome does not depend
-//! on how the two directions are interleaved; a Read may ask for what an earlier Write has put
-//! there, and has to get it.
+//! on how the two directions are interleaved. A Read may ask for octets of an earlier Write, and
+//! must get them.
 
 use rddp_ddp::Stag;
 use rddp_rdmap::{AtomicOp, Event, Opcode};
@@ -34,7 +34,7 @@ pub(crate) enum Op {
     Atomic { id: u64, to: u64, op: AtomicOp, want: u64 },
 }
 
-/// A message of queue 0 as the peer is to see it.
+/// A message of queue 0 as the peer must receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) event: Event,
@@ -114,7 +114,7 @@ impl Plan {
         Op::Write { to, data }
     }
 
-    /// A Read of the pattern, or of something written before.
+    /// Makes a Read of the pattern, or of octets written before.
     fn read(&mut self, random: &mut Random) -> Op {
         let pattern = pattern(PATTERN_LEN, 0);
         let (src_stag, source) =
@@ -146,7 +146,7 @@ impl Plan {
         Op::Atomic { id: self.ops.len() as u64, to: BASE + 8 * at as u64, op, want }
     }
 
-    /// The memory that the peer of this plan needs: what its operations name.
+    /// Returns the memory that the peer of this plan needs for its operations.
     pub(crate) fn memory(&self) -> Memory {
         let mut memory = Memory::default();
         memory.add(WRITTEN, BASE, self.written.len());
@@ -160,13 +160,13 @@ impl Plan {
         memory
     }
 
-    /// Octets of sink that this plan's own Reads fill.
+    /// Returns the octets of the sink that this plan's own Reads fill.
     pub(crate) fn sink_len(&self) -> usize {
         self.sunk
     }
 }
 
-/// Some octets: often none or a few, at most `max`.
+/// Returns some octets: often none or a few, at most `max`.
 fn data(random: &mut Random, max: usize) -> Vec<u8> {
     let len = match random.below(4) {
         0 => random.below(3),

@@ -6,7 +6,7 @@ use rddp_ddp::OpenTagged;
 use super::*;
 use crate::{OutstandingAtomic, OutstandingRead, OutstandingRequest, TakeOverError};
 
-/// A new stream that goes on where `before` stopped, by octets alone.
+/// Returns a new stream that goes on where `before` stopped, from exported octets alone.
 fn successor(before: &Stream) -> Stream {
     let mut after = stream();
     let requests = before.requests().map(|request| request.octets()).collect::<Vec<_>>();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::mem::alloc::Mapping;
 
-/// Nanoseconds of one call, the least of several runs.
+/// Returns the nanoseconds of one call, the least of several runs.
 fn nanoseconds(calls: u32, mut call: impl FnMut(u32)) -> f64 {
     (0..7)
         .map(|_| {

@@ -34,8 +34,8 @@ extern "C" fn look(_signal: c_int) {
 
 /// Runs `work` a single instruction at a time.
 fn step_by_step(work: impl FnOnce()) {
-    // SAFETY: the handler does what one may in a handler. The flag is this thread's, and cleared
-    // behind `work`; nobody else in the process wants SIGTRAP.
+    // SAFETY: the handler does only what a signal handler may do. The flag is this thread's, and
+    // cleared behind `work`; nothing else in the process uses SIGTRAP.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = look as extern "C" fn(c_int) as libc::sighandler_t;
@@ -47,14 +47,14 @@ fn step_by_step(work: impl FnOnce()) {
     }
 }
 
-/// Lengths and alignments around those for which a copy has its own ways.
+/// Returns lengths and alignments around those at which a copy changes its method.
 fn places() -> impl Iterator<Item = Range<usize>> {
     let lengths = [1, 2, 3, 4, 7, 8, 9, 12, 16, 17, 31, 33, 64, 65, 100, 128, 200, 256, 300, 1000, 2000];
     let start = |len: usize| [0, 1, 4, 7].map(move |start| 64 + start..64 + start + len);
     lengths.into_iter().flat_map(start)
 }
 
-/// No program sees the last octet before another: it polls that one.
+/// No program sees the last octet before another, since that is the one it polls.
 #[test]
 fn the_last_octet_is_stored_last() {
     let table = table();

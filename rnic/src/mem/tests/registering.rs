@@ -1,4 +1,4 @@
-//! Registering the program's memory: what is refused, and what it costs (RFC 5042 §7.3).
+//! Registration of a program's memory: refusals, and the cost (RFC 5042 §7.3).
 
 use std::time::Instant;
 
@@ -110,7 +110,7 @@ fn locking_keeps_pages_in_memory_and_says_what_to_raise_when_refused() {
 #[cfg_attr(miri, ignore = "needs the list of mappings")]
 fn memory_that_is_not_mapped_is_refused_by_address() {
     let table = table();
-    // Below what the kernel lets anybody map.
+    // Below the lowest address that the kernel lets programs map.
     let refused =
         register(&table, NonNull::new(0x1000 as *mut u8).unwrap(), 16, Access::empty()).unwrap_err();
     assert!(matches!(refused, MemError::NotMapped { at: 0x1000, .. }));

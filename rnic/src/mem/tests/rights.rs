@@ -78,7 +78,7 @@ fn every_use_needs_exactly_its_right() {
     }
 }
 
-/// RFC 5042 §6.3.5: what is granted for reading cannot be written by mistake of ours either.
+/// RFC 5042 §6.3.5: a grant for reading cannot be written to, not even by a mistake of the engine.
 #[test]
 fn only_uses_that_change_octets_get_writable_grants() {
     let table = table();
@@ -148,7 +148,8 @@ fn octets_around_a_region_never_change() {
     drop(table);
 }
 
-/// RFC 5040 §8.1.1: index and key, all 32 bits, for every use and for invalidation.
+/// RFC 5040 §8.1.1: all 32 bits of an STag, index and key, count for every use and for
+/// invalidation.
 #[test]
 fn every_bit_of_the_stag_counts() {
     let table = table();
@@ -193,7 +194,7 @@ fn an_stag_works_only_in_its_pd() {
     }
 }
 
-/// RFC 5041 §8.2: an STag given to one stream is no use to the peers of others.
+/// RFC 5041 §8.2: an STag given to one stream cannot be used by the peers of others.
 #[test]
 fn an_stag_given_to_one_qp_works_only_there() {
     let table = table();
@@ -208,7 +209,7 @@ fn an_stag_given_to_one_qp_works_only_there() {
     assert_eq!(table.invalidate_remote(region.stag(), PD, QP), Ok(()));
 }
 
-/// RFC 5041 §7.1: the first thing that is wrong, in this order, is what the peer is told.
+/// RFC 5041 §7.1: the first fault in this order is the one that the peer is told of.
 #[test]
 fn faults_are_found_in_the_order_of_the_rfc() {
     let table = table();
