@@ -33,6 +33,8 @@ pub(super) fn prepare() {
 /// covers. The memory must be `lent`, or stay mapped until this returns.
 #[inline]
 pub(super) unsafe fn write(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(), Faulted> {
+    // A guarded copy costs some 2.5 ns more, for a call that the compiler cannot inline. Memory of
+    // our own cannot fault, so it need not pay for that.
     if lent {
         // SAFETY: the caller gives a live range that no reference covers; if it is not mapped any
         // more, the guard catches the fault.
