@@ -1,5 +1,6 @@
-# Sourced: a Rust compiler with the source of its standard library, and a sanitizer of the same LLVM, in $tools: Debian's rustc-web, unpacked
-# under target/ and not installed. For what needs the standard library built anew.
+# Sourced: a Rust compiler with the source of its standard library, and a sanitizer of the same
+# LLVM, in $tools: Debian's rustc-web, unpacked under target/ and not installed. For tests that need
+# the standard library built anew.
 # shellcheck shell=bash
 
 tools=$(realpath -m target/toolchain)

@@ -1,4 +1,5 @@
-//! The software RNIC: posting, polling, receiving. Octets come and go between rounds, so no count depends on when.
+//! The software RNIC: posting, polling, receiving. Octets are exchanged with the peer between
+//! rounds, so no count depends on their timing.
 
 use std::hint::black_box;
 
@@ -10,7 +11,7 @@ use rddp_rnic::SendWr;
 use crate::Scenario;
 use crate::count::measured;
 
-/// Operations of a round.
+/// Number of operations in a round.
 const SOME: u32 = 16;
 const DEPTH: u32 = 64;
 const MANY: u32 = 1000;
@@ -18,7 +19,7 @@ const MANY: u32 = 1000;
 const SMALL: usize = 64;
 const LARGE: usize = 64 * 1024;
 
-/// Small ones with CRC, large ones without: it is counted for itself.
+/// Small messages with CRC, large ones without: the CRC has scenarios of its own.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "post_send_64", ops: SOME, prepare: post_send },
     Scenario { name: "post_sends_64", ops: DEPTH, prepare: post_sends },
@@ -32,7 +33,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "answer_read_64k", ops: 1, prepare: answer_read },
 ];
 
-/// One call for each Send.
+/// Posts each Send by a call of its own.
 fn post_send() -> Box<dyn FnMut()> {
     let end = End::new(Wire::CRC);
     let wr = SendWr::send(1, end.region.sge(0..SMALL));
@@ -46,7 +47,7 @@ fn post_send() -> Box<dyn FnMut()> {
     })
 }
 
-/// One call for all of them.
+/// Posts all Sends by one call.
 fn post_sends() -> Box<dyn FnMut()> {
     let end = End::new(Wire::CRC);
     let list = vec![SendWr::send(1, end.region.sge(0..SMALL)); DEPTH as usize];
@@ -56,7 +57,7 @@ fn post_sends() -> Box<dyn FnMut()> {
     })
 }
 
-/// TCP takes all of it at once.
+/// Posts a Write, all of which TCP takes at once.
 fn post_write(wire: Wire) -> Box<dyn FnMut()> {
     let end = End::new(wire);
     let wr = SendWr::write(1, end.region.sge(0..LARGE), end.region.remote(0));
@@ -68,7 +69,7 @@ fn post_write(wire: Wire) -> Box<dyn FnMut()> {
     })
 }
 
-/// The QP's socket has nothing to read.
+/// Polls while the QP's socket has nothing to read.
 fn poll_empty() -> Box<dyn FnMut()> {
     let end = End::new(Wire::CRC);
     Box::new(move || {
@@ -80,7 +81,7 @@ fn poll_empty() -> Box<dyn FnMut()> {
     })
 }
 
-/// Completions that are there, so no socket is asked.
+/// Polls for completions that are there, so that no socket is read.
 fn poll_completion() -> Box<dyn FnMut()> {
     let end = End::new(Wire::CRC);
     let list = vec![SendWr::send(1, end.region.sge(0..SMALL)); DEPTH as usize];
@@ -95,7 +96,7 @@ fn poll_completion() -> Box<dyn FnMut()> {
     })
 }
 
-/// From octets in the socket to completions: the Sends have come together.
+/// Polls with octets of Sends in the socket, which arrived together, until all have completed.
 fn receive_sends(count: u32) -> Box<dyn FnMut()> {
     let mut end = End::new(Wire::CRC);
     Box::new(move || {
@@ -109,7 +110,7 @@ fn receive_sends(count: u32) -> Box<dyn FnMut()> {
     })
 }
 
-/// A Write of 64 KiB in two FPDUs, which makes no completion.
+/// Polls with a Write of 64 KiB in two FPDUs in the socket; it makes no completion.
 fn receive_write() -> Box<dyn FnMut()> {
     let mut end = End::new(Wire::STEADY);
     let half = LARGE / 2;
@@ -125,7 +126,7 @@ fn receive_write() -> Box<dyn FnMut()> {
     })
 }
 
-/// The peer Reads 64 KiB: from its Read Request in the socket to the Response on its way.
+/// Polls with a Read Request for 64 KiB in the socket, until the Response has gone to TCP.
 fn answer_read() -> Box<dyn FnMut()> {
     let mut end = End::new(Wire::STEADY);
     let mut msn = Msn::FIRST;

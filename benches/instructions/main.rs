@@ -1,8 +1,10 @@
-//! Runs one hot path many times for `benches/instructions/run`, which counts its instructions under callgrind.
+//! Runs one hot path many times for `benches/instructions/run`, which counts its
+//! instructions under callgrind.
 //!
-//! `instructions --list` names the scenarios and how many operations a round of each has; `instructions NAME` runs one.
-//! Callgrind counts inside [`count::measured`] alone, and says the count at the end of each [`count::one_round`], so
-//! neither preparations nor other threads are in it.
+//! `instructions --list` names the scenarios and the number of operations in a round of each;
+//! `instructions NAME` runs one. Callgrind counts inside [`count::measured`] alone, and
+//! writes the count at the end of each [`count::one_round`], so neither preparations nor
+//! other threads are in it.
 #![forbid(unsafe_code)]
 
 mod count;
@@ -17,9 +19,9 @@ use count::{ROUNDS, one_round};
 /// A hot path.
 struct Scenario {
     name: &'static str,
-    /// Operations of one round.
+    /// Number of operations in one round.
     ops: u32,
-    /// Makes what runs a round.
+    /// Prepares the scenario, and returns a function that runs a round.
     prepare: fn() -> Box<dyn FnMut()>,
 }
 

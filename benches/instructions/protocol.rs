@@ -11,11 +11,11 @@ use rddp_rnic::mem::{Access, MemLimits, MemTable, PdId, QpNum, RegionOptions};
 use crate::Scenario;
 use crate::count::measured;
 
-/// Operations of a round: many where one takes few instructions.
+/// Number of operations in a round: many if one takes few instructions.
 const MANY: u32 = 1000;
 const SOME: u32 = 10;
 
-/// What a FPDU of 64 KiB can carry, and one for an MSS of 1448.
+/// Payload of an FPDU of nearly 64 KiB, and of one that fits an MSS of 1448.
 const LARGE: usize = 64 * 1024 - 1024;
 const MSS_1448: usize = 1424;
 const TRAIN: usize = 44;
@@ -24,7 +24,7 @@ const PLAIN: Framing = Framing { crc: false, markers: false };
 const CRC: Framing = Framing { crc: true, markers: false };
 const MARKERS: Framing = Framing { crc: false, markers: true };
 
-/// Large ones are without CRC, which is counted for itself.
+/// Large ones are without CRC, which has scenarios of its own.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "crc_64", ops: MANY, prepare: || crc(MANY, 64) },
     Scenario { name: "crc_64k", ops: SOME, prepare: || crc(SOME, 1 << 16) },
@@ -57,7 +57,7 @@ fn frame(framing: Framing, ops: u32, payload_len: usize) -> Box<dyn FnMut()> {
     let payload = pattern(payload_len);
     let mut out = Vec::new();
     Box::new(move || {
-        // At the same place in the stream each round: markers lie alike then.
+        // Each round begins at the same place in the stream, so that markers lie alike.
         let mut framer = Framer::new(framing);
         measured(&mut || {
             for _ in 0..ops {
@@ -70,7 +70,7 @@ fn frame(framing: Framing, ops: u32, payload_len: usize) -> Box<dyn FnMut()> {
     })
 }
 
-/// All of a stream of `count` FPDUs: that many operations, or one if they are a train.
+/// Deframes all of a stream of `count` FPDUs: that many operations, or one if they are a train.
 fn deframe(framing: Framing, count: usize, payload_len: usize) -> Box<dyn FnMut()> {
     let segment = write_segment(Stag(0x0a0b_0c0d), 0x1000, true, payload_len);
     let mut stream = Vec::new();

@@ -1,4 +1,5 @@
-//! CRC-32C at the lengths of FPDUs: the two crates side by side, and what `rddp-mpa` makes of its one.
+//! CRC-32C at the lengths of FPDUs: the two crates side by side, and what `rddp-mpa` makes of its
+//! one.
 #![forbid(unsafe_code)]
 
 use divan::counter::BytesCount;
@@ -13,7 +14,7 @@ fn main() {
 
 fn over(bencher: Bencher<'_, '_>, len: usize, crc: impl Fn(&[u8]) -> u32) {
     let octets = pattern(len);
-    // The first one makes tables and asks for the processor's instructions.
+    // The first call makes tables and asks for the processor's instructions.
     black_box(crc(&octets));
     bencher.counter(BytesCount::new(len)).bench_local(|| crc(black_box(&octets)));
 }

@@ -1,4 +1,5 @@
-//! Segments (RFC 5041 chapters 4 and 5): headers to values and back, cutting, and the checks of one queue.
+//! Segments (RFC 5041 chapters 4 and 5): headers to values and back, cutting, and the checks of one
+//! queue.
 #![forbid(unsafe_code)]
 
 use divan::{Bencher, black_box};
@@ -39,7 +40,7 @@ fn check_range_of_region() -> bool {
     check_range(black_box(0x1_0000), 1 << 20, black_box(0x1_2000), 64).is_ok()
 }
 
-/// The checks of a message of one segment, and its delivery.
+/// Checks a message of one segment, and delivers it.
 #[divan::bench]
 fn untagged_message(bencher: Bencher<'_, '_>) {
     let (mut queue, mut msn) = (UntaggedRx::new(), Msn::FIRST);

@@ -1,4 +1,5 @@
-//! Registered memory: the check of an STag for each segment, copies with and without CRC, registering.
+//! Registered memory: the check of an STag for each segment, copies with and without CRC,
+//! registering.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ fn main() {
     divan::main();
 }
 
-/// A table with many regions, and one of them.
+/// Makes a table with many regions, and returns one of them.
 fn table() -> (MemTable, Arc<Region>) {
     let table = MemTable::new(MemLimits::default());
     for _ in 0..1000 {
@@ -35,7 +36,7 @@ fn grant(table: &MemTable, region: &Region, len: usize) -> Grant {
     table.check_remote(stag, to, len as u64, Access::REMOTE_WRITE, PD, QpNum(1)).expect("it may write")
 }
 
-/// And gives it back.
+/// Checks a peer's access to memory, and drops the grant.
 #[divan::bench]
 fn check_remote(bencher: Bencher<'_, '_>) {
     let (table, region) = table();
@@ -49,11 +50,11 @@ fn check_local(bencher: Bencher<'_, '_>) {
     bencher.bench_local(check);
 }
 
-/// `copy(grant, octets)` over `len` octets.
+/// Measures `copy(grant, octets)` over `len` octets.
 fn copy<T>(bencher: Bencher<'_, '_>, len: usize, copy: impl Fn(&Grant, &mut [u8]) -> T) {
     let ((table, region), mut octets) = (table(), pattern(len));
     let grant = grant(&table, &region, len);
-    // The first ones fault pages in and make tables.
+    // The first copies fault pages in and make tables.
     grant.place(0, &octets).expect("memory of our own stays");
     black_box(copy(&grant, &mut octets));
     bencher.counter(BytesCount::new(len)).bench_local(|| copy(&grant, black_box(&mut octets)));
@@ -69,7 +70,7 @@ fn place_with_crc(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, data| grant.place_with_crc(0, data, 0));
 }
 
-/// The same in two passes over all of it.
+/// Does what `place_with_crc` does in two passes over all of the octets.
 #[divan::bench(args = LENGTHS)]
 fn crc_then_place(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, data| {
@@ -88,7 +89,7 @@ fn crc_in_place(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, _| grant.crc32c_append(0, len, 0));
 }
 
-/// Memory of ours: mapping and unmapping it are in it, touching it is not.
+/// Allocates and deregisters memory of our own: mapping and unmapping are counted, touching is not.
 #[divan::bench(args = [4096, 1 << 20, 1 << 30])]
 fn allocate_and_deregister(bencher: Bencher<'_, '_>, len: usize) {
     let (table, _) = table();

@@ -8,10 +8,10 @@ use rddp_ddp::Stag;
 use rddp_mpa::{Deframer, Framer, Framing, Step};
 use rddp_rdmap::{Opcode, tagged_header};
 
-/// Payloads of one FPDU.
+/// Payload lengths of one FPDU.
 const LENGTHS: [usize; 4] = [64, 1424, 16 << 10, 63 << 10];
 
-/// A train: what one write hands to TCP at an MSS of 1448.
+/// Number of FPDUs in a train: the contents of one write at an MSS of 1448.
 const TRAIN: usize = 44;
 const TRAIN_PAYLOAD: usize = 1424;
 
@@ -64,7 +64,8 @@ fn frame_train_crc(bencher: Bencher<'_, '_>) {
     frame(bencher, CRC, TRAIN, TRAIN_PAYLOAD);
 }
 
-/// Finds all of `count` FPDUs. With markers each time is on a copy, since ULPDUs are moved together in place.
+/// Deframes all of `count` FPDUs. With markers on a copy each time, since ULPDUs are
+/// moved together in place.
 fn deframe(bencher: Bencher<'_, '_>, framing: Framing, count: usize, len: usize) {
     let segment = write_segment(Stag(7), 0x1000, true, len);
     let mut stream = Vec::new();

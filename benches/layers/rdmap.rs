@@ -14,7 +14,7 @@ fn stream() -> Stream {
     Stream::new(StreamConfig { ird: 32, ord: 32, extensions: true })
 }
 
-/// The same header with the next MSN.
+/// Sets the next MSN in a header.
 fn renumber(header: &mut Header, msn: &mut Msn) {
     if let Header::Untagged(UntaggedRepr { msn: due, .. }) = header {
         *due = *msn;
@@ -54,7 +54,7 @@ fn send_accepted(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// From the Read Request to the answer's being done, without its octets.
+/// Handles a Read Request until its answer is done, without the octets.
 #[divan::bench]
 fn read_request_answered(bencher: Bencher<'_, '_>) {
     let (mut stream, mut msn) = (stream(), Msn::FIRST);

@@ -1,5 +1,6 @@
-//! The software RNIC over loopback: posting, polling, receiving. The peer is a plain socket that does its part between
-//! the samples, so what is timed is one end alone, with the system calls that it makes.
+//! The software RNIC over loopback: posting, polling, receiving. The peer is a plain socket
+//! that does its part between the samples, so what is timed is one end alone, with the
+//! system calls that it makes.
 #![forbid(unsafe_code)]
 
 use divan::Bencher;
@@ -7,7 +8,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use rddp_benches::{End, Wire, write_segment};
 use rddp_rnic::SendWr;
 
-/// Requests posted at once.
+/// Number of requests posted at once.
 const DEPTH: usize = 64;
 const SMALL: usize = 64;
 const LARGE: usize = 64 << 10;
@@ -16,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// Samples of one operation: between two of them the peer has its turn.
+/// Samples of one operation each: between two of them the peer has its turn.
 #[divan::bench(sample_size = 1, sample_count = 2000)]
 fn post_send_64(bencher: Bencher<'_, '_>) {
     let end = End::new(Wire::CRC);
@@ -54,16 +55,16 @@ fn post_write_64k_train_plain(bencher: Bencher<'_, '_>) {
     post_write(bencher, Wire::ETHERNET);
 }
 
-/// One socket that has nothing.
+/// Polls one socket that has nothing.
 #[divan::bench]
 fn poll_empty(bencher: Bencher<'_, '_>) {
     let end = End::new(Wire::CRC);
-    // The first one makes the thread's buffers.
+    // The first call makes the thread's buffers.
     end.drain();
     bencher.bench_local(|| end.cq.poll_one().is_none());
 }
 
-/// A completion that is there.
+/// Polls for a completion that is there.
 #[divan::bench(sample_size = 64, sample_count = 500)]
 fn poll_completion(bencher: Bencher<'_, '_>) {
     let end = End::new(Wire::CRC);
@@ -75,7 +76,7 @@ fn poll_completion(bencher: Bencher<'_, '_>) {
     bencher.with_inputs(post).bench_local_values(|_| end.cq.poll_one());
 }
 
-/// From octets in the socket to completions.
+/// Polls with octets in the socket, until their messages have completed.
 fn receive(bencher: Bencher<'_, '_>, count: usize) {
     let mut end = End::new(Wire::CRC);
     let cq = end.cq.clone();

@@ -15,12 +15,13 @@ use socket2::{Domain, Socket, Type};
 use crate::frozen::frozen_rnic;
 use crate::{fpdus, send_segment};
 
-/// A QP in Full Operation whose peer is a socket in the same thread: no octet moves but by what the bench calls.
+/// A QP in Full Operation whose peer is a socket in the same thread: octets move only in the calls
+/// that the bench makes.
 #[derive(Debug)]
 pub struct End {
     /// Registered memory, which the peer may Read and Write.
     pub region: MemoryRegion,
-    /// Its completion queue, for both directions.
+    /// The completion queue of both directions.
     pub cq: CompletionQueue,
     /// The QP, free to send.
     pub qp: QueuePair,
@@ -33,12 +34,12 @@ pub struct End {
     drained: Cell<u64>,
 }
 
-/// How an end is connected.
+/// The parameters of an end's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire {
-    /// Whether FPDUs have a CRC.
+    /// True if FPDUs have a CRC.
     pub crc: bool,
-    /// TCP's limit of the segment size, if not that of loopback. TCP's own options go from it.
+    /// Limit of TCP's segment size, if not that of loopback. TCP's own options are part of it.
     pub mss: Option<u32>,
 }
 
@@ -47,20 +48,21 @@ impl Wire {
     pub const CRC: Self = Wire { crc: true, mss: None };
     /// Without CRC, over loopback as it is.
     pub const PLAIN: Self = Wire { crc: false, mss: None };
-    /// Without CRC, in large segments whose size stays: that of loopback doubles when TCP has found out how much goes.
+    /// Without CRC, in large segments of constant size: that of loopback doubles when
+    /// TCP has found its window.
     pub const STEADY: Self = Wire { crc: false, mss: Some(32_000) };
     /// Without CRC, in segments as on Ethernet.
     pub const ETHERNET: Self = Wire { crc: false, mss: Some(1460) };
 }
 
-/// Requests that a queue of it holds.
+/// Number of requests that a queue of the QP holds.
 const DEPTH: usize = 256;
 
-/// Octets of its registered memory.
+/// Number of octets of the registered memory.
 const REGION: usize = 1 << 20;
 
 impl End {
-    /// The one QP of a device whose background thread does nothing.
+    /// Makes the only QP of a device whose background thread does nothing.
     #[must_use]
     pub fn new(wire: Wire) -> Self {
         Self::of(&frozen_rnic(), wire)
@@ -92,7 +94,8 @@ impl End {
         }
     }
 
-    /// The peer sends `count` Sends at once. They have come when this returns, and nobody has read them.
+    /// Has the peer send `count` Sends at once. They have arrived when this returns,
+    /// and nobody has read them.
     pub fn incoming_sends(&mut self, count: usize, payload_len: usize) {
         let segments: Vec<_> = (0..count).map(|_| send_segment(self.turn(), payload_len)).collect();
         self.incoming(segments.iter().map(Vec::as_slice));
@@ -104,7 +107,8 @@ impl End {
         msn
     }
 
-    /// The peer sends these ULPDUs at once. They have come when this returns, and nobody has read them.
+    /// Has the peer send these ULPDUs at once. They have arrived when this returns,
+    /// and nobody has read them.
     pub fn incoming<'a>(&mut self, ulpdus: impl IntoIterator<Item = &'a [u8]>) {
         let mut stream = Vec::new();
         fpdus(&mut self.framer, ulpdus, &mut stream);
@@ -112,7 +116,8 @@ impl End {
         self.await_octets(stream.len());
     }
 
-    /// Without reading them, so that whoever is measured finds all of them.
+    /// Waits until so many octets have arrived, without reading them, so that the
+    /// bench finds all of them.
     fn await_octets(&self, count: usize) {
         let mut seen = vec![0; count];
         while !self.incoming.peek(&mut seen).is_ok_and(|there| there == count) {
@@ -120,7 +125,8 @@ impl End {
         }
     }
 
-    /// The peer reads all that the QP has sent, and completions are taken: room for what comes next.
+    /// Has the peer read all that the QP has sent, and takes completions, so that the next
+    /// operations find free queues.
     pub fn drain(&self) {
         self.peer_reads();
         while let Some(completion) = self.cq.poll_one() {
@@ -128,7 +134,7 @@ impl End {
         }
     }
 
-    /// The peer reads all that the QP has sent.
+    /// Has the peer read all that the QP has sent.
     pub fn peer_reads(&self) {
         while self.qp.counters().octets_sent > self.drained.get() {
             let mut room = [0; 1 << 16];
@@ -137,7 +143,7 @@ impl End {
         }
     }
 
-    /// The next completion, which is there or comes with octets that are.
+    /// Returns the next completion, which is there or comes with octets that are.
     #[must_use]
     pub fn completion(&self) -> Completion {
         loop {
@@ -149,7 +155,7 @@ impl End {
     }
 }
 
-/// The measured end of a new connection, and the peer's.
+/// Returns the QP's end of a new connection, and the peer's.
 pub(crate) fn tcp_pair(mss: Option<u32>) -> std::io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let peer = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -163,7 +169,7 @@ pub(crate) fn tcp_pair(mss: Option<u32>) -> std::io::Result<(TcpStream, TcpStrea
     Ok((ours, peer.into()))
 }
 
-/// What a startup without markers and RTR would have ended in.
+/// Returns the outcome of a startup without markers and RTR.
 fn negotiated(crc: bool) -> Negotiated {
     Negotiated {
         revision: Revision::Two,

@@ -1,8 +1,9 @@
 //! A device whose background thread does nothing.
 //!
-//! That thread comes in when a program has not polled for a while, which on a busy machine is a matter of chance: it
-//! then reads what the measured thread was to read. Here it is stopped for good: a QP receives an FPDU whose CRC is
-//! wrong, the thread logs that, and the log never returns. It holds no lock then but that QP's.
+//! That thread becomes active when a program has not polled for a while, which on a busy machine is
+//! a matter of chance: it would then read octets that the measured thread was to read. Here it is
+//! stopped for good: a QP receives an FPDU whose CRC is wrong, the thread logs that, and the log
+//! never returns. The only lock that it holds then is that QP's.
 
 use std::io::Write;
 use std::sync::Once;
@@ -17,19 +18,19 @@ use tracing::{Event, Metadata, level_filters::LevelFilter};
 
 use crate::{End, Wire};
 
-/// How long the thread may take until it logs.
+/// Time limit until the thread logs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An FPDU of no octets with a CRC that does not fit.
+/// An FPDU of no octets with a wrong CRC.
 const BAD_FPDU: [u8; 8] = [0, 0, 0, 0, 1, 2, 3, 4];
 
-/// The background threads of devices, by their name.
+/// Name of the devices' background threads.
 const BACKGROUND: &str = "rddp-progress";
 
-/// How many of them are stopped.
+/// Number of background threads that are stopped.
 static STOPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// A device like that.
+/// Makes a device whose background thread is stopped.
 ///
 /// # Panics
 /// If its background thread logs nothing, or there is another log already.
@@ -45,12 +46,12 @@ pub(crate) fn frozen_rnic() -> Rnic {
         assert!(begun.elapsed() < PATIENCE, "the background thread has not logged a bad CRC");
         thread::sleep(Duration::from_millis(1));
     }
-    // Letting go of it would wait for its lock.
+    // Dropping it would wait for its lock.
     std::mem::forget(bait);
     rnic
 }
 
-/// A log from which background threads do not come back.
+/// A log that never returns to background threads.
 struct Trap;
 
 impl Subscriber for Trap {
@@ -62,7 +63,8 @@ impl Subscriber for Trap {
         thread::current().name() == Some(BACKGROUND)
     }
 
-    /// Finer events are as if there were no log, also in what is counted.
+    /// Finer events are disabled as they are without a log, so that they cost no instructions
+    /// either.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::INFO)
     }

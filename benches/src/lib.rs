@@ -1,8 +1,8 @@
-//! What the benches of all layers begin with: streams of FPDUs, a QP whose peer is a plain socket,
+//! Common parts of the benches of all layers: streams of FPDUs, a QP whose peer is a plain socket,
 //! and two byte streams that are each other's peer.
 //!
-//! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so what they measure
-//! is what a program pays.
+//! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so
+//! what they measure is what a program pays.
 #![forbid(unsafe_code)]
 
 mod end;

@@ -4,19 +4,19 @@ use rddp_ddp::{Header, Msn, Stag};
 use rddp_mpa::Framer;
 use rddp_rdmap::{Opcode, tagged_header, untagged_header};
 
-/// Octets that are not all alike.
+/// Returns octets that are not all alike.
 #[must_use]
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 256) as u8).collect()
 }
 
-/// A Send of one segment.
+/// Returns a Send of one segment.
 #[must_use]
 pub fn send_segment(msn: Msn, payload_len: usize) -> Vec<u8> {
     segment(&untagged_header(Opcode::Send, Stag(0), msn, 0, true), payload_len)
 }
 
-/// One segment of a Write.
+/// Returns one segment of a Write.
 #[must_use]
 pub fn write_segment(stag: Stag, to: u64, last: bool, payload_len: usize) -> Vec<u8> {
     segment(&tagged_header(Opcode::Write, stag, to, last), payload_len)

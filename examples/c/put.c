@@ -1,10 +1,13 @@
-/* Puts a file into another program's memory by RDMA Write, reads it back by RDMA Read, and compares.
+/* Puts a file into another program's memory by RDMA Write, reads it back by RDMA Read, and
+ * compares.
  *
- *   put server PORT FILE           waits for one client, and stores in FILE what it has put into its memory
+ *   put server PORT FILE           waits for one client, and stores in FILE the octets that it has
+ *                                  put into the server's memory
  *   put client ADDRESS PORT FILE   puts FILE there
  *
- * The server sends where its memory is: address (8 octets), STag (4), length (4). The client, when it is content, sends how
- * many octets it has put there (4). All numbers are big-endian.
+ * The server sends the place of its memory: address (8 octets), STag (4), length (4). The client,
+ * when it has compared, sends the number of octets that it has put there (4). All numbers are
+ * big-endian.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,7 +32,7 @@ static void check(bool good, const char *what) {
     }
 }
 
-/* The next event, which has to be a success of this kind. */
+/* Returns the next event, which has to be a success of this kind. */
 static struct ddp_event expect(uint32_t kind) {
     struct ddp_event event;
     check(ddp_events(queue, &event, 1, PATIENCE) == 1, "waiting for an event");
@@ -52,14 +55,14 @@ static void receive(const struct ddp_sge *piece) {
     post((struct ddp_work){.op = DDP_RECEIVE, .list = piece, .count = 1});
 }
 
-/* A few octets, copied by the call. */
+/* Sends a few octets, which the call copies. */
 static void send_octets(const void *octets, size_t length) {
     struct ddp_sge piece = {.to = (uintptr_t)octets, .length = length};
     post((struct ddp_work){.op = DDP_SEND, .flags = DDP_INLINE, .list = &piece, .count = 1});
     expect(DDP_SEND);
 }
 
-/* A socket in raw mode. */
+/* Returns a socket in raw mode. */
 static int raw_socket(void) {
     int raw = DDPMODE_RAW, made = socket(AF_INET, SOCK_STREAM, 0);
     check(setsockopt(made, SOL_DDP, DDPMODE, &raw, sizeof raw) == 0, "raw mode");
@@ -129,7 +132,7 @@ static void put_file(const char *host, const char *port, const char *path) {
         struct ddp_sge from = {.to = all.to + at, .stag = all.stag}, into = from;
         from.length = into.length = length - at < PIECE ? length - at : PIECE;
         into.to += MEMORY;
-        /* A Read is done behind the Writes before it: RFC 5040, section 5.5. */
+        /* A Read is done after the Writes before it: RFC 5040, section 5.5. */
         struct ddp_work both[] = {
             {.op = DDP_WRITE, .flags = DDP_QUIET, .list = &from, .count = 1, .stag = stag, .to = to + at},
             {.op = DDP_READ, .list = &into, .count = 1, .stag = stag, .to = to + at},

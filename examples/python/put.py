@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The same two programs as in c/put.c, which says what they do: each can be the other's client or server.
+"""The same two programs as in c/put.c, which says what they do: each can be the
+other's client or server.
 
     rddp run -- ./put.py server PORT FILE
     rddp run -- ./put.py client ADDRESS PORT FILE
 
-The library is in the process already, where `rddp run` has put it; so the calls of rddp/raw.h are found by their names, and the
-sockets of Python's own module are in raw mode when they are told to be. The event queue is a descriptor, for `select`.
+The library is in the process already, where `rddp run` has put it; so the calls of rddp/raw.h are
+found by their names, and the sockets of Python's own module are in raw mode when they are told to
+be. The event queue is a descriptor, for `select`.
 """
 
 import ctypes
@@ -49,7 +51,7 @@ library = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name, *args):
-    """One of the library's; its errno becomes an exception."""
+    """Calls a function of the library; its errno becomes an exception."""
     function = getattr(library, name, None)
     if function is None:
         sys.exit("put.py: no librddp_sockets.so here: start it with `rddp run`")
@@ -61,7 +63,7 @@ def call(name, *args):
 
 
 class Memory:
-    """Registered memory of our own."""
+    """Registered memory, allocated here."""
 
     def __init__(self, length, access):
         self.octets = ctypes.create_string_buffer(length)
@@ -93,7 +95,7 @@ class Connection:
         self.expect(SEND)
 
     def expect(self, kind):
-        """The next event, which has to be a success of this kind."""
+        """Returns the next event, which has to be a success of this kind."""
         if not select.select([self.queue], [], [], PATIENCE)[0]:
             sys.exit("put.py: no event came")
         event = Event()
@@ -143,7 +145,7 @@ def put(host, port, path):
     for at in range(0, len(octets), PIECE):
         length = min(PIECE, len(octets) - at)
         here, there = source.piece(at, length), sink.piece(at, length)
-        # A Read is done behind the Writes before it: RFC 5040, section 5.5.
+        # A Read is done after the Writes before it: RFC 5040, section 5.5.
         connection.post(Work(op=WRITE, flags=QUIET, list=ctypes.pointer(here), count=1, stag=stag, to=to + at),
                         Work(op=READ, list=ctypes.pointer(there), count=1, stag=stag, to=to + at))
         connection.expect(READ)

@@ -1,27 +1,27 @@
-//! How a connection ends: the Terminate that the peer is owed, and what a failed startup becomes
+//! The end of a connection: the Terminate that the peer is owed, and the result of a failed startup
 //! (RFC 5040 §5.4, §7.1, RFC 5044 §7.1.2, §8, RFC 6581 §9).
 
 use rddp_mpa::{Framing, StartupError};
 use rddp_rdmap::{Fault, Offending, TerminateRepr, terminate_for};
 
-/// How this end ends its sending direction because of a fault. Both go behind the rest of an FPDU
-/// that TCP has begun to take; where that rest cannot be had, TCP is reset instead.
+/// The way in which this end ends its sending direction after a fault. Both go behind the rest of
+/// an FPDU that TCP has begun to take; if that rest cannot be had, TCP is reset instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Termination {
-    /// By this Terminate, and FIN behind it.
+    /// Send this Terminate, then FIN.
     Terminate(TerminateRepr),
-    /// By FIN alone.
+    /// Send FIN alone.
     Fin,
 }
 
 impl Termination {
-    /// Returns how a connection ends because of `fault`. `offending` is the segment that it was
-    /// found in; `may_send` says whether this end may send FPDUs: an initiator always may, a
-    /// responder once an FPDU has been found good (RFC 5044 §7.1.2).
+    /// Returns how a connection ends because of `fault`. `offending` is the segment in which it was
+    /// found; `may_send` tells whether this end may send FPDUs: an initiator always may, a
+    /// responder once it has received a good FPDU (RFC 5044 §7.1.2).
     pub fn of(fault: &Fault, offending: Option<&Offending>, may_send: bool) -> Self {
-        // RFC 5044 §7.1.2: before the first good FPDU a responder sends none, a Terminate neither.
-        // RFC 5040 §7.1: a Terminate, however broken, is not answered by one.
+        // RFC 5044 §7.1.2: before the first good FPDU a responder sends none, not even a Terminate.
+        // RFC 5040 §7.1: a Terminate, however malformed, is not answered by one.
         if may_send && fault.is_answerable() {
             Self::Terminate(terminate_for(fault, offending))
         } else {
@@ -29,7 +29,7 @@ impl Termination {
         }
     }
 
-    /// The Terminate, if there is one.
+    /// Returns the Terminate, if there is one.
     #[must_use]
     pub fn terminate(self) -> Option<TerminateRepr> {
         match self {
@@ -39,35 +39,35 @@ impl Termination {
     }
 }
 
-/// The way a TCP connection goes on, or ends, whose MPA startup has failed.
+/// The result of a failed MPA startup for the TCP connection: it goes on, or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Refusal {
-    /// The connection stays, without MPA: what has come is no startup frame, and plain peers are
-    /// welcome.
+    /// The connection goes on without MPA: the octets received are no startup frame, and plain
+    /// peers are served.
     Plain,
-    /// The connection ends by a Terminate, the only FPDU there ever is, and FIN behind it.
+    /// The connection ends by a Terminate, the only FPDU that it carries, and FIN behind it.
     Terminate {
-        /// Code of the startup's error, and nothing else.
+        /// Terminate with the code of the startup's error, and nothing else.
         terminate: TerminateRepr,
-        /// Framing of its FPDU.
+        /// Framing of the Terminate's FPDU.
         framing: Framing,
     },
-    /// The connection is closed without a word (RFC 5044 §7.1.2): by FIN where the socket is ours
-    /// to close, by a reset where the descriptor stays a program's.
+    /// The connection is closed without an FPDU (RFC 5044 §7.1.2): by FIN if the socket is the
+    /// caller's own, by a reset if its descriptor stays with a program.
     Close,
 }
 
 impl Refusal {
-    /// Returns what follows from `error`. `framing` is that of this end's direction where the two
-    /// ends have agreed on it, `plain_peers` says whether a peer that speaks no MPA is served as it
-    /// is.
+    /// Returns the result of `error`. `framing` is that of this end's direction if the
+    /// two ends have agreed on it; `plain_peers` tells whether a peer that speaks no
+    /// MPA is served without it.
     pub fn of(error: &StartupError, framing: Option<Framing>, plain_peers: bool) -> Self {
         if plain_peers && matches!(error, StartupError::BadKey | StartupError::Closed { .. }) {
             return Self::Plain;
         }
         match (error.terminate(), framing) {
-            // RFC 6581 §9.1, §9.2: what the Reply makes impossible is told by a Terminate.
+            // RFC 6581 §9.1, §9.2: a Reply that this end cannot accept is answered by a Terminate.
             (Some(code), Some(framing)) => {
                 Self::Terminate { terminate: terminate_for(&Fault::mpa(code), None), framing }
             }

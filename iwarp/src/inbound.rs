@@ -50,7 +50,7 @@ pub enum Receive {
 pub struct Segment {
     /// The segment's header.
     pub header: Header,
-    /// Where its payload goes.
+    /// The place of its payload.
     pub place: Place,
     /// Octets of its payload.
     pub payload_len: usize,
@@ -94,7 +94,7 @@ pub enum Step {
     Taken {
         /// The segment in it, and the event.
         delivered: Delivered,
-        /// Where its payload lies in the octets that were given.
+        /// Range of its payload in the octets that were given.
         payload: Range<usize>,
         /// Octets to drop from the front.
         used: usize,
@@ -102,7 +102,7 @@ pub enum Step {
     /// The FPDU is good, and its message waits for a receive: [`Receiver::segment`] takes the ULPDU
     /// up again.
     Waits {
-        /// Where the ULPDU lies in the octets that were given.
+        /// Range of the ULPDU in the octets that were given.
         ulpdu: Range<usize>,
         /// Octets to drop from the front.
         used: usize,
@@ -250,7 +250,7 @@ impl Receiver<'_> {
     }
 }
 
-/// Why a segment is not taken now.
+/// The reason why a segment is not taken now.
 enum Refused {
     Fault(Fault),
     Waits,

@@ -1,9 +1,9 @@
 //! The decisions of one iWARP connection: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP
 //! (RFC 5040, RFC 7306) over one TCP stream.
 //!
-//! The three protocol crates know one layer each. What follows from all of them together is the
-//! same for whoever drives them over TCP, a queue pair or the byte stream of a program's own
-//! socket:
+//! The three protocol crates know one layer each. The decisions that need all of them are
+//! the same for every user that drives them over TCP, be it a queue pair or the byte stream
+//! of a program's own socket:
 //!
 //! | decision | rule | here |
 //! |---|---|---|
@@ -16,12 +16,12 @@
 //! | what TCP took of a train, and what it is owed | RFC 5044 §5.1 | [`taken`] |
 //!
 //! # What stays with the user
-//! Storage, sockets, memory and time. A train is gathered in a [`Gather`], whose own octets are
-//! written by a closure; receives and memory are a [`Target`]'s. The loops that read and write are
-//! the user's, and so are Responses, limits on what is copied, and where what is owed is kept.
-//! State is plain values ([`Framer`](rddp_mpa::Framer), [`Deframer`](rddp_mpa::Deframer),
-//! [`Stream`](rddp_rdmap::Stream), and what a [`Record`] holds), so that a user whose state lies in
-//! shared memory makes it anew for each call.
+//! Storage, sockets, memory and time stay with the user. A train is gathered in a [`Gather`], whose
+//! own octets are written by a closure; receives and memory are those of a [`Target`]. The user
+//! also has the loops that read and write, the Responses, the limits on copies, and the place where
+//! owed octets are kept. State is plain values ([`Framer`](rddp_mpa::Framer),
+//! [`Deframer`](rddp_mpa::Deframer), [`Stream`](rddp_rdmap::Stream), and the contents of a
+//! [`Record`]), so that a user whose state lies in shared memory can rebuild it for each call.
 //!
 //! Nothing here allocates of its own, and nothing that a peer sends makes it panic.
 //!

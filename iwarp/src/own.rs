@@ -18,8 +18,8 @@ impl OwnMessage {
     /// The longest FPDU of such a message, without markers.
     pub const MAX_FPDU: usize = rddp_mpa::fpdu_len(Header::MAX_LEN + PAYLOAD_MAX);
 
-    /// The first FPDU of an initiator, as both ends have agreed (RFC 6581 §9.2). Nothing but the
-    /// peer's MPA sees it.
+    /// Returns the first FPDU of an initiator, as both ends have agreed (RFC 6581 §9.2). The peer's
+    /// MPA alone notices it.
     ///
     /// An untagged one takes the first MSN of its queue. A Read is outstanding until its Response
     /// has come, which the driver notes by [`issue_read`](rddp_rdmap::Stream::issue_read) with a
@@ -39,13 +39,13 @@ impl OwnMessage {
         }
     }
 
-    /// A Write of no octets, which names no buffer (RFC 5041 §5.2) and completes nothing.
+    /// Returns a Write of no octets, which names no buffer (RFC 5041 §5.2) and completes nothing.
     #[must_use]
     pub fn empty_write() -> Self {
         Self::new(tagged_header(Opcode::Write, Stag(0), 0, true), &[])
     }
 
-    /// The one Terminate of a stream, the first message of its queue (RFC 5040 §5.4).
+    /// Returns the one Terminate of a stream, the first message of its queue (RFC 5040 §5.4).
     #[must_use]
     pub fn terminate(terminate: &TerminateRepr) -> Self {
         let header = untagged_header(Opcode::Terminate, Stag(0), Msn::FIRST, 0, true);
@@ -58,19 +58,19 @@ impl OwnMessage {
         Self { header, payload, len: octets.len() }
     }
 
-    /// Octets behind the header.
+    /// Returns the octets behind the header.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload[..self.len]
     }
 
-    /// Octets of its FPDU as the next one of this direction.
+    /// Returns the length of the message's FPDU as the next one of this direction.
     #[must_use]
     pub fn fpdu_len(&self, framer: &Framer) -> usize {
         framer.fpdu_len(self.header.len() + self.len)
     }
 
-    /// Writes its FPDU over all of `out`, which has [`fpdu_len`](Self::fpdu_len) octets.
+    /// Writes the message's FPDU over all of `out`, which has [`fpdu_len`](Self::fpdu_len) octets.
     ///
     /// # Panics
     /// If `out` has another length.
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns what the peer's stream makes of a message.
+    /// Returns the effect of a message on the peer's stream.
     fn received(message: &OwnMessage, framing: Framing, stream: &mut Stream) -> (Place, Event) {
         let mut framer = Framer::new(framing);
         let mut fpdu = vec![0xee; message.fpdu_len(&framer)];
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn untagged_ones_are_the_first_of_their_queue() {
+    fn untagged_messages_are_the_first_of_their_queue() {
         // RFC 5041 §4.3
         let queue_of = |message: OwnMessage| match message.header {
             Header::Untagged(UntaggedRepr { qn, msn: Msn(1), mo: 0, last: true, .. }) => Some(qn.0),

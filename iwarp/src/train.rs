@@ -1,14 +1,14 @@
 //! One FPDU into a train, and what TCP took of it (RFC 5044 §4, §5.1).
 //!
-//! A train is what one write carries: whole FPDUs, each of octets of its own (length field, header,
-//! pad, CRC; short payloads, too) and of payload where it lies. Where both are kept, and how they
-//! reach TCP, is the business of a [`Gather`]; it may be a vector, or arrays on the stack of a call
-//! that must not allocate.
+//! A train is the contents of one write: whole FPDUs, each of octets of its own (length
+//! field, header, pad, CRC; short payloads, too) and of payload where it lies. A [`Gather`]
+//! stores both and knows how they reach TCP; it may be a vector, or arrays on the stack of a
+//! call that must not allocate.
 //!
-//! FPDUs that TCP did not begin to take are forgotten and built anew. One that it did begin must be
-//! ended: its rest is **owed**, and copied out at once, since it must not depend on memory that may
-//! be deregistered. For each FPDU the sender notes in a [`Record`] how it would go on behind it,
-//! and [`taken`] says which of these counts.
+//! FPDUs that TCP did not begin to take are dropped and built anew. One that it did begin must be
+//! completed: its rest is **owed**, and copied out at once, since it must not depend on memory that
+//! may be deregistered. For each FPDU the sender notes in a [`Record`] the state from which it
+//! would go on behind that FPDU, and [`taken`] tells which of these counts.
 
 use std::ops::Range;
 
@@ -17,17 +17,17 @@ use rddp_mpa::{Framer, LENGTH_LEN, crc32c, fpdu_len};
 
 /// The place where a train is gathered.
 pub trait Gather {
-    /// How far the train has come.
+    /// A position in the train.
     type Mark: Copy;
 
-    /// How far the train has come, for [`cut_back`](Self::cut_back).
+    /// Returns the position that the train has reached, for [`cut_back`](Self::cut_back).
     fn mark(&self) -> Self::Mark;
 
-    /// Forgets everything behind `mark`.
+    /// Removes everything behind `mark`.
     fn cut_back(&mut self, mark: Self::Mark);
 
-    /// Appends `len` octets of the train's own, which `write` writes, whatever stood there before.
-    /// Returns what `write` does; `None`, and `write` is not called, if there is no room.
+    /// Appends `len` octets of the train's own, filled in by `write`, which may find any contents
+    /// there. Returns the result of `write`; `None`, without calling it, if there is no room.
     fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R>;
 }
 
@@ -93,7 +93,7 @@ pub fn push_gathered<G: Gather, E>(
     pushed
 }
 
-/// Does what [`push_gathered`] does, but leaves the pieces of an FPDU that does not become whole.
+/// Does what [`push_gathered`] does, but may leave pieces of an FPDU that was not completed.
 #[inline]
 fn gather<G: Gather, E>(
     train: &mut G,
@@ -123,7 +123,7 @@ fn gather<G: Gather, E>(
     Ok(true)
 }
 
-/// The end of an FPDU in a train, and how its sender goes on behind it.
+/// The end of an FPDU in a train, and the state from which its sender goes on behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record<S> {
     /// Octets of the train up to the FPDU's end.
@@ -145,21 +145,22 @@ pub struct Taken<'r, S> {
 }
 
 impl<'r, S> Taken<'r, S> {
-    /// The record from which the sender goes on; `None`: from where it was.
+    /// Returns the record from which the sender goes on; `None` if it goes on from where it was.
     #[inline]
     #[must_use]
     pub fn last(&self) -> Option<&'r Record<S>> {
         self.begun.or(self.whole)
     }
 
-    /// Octets of the train up to the end of the last FPDU that TCP has taken or begun.
+    /// Returns the number of octets of the train up to the end of the last FPDU that TCP has taken
+    /// or begun.
     #[inline]
     #[must_use]
     pub fn end(&self) -> usize {
         self.last().map_or(0, |record| record.end)
     }
 
-    /// The octets of the train that are owed: the rest of the FPDU that TCP has begun.
+    /// Returns the range of the train that is owed: the rest of the FPDU that TCP has begun.
     #[inline]
     #[must_use]
     pub fn owed(&self) -> Range<usize> {
@@ -167,7 +168,7 @@ impl<'r, S> Taken<'r, S> {
     }
 }
 
-/// Returns what has become of the FPDUs of a train of which TCP took `octets`.
+/// Returns which FPDUs of a train TCP took or began, given that it took `octets`.
 #[inline]
 #[must_use]
 pub fn taken<S>(records: &[Record<S>], octets: usize) -> Taken<'_, S> {

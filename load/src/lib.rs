@@ -1,14 +1,14 @@
-//! Load on connections, one way as fast as it goes or one message at a time there and back: the
-//! loops that `rddp perf` and the comparison with other stacks have in common.
+//! Load on connections: messages one way as fast as possible, or one at a time there and back.
+//! `rddp perf` and the comparison with other stacks share these loops.
 //!
 //! An active end sends or posts, a passive end receives and answers, over queue pairs ([`rdma`]) or
-//! over byte streams ([`stream`]). Memory, sockets, ways to wait and failures are the program's own:
-//! it brings them as an [`rdma::End`] or as [`stream::Streams`]. Nothing here prints or sleeps.
+//! over byte streams ([`stream`]). The program brings its own memory, sockets, ways to wait and
+//! errors, as an [`rdma::End`] or as [`stream::Streams`]. Nothing here prints or sleeps.
 #![forbid(unsafe_code)]
 
 pub mod rdma;
 pub mod stream;
 
-/// Octet that buffers hold. Not zero: untouched memory is one page of zeros for the processor's
-/// caches.
+/// The octet that buffers are filled with. Not zero: untouched memory is one shared page of zeros,
+/// which stays in the processor's caches.
 pub const FILL: u8 = 0x5a;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 bitflags::bitflags! {
-    /// Rights to a region or window, and where its Tagged Offsets begin. The owner may always read.
+    /// Rights to a region or window, and the start of its Tagged Offsets. The owner may always
+    /// read.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u8 {
         /// Receives and Read sinks of the owner may be placed here.

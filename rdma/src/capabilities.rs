@@ -5,8 +5,8 @@ use crate::Access;
 /// The abilities and limits of one device.
 ///
 /// A limit is the largest value that the device takes. A call that asks for more is refused, but a
-/// connection with larger depths is made with these. `None` means that the device sets no limit:
-/// memory and descriptors of its host do.
+/// connection with larger depths is made with these limits as its depths. `None` means that the
+/// device sets no limit: memory and descriptors of its host do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// QPs at a time.
@@ -33,13 +33,13 @@ pub struct Capabilities {
     pub max_reply_data: usize,
     /// Octets of private data that a rejecting Reply takes.
     pub max_reject_data: usize,
-    /// The atomic operations there are.
+    /// The atomic operations that the device can do.
     pub atomics: Atomics,
     /// Octets of Immediate Data: eight by RFC 7306, fewer elsewhere, none where there is no such
     /// message.
     pub immediate_len: usize,
-    /// Rights that the sink of a Read needs. Where there is a remote right among them, whoever
-    /// knows the STag of a sink may use it: show it to no peer.
+    /// Rights that the sink of a Read needs. If a remote right is among them, whoever knows the
+    /// STag of a sink may use that right, so the STag must not be shown to peers.
     pub read_sink: Access,
     /// Memory windows can be made, and bound.
     pub windows: bool,
@@ -49,7 +49,7 @@ pub struct Capabilities {
     pub shared_receives: bool,
     /// The Tagged Offsets of a region may begin at 0.
     pub zero_based: bool,
-    /// Who sees the last octet of a Write in memory sees all octets before it.
+    /// A program that sees the last octet of a Write in memory sees all octets before it.
     pub data_in_order: bool,
 }
 
@@ -57,10 +57,10 @@ pub struct Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomics {
-    /// None.
+    /// No atomic operations.
     None,
     /// FetchAdd and CmpSwap of 64-bit values, without masks.
     Plain,
-    /// The same with the masks of RFC 7306 §5.
+    /// FetchAdd and CmpSwap of 64-bit values, with the masks of RFC 7306 §5.
     Masked,
 }

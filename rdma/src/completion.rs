@@ -30,7 +30,7 @@ pub enum Completed {
     ReceiveImmediate,
 }
 
-/// How a request ended. At most one completion of a QP is neither `Success` nor `Flushed`.
+/// The outcome of a request. At most one completion of a QP is neither `Success` nor `Flushed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Status {
@@ -59,7 +59,7 @@ pub enum Status {
     /// The peer refused access to its memory, and said so in a Terminate.
     #[error("the peer refused access to its memory")]
     RemoteAccess,
-    /// The connection ended first.
+    /// The connection ended before the request was done.
     #[error("flushed: the connection ended before this request was done")]
     Flushed,
 }
@@ -67,9 +67,9 @@ pub enum Status {
 /// One entry of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The program's mark of the work request.
+    /// The `wr_id` that the program gave the work request.
     pub wr_id: u64,
-    /// How the request ended.
+    /// The outcome of the request.
     pub status: Status,
     /// The kind of request.
     pub completed: Completed,
@@ -86,7 +86,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns whether this wakes those who wait for solicited completions only, as all errors do.
+    /// Returns whether this wakes threads that wait for solicited completions only, as all errors
+    /// do.
     #[inline]
     #[must_use]
     pub fn is_urgent(&self) -> bool {

@@ -7,16 +7,16 @@ use rddp_mpa::{Revision, RtrSet};
 /// Use of the iWARP port mapper of the peer's host, by the connecting side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortMapper {
-    /// Asked with a short timeout, and the port used as given when nobody answers; never on
-    /// loopback.
+    /// The port mapper is asked with a short timeout, but never on loopback. Without an answer the
+    /// port is used as given.
     Auto,
-    /// Not asked.
+    /// The port mapper is not asked.
     Off,
 }
 
-/// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes: a peer whose host has
-/// vanished is noticed after `idle` and `probes` intervals, two minutes by default. A connection on
-/// which nothing is sent would else last for ever.
+/// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes. A peer whose host has
+/// vanished is noticed after `idle` and `probes` intervals, two minutes by default; without it, a
+/// connection on which nothing is sent would last for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -33,12 +33,12 @@ impl Default for Keepalive {
     }
 }
 
-/// How a connection is made, by either side.
+/// Options with which either end makes a connection.
 ///
-/// Some options are iWARP's alone (`revision` to `markers`, `assumed_ird` to `rtr`), some only a
-/// device in software can follow (`mss`, `place_before_crc`, `nudge`). They stand beside the rest,
-/// so that a program says the same to every device: one that cannot follow an option ignores its
-/// default value and refuses to connect with another.
+/// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`), and some
+/// only a software device can follow (`mss`, `place_before_crc`, `nudge`). All devices take them,
+/// so that a program needs no cases: a device that cannot follow an option ignores its default
+/// value and refuses to connect with another.
 ///
 /// ```
 /// let options = rddp_rdma::ConnectOptions { markers: true, ird: 8, ..Default::default() };
@@ -58,10 +58,10 @@ pub struct ConnectOptions {
     pub ird: u16,
     /// Outbound Reads and atomics at a time.
     pub ord: u16,
-    /// Outbound Reads and atomics at a time where the startup agrees on none, which is in
+    /// Outbound Reads and atomics at a time if the startup negotiates none, as in
     /// revision 1; `ord` is the limit there, too. One too many ends the connection
-    /// (RFC 5040 §6.1), and what peers of that revision take is up to their programs: 1,
-    /// unless it is known to be more.
+    /// (RFC 5040 §6.1), and the number that peers of that revision accept is up to their
+    /// programs: set 1, unless it is known to be more.
     pub assumed_ird: u16,
     /// Active side: a peer-to-peer connection (RFC 6581 §9.2).
     pub peer_to_peer: bool,
@@ -69,16 +69,15 @@ pub struct ConnectOptions {
     pub rtr: RtrSet,
     /// Octets for the peer's program, in the Request or Reply.
     pub private_data: Vec<u8>,
-    /// Time limit for TCP and the MPA startup together. One that the clock cannot tell, such as
-    /// `Duration::MAX`, is no limit.
+    /// Time limit for TCP and the MPA startup together. One that is beyond what the clock can
+    /// represent, such as `Duration::MAX`, is no limit.
     pub timeout: Duration,
     /// Places Writes before their CRC was checked. This is faster, and a corrupted header may
     /// overwrite live memory.
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
-    /// When TCP asks whether a silent peer is still there; never when `None`. For sockets that the
-    /// device makes.
+    /// TCP's probing of a silent peer; none when `None`. For sockets that the device makes.
     pub keepalive: Option<Keepalive>,
     /// Active side: use of the port mapper.
     pub port_mapper: PortMapper,
@@ -86,7 +85,7 @@ pub struct ConnectOptions {
     pub extensions: bool,
     /// Active side: while nothing has come from the peer, up to five Writes of no octets follow the
     /// first FPDU. A passive siw may leave that one unread until more arrives, and would wait for
-    /// ever; to others they mean nothing.
+    /// ever; other peers ignore them.
     pub nudge: bool,
 }
 

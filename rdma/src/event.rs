@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens to a QP and is told by no completion
+//! Asynchronous events: changes of a QP that no completion reports
 //! (draft-hilland-rddp-verbs §8.3.3).
 
 use rddp_rdmap::{Fault, TerminateCode};
@@ -31,9 +31,9 @@ pub enum Element {
 pub struct AsyncEvent {
     /// The QP that reports it.
     pub qp: QpNum,
-    /// The object that it is about.
+    /// The object that the event concerns.
     pub element: Element,
-    /// What happened.
+    /// The kind of event.
     pub kind: AsyncEventKind,
 }
 
@@ -49,34 +49,35 @@ impl AsyncEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEventKind {
-    /// The passive side has received the first FPDU: what it posts is sent from now on.
+    /// The passive side has received the first FPDU: requests posted to it are sent from now on.
     Established,
     /// The graceful close is complete; the QP is idle again.
     CloseComplete,
-    /// The peer closed, or this side was told to, while work was outstanding.
+    /// The peer closed, or this end's program did, while work was outstanding.
     BadClose,
     /// TCP lost the connection.
     ConnectionLost,
     /// The peer sent a Terminate.
     TerminateReceived(TerminateCode),
-    /// The peer broke a rule, or this side could not go on: a Terminate was sent (if one could be),
-    /// and why.
+    /// The peer broke a rule, or this end could not go on: the fault for which a Terminate was
+    /// sent, if one could be.
     Fault(Fault),
     /// A completion queue of this QP has overflowed.
     CqOverflow,
-    /// A peer that took part in a shared receive queue has driven it to its limit.
+    /// Messages of a peer have taken receives of a shared receive queue down to its limit.
     SrqLimit,
     /// A QP with a shared receive queue is in Error and takes no more receives: those that it had
     /// taken have completed.
     LastWqeReached,
-    /// The Request has come that `begin_asking` waits for: the program is to `answer` it.
+    /// The Request for which `begin_asking` waits has arrived: the program has to `answer` it.
     Requested,
-    /// What `begin` or `begin_to` began has come about: the QP is connected.
+    /// The startup that `begin` or `begin_to` began has succeeded: the QP is connected.
     Connected,
-    /// What `begin` or `begin_to` began has failed: the QP is not connected, and `begun` says why.
+    /// The startup that `begin` or `begin_to` began has failed: the QP is not connected, and
+    /// `begun` returns the reason.
     NotConnected,
-    /// A defect of the device: its background thread panicked over this QP. Its connection
-    /// was reset and all that was posted flushed; the other QPs go on. Where panics abort
+    /// A defect of the device: its background thread panicked while it worked on this QP. The
+    /// connection was reset and all that was posted flushed; other QPs go on. Where panics abort
     /// (`panic = "abort"`), the process ends instead.
     QpFailed,
     /// The background thread cannot go on, mostly because the program has closed a descriptor that

@@ -1,12 +1,12 @@
-//! The words of the RDMA verbs (draft-hilland-rddp-verbs) as plain values, for any device.
+//! Vocabulary of the RDMA verbs (draft-hilland-rddp-verbs) as plain values, for any device.
 //!
-//! A program describes what it wants in these types, and a device (`rddp-rnic` in software) takes
-//! them and answers in them: a [`SendWr`] or [`RecvWr`] names memory by [`Sge`]s and ends in a
+//! A program describes its requests in these types, and a device (`rddp-rnic` in software) returns
+//! its answers in them: a [`SendWr`] or [`RecvWr`] names memory by [`Sge`]s and ends in a
 //! [`Completion`]; [`Access`] is a set of rights to memory, [`ConnectOptions`] says how a
 //! connection is made, [`AsyncEvent`] what happened to one, and [`Capabilities`] what the device
 //! can do. Nothing here has a descriptor, a thread or a clock, and there is no trait to implement.
 //!
-//! Words that stand on the wire are re-exported from the protocol crates below: [`Stag`] is DDP's,
+//! Types of fields on the wire are re-exported from the protocol crates below: [`Stag`] is DDP's,
 //! [`Fault`] RDMAP's, [`Revision`] MPA's.
 //!
 //! # Example

@@ -24,7 +24,7 @@ pub struct Sge {
     pub len: u64,
 }
 
-/// A list of pieces of registered local memory. One alone is kept without an allocation.
+/// A list of pieces of registered local memory. A single piece is kept without an allocation.
 ///
 /// ```
 /// use rddp_rdma::{Sge, SgeList, Stag};
@@ -38,7 +38,7 @@ pub struct SgeList(SmallVec<[Sge; 1]>);
 impl Clone for SgeList {
     #[inline]
     fn clone(&self) -> Self {
-        // As octets: the derived way clones one by one.
+        // As a slice of `Copy` values: the derived `clone` would copy the pieces one by one.
         SgeList(SmallVec::from_slice(&self.0))
     }
 }
@@ -115,7 +115,7 @@ impl From<Vec<Sge>> for Gather {
     }
 }
 
-/// A place in memory of the peer: a region or window that it advertised, and where in it.
+/// A place in the peer's memory: a region or window that the peer advertised, and an offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's STag.
@@ -144,16 +144,16 @@ pub enum Operation {
     Write {
         /// The local octets.
         gather: Gather,
-        /// Where they go.
+        /// Place of the octets at the peer.
         remote: Remote,
     },
     /// An RDMA Write with Immediate Data right behind it, as one request.
     WriteImmediate {
         /// The local octets.
         gather: Gather,
-        /// Where they go.
+        /// Place of the octets at the peer.
         remote: Remote,
-        /// What the peer's receive completes with.
+        /// Immediate Data, which the completion of the peer's receive carries.
         data: [u8; 8],
     },
     /// RFC 5040 RDMA Read into one piece of local memory, which needs the rights that
@@ -161,14 +161,14 @@ pub enum Operation {
     Read {
         /// Local memory for the octets; its length is the Read's.
         sink: Sge,
-        /// Where they come from.
+        /// Source of the octets at the peer.
         remote: Remote,
         /// Invalidates the sink's STag locally once the Read is done.
         invalidate_sink: bool,
     },
     /// RFC 7306 FetchAdd. The original value goes to `sink`, in native byte order.
     FetchAdd {
-        /// Eight octets for the original value.
+        /// Place of eight octets for the original value.
         sink: Sge,
         /// The 64-bit value, aligned to eight octets.
         remote: Remote,
@@ -179,7 +179,7 @@ pub enum Operation {
     },
     /// RFC 7306 CmpSwap. The original value goes to `sink`, in native byte order.
     CmpSwap {
-        /// Eight octets for the original value.
+        /// Place of eight octets for the original value.
         sink: Sge,
         /// The 64-bit value, aligned to eight octets.
         remote: Remote,
@@ -217,13 +217,14 @@ pub enum Operation {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWr {
-    /// The program's own mark, returned in the completion.
+    /// A value of the program's own, returned in the completion.
     pub wr_id: u64,
     /// The operation.
     pub operation: Operation,
-    /// Success makes a completion. (Failure always does.)
+    /// True if success makes a completion. (Failure always does.)
     pub signaled: bool,
-    /// Send and Immediate: the peer wakes, even when it waits for solicited completions only.
+    /// Send and Immediate: the completion at the peer is solicited, so it wakes a program that
+    /// waits for solicited ones only.
     pub solicited: bool,
     /// The request waits until all earlier Reads and atomics of this queue are done.
     pub read_fence: bool,
@@ -232,68 +233,68 @@ pub struct SendWr {
 }
 
 impl SendWr {
-    /// A request with no flags but `signaled`.
+    /// Makes a request with no flags but `signaled`.
     pub fn new(wr_id: u64, operation: Operation) -> Self {
         SendWr { wr_id, operation, signaled: true, solicited: false, read_fence: false, local_fence: false }
     }
 
-    /// A Send of registered memory.
+    /// Makes a Send of registered memory.
     pub fn send(wr_id: u64, gather: impl Into<Gather>) -> Self {
         Self::new(wr_id, Operation::Send { gather: gather.into(), invalidate: None })
     }
 
-    /// A Send of octets that are copied now.
+    /// Makes a Send of octets that are copied now.
     pub fn send_inline(wr_id: u64, octets: &[u8]) -> Self {
         Self::new(wr_id, Operation::Send { gather: Gather::Inline(octets.to_vec()), invalidate: None })
     }
 
-    /// A Send that makes the peer invalidate one of its STags.
+    /// Makes a Send that has the peer invalidate one of its STags.
     pub fn send_invalidate(wr_id: u64, gather: impl Into<Gather>, stag: Stag) -> Self {
         Self::new(wr_id, Operation::Send { gather: gather.into(), invalidate: Some(stag) })
     }
 
-    /// Immediate Data.
+    /// Makes a request that sends Immediate Data.
     pub fn immediate(wr_id: u64, data: [u8; 8]) -> Self {
         Self::new(wr_id, Operation::Immediate { data })
     }
 
-    /// An RDMA Write.
+    /// Makes an RDMA Write.
     pub fn write(wr_id: u64, gather: impl Into<Gather>, remote: Remote) -> Self {
         Self::new(wr_id, Operation::Write { gather: gather.into(), remote })
     }
 
-    /// An RDMA Write of octets that are copied now.
+    /// Makes an RDMA Write of octets that are copied now.
     pub fn write_inline(wr_id: u64, octets: &[u8], remote: Remote) -> Self {
         Self::new(wr_id, Operation::Write { gather: Gather::Inline(octets.to_vec()), remote })
     }
 
-    /// An RDMA Write followed by Immediate Data.
+    /// Makes an RDMA Write followed by Immediate Data.
     pub fn write_immediate(wr_id: u64, gather: impl Into<Gather>, remote: Remote, data: [u8; 8]) -> Self {
         Self::new(wr_id, Operation::WriteImmediate { gather: gather.into(), remote, data })
     }
 
-    /// An RDMA Read.
+    /// Makes an RDMA Read.
     pub fn read(wr_id: u64, sink: Sge, remote: Remote) -> Self {
         Self::new(wr_id, Operation::Read { sink, remote, invalidate_sink: false })
     }
 
-    /// An unmasked FetchAdd.
+    /// Makes an unmasked FetchAdd.
     pub fn fetch_add(wr_id: u64, sink: Sge, remote: Remote, add: u64) -> Self {
         Self::new(wr_id, Operation::FetchAdd { sink, remote, add, mask: 0 })
     }
 
-    /// An unmasked CmpSwap.
+    /// Makes an unmasked CmpSwap.
     pub fn cmp_swap(wr_id: u64, sink: Sge, remote: Remote, compare: u64, swap: u64) -> Self {
         let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
         Self::new(wr_id, Operation::CmpSwap { sink, remote, compare, compare_mask, swap, swap_mask })
     }
 
-    /// Binds a window to `range`.
+    /// Makes a request that binds a window to `range`.
     pub fn bind(wr_id: u64, window: Stag, range: Sge, access: Access) -> Self {
         Self::new(wr_id, Operation::Bind { window, range, access })
     }
 
-    /// Invalidates a local STag.
+    /// Makes a request that invalidates a local STag.
     pub fn invalidate(wr_id: u64, stag: Stag) -> Self {
         Self::new(wr_id, Operation::Invalidate { stag })
     }
@@ -330,7 +331,7 @@ impl SendWr {
 /// A request for a receive queue: memory for one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecvWr {
-    /// The program's own mark, returned in the completion.
+    /// A value of the program's own, returned in the completion.
     pub wr_id: u64,
     /// Memory for the message, in this order. It may be empty for messages of no octets and
     /// Immediate Data.
@@ -338,12 +339,12 @@ pub struct RecvWr {
 }
 
 impl RecvWr {
-    /// A receive into `scatter`.
+    /// Makes a receive into `scatter`.
     pub fn new(wr_id: u64, scatter: impl Into<SgeList>) -> Self {
         RecvWr { wr_id, scatter: scatter.into() }
     }
 
-    /// A receive into one piece of memory.
+    /// Makes a receive into one piece of memory.
     pub fn one(wr_id: u64, sge: Sge) -> Self {
         RecvWr { wr_id, scatter: sge.into() }
     }

@@ -1,8 +1,8 @@
-//! What a check of memory can answer. The memory is the caller's; these are the words it reports to the
-//! protocol in.
+//! Answers of a check of memory. The memory is the caller's, which reports to the
+//! protocol in these types.
 
-/// Why octets that a peer named may not be touched, in the order the checks are made (RFC 5041 §7.1, RFC 5040
-/// §7.2).
+/// The reason why octets that a peer named may not be accessed, in the order of the checks
+/// (RFC 5041 §7.1, RFC 5040 §7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AccessError {
     /// The STag is unknown, its key differs, or it is not valid now.
@@ -22,7 +22,8 @@ pub enum AccessError {
     Bounds,
 }
 
-/// Why an STag that a peer wants invalidated stays as it is (draft-hilland-rddp-verbs §7.8).
+/// The reason why an STag that a peer wants invalidated stays valid
+/// (draft-hilland-rddp-verbs §7.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum InvalidateError {
     /// No such STag.
@@ -31,10 +32,10 @@ pub enum InvalidateError {
     /// The index is known, the key differs.
     #[error("STag with another key")]
     Key,
-    /// It belongs to another protection domain or stream.
+    /// The STag belongs to another protection domain or stream.
     #[error("STag is not associated with this stream")]
     Pd,
-    /// It gives no remote right, or none to be invalidated by a peer.
+    /// The STag gives no remote right, or not the right to be invalidated by a peer.
     #[error("STag may not be invalidated remotely")]
     Rights,
     /// A region with windows bound to it.

@@ -1,8 +1,8 @@
 //! Atomic operations: their headers and their arithmetic (RFC 7306 chapter 5).
 //!
-//! On the wire every operand is big-endian; [`AtomicOp::apply`] works on the target's native 64-bit value. It
-//! is pure: that nobody else touches the target between reading and writing it is the caller's promise, and
-//! so is its alignment.
+//! On the wire every operand is big-endian; [`AtomicOp::apply`] works on the target's native 64-bit
+//! value. It is a pure function: the caller sees to it that the target is aligned, and that nobody
+//! else touches it between reading and writing.
 
 use core::fmt;
 
@@ -11,31 +11,32 @@ use rddp_ddp::Stag;
 use crate::fields::{Fields, Out};
 use crate::{Fault, Opcode};
 
-/// What to do to the target.
+/// An operation on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
     /// `FetchAdd` (RFC 7306 §5.1.1).
     FetchAdd {
         /// The addend.
         add: u64,
-        /// A 1 marks the top bit of a field: the carry out of it is dropped. 0 is a plain 64-bit addition.
+        /// A 1 marks the top bit of a field: the carry out of it is dropped. 0 is a plain 64-bit
+        /// addition.
         mask: u64,
     },
     /// `CmpSwap` (RFC 7306 §5.1.2). A plain swap has a compare mask of 0.
     CmpSwap {
         /// The new bits.
         swap: u64,
-        /// Which bits of the target are replaced.
+        /// The bits of the target that are replaced.
         swap_mask: u64,
-        /// What the target is compared with.
+        /// The value that the target is compared with.
         compare: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// What the target is to hold afterwards; `None` when it is not to be written at all.
+    /// Returns the new value of the target; `None` if it is not to be written at all.
     #[must_use]
     #[inline]
     pub const fn apply(&self, original: u64) -> Option<u64> {
@@ -63,9 +64,9 @@ impl fmt::Display for AtomicOp {
     }
 }
 
-/// RFC 7306 §5.1.1 without a carry chain: the bits below the top of each field are added with the tops
-/// cleared, so that no carry can leave a field; each top is then the sum of its two bits and of the carry
-/// that reached it.
+/// RFC 7306 §5.1.1 without a carry chain: the bits below the top of each field are added with the
+/// tops cleared, so that no carry can leave a field; each top is then the sum of its two bits and
+/// of the carry that reached it.
 const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let tops = mask | 1 << 63;
     ((original & !tops) + (add & !tops)) ^ ((original ^ add) & tops)
@@ -74,13 +75,13 @@ const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
 /// An atomic operation on the peer's memory: the payload of opcode 0xA (RFC 7306 §5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicRequestRepr {
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
-    /// Chosen by the requester, sent back in the Response.
+    /// Chosen by the requester and returned in the Response.
     pub request_id: u32,
     /// The target's buffer.
     pub stag: Stag,
-    /// Where in it; the address it stands for must be a multiple of 8.
+    /// Tagged Offset of the target; the address it stands for must be a multiple of 8.
     pub to: u64,
 }
 
@@ -88,11 +89,12 @@ impl AtomicRequestRepr {
     /// Octets of this header.
     pub const LEN: usize = 52;
 
-    /// Reads a whole payload. The 28 reserved bits, and what `FetchAdd` does not use, are not looked at.
+    /// Reads a whole payload. The 28 reserved bits, and fields that `FetchAdd` does not use, are
+    /// ignored.
     ///
     /// # Errors
-    /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets, [`Fault::AtomicOpcode`] for
-    /// an operation other than `FetchAdd` and `CmpSwap`.
+    /// [`Fault::ControlLength`] when it is not exactly [`LEN`](Self::LEN) octets,
+    /// [`Fault::AtomicOpcode`] for an operation other than `FetchAdd` and `CmpSwap`.
     pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
         if payload.len() != Self::LEN {
             return Err(Fault::ControlLength { opcode: Opcode::AtomicRequest, len: payload.len() });
@@ -111,8 +113,8 @@ impl AtomicRequestRepr {
         Ok(Self { op, request_id, stag, to })
     }
 
-    /// Writes the header. `FetchAdd` sends a compare value of 0 and a compare mask of all ones (RFC 7306
-    /// §5.2.1).
+    /// Writes the header. `FetchAdd` sends a compare value of 0 and a compare mask of
+    /// all ones (RFC 7306 §5.2.1).
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let (aopcode, operands) = match self.op {
             AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, [add, mask, 0, u64::MAX]),
@@ -130,7 +132,7 @@ impl AtomicRequestRepr {
         }
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[must_use]
     pub fn octets(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];
@@ -146,7 +148,8 @@ impl fmt::Display for AtomicRequestRepr {
     }
 }
 
-/// What the target held before: the payload of opcode 0xB (RFC 7306 §5.2.2).
+/// An Atomic Response with the target's value before the operation: the payload of
+/// opcode 0xB (RFC 7306 §5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicResponseRepr {
     /// The Request Identifier this answers.
@@ -178,7 +181,7 @@ impl AtomicResponseRepr {
         out.u64(self.original);
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[must_use]
     pub fn octets(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];

@@ -1,7 +1,4 @@
-//! Everything that can end a stream, and the Terminate code each becomes (RFC 5040 §4.8, §7.1, RFC 5041 §7.2).
-//!
-//! Where the RFCs give no code, the ones that the field uses are sent; a peer can rely on no more than that
-//! its stream has ended. A [`Fault`] is a value: finding one changes nothing until the stream is told so.
+//! Faults that end a stream, and the Terminate code of each (RFC 5040 §4.8, §7.1, RFC 5041 §7.2).
 
 use rddp_ddp::{DdpError, Header, Qn, SegmentError, Stag};
 use rddp_mpa::MpaError;
@@ -9,61 +6,62 @@ use rddp_mpa::MpaError;
 use crate::opcode::control;
 use crate::{AccessError, InvalidateError, Opcode, TerminateCode};
 
-/// Why a stream ends.
+/// The reason why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The segment cannot be placed as DDP understands it.
+    /// The segment breaks a rule of DDP.
     #[error(transparent)]
     Ddp(#[from] DdpError),
     /// An RV other than 1.
     #[error("RDMAP version {version}")]
     Version {
-        /// As the segment has it.
+        /// The version in the segment.
         version: u8,
     },
-    /// An opcode that is unassigned, experimental, or switched off here.
+    /// An opcode that is unassigned, experimental, or switched off on this stream.
     #[error("opcode {opcode:#x} is not spoken here")]
     UnknownOpcode {
-        /// As the segment has it.
+        /// The opcode in the segment.
         opcode: u8,
     },
-    /// A message in a tagged segment that belongs in an untagged one or the reverse, or on the wrong queue.
+    /// A message in a tagged segment that belongs in an untagged one or the reverse, or on the
+    /// wrong queue.
     #[error("{opcode} {}", where_found(*qn))]
     Misdirected {
-        /// What the segment says it is.
+        /// The opcode in the segment.
         opcode: Opcode,
-        /// The queue it names; `None` for a tagged segment.
+        /// The queue in the segment; `None` for a tagged segment.
         qn: Option<Qn>,
     },
-    /// A Read or Atomic Response that nothing at the head of the line waits for.
+    /// A Read or Atomic Response for which no request is at the head of the line.
     #[error("{opcode} that was not asked for")]
     Unsolicited {
-        /// Which of the two.
+        /// The opcode of the Response.
         opcode: Opcode,
     },
     /// A Read Response to another buffer than the Read named.
     #[error("Read Response to STag {got} where the Read named {expected}")]
     SinkStag {
-        /// As the segment has it.
+        /// The STag in the segment.
         got: Stag,
-        /// As the Read Request had it.
+        /// The STag in the Read Request.
         expected: Stag,
     },
     /// A Read Response to another place in the buffer than the one that is due.
     #[error("Read Response to TO {got:#x} where {expected:#x} is due")]
     SinkTo {
-        /// As the segment has it.
+        /// The TO in the segment.
         got: u64,
-        /// First TO of the Read, and what has arrived of it.
+        /// The TO that is due: the first of the Read plus the octets that have arrived.
         expected: u64,
     },
     /// A Read Response of another length than the Read asked for.
     #[error("Read Response of {got} octets to a Read of {expected}")]
     ResponseLength {
-        /// Octets with this segment.
+        /// Octets of the Response up to the end of this segment.
         got: u64,
-        /// As the Read Request had it.
+        /// The length in the Read Request.
         expected: u32,
     },
     /// A header of fixed size that has another.
@@ -71,7 +69,7 @@ pub enum Fault {
     ControlLength {
         /// The message.
         opcode: Opcode,
-        /// Octets there are.
+        /// The number of octets in the segment.
         len: usize,
     },
     /// A message that fits into one segment, in a segment that is not its last.
@@ -89,15 +87,15 @@ pub enum Fault {
     /// An atomic operation other than `FetchAdd` and `CmpSwap`.
     #[error("atomic operation {aopcode:#x}")]
     AtomicOpcode {
-        /// As the request has it.
+        /// The operation in the request.
         aopcode: u8,
     },
     /// An Atomic Response with another identifier than the request had.
     #[error("Atomic Response to request {got:#x} where {expected:#x} is due")]
     RequestId {
-        /// As the response has it.
+        /// The identifier in the response.
         got: u32,
-        /// As the request had it.
+        /// The identifier in the request.
         expected: u32,
     },
     /// A Write to memory that the peer may not write.
@@ -106,22 +104,22 @@ pub enum Fault {
     /// A Read of memory that the peer may not read.
     #[error("RDMA Read refused: {0}")]
     ReadSource(AccessError),
-    /// An atomic operation on memory that the peer may not use so.
+    /// An atomic operation on memory that the peer may not use for atomics.
     #[error("atomic operation refused: {0}")]
     AtomicAccess(AccessError),
     /// An atomic operation on an address that is no multiple of 8.
     #[error("atomic operation on a misaligned address")]
     MisalignedAtomic,
-    /// A Send with Invalidate whose STag stays valid.
+    /// A Send with Invalidate whose STag could not be invalidated.
     #[error("cannot invalidate: {0}")]
     Invalidate(InvalidateError),
-    /// A Terminate that is not one. The stream ends, and nothing is said about it to the peer.
+    /// A malformed Terminate. The stream ends, and the peer is not told.
     #[error("malformed Terminate: {0}")]
     Terminate(TerminateFlaw),
-    /// MPA found the stream broken (RFC 5044 chapter 8, RFC 6581 chapter 8).
+    /// A fault that MPA found in the stream (RFC 5044 chapter 8, RFC 6581 chapter 8).
     #[error("MPA error {}", .0.code())]
     Mpa(MpaError),
-    /// Something broke on this side, or the ULP gave the stream up.
+    /// Something failed at this end, or the ULP gave up the stream.
     #[error("local catastrophic error")]
     LocalCatastrophic,
     /// The peer closed the stream while work was outstanding (draft-hilland-rddp-verbs §6.2).
@@ -132,25 +130,25 @@ pub enum Fault {
     CqOverflow,
 }
 
-/// What is wrong with a Terminate.
+/// A fault of a Terminate message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TerminateFlaw {
-    /// Not on its queue, or tagged.
+    /// The message is tagged, or on another queue than that of Terminates.
     #[error("{}", where_found(*.0))]
     Misdirected(Option<Qn>),
-    /// Not the first message of its queue, or not at offset 0.
+    /// The message is not the first of its queue, or not at offset 0.
     #[error("{0}")]
     Ddp(DdpError),
-    /// In more than one segment.
+    /// The message has more than one segment.
     #[error("in more than one segment")]
     NotLast,
-    /// Shorter than its control word, or longer than any Terminate.
+    /// The message is shorter than its control word, or longer than any Terminate.
     #[error("{0} octets")]
     Length(usize),
 }
 
 impl Fault {
-    /// What the Terminate for it says.
+    /// Returns the code of the Terminate that reports the fault.
     #[must_use]
     pub fn code(&self) -> TerminateCode {
         match self {
@@ -171,7 +169,8 @@ impl Fault {
             | Fault::BadClose
             | Fault::CqOverflow
             | Fault::Terminate(TerminateFlaw::NotLast) => TerminateCode::CATASTROPHIC_STREAM,
-            // draft-hilland-rddp-verbs §8.3.3: there is no buffer for it, so its MSN is not a valid one.
+            // draft-hilland-rddp-verbs §8.3.3: there is no buffer for such a request,
+            // so its MSN is not valid.
             Fault::IrdExceeded { .. } => TerminateCode::UNTAGGED_MSN_RANGE,
             Fault::WriteAccess(error) => write_code(*error),
             Fault::ReadSource(error) | Fault::AtomicAccess(error) => protection_code(*error),
@@ -181,13 +180,14 @@ impl Fault {
         }
     }
 
-    /// Whether the peer is to be told. A Terminate, however broken, is never answered with a Terminate.
+    /// Returns whether the peer is told by a Terminate. A Terminate, however malformed, is never
+    /// answered with a Terminate.
     #[must_use]
     pub const fn is_answerable(&self) -> bool {
         !matches!(self, Fault::Terminate(_))
     }
 
-    /// Whether the peer is to blame; else it was this side.
+    /// Returns whether the peer caused the fault, and not this end.
     #[must_use]
     pub const fn is_remote(&self) -> bool {
         !matches!(
@@ -196,49 +196,51 @@ impl Fault {
         )
     }
 
-    /// An inbound Write that memory refused.
+    /// Makes the fault of an inbound Write that memory refused.
     #[must_use]
     pub const fn write_access(error: AccessError) -> Self {
         Fault::WriteAccess(error)
     }
 
-    /// The source of an inbound Read that memory refused.
+    /// Makes the fault of an inbound Read whose source memory refused.
     #[must_use]
     pub const fn read_source(error: AccessError) -> Self {
         Fault::ReadSource(error)
     }
 
-    /// The target of an inbound atomic operation that memory refused.
+    /// Makes the fault of an inbound atomic operation whose target memory refused.
     #[must_use]
     pub const fn atomic_access(error: AccessError) -> Self {
         Fault::AtomicAccess(error)
     }
 
-    /// An atomic operation whose target's address is no multiple of 8 (RFC 7306 §8.2).
+    /// Makes the fault of an atomic operation whose target's address is no multiple of 8
+    /// (RFC 7306 §8.2).
     #[must_use]
     pub const fn misaligned_atomic() -> Self {
         Fault::MisalignedAtomic
     }
 
-    /// A Send with Invalidate whose STag stays valid (RFC 5040 §5.3).
+    /// Makes the fault of a Send with Invalidate whose STag could not be invalidated
+    /// (RFC 5040 §5.3).
     #[must_use]
     pub const fn invalidate(error: InvalidateError) -> Self {
         Fault::Invalidate(error)
     }
 
-    /// A fault that MPA found in the stream.
+    /// Makes a fault that MPA found in the stream.
     #[must_use]
     pub const fn mpa(error: MpaError) -> Self {
         Fault::Mpa(error)
     }
 
-    /// Something broke on this side, or the ULP gave up.
+    /// Makes the fault of a failure at this end, or of a ULP that gave up.
     #[must_use]
     pub const fn local_catastrophic() -> Self {
         Fault::LocalCatastrophic
     }
 
-    /// The peer closed with work outstanding.
+    /// Makes the fault of a peer that closed with work outstanding.
     #[must_use]
     pub const fn bad_close() -> Self {
         Fault::BadClose
@@ -251,10 +253,10 @@ impl From<SegmentError> for Fault {
     }
 }
 
-/// Reads the DDP header of a segment, with the fault it is when that fails.
+/// Reads the DDP header of a segment, or returns the fault that a bad header is.
 ///
-/// The same as [`Header::parse`], but for a segment that was to be a Terminate and is shorter than its
-/// header: what follows from that is not answered either.
+/// Does what [`Header::parse`] does, but for a segment that was to be a Terminate and is shorter
+/// than its header: since it may be a Terminate, its fault is not answered with one.
 ///
 /// # Errors
 /// [`Fault::Ddp`], or [`Fault::Terminate`] for such a Terminate.
@@ -276,7 +278,8 @@ fn ddp_code(error: DdpError) -> TerminateCode {
     TerminateCode::new(1, etype, ecode)
 }
 
-// RFC 5041 §7.2. It has no number for a right that is missing; siw and we call the STag invalid for such a use.
+// RFC 5041 §7.2 has no number for a right that is missing; like siw, we report the STag as invalid
+// for such a use.
 const fn write_code(error: AccessError) -> TerminateCode {
     match error {
         AccessError::Stag | AccessError::Rights => TerminateCode::TAGGED_INVALID_STAG,

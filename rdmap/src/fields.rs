@@ -1,6 +1,6 @@
-//! Reading big-endian numbers out of the front of a fixed-size header.
+//! Fields of fixed-size headers: big-endian numbers, read and written from front to back.
 
-/// Takes fields off the front of octets whose length has been checked.
+/// Reads fields from the front of octets whose length has been checked.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
@@ -19,7 +19,7 @@ impl Fields<'_> {
     }
 }
 
-/// Puts fields one behind the other.
+/// Writes fields one behind the other.
 pub(crate) struct Out<'a>(pub(crate) &'a mut [u8]);
 
 impl Out<'_> {

@@ -1,18 +1,20 @@
-//! RDMAP, the RDMA Protocol (RFC 5040), with the extensions of RFC 7306 (atomic operations, Immediate Data).
+//! RDMAP, the RDMA Protocol (RFC 5040), with the extensions of RFC 7306 (atomic
+//! operations, Immediate Data).
 //!
-//! RDMAP gives DDP's messages a meaning: Write, Read Request and Read Response, four kinds of Send, the
-//! Terminate that ends a stream with a reason. It is driven by whoever owns socket and memory (`rddp-rnic`),
-//! and knows neither:
+//! RDMAP gives DDP's messages a meaning: Write, Read Request and Read Response, four kinds of Send,
+//! and the Terminate that ends a stream with a reason. The owner of socket and memory (`rddp-rnic`)
+//! drives this crate, which knows neither:
 //!
-//! - **Receiving** is a [`Stream`]: for each segment [`Stream::accept`] says where the payload goes
-//!   ([`Place`]) and [`Stream::commit`] what it brought about ([`Event`]). It also keeps the books of Reads
-//!   and atomics, ours (ORD) and the peer's (IRD).
-//! - **Going on elsewhere**: a stream whose state is kept between calls, in memory that processes
-//!   share, is made anew from exported values ([`Stream::queue`], [`Stream::requests`],
-//!   [`Stream::responses`]), which are checked when they are taken over.
-//! - **Sending** is putting headers together: [`tagged_header`], [`untagged_header`], [`SendCounters`],
-//!   [`ReadRequestRepr`], [`AtomicRequestRepr`]; [`rddp_ddp::cut`] says which octets a segment carries.
-//! - **Failing**: whatever is wrong is a [`Fault`]; [`terminate_for`] makes the Terminate it becomes.
+//! - **Receiving** is a [`Stream`]: for each segment [`Stream::accept`] returns the place of the
+//!   payload ([`Place`]) and [`Stream::commit`] the effect ([`Event`]). The stream also counts
+//!   Reads and atomics, this end's (ORD) and the peer's (IRD).
+//! - **Taking over**: a stream whose state is kept in shared memory between calls is rebuilt from
+//!   exported values ([`Stream::queue`], [`Stream::requests`], [`Stream::responses`]), which are
+//!   checked when they are taken over.
+//! - **Sending** is building headers: [`tagged_header`], [`untagged_header`],
+//!   [`SendCounters`], [`ReadRequestRepr`], [`AtomicRequestRepr`]; [`rddp_ddp::cut`] says
+//!   which octets a segment carries.
+//! - **Failing**: each violation is a [`Fault`]; [`terminate_for`] makes the Terminate for it.
 //!
 //! # Example
 //!

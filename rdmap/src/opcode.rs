@@ -1,4 +1,5 @@
-//! Opcodes: which message, tagged or not, on which queue (RFC 5040 §4.1, RFC 7306 §4).
+//! Opcodes: the kind of a message, whether it is tagged, and its queue (RFC 5040 §4.1,
+//! RFC 7306 §4).
 
 use core::fmt;
 
@@ -13,7 +14,7 @@ pub const TERMINATE_QUEUE: Qn = Qn(2);
 /// Atomic Responses (RFC 7306 §5.2). Without the extensions there is no such queue.
 pub const ATOMIC_RESPONSE_QUEUE: Qn = Qn(3);
 
-/// What a message is. The numbers are those of the wire.
+/// The kind of a message. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -60,21 +61,22 @@ impl Opcode {
         Opcode::AtomicResponse,
     ];
 
-    /// The opcode with this number; `None` for the unassigned ones and the experimental 0xF.
+    /// Returns the opcode with this number; `None` for the unassigned ones and the experimental
+    /// 0xF.
     #[must_use]
     #[inline]
     pub const fn from_number(number: u8) -> Option<Opcode> {
         if (number as usize) < Self::ALL.len() { Some(Self::ALL[number as usize]) } else { None }
     }
 
-    /// Whether its segments are tagged.
+    /// Returns whether segments with this opcode are tagged.
     #[must_use]
     #[inline]
     pub const fn is_tagged(self) -> bool {
         matches!(self, Opcode::Write | Opcode::ReadResponse)
     }
 
-    /// The queue its segments name; `None` for the tagged ones.
+    /// Returns the queue of segments with this opcode; `None` for the tagged ones.
     #[must_use]
     #[inline]
     pub const fn queue(self) -> Option<Qn> {
@@ -92,28 +94,29 @@ impl Opcode {
         }
     }
 
-    /// Whether it is one of RFC 7306's.
+    /// Returns whether RFC 7306 defines the opcode.
     #[must_use]
     #[inline]
     pub const fn is_extension(self) -> bool {
         self as u8 >= Opcode::Immediate as u8
     }
 
-    /// Whether the Invalidate STag field means something (RFC 5040 §4.1).
+    /// Returns whether the Invalidate STag field is used (RFC 5040 §4.1).
     #[must_use]
     #[inline]
     pub const fn invalidates(self) -> bool {
         matches!(self, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate)
     }
 
-    /// Whether it raises an event at a receiver that waits for solicited ones only.
+    /// Returns whether the message raises an event at a receiver that waits for solicited ones
+    /// only.
     #[must_use]
     #[inline]
     pub const fn is_solicited(self) -> bool {
         matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate | Opcode::ImmediateSolicited)
     }
 
-    /// Whether T and QN of `header` are the ones of this opcode (RFC 5040 §4.1 Figure 4).
+    /// Returns whether T and QN of `header` are those of this opcode (RFC 5040 §4.1 Figure 4).
     #[must_use]
     #[inline]
     pub(crate) fn fits(self, header: &Header) -> bool {
@@ -123,7 +126,7 @@ impl Opcode {
         }
     }
 
-    /// The RDMAP control octet: version 1, reserved bits 0, this opcode.
+    /// Returns the RDMAP control octet: version 1, reserved bits 0, this opcode.
     #[must_use]
     #[inline]
     pub const fn control(self) -> u8 {

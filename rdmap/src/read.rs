@@ -7,18 +7,18 @@ use rddp_ddp::Stag;
 use crate::fields::{Fields, Out};
 use crate::{Fault, Opcode};
 
-/// What a Read asks for: the payload of opcode 1.
+/// An RDMA Read Request: the payload of opcode 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequestRepr {
-    /// `SinkSTag`: the requester's buffer. Copied into the Response without being looked at.
+    /// `SinkSTag`: the requester's buffer. Copied into the Response unchecked.
     pub sink_stag: Stag,
-    /// `SinkTO`: where in it the data goes.
+    /// `SinkTO`: the place in that buffer.
     pub sink_to: u64,
-    /// RDMARDSZ: octets wanted, 0 included.
+    /// RDMARDSZ: number of octets to read, which may be 0.
     pub size: u32,
     /// `SrcSTag`: the responder's buffer.
     pub src_stag: Stag,
-    /// `SrcTO`: where in it the data is.
+    /// `SrcTO`: the place in that buffer.
     pub src_to: u64,
 }
 
@@ -54,7 +54,7 @@ impl ReadRequestRepr {
         out.u64(self.src_to);
     }
 
-    /// The header's octets.
+    /// Returns the header's octets.
     #[must_use]
     pub fn octets(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];
@@ -62,8 +62,8 @@ impl ReadRequestRepr {
         octets
     }
 
-    /// The same Read with its first `done` octets behind it, as a Terminate in mid-answer shows it (RFC 5040
-    /// §4.8).
+    /// Returns the Read without its first `done` octets, as a Terminate sent in the middle of the
+    /// answer shows it (RFC 5040 §4.8).
     #[must_use]
     pub fn advanced(&self, done: u32) -> Self {
         Self {

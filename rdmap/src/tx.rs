@@ -4,7 +4,7 @@ use rddp_ddp::{Header, Msn, Qn, Stag, TaggedRepr, UntaggedRepr};
 
 use crate::Opcode;
 
-/// Header of a segment of a Write or a Read Response.
+/// Returns the header of a segment of a Write or a Read Response.
 #[must_use]
 #[inline]
 pub fn tagged_header(op: Opcode, stag: Stag, to: u64, last: bool) -> Header {
@@ -12,8 +12,8 @@ pub fn tagged_header(op: Opcode, stag: Stag, to: u64, last: bool) -> Header {
     Header::Tagged(TaggedRepr { last, rsvd_ulp: op.control(), stag, to })
 }
 
-/// Header of a segment of any other message; the queue follows from the opcode. `invalidate` goes out only
-/// with the two opcodes that have a use for it, else the field is 0.
+/// Returns the header of a segment of any other message; the queue follows from the opcode.
+/// `invalidate` is sent only with the two opcodes that use it, else the field is 0.
 #[must_use]
 #[inline]
 pub fn untagged_header(op: Opcode, invalidate: Stag, msn: Msn, mo: u32, last: bool) -> Header {
@@ -30,13 +30,13 @@ pub struct SendCounters {
 }
 
 impl SendCounters {
-    /// MSN 1 on every queue.
+    /// Starts with MSN 1 on every queue.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The MSN for a message on queue `qn`; the one after it gets the next.
+    /// Returns the MSN for a message on queue `qn`, and counts on.
     ///
     /// # Panics
     /// When RDMAP has no such queue.
@@ -48,7 +48,8 @@ impl SendCounters {
         msn
     }
 
-    /// Goes on with `msn` on queue `qn`: for tests of the wrap, and for a stream that is taken over.
+    /// Goes on with `msn` on queue `qn`: for tests of the wrap, and for a stream that is taken
+    /// over.
     ///
     /// # Panics
     /// When RDMAP has no such queue.

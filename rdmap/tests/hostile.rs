@@ -1,5 +1,5 @@
-//! A peer that sends anything at all: no panic, nothing outside of what was granted, and silence after the
-//! first fault.
+//! A peer that sends any octets: no panic, no place outside of granted memory, and silence after
+//! the first fault.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use proptest::prelude::*;
@@ -14,7 +14,8 @@ const SINK: Stag = Stag(7);
 const SINK_LEN: u32 = 500;
 const IRD: u32 = 2;
 
-/// Octets that look enough like a segment to get somewhere: small numbers where numbers are due.
+/// Returns octets that resemble a segment enough to pass some checks: small numbers where numbers
+/// are due.
 fn segment() -> impl Strategy<Value = Vec<u8>> {
     let small = || prop_oneof![4 => 0..4u32, 1 => any::<u32>()];
     let control = prop_oneof![8 => (any::<bool>(), any::<bool>()).prop_map(|(tagged, last)| {
@@ -40,7 +41,7 @@ fn segment() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What the driver grants is all that is ever named, but for Writes, which memory will judge.
+/// Places name only memory that the driver has granted, but for Writes, which memory will check.
 fn check_place(place: Place, len: usize) {
     match place {
         Place::Receive { mo } => assert!(u64::from(mo) + len as u64 <= BUFFER),

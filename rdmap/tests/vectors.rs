@@ -1,5 +1,5 @@
-//! Every vector about DDP and RDMAP, against a stream with memory: verdict, placement, and the Terminate
-//! octet for octet.
+//! Every vector about DDP and RDMAP, against a stream with memory: verdict, placement, and the
+//! Terminate octet for octet.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -23,7 +23,8 @@ struct Vector {
     expect: Value,
 }
 
-/// The vectors, each with the context of its receiver: the default one, with what the vector overrides.
+/// Returns the vectors, each with the context of its receiver: the default one, with the vector's
+/// changes.
 fn vectors() -> Vec<Vector> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/vectors.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -66,12 +67,12 @@ fn stag(value: &Value) -> Stag {
 struct Receiver {
     stream: Stream,
     memory: Memory,
-    /// Posted on queue 0; the first `taken` have been given to the stream.
+    /// Receives posted on queue 0; the first `taken` have been given to the stream.
     receives: Vec<Guarded>,
     taken: usize,
 }
 
-/// What came of a segment.
+/// The outcome of a segment.
 #[derive(Debug)]
 struct Outcome {
     event: Event,
@@ -93,7 +94,7 @@ impl Receiver {
         receiver
     }
 
-    /// Brings the stream to where the context has it, by the segments that lead there.
+    /// Brings the stream to the state of the context, by the segments that lead there.
     fn bring_to(&mut self, rx: &Map<String, Value>) {
         let msn = |queue: &str| Msn(number(&rx[queue]["next_msn"]) as u32);
         for (qn, queue) in [(0, "q0"), (1, "q1"), (2, "q2"), (3, "q3")] {
@@ -129,7 +130,7 @@ impl Receiver {
 
     fn issue_read(&mut self, read: &Value) {
         let (sink, to, size) = (stag(&read["sink_stag"]), number(&read["sink_to"]), number(&read["length"]));
-        // The sink is for our own Reads only; no peer may write there.
+        // The sink is for this end's own Reads; no peer may write there.
         let region = self.memory.add(sink, to, size as usize);
         (region.read, region.write) = (false, false);
         self.stream.issue_read(1, sink, to, size as u32);
@@ -140,7 +141,7 @@ impl Receiver {
         }
     }
 
-    /// A segment from the wire, all the way: header, memory, delivery, answer.
+    /// Handles a segment from the wire: header, memory, delivery, answer.
     fn segment(&mut self, ulpdu: &[u8]) -> Result<Outcome, (Fault, Option<Offending>)> {
         let header = parse_header(ulpdu).map_err(|fault| (fault, None))?;
         let payload = &ulpdu[header.len()..];
@@ -179,7 +180,7 @@ impl Receiver {
         self.stream.commit(header, payload.len(), control)
     }
 
-    /// Serves the request at the head of the line, in one segment.
+    /// Answers the request at the head of the line, in one segment.
     fn respond(&mut self) -> Result<Vec<u8>, (Fault, Offending)> {
         match self.stream.next_response().unwrap() {
             Response::Read(read) => {
@@ -204,7 +205,7 @@ impl Receiver {
         }
     }
 
-    /// All octets that a peer could have changed.
+    /// Returns all octets that a peer could have changed.
     fn contents(&self) -> (Vec<Guarded>, Vec<Guarded>) {
         let regions = self.memory.regions.iter().map(|region| region.memory.clone()).collect();
         (regions, self.receives.clone())
@@ -238,7 +239,7 @@ fn terminate_ulpdu(terminate: &TerminateRepr) -> Vec<u8> {
     [&*header.octets(), &*terminate.octets()].concat()
 }
 
-/// Runs one vector; `false` when it has no segment for DDP to look at.
+/// Runs one vector; returns `false` if it has no segment for DDP.
 fn run(vector: &Vector) -> bool {
     let Some(ulpdu) = &vector.ulpdu else { return false };
     let mut receiver = Receiver::new(&vector.rx);
@@ -280,7 +281,8 @@ fn check_refusal(vector: &Vector, fault: &Fault, offending: Option<&Offending>) 
     }
 }
 
-/// Nothing has changed, but for the payload of a Send whose STag could not be invalidated.
+/// Checks that nothing has changed, but for the payload of a Send whose STag could not be
+/// invalidated.
 fn check_untouched(
     vector: &Vector,
     receiver: &Receiver,
@@ -296,7 +298,7 @@ fn check_untouched(
     }
 }
 
-/// The payload is where it belongs, and nowhere else.
+/// Checks that the payload is in its place, and nowhere else.
 fn check_placement(vector: &Vector, receiver: &mut Receiver, ulpdu: &[u8], outcome: &Outcome) {
     let name = &vector.name;
     let header = parse_header(ulpdu).unwrap();
@@ -395,7 +397,7 @@ fn framed_segments_that_mpa_lets_through_get_their_verdict_from_ddp() {
     for vector in framed.iter_mut().filter(|vector| vector.input["msn"].is_u64()) {
         vector.rx["q0"]["next_msn"] = vector.input["msn"].clone();
     }
-    // What MPA refuses never gets here.
+    // Frames that MPA refuses do not reach DDP.
     let passes = |vector: &Vector| vector.expect.get("mpa_error").is_none() && vector.kind != "compute";
     let run_names: Vec<String> =
         framed.into_iter().filter(|vector| passes(vector) && run(vector)).map(|vector| vector.name).collect();
@@ -428,7 +430,7 @@ fn what_mpa_refuses_becomes_the_terminate_of_the_vector() {
     assert!(seen > 5);
 }
 
-/// The error with this number in the registry of RFC 6580 §3.3.
+/// Returns the error with this number in the registry of RFC 6580 §3.3.
 fn mpa_error(number: u64) -> MpaError {
     use MpaError::{Closed, Crc, InsufficientIrd, LocalCatastrophic, Marker, NoMatchingRtr, Startup};
     let all = [Closed, Crc, Marker, Startup, LocalCatastrophic, InsufficientIrd, NoMatchingRtr];

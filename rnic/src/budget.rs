@@ -1,4 +1,5 @@
-//! Octets that the QPs of a device keep, counted together: what peers make us keep is bounded (RFC 5042 §6.4.1).
+//! Octets that the QPs of a device keep, counted together: what peers make us keep is
+//! bounded (RFC 5042 §6.4.1).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,7 +28,8 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody should begin to keep more.
+    /// Returns whether the limit is reached: a QP that keeps octets now should not begin to keep
+    /// more.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.held.load(Ordering::Relaxed) >= self.max
     }

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-/// What one QP (or all QPs of a device together) has done since it was connected.
+/// Counts of what one QP, or all QPs of a device together, has done since it was connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

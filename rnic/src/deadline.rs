@@ -1,34 +1,35 @@
-//! How long somebody waits: time limits as programs give them.
+//! Deadlines: time limits as programs give them.
 
 use std::time::{Duration, Instant};
 
-/// A moment until which somebody waits. A limit that reaches beyond what
-/// the clock can tell is none.
+/// The time at which a wait ends. A limit that reaches beyond what the clock can represent counts
+/// as no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// The moment at which `limit`, which begins now, is over.
+    /// Returns the deadline of a wait that begins now and lasts for `limit`.
     pub(crate) fn after(limit: Duration) -> Self {
         Deadline(Instant::now().checked_add(limit))
     }
 
-    /// The moment at which `limit`, which begins now, is over; without a limit, none.
+    /// Returns the deadline of a wait that begins now and lasts for `limit`; `None` is a wait
+    /// without an end.
     pub(crate) fn after_any(limit: Option<Duration>) -> Self {
         limit.map_or(Deadline(None), Self::after)
     }
 
-    /// The moment; `None` if there is none.
+    /// Returns the time of the deadline; `None` if there is none.
     pub(crate) fn moment(self) -> Option<Instant> {
         self.0
     }
 
-    /// The time left, zero when it is over; `None` if it never is.
+    /// Returns the time left, zero when it is over; `None` if there is no deadline.
     pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|moment| moment.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether it is over at `now`.
+    /// Returns whether the deadline has passed at `now`.
     pub(crate) fn is_over(self, now: Instant) -> bool {
         self.0.is_some_and(|moment| moment <= now)
     }

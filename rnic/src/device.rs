@@ -28,10 +28,10 @@ use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
 
-/// Octets of Responses of all QPs together, beyond which fewer are prepared ahead.
+/// Limit on the octets of Responses of all QPs together, beyond which fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
 
-/// Time that the last handle waits for connections whose QP is gone.
+/// Time that dropping the last handle waits for connections whose QP is gone.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// A software RNIC. Cloning gives another handle to the same device, which lives as long as
@@ -58,7 +58,7 @@ impl Rnic {
 
     /// Opens a device with these limits. Starts one background thread.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
-        // What the parent of this process had must not be taken for this process's own.
+        // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
         let driver = Driver::start().map_err(Error::host("starting the progress thread"))?;
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
@@ -136,7 +136,7 @@ impl Rnic {
         Listener::bind(self.0.here()?, addr, options)
     }
 
-    /// Takes the oldest asynchronous event of the device's QPs. Never sleeps.
+    /// Takes the oldest asynchronous event of the device's QPs, if there is one. Never sleeps.
     pub fn async_event(&self) -> Option<AsyncEvent> {
         self.0.here().ok()?.events.next_event()
     }

@@ -1,4 +1,4 @@
-//! What our own caller can get wrong, or the host can refuse. What a peer does wrong becomes completions and
+//! Errors of this crate's callers and of the host. Misbehaviour of a peer becomes completions and
 //! asynchronous events instead ([`crate::AsyncEventKind`]).
 
 use std::io;
@@ -11,7 +11,7 @@ use crate::home::Forked;
 use crate::mem::MemError;
 use crate::qp::QpState;
 
-/// Anything that setting up can fail with.
+/// An error of creating an object: memory, a queue, a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,7 +21,7 @@ pub enum Error {
     /// The host refused a descriptor, a thread or a socket.
     #[error("{what}: {source}")]
     Host {
-        /// What was tried.
+        /// The call that failed.
         what: &'static str,
         /// The host's answer.
         source: io::Error,
@@ -29,39 +29,40 @@ pub enum Error {
     /// A configured size is zero or beyond the device.
     #[error("{what} is {value}: at most {max}, at least 1")]
     OutOfRange {
-        /// Which setting.
+        /// The setting that is out of range.
         what: &'static str,
-        /// What was asked for.
+        /// The value that the caller gave.
         value: usize,
         /// The device's limit.
         max: usize,
     },
-    /// The object belongs to another protection domain or device.
+    /// An object that belongs to another protection domain or device.
     #[error("{0} belongs to another device or protection domain")]
     Foreign(&'static str),
     /// Settings that exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
-    /// A child of `fork` asks an object of its parent's.
+    /// A child of `fork` used an object of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
 impl Error {
-    /// For `map_err` behind a call to the host.
+    /// Returns a closure for `map_err` that names the failed call to the host.
     pub(crate) fn host<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::Host { what, source: source.into() }
     }
 }
 
-/// Why a work request was not taken. Nothing was posted, of a list nothing from this request on.
+/// The reason why a work request was refused. It was not posted; of a list, neither were those
+/// behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// Too many requests are outstanding: poll the completion queue first.
     #[error("the queue holds {capacity} requests already: poll for completions first")]
     QueueFull {
-        /// What it can hold.
+        /// The number of requests that the queue can hold.
         capacity: usize,
     },
     /// Too many scatter or gather elements.
@@ -92,14 +93,14 @@ pub enum PostError {
     /// The QP takes its receives from a shared queue.
     #[error("this QP uses a shared receive queue: post to that")]
     UsesSharedQueue,
-    /// A child of `fork` posts to a queue of its parent's.
+    /// A child of `fork` posted to a queue of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
     /// An element names memory that the request can never use. (What goes bad later ends the
     /// connection, with [`Status::LocalProtection`](crate::Status::LocalProtection).)
     #[error("scatter or gather element {index}, STag {stag}: {fault}")]
     Memory {
-        /// Which element, from 0 on.
+        /// The index of the element in the list, from 0 on.
         index: usize,
         /// The element's STag.
         stag: Stag,
@@ -108,7 +109,7 @@ pub enum PostError {
     },
 }
 
-/// What is wrong with an element of a scatter or gather list.
+/// A fault of one element of a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SgeFault {
@@ -142,7 +143,7 @@ impl From<AccessError> for SgeFault {
     }
 }
 
-/// Why a connection did not come about.
+/// The reason why a connection was not made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -160,10 +161,10 @@ pub enum ConnectError {
     /// The peer answered something that is no proper MPA startup.
     #[error("MPA startup: {0}")]
     Startup(#[from] StartupError),
-    /// The peer's program said no.
+    /// The peer's program rejected the connection.
     #[error("rejected by the peer ({} octets of private data)", private_data.len())]
     Rejected {
-        /// What it says about that.
+        /// Private data of the rejecting Reply (RFC 5044 §7.1).
         private_data: Vec<u8>,
     },
     /// The settings make no valid startup frame.
@@ -172,31 +173,31 @@ pub enum ConnectError {
     /// The QP is not idle.
     #[error("the QP is in state {0}: only an idle QP can be connected")]
     NotIdle(QpState),
-    /// This side's program has said no to the Request.
-    #[error("this side said no")]
+    /// This end's program rejected the Request.
+    #[error("rejected by this end")]
     Declined,
-    /// The program has given up before that.
-    #[error("given up")]
+    /// The program gave up, or let go of the QP, before the startup was over.
+    #[error("given up before the startup was over")]
     GivenUp,
-    /// A child of `fork` connects a QP of its parent's, or answers for it.
+    /// A child of `fork` used a QP of its parent's to connect or to answer.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Why a Request was not answered.
+/// The reason why a Request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// A child of `fork` answers for its parent.
+    /// A child of `fork` answered a Request of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// None has come that waits for an answer, or its connection is over.
+    /// No Request is waiting for an answer: none has come, or its connection is over.
     #[error("no Request waits for an answer")]
     NoRequest,
-    /// It has its answer.
+    /// The Request has been answered already.
     #[error("the Request has been answered")]
     Answered,
-    /// The settings or the private data make no valid Reply. The Request waits still.
+    /// The settings or the private data make no valid Reply. The Request is still waiting.
     #[error(transparent)]
     Misuse(#[from] StartupMisuse),
 }

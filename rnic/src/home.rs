@@ -1,10 +1,10 @@
-//! [`Home`]: what a program holds of this crate's objects,
-//! in the process that made them and in its children.
+//! [`Home`]: a program's handle on an object of this crate, in the process that made the object and
+//! in its children.
 //!
-//! A child of `fork` has copies of its parent's objects, of locks that threads held which it has
-//! not, and of descriptors whose files it shares. So there nothing is touched, locked or freed:
-//! each call through a `Home` answers [`Forked`], and the connections of the parent are closed in
-//! the child, without a word to their peers.
+//! A child of `fork` has copies of its parent's objects, of locks held by threads that the child
+//! does not have, and of descriptors whose files it shares. So in a child nothing is touched,
+//! locked or freed: each call through a `Home` returns [`Forked`], and the parent's connections are
+//! closed in the child without a word to their peers.
 
 use rddp_fault_guard::fork::Origin;
 use rddp_fault_guard::sockets;
@@ -17,7 +17,7 @@ pub struct Forked;
 /// An object, and the process that made it.
 #[derive(Debug)]
 pub(crate) struct Home<T> {
-    /// Always there, but for a moment in `drop`.
+    /// `Some` but for a moment in `drop`.
     object: Option<T>,
     origin: Origin,
 }
@@ -52,8 +52,8 @@ impl<T> Home<T> {
         }
     }
 
-    /// The object in any process, for what was said when it was made, and for its atomics:
-    /// nothing that is locked.
+    /// Returns the object in any process, for values that were set when it was made, and for its
+    /// atomics: nothing that is locked.
     #[inline]
     pub(crate) fn anywhere(&self) -> &T {
         self.object.as_ref().expect("an object is taken only when its home is dropped")

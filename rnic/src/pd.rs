@@ -16,7 +16,7 @@ use crate::mem::{Access, MemError, PdId, Region, RegionOptions, Window};
 use crate::qp::QueuePair;
 use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
 
-/// What belongs together: a QP's peer reaches only memory of the QP's own protection domain (RFC 5042 §6.1.1).
+/// A protection domain: a QP's peer reaches only memory of the QP's own domain (RFC 5042 §6.1.1).
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     device: Home<Arc<DeviceInner>>,
@@ -28,12 +28,12 @@ impl ProtectionDomain {
         ProtectionDomain { device: device.clone(), id: device.anywhere().next_pd() }
     }
 
-    /// A region of `len` zeroed octets of our own.
+    /// Allocates a region of `len` zeroed octets.
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
         self.allocate_with(len, access, &RegionOptions::default())
     }
 
-    /// The same, with options.
+    /// Allocates a region of `len` zeroed octets, with options.
     pub fn allocate_with(
         &self,
         len: usize,
@@ -49,8 +49,8 @@ impl ProtectionDomain {
     ///
     /// Memory that goes bad while it is registered, as a mapping of a file that is cut short does,
     /// ends the connection that touches it and not the process. For this the first registration of
-    /// a process installs a handler of SIGBUS and SIGSEGV, which hands on to the program's whatever
-    /// is not a fault of ours. There is no guard
+    /// a process installs a handler of SIGBUS and SIGSEGV, which passes every other fault on to the
+    /// program's handler. There is no such protection
     ///
     /// - if the program installs a handler later that does not call the one it found,
     ///   or blocks these signals in a thread that calls this library: the process is
@@ -69,11 +69,12 @@ impl ProtectionDomain {
         len: usize,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: our caller's promise.
+        // SAFETY: `register_with` demands of the same range what this function demands of its
+        // caller.
         unsafe { self.register_with(ptr, len, access, &RegionOptions::default()) }
     }
 
-    /// The same, with options.
+    /// Registers memory of the program's own, with options: see [`register`](Self::register).
     ///
     /// # Safety
     /// As for [`register`](Self::register).
@@ -86,33 +87,37 @@ impl ProtectionDomain {
         options: &RegionOptions,
     ) -> Result<MemoryRegion, Error> {
         let device = self.device.here()?.clone();
-        // SAFETY: the caller promises what `MemTable::register` asks for.
+        // SAFETY: until the region is gone, its range is memory that peers may use as `access`
+        // says, and no reference covers it: our caller sees to both, and `MemTable::register` asks
+        // for no more.
         let region = unsafe { device.mem.register(self.id, ptr, len, access, options)? };
         Ok(MemoryRegion(Home::new(Registered { device, region })))
     }
 
-    /// A memory window, bound to nothing yet: see [`SendWr::bind`](crate::SendWr::bind).
+    /// Makes an unbound memory window: see [`SendWr::bind`](crate::SendWr::bind).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.clone();
         let window = device.mem.allocate_window(self.id)?;
         Ok(MemoryWindow(Home::new(Allocated { device, window })))
     }
 
-    /// A queue pair.
+    /// Makes a queue pair.
     pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair, Error> {
         QueuePair::create(self.device.here()?, self.id, config)
     }
 
-    /// A shared receive queue.
+    /// Makes a shared receive queue.
     pub fn create_srq(&self, config: SrqConfig) -> SharedReceiveQueue {
         let srq = SrqInner::new(self.device.anywhere().clone(), self.id, config);
         SharedReceiveQueue(self.device.beside(Arc::new(srq)))
     }
 }
 
-/// Registered memory. Dropping it ends the registration, and invalidates windows that are still bound to it.
+/// Registered memory. Dropping it ends the registration, and invalidates windows that are still
+/// bound to it.
 ///
-/// A peer may write to it at any time if its rights allow that, so no reference to its octets is ever given out.
+/// A peer may write to it at any time if its rights allow that, so no reference to its octets is
+/// ever given out.
 ///
 /// ```
 /// use rddp_rnic::{Access, Rnic};
@@ -134,73 +139,76 @@ impl MemoryRegion {
         &self.0.anywhere().region
     }
 
-    /// Its STag: what a peer is given, and what an [`Sge`] names.
+    /// Returns the STag, which is told to a peer and named by an [`Sge`].
     pub fn stag(&self) -> Stag {
         self.region().stag()
     }
 
-    /// The Tagged Offset of its first octet.
+    /// Returns the Tagged Offset of the first octet.
     pub fn base(&self) -> u64 {
         self.region().base_to()
     }
 
-    /// Its length in octets.
+    /// Returns the length in octets.
     pub fn len(&self) -> usize {
         self.region().len()
     }
 
-    /// Whether it has no octets.
+    /// Returns whether the region has no octets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether its STag may be used: a peer or a request may have invalidated it.
+    /// Returns whether the STag is valid: a peer or a request may have invalidated it.
     pub fn is_valid(&self) -> bool {
         self.region().is_valid()
     }
 
-    /// A part of it, for a work request. A part beyond its end, or one that ends before it starts,
-    /// is refused when it is posted.
+    /// Returns a part of the region, for a work request. A part beyond its end, or one that ends
+    /// before it starts, is refused when it is posted.
     pub fn sge(&self, range: Range<usize>) -> Sge {
-        // What ends before it starts is longer than anything.
+        // A range that ends before it starts becomes longer than any region, so that posting
+        // refuses it.
         let len = (range.end as u64).wrapping_sub(range.start as u64);
         Sge { stag: self.stag(), addr: self.base().wrapping_add(range.start as u64), len }
     }
 
-    /// All of it, for a work request.
+    /// Returns the whole region, for a work request.
     pub fn whole(&self) -> Sge {
         self.sge(0..self.len())
     }
 
-    /// A place in it, for a peer's work request.
+    /// Returns a place in the region, for a peer's work request.
     pub fn remote(&self, offset: usize) -> Remote {
         Remote { stag: self.stag(), to: self.base().wrapping_add(offset as u64) }
     }
 
-    /// Copies `octets` into it.
+    /// Copies `octets` into the region.
     pub fn write(&self, offset: usize, octets: &[u8]) -> Result<(), MemError> {
         self.0.here()?.region.write_at(offset, octets)
     }
 
-    /// Copies `len` octets out of it.
+    /// Copies `len` octets out of the region.
     pub fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, MemError> {
         let mut octets = vec![0; len];
         self.read_into(offset, &mut octets)?;
         Ok(octets)
     }
 
-    /// Copies octets out of it.
+    /// Copies octets out of the region.
     pub fn read_into(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
         self.0.here()?.region.read_at(offset, out)
     }
 
-    /// Makes it valid again after an invalidation, or changes its rights, under an STag with another key.
+    /// Makes the region valid again after an invalidation, or changes its rights, under an STag
+    /// with another key, which it returns.
     pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
         let Registered { device, region } = self.0.here()?;
         device.mem.reregister_region(region, access)
     }
 
-    /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while windows are bound to it.
+    /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while
+    /// windows are bound to it.
     pub fn deregister(&self) -> Result<(), MemError> {
         let Registered { device, region } = self.0.here()?;
         device.mem.deregister_region(region)
@@ -219,7 +227,7 @@ impl fmt::Debug for MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let Ok(Registered { device, region }) = self.0.here() else { return };
-        // It fails only when the program has deregistered it already.
+        // An error only means that the program has deregistered the region already.
         let _ = device.mem.deregister_region_with_windows(region);
     }
 }
@@ -233,7 +241,7 @@ struct Allocated {
 }
 
 impl MemoryWindow {
-    /// Its STag. Each bind gives it another key.
+    /// Returns the STag. Each bind gives it another key.
     pub fn stag(&self) -> Stag {
         self.0.anywhere().window.stag()
     }
@@ -248,7 +256,7 @@ impl fmt::Debug for MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         let Ok(Allocated { device, window }) = self.0.here() else { return };
-        // The window itself: a bind in another thread may be changing its STag.
+        // Through the handle, not by STag: a bind in another thread may be changing that.
         let _ = device.mem.release_window(window);
     }
 }

@@ -1,4 +1,5 @@
-//! Shared receive queues: receives that the messages of several QPs take from (draft-hilland-rddp-verbs §6.3).
+//! Shared receive queues: receives that the messages of several QPs take from
+//! (draft-hilland-rddp-verbs §6.3).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -14,13 +15,14 @@ use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
 use crate::qp::QpInner;
 
-/// How a shared receive queue is made.
+/// The configuration of a shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqConfig {
-    /// Receives that it can hold.
+    /// Number of receives that the queue can hold.
     pub max_recv: usize,
-    /// Receives that one QP may hold of it at a time (taken, and its completion not polled for yet or its message still
-    /// arriving), so that no peer drains it for the others (RFC 5042 §6.4.3.1). `None`: no limit.
+    /// Receives that one QP may hold of it at a time (taken, and its completion not polled for yet
+    /// or its message still arriving), so that no peer drains it for the others
+    /// (RFC 5042 §6.4.3.1). `None`: no limit.
     pub quota: Option<usize>,
 }
 
@@ -35,7 +37,7 @@ impl Default for SrqConfig {
 pub struct SharedReceiveQueue(pub(crate) Home<Arc<SrqInner>>);
 
 impl SharedReceiveQueue {
-    /// Its number, as events name it.
+    /// The number of this queue, as events name it.
     pub fn num(&self) -> SrqNum {
         self.0.anywhere().num
     }
@@ -54,19 +56,20 @@ impl SharedReceiveQueue {
         srq.tell_limit();
     }
 
-    /// Receives that are posted, or taken and their completion not polled for yet: as many completions can come of them.
+    /// Returns the number of receives that are posted, or taken and their completion not polled for
+    /// yet: as many completions can come of them.
     pub fn outstanding(&self) -> usize {
         let Ok(srq) = self.0.here() else { return 0 };
         let queue = srq.queue.lock();
         queue.posted.len() + queue.out
     }
 
-    /// Receives that are posted and not taken yet.
+    /// Returns the number of receives that are posted and not taken yet.
     pub fn len(&self) -> usize {
         self.0.here().map_or(0, |srq| srq.queue.lock().posted.len())
     }
 
-    /// Whether no receive is left.
+    /// Returns whether no receive is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -76,14 +79,14 @@ impl SharedReceiveQueue {
 struct Queue {
     posted: VecDeque<RecvWr>,
     limit: usize,
-    /// Taken and not released yet.
+    /// Number of receives taken and not released yet.
     out: usize,
-    /// The same by their QPs, where there is a quota.
+    /// Number of receives taken by each QP and not released yet, if there is a quota.
     taken: HashMap<QpNum, usize>,
 }
 
 impl Queue {
-    /// Whether fewer receives are left than the limit; if so, the limit is no longer asked for.
+    /// Returns whether fewer receives are left than the limit, and clears the limit if so.
     fn is_limit_reached(&mut self) -> bool {
         let reached = self.posted.len() < self.limit;
         if reached {
@@ -100,7 +103,7 @@ pub(crate) struct SrqInner {
     pub(crate) pd: PdId,
     config: SrqConfig,
     queue: Mutex<Queue>,
-    /// The QPs that take from it.
+    /// The QPs that take receives from the queue.
     users: Mutex<HashMap<QpNum, Weak<QpInner>>>,
 }
 
@@ -134,14 +137,14 @@ impl SrqInner {
         Ok(())
     }
 
-    /// Takes a QP in.
+    /// Adds a QP to those that take receives from the queue.
     pub(crate) fn join(&self, num: QpNum, qp: &Arc<QpInner>) {
         self.users.lock().insert(num, Arc::downgrade(qp));
         self.tell_limit();
     }
 
-    /// Has a QP report the limit if it is reached.
-    /// A message that takes a receive sees to that itself.
+    /// Has a QP report the limit if it is reached. Not called for a message that takes a receive,
+    /// which reports it itself.
     fn tell_limit(&self) {
         let Some(user) = self.users.lock().values().find_map(Weak::upgrade) else { return };
         let reached = self.queue.lock().is_limit_reached();
@@ -153,7 +156,8 @@ impl SrqInner {
     pub(crate) fn take(&self, qp: QpNum) -> Option<Taken> {
         let mut queue = self.queue.lock();
         if let Some(quota) = self.config.quota {
-            // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if none were posted.
+            // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if
+            // none were posted.
             if queue.taken.get(&qp).is_some_and(|taken| *taken >= quota) {
                 return None;
             }
@@ -166,7 +170,8 @@ impl SrqInner {
         Some(Taken { wr, limit_reached: queue.is_limit_reached() })
     }
 
-    /// `qp` has given back one receive: its completion was delivered and the program posts anew.
+    /// Notes that `qp` has given back one receive: its completion was delivered and the program
+    /// posts anew.
     pub(crate) fn release(&self, qp: QpNum) {
         let mut queue = self.queue.lock();
         queue.out = queue.out.saturating_sub(1);
@@ -205,7 +210,7 @@ mod tests {
         assert_eq!(takes(&queue, QpNum(1)), Some(3));
     }
 
-    /// A segment that is looked at before all of it has come asks more than once.
+    /// Looking at a segment before all of it has arrived asks for the same receive more than once.
     #[test]
     fn asking_an_empty_queue_costs_no_quota() {
         let queue = queue(1);
@@ -214,7 +219,7 @@ mod tests {
         assert_eq!(takes(&queue, QpNum(1)), Some(1));
     }
 
-    /// A QP that goes leaves completions behind.
+    /// A QP that is dropped may leave completions behind, whose receives count as outstanding.
     #[test]
     fn receives_are_outstanding_until_their_completions_are_polled_for() {
         let queue = SharedReceiveQueue(Home::new(Arc::new(queue(2))));

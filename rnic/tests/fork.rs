@@ -1,4 +1,4 @@
-//! `fork`: what a child has of its parent's device is inert, and never disturbs the parent.
+//! `fork`: a child's copies of its parent's objects are inert, and never disturb the parent.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -15,16 +15,17 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use rddp_rnic::{Access, ConnectOptions, QpState, RecvWr, SendWr};
 
-/// Runs `child` in a child of fork, which ends with its verdict, or by a signal when it hangs.
+/// Runs `child` in a child of fork, which ends with its verdict, or by a signal if it hangs.
 fn in_child(child: impl FnOnce()) -> Pid {
-    // SAFETY: other threads of the test may hold locks of the allocator, which the C library sees
-    // to; the locks of this library are what is tested.
+    // SAFETY: other threads of the test may hold locks of the allocator, which the C library
+    // handles; the locks of this library are what is tested.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             nix::unistd::alarm::set(20);
             let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_ok();
-            // SAFETY: the end of the process, without destructors of what the parent's threads had.
+            // SAFETY: ends the process, without running destructors of objects of the parent's
+            // threads.
             unsafe { libc::_exit(if held { 0 } else { 1 }) };
         }
     }
@@ -34,7 +35,8 @@ fn ends_well(child: Pid) {
     assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
 }
 
-/// Every call of a child on what is its parent's says so, or does nothing, and so does every drop.
+/// Every call of a child on an object of its parent's returns an error or does
+/// nothing, and so does every drop.
 #[test]
 fn a_child_that_drops_or_uses_everything_disturbs_nothing() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -65,14 +67,14 @@ fn a_child_that_drops_or_uses_everything_disturbs_nothing() {
     }));
 }
 
-/// The parent's side of the same: its connections, its listener and its threads go on.
+/// The parent's connections, its listener and its threads go on while a child uses its copies.
 #[test]
 fn the_parent_goes_on_whatever_its_child_does() {
     let ends = connected(&ConnectOptions::default());
     let (active, passive) = &ends;
     for _ in 0..20 {
         let child = in_child(|| {
-            // SAFETY: the child's copy alone; the parent's is its own.
+            // SAFETY: reads the child's own copy; the parent's is in another process.
             let copies = unsafe { std::ptr::read(&raw const ends) };
             copies.0.qp.disconnect();
             drop(copies);
@@ -91,7 +93,7 @@ fn the_parent_goes_on_whatever_its_child_does() {
     );
 }
 
-/// A device of the child's own works, beside the parent's.
+/// A device that the child opens works, beside the parent's.
 #[test]
 fn a_child_opens_a_device_of_its_own() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -114,7 +116,7 @@ fn a_child_opens_a_device_of_its_own() {
     exchange(&active, &passive);
 }
 
-/// Locks that other threads held at the fork are never waited for.
+/// A child never waits for locks that other threads held at the fork.
 #[test]
 fn a_child_waits_for_no_thread_of_its_parents() {
     let ends = connected(&ConnectOptions::default());
@@ -132,7 +134,7 @@ fn a_child_waits_for_no_thread_of_its_parents() {
             ends_well(in_child(|| {
                 assert!(active.qp.post_send(&SendWr::send_inline(1, b"")).is_err());
                 assert!(active.cq.poll_one().is_none());
-                // SAFETY: the child's copy alone.
+                // SAFETY: reads the child's own copy.
                 drop(unsafe { std::ptr::read(&raw const ends) });
             }));
         }
@@ -140,14 +142,15 @@ fn a_child_waits_for_no_thread_of_its_parents() {
     });
 }
 
-/// A program that connects to the address in `RDDP_FORK_TEST`, forks, and lives on in its child.
+/// Runs a program that connects to the address in `RDDP_FORK_TEST`, forks, and lives on in its
+/// child.
 fn parent_of_one(addr: SocketAddr) {
     let end = End::new();
     end.qp.connect(addr, &ConnectOptions::default()).unwrap();
     end.qp.post_send(&SendWr::send_inline(1, b"here")).unwrap();
     end.success();
     in_child(|| {
-        // SAFETY: the child's copy alone; the parent's is its own.
+        // SAFETY: reads the child's own copy; the parent's is in another process.
         drop(unsafe { std::ptr::read(&raw const end) });
         println!("dropped {}", std::process::id());
         std::io::stdout().flush().unwrap();
@@ -157,7 +160,7 @@ fn parent_of_one(addr: SocketAddr) {
     std::thread::sleep(Duration::from_secs(300));
 }
 
-/// The descriptors that a child inherits keep no connection of its parent's alive.
+/// The descriptors that a child inherits keep no connection of its parent's open.
 #[test]
 fn the_peer_sees_the_end_of_a_parent_whose_child_lives() {
     if let Ok(addr) = std::env::var("RDDP_FORK_TEST") {

@@ -1,4 +1,4 @@
-//! What the fuzz targets have found, one test each.
+//! Faults that the fuzz targets have found, one test each.
 #![allow(missing_docs)]
 
 mod common;
@@ -10,7 +10,8 @@ use rddp_rdmap::TerminateCode;
 use rddp_rnic::{AsyncEventKind, ConnectOptions, QpState, RecvWr, Status};
 use rddp_test_support::{pattern, plain, segment::send};
 
-/// RFC 5041 §7.1: a segment is checked as a whole before any of it is placed, also when only some of it has come.
+/// RFC 5041 §7.1: a segment is checked as a whole before any of it is placed, even when only a part
+/// of it has arrived.
 #[test]
 fn a_segment_that_leaves_its_region_is_not_placed_in_part() {
     let options = ConnectOptions { crc: false, ..client_server() };
@@ -29,7 +30,8 @@ fn a_segment_that_leaves_its_region_is_not_placed_in_part() {
     assert!(untouched());
 }
 
-/// draft-hilland-rddp-verbs §6.2: what arrives in Closing makes it a bad close, the rest of a large message too.
+/// draft-hilland-rddp-verbs §6.2: octets that arrive in Closing make it a bad close, the rest of a
+/// large message too.
 #[test]
 fn a_message_half_received_makes_a_bad_close_of_a_disconnect() {
     let (end, mut raw) = with_plain_raw(Role::Active);

@@ -1,4 +1,5 @@
-//! Connections that end and begin again, who makes progress meanwhile, and how a program is woken.
+//! Connections that end and begin again, the threads that make progress meanwhile, and the ways in
+//! which a program is woken.
 #![allow(missing_docs)]
 
 mod common;
@@ -24,7 +25,8 @@ fn wait_for(end: &End, state: QpState) {
     panic!("{:?} where {state:?} is due", end.qp.state());
 }
 
-/// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle, to be used again.
+/// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle,
+/// to be used again.
 #[test]
 fn after_a_graceful_close_the_same_qps_connect_again() {
     let options = ConnectOptions::default();
@@ -44,7 +46,8 @@ fn after_a_graceful_close_the_same_qps_connect_again() {
     exchange(&active, &passive);
 }
 
-/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and no Terminate of old.
+/// draft-hilland-rddp-verbs §6.2.1: from Error to Idle, with MSNs from 1 again and without the
+/// Terminate of the last connection.
 #[test]
 fn after_an_error_a_reset_qp_connects_again() {
     let options = ConnectOptions::default();
@@ -64,7 +67,7 @@ fn after_an_error_a_reset_qp_connects_again() {
     exchange(&active, &passive);
 }
 
-/// draft-hilland-rddp-verbs §6.2.3: a FIN while a Read is on its way is a bad close.
+/// draft-hilland-rddp-verbs §6.2.3: a FIN while a Read is outstanding is a bad close.
 #[test]
 fn a_disconnect_with_work_outstanding_is_a_bad_close() {
     let options = ConnectOptions { ord: 1, ird: 1, ..Default::default() };
@@ -84,7 +87,7 @@ fn a_disconnect_with_work_outstanding_is_a_bad_close() {
     wait_for(&passive, QpState::Error);
 }
 
-/// What is posted to a QP in Error is flushed at once, and completes exactly once.
+/// Work posted to a QP in Error is flushed at once, and completes exactly once.
 #[test]
 fn work_posted_in_error_is_flushed() {
     let (active, _passive) = connected(&ConnectOptions::default());
@@ -142,7 +145,8 @@ fn a_channel_is_readable_when_an_armed_queue_has_something() {
     cq.arm(false);
     assert!(readable(0) && channel.next_event().is_some() && !readable(0));
     passive.success();
-    // Solicited only: the plain Send does not wake, the solicited one does, by the background thread.
+    // Solicited only: the plain Send does not wake, the solicited one does, by the background
+    // thread.
     cq.arm(true);
     active.qp.post_send(&SendWr::send_inline(3, b"")).unwrap();
     assert!(!readable(50));
@@ -229,7 +233,7 @@ fn connections_leave_nothing_behind() {
     assert!(settled(before), "{before:?} before, {:?} after", (count("fd"), count("task")));
 }
 
-/// RFC 5042 §6.4.6: a queue that overflows takes its own QPs along and no others.
+/// RFC 5042 §6.4.6: a queue that overflows ends its own QPs and no others.
 #[test]
 fn an_overflowing_queue_hurts_only_its_own_qps() {
     let (active, passive) = (End::new(), End::new());
@@ -269,7 +273,7 @@ impl Watcher {
         poll(&self.end);
     }
 
-    /// Returns false if the peer's has not come by then.
+    /// Returns false if the peer's Write has not arrived by then.
     fn watch(&self, mark: u8, deadline: Instant) -> bool {
         let mut octet = [0];
         while octet != [mark] {
@@ -283,7 +287,7 @@ impl Watcher {
     }
 }
 
-/// How long 4,000 Writes there and back take; `None`: more than `limit`.
+/// Returns the time that 4,000 Writes to the peer and back take; `None` if it is more than `limit`.
 fn watch_each_other(poll: fn(&End), limit: Duration) -> Option<Duration> {
     let (active, passive) = connected(&ConnectOptions::default());
     let (active, passive) = (Watcher::new(active), Watcher::new(passive));

@@ -1,4 +1,4 @@
-//! A thousand connections at a time in one process, and what an idle one costs.
+//! A thousand connections at a time in one process, and the cost of an idle one.
 #![allow(missing_docs)]
 
 mod common;
@@ -19,17 +19,17 @@ struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to the system's allocator and counts beside it.
+// SAFETY: hands everything on to the system's allocator, and only counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as promised to us.
+        // SAFETY: `System` asks of its caller what `GlobalAlloc` asks of ours, for the same layout.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as promised to us.
+        // SAFETY: `ptr` came from `System` by `alloc` above, with this layout.
         unsafe { System.dealloc(ptr, layout) }
     }
 }

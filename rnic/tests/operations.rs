@@ -9,7 +9,7 @@ use rddp_rnic::{
 };
 use rddp_test_support::pattern;
 
-/// All framings.
+/// Returns all combinations of framings.
 fn framings() -> impl Iterator<Item = (ConnectOptions, ConnectOptions)> {
     [false, true].into_iter().flat_map(|crc| {
         [(false, false), (false, true), (true, false), (true, true)].into_iter().map(move |(a, p)| {
@@ -238,7 +238,7 @@ fn a_read_fence_holds_back_what_follows() {
     assert_eq!(source.read(0, 1 << 20).unwrap(), pattern(1 << 20, 1));
 }
 
-/// The same where the Read finds no room in the segment at first: it must not wait for itself.
+/// A fenced Read that finds no room in the segment at first does not wait for itself.
 #[test]
 fn a_fenced_read_that_is_cut_off_by_a_segments_end_goes_out() {
     let options = ConnectOptions { mss: Some(1460), ..Default::default() };
@@ -334,7 +334,7 @@ fn a_passive_side_that_posts_first_is_held_back_until_the_first_fpdu() {
     assert_eq!(passive.success().status, Status::Success);
 }
 
-/// RFC 5042 §6.2.2: what a dropped region opened is closed, through its windows too.
+/// RFC 5042 §6.2.2: dropping a region closes all access to it, through its windows too.
 #[test]
 fn a_dropped_region_takes_its_windows_along() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -363,8 +363,8 @@ fn a_failed_gather_keeps_no_grant() {
     good.deregister().unwrap();
 }
 
-/// RFC 5041 §5.3, and what receivers in the field demand: a message is whole before the next begins, although both sides
-/// write, send and answer Reads at once.
+/// RFC 5041 §5.3, and demanded by receivers in the field: a message is complete before the next
+/// begins, although both ends write, send and answer Reads at once.
 #[test]
 fn messages_are_not_interleaved() {
     each_framing(|active, passive| {
@@ -404,8 +404,8 @@ fn messages_are_not_interleaved() {
     });
 }
 
-/// draft-hilland-rddp-verbs §6.3: each side of a QP has a completion queue,
-/// and who waits on either makes progress.
+/// draft-hilland-rddp-verbs §6.3: each direction of a QP has a completion queue, and waiting on
+/// either makes progress.
 #[test]
 fn sends_and_receives_complete_on_queues_of_their_own() {
     let with_two_queues = || {

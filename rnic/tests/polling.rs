@@ -15,14 +15,14 @@ use rddp_rdmap::TerminateCode;
 use rddp_rnic::{ConnectOptions, MemoryRegion, SendWr};
 use rddp_test_support::{Peer, plain, segment};
 
-/// One octet, as a program that polls reads it.
+/// Reads one octet, as a program that polls does.
 fn octet(region: &MemoryRegion, offset: usize) -> u8 {
     let at = std::ptr::with_exposed_provenance::<u8>(region.base() as usize + offset);
     // SAFETY: inside the region, which the engine mapped and keeps.
     unsafe { at.read_volatile() }
 }
 
-/// Fails, sooner or later, when octets become visible in another order.
+/// Fails, sooner or later, if octets become visible in another order.
 #[test]
 fn the_last_octet_is_seen_behind_all_others() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -45,7 +45,7 @@ fn the_last_octet_is_seen_behind_all_others() {
     }
 }
 
-/// Waits as a program that polls.
+/// Waits as a program that polls does.
 fn until_seen(seen: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !(0..1000).any(|_| seen()) {
@@ -54,7 +54,7 @@ fn until_seen(seen: impl Fn() -> bool) {
     }
 }
 
-/// An engine that receives Writes straight into their places, its region, and a raw peer.
+/// Returns an engine that receives Writes straight into place, its region, and a raw peer.
 fn scene(crc: bool) -> (End, MemoryRegion, Peer) {
     let options = ConnectOptions { crc, place_before_crc: true, ..client_server() };
     let end = End::new();
@@ -66,7 +66,7 @@ fn scene(crc: bool) -> (End, MemoryRegion, Peer) {
 
 const LEN: usize = 60_001;
 
-/// Octets of an FPDU with a Write up to its payload's end.
+/// Length of an FPDU with a Write up to its payload's end.
 const PAYLOAD_END: usize = LENGTH_LEN + TaggedRepr::LEN + LEN;
 
 fn until(done: impl Fn() -> bool) {
@@ -77,7 +77,7 @@ fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// Sends a frame in parts that end there; the engine has taken each before the next.
+/// Sends a frame in parts with these ends; each is sent when the engine has taken the one before.
 fn send_up_to(end: &End, raw: &mut Peer, frame: &[u8], ends: &[usize]) {
     let before = end.qp.counters().octets_received;
     let mut sent = 0;
@@ -92,8 +92,8 @@ fn last_octets(region: &MemoryRegion) -> [u8; 8] {
     std::array::from_fn(|at| octet(region, LEN - 8 + at))
 }
 
-/// The last octets of a Write that is received straight into its place are placed when all of it is
-/// here.
+/// The last octets of a Write that is received straight into place are placed when all of it has
+/// arrived.
 #[test]
 fn the_last_octets_of_a_write_received_into_place_come_last() {
     for crc in [false, true] {
@@ -112,8 +112,8 @@ fn the_last_octets_of_a_write_received_into_place_come_last() {
     }
 }
 
-/// RFC 5044 §6: what was placed before the CRC was checked is not to be believed, and is not
-/// announced by its last octet.
+/// RFC 5044 §6: octets placed before the CRC was checked are not valid, and are not announced by
+/// the last octet.
 #[test]
 fn the_last_octets_of_a_corrupted_write_never_come() {
     let (end, region, mut raw) = scene(true);

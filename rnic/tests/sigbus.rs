@@ -1,4 +1,4 @@
-//! A program with a SIGBUS handler of its own. Alone in its process, whose signals it changes.
+//! A program with a SIGBUS handler of its own. Runs alone in its process, whose signals it changes.
 #![allow(missing_docs)]
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
@@ -33,8 +33,8 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut
     }
 }
 
-/// The program's own faults, and signals that others send, are its handler's; a fault of the
-/// engine's is not, in whatever thread.
+/// The program's handler gets its own faults, and signals that others send; it does not get a fault
+/// of the engine's, in whatever thread.
 #[test]
 fn a_programs_own_handler_has_what_is_its_own() {
     // SAFETY: the handler does what one may.
@@ -56,11 +56,11 @@ fn a_programs_own_handler_has_what_is_its_own() {
     assert_eq!(CALLS.load(SeqCst), 0);
 
     FILE.store(lent.file.as_raw_fd(), SeqCst);
-    // SAFETY: the program's own memory, which its handler makes good.
+    // SAFETY: the program's own memory, which its handler makes valid again.
     unsafe { lent.start.read_volatile() };
     assert_eq!(CALLS.load(SeqCst), 1);
     assert!(CODE.load(SeqCst) > 0);
-    // SAFETY: a signal to this thread.
+    // SAFETY: sends a signal to this thread, which has a handler for it.
     unsafe { libc::raise(libc::SIGBUS) };
     assert_eq!(CALLS.load(SeqCst), 2);
     assert!(CODE.load(SeqCst) <= 0, "sent by a thread");

@@ -1,4 +1,5 @@
-//! A program that has not switched `SIGPIPE` off. Alone in its process, whose signals it changes.
+//! A program that has not switched `SIGPIPE` off. Runs alone in its process, whose signals it
+//! changes.
 #![allow(missing_docs)]
 
 mod common;
@@ -14,7 +15,7 @@ use rddp_rnic::{ConnectError, ConnectOptions, ConnectRequest};
 use rddp_test_support::plain;
 use socket2::SockRef;
 
-/// A request whose peer has finished and then reset since.
+/// Returns a Request whose peer has closed and then reset since.
 fn request_of_a_peer_that_is_gone(end: &End) -> ConnectRequest {
     let options = ConnectOptions::default();
     let listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
@@ -30,7 +31,7 @@ fn request_of_a_peer_that_is_gone(end: &End) -> ConnectRequest {
 /// RFC 5042 §6.4: a peer ends its own connection and not the program.
 #[test]
 fn answering_a_peer_that_is_gone_raises_no_signal() {
-    // SAFETY: the default action has no handler that could be wrong.
+    // SAFETY: the default action runs no handler.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.unwrap();
     let end = End::new();
     let accepted = request_of_a_peer_that_is_gone(&end).accept(&end.qp, b"");

@@ -1,5 +1,5 @@
-/* The variadic functions that start a program, with arguments in registers alone and on the
- * stack as well. What they start is the host's, which an emulator can start. */
+/* Calls the variadic functions that start a program, with arguments in registers alone and on
+ * the stack as well. The program started is the host's, which an emulator can start. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Checks what the tree promises of itself, from a checkout's root:
 
-- the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by what they depend on;
+- the protocol crates are pure: no unsafe, libc, sockets, clocks or threads, in their code or by
+what they depend on;
 - unsafe code stands in the rooms made for it alone;
-- arrows point down: a crate depends on the layers below it only, and none on what measures or tests them;
+- arrows point down: a crate depends on the layers below it only, and none on what measures or tests
+them;
 - every package of the workspace has its place in this script: a layer, or a tool beside them;
-- every dependency has a licence that deny.toml allows, comes from the registry, and is named in docs/dependencies.md;
+- every dependency has a licence that deny.toml allows, comes from the registry, and is named
+in docs/dependencies.md;
 - the prose is plain where it has been gone through: see prose.py.
 
 Prints what is wrong, one line each; the exit status says whether anything is.
@@ -21,19 +24,19 @@ import tomllib
 import prose
 
 PURE = {"rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp", "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy"}
-# What a pure crate's code must not name.
+# Names that must not occur in a pure crate's code.
 IMPURE = re.compile(
     r"\b(unsafe|libc|std::net|std::thread|std::time|std::fs|std::io|std::os|std::process|std::sync|socket2|nix|mio)\b")
-# What a pure crate may depend on, outside the workspace.
+# Crates outside the workspace on which a pure crate may depend.
 PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
-# What measures and tests the layers: none of them may depend on it.
+# Crates that measure and test the layers: none of the layers may depend on them.
 OUTSIDE = {"rddp-benches", "rddp-compare", "rddp-tests", "rddp-test-support"}
-# From the bottom up.
+# The layers, from the bottom up.
 LAYERS = [
     "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma", "rddp-fault-guard", "rddp-rnic", "rddp-sdp",
     "rddp-policy", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch", "rddp-preload", "rddp-load", "rddp-cli",
 ]
-# Where unsafe code may stand: a module, or one file of a few lines.
+# Places where unsafe code is allowed: a module, or one file of a few lines.
 MOST_ROOMS = 12
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
@@ -53,7 +56,7 @@ faults = []
 
 
 def code(path):
-    """A source file without comments, strings and its tests at the bottom."""
+    """Returns a source file without comments, strings and its tests at the bottom."""
     text = re.split(r"#\[cfg\(test\)\]\n(?:pub\(\w+\) )?mod \w+ {", path.read_text())[0]
     text = re.sub(r"//.*", "", text)
     return re.sub(r'"(\\.|[^"\\])*"', '""', text)

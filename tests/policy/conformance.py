@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks docs/conformance.md, from a checkout's root: every test that a row names exists.
 
-A row is `| source | rule | tests |`. A test is a file of this tree and the functions in it, separated by commas:
-`mpa/src/sizes.rs mulpdu_stays_within_its_range`; several files are separated by semicolons. What stands in parentheses is a remark.
+A row is `| source | rule | tests |`. A test is a file of this tree and the functions in it,
+separated by commas: `mpa/src/sizes.rs mulpdu_stays_within_its_range`; several files are separated
+by semicolons. What stands in parentheses is a remark.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-# What curl does with a web server that has $DATA at $url. Read by cases with ".", not run.
+# Requests of curl to a web server that has $DATA at $url. Read by cases with ".", not run.
 # shellcheck shell=bash disable=SC2154
 
 for file in 1 1000 100K 1M large; do
@@ -21,6 +21,6 @@ done
 client parallel curl -sSf --no-progress-meter -Z --parallel-immediate --parallel-max 50 "${parallel[@]}"
 content parallel parallel.{1..50}
 
-# A slow reader: the server has to wait for it and to have lost nothing.
+# A slow reader: the server has to wait for it and must lose nothing.
 client slow curl -sSf --limit-rate 2M --max-filesize 2000000 "$url/1M"
 content slow slow.out

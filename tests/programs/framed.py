@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Whether all connections in a capture began as iWARP: framed.py CAPTURE PORTS
+"""Checks that all connections in a capture began as iWARP: framed.py CAPTURE PORTS
 
-CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS has a server's port a line. RFC 5044 section 7.1:
-the initiator sends its Request first, the responder answers with a Reply. Prints how many there were; the exit status is 1
-when one was something else, or when there were none.
+CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS
+has a server's port a line. RFC 5044 section 7.1: the initiator sends its Request first, the
+responder answers with a Reply. Prints how many there were; the exit status is 1 when one was
+something else, or when there were none.
 """
 
 import subprocess
@@ -17,7 +18,7 @@ FIELDS = ["tcp.srcport", "tcp.dstport", "tcp.flags.syn", "tcp.payload"]
 def segments(capture):
     command = ["tshark", "-r", capture, "-T", "fields", "-E", "separator=,"]
     command += [word for field in FIELDS for word in ("-e", field)]
-    # Only TCP itself is wanted: what it carries is looked at here.
+    # tshark decodes TCP only; its payload is looked at here.
     command += ["-o", "tcp.desegment_tcp_streams:FALSE", "--disable-protocol", "iwarp_mpa"]
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     return [line.split(",") for line in told.splitlines()]

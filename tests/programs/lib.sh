@@ -1,6 +1,7 @@
-# What a case is made of. Read by ./one with ".", not run.
+# The functions of a case. Read by ./one with ".", not run.
 #
-# A case finds: $way (plain, ddp, both, tcp), $folder (its own, and the one that it is in), $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
+# A case finds: $way (plain, ddp, both, tcp), $folder (its own, which is the current one), $DATA
+# (random files: 1, 1000, 100K, 1M, large), $QUICK.
 # shellcheck shell=bash disable=SC2154
 
 case $way in
@@ -11,13 +12,14 @@ clients=$here/clients
 declare -A started=()
 address=127.0.0.1
 
-# note TEXT: a line that has to be the same both ways.
+# note TEXT: writes a line of results, which must be the same both ways.
 note() { echo "$*" >>"$folder/results"; }
 
-# fault TEXT: the case has failed, whatever the other way says.
+# fault TEXT: fails the case, whatever the result of the other way.
 fault() { note "FAULT $*"; }
 
-# start NAME COMMAND...: a server, in a session of its own, so that all of its processes can be ended. input= may be set before.
+# start NAME COMMAND...: starts a server, in a session of its own, so that all of its processes can
+# be ended. input= may be set before.
 start() {
     local name=$1
     shift
@@ -62,7 +64,8 @@ end_all() {
     done
 }
 
-# client NAME COMMAND...: runs it to its end; what it wrote is in NAME.out and NAME.err, its exit code is noted.
+# client NAME COMMAND...: runs a client to its end; its output is in NAME.out and NAME.err, its exit
+# code is noted.
 client() {
     local name=$1 status
     shift
@@ -72,7 +75,8 @@ client() {
     return $status
 }
 
-# needs COMMAND=PACKAGE...: whether these are there; a case that goes without says so. `needs ... || return 0`.
+# needs COMMAND=PACKAGE...: checks that these commands are there; a case that is skipped says so.
+# `needs ... || return 0`.
 needs() {
     local one missing=()
     for one; do
@@ -115,17 +119,18 @@ fetch() {
     done
 }
 
-# content NAME FILE...: notes the length and the hash of what these hold together.
+# content NAME FILE...: notes the length and the hash of the contents of these files together.
 content() {
     local name=$1
     shift
     note "$name: $(cat "$@" | wc -c) octets, $(cat "$@" | sha256sum | cut -c1-16)"
 }
 
-# tree NAME FOLDER: the same for all files in it, with their names and modes.
+# tree NAME FOLDER: notes the length and the hash of all files in it, with their names and modes.
 tree() { note "$1: $(cd "$2" && find . -type f -printf '%m %p\n' -exec sha256sum {} + | sort | sha256sum | cut -c1-16)"; }
 
-# port VARIABLE: sets it to the number of a port that is free, below those that the kernel hands out.
+# port VARIABLE: sets it to the number of a port that is free, below those that the kernel hands
+# out.
 port() {
     local number
     while number=$((20000 + RANDOM % 12000)); do
@@ -135,7 +140,8 @@ port() {
     printf -v "$1" %s "$number"
 }
 
-# listening PORT NAME: waits until the server of that name does; without a connection, which a server might count.
+# listening PORT NAME: waits until the server of that name does; without a connection, which a
+# server might count.
 listening() {
     local tenth line
     line=":$(printf %04X "$1") 0+:0000 0A"
@@ -148,7 +154,8 @@ listening() {
     return 1
 }
 
-# framed: from here on each connection to a port of this case has to begin with MPA's startup frames.
+# framed: from here on each connection to a port of this case has to begin with MPA's startup
+# frames.
 framed() {
     [[ $way = ddp || $way = both ]] || return 0
     if [ "$(id -u)" != 0 ] || ! command -v dumpcap >/dev/null; then
@@ -168,7 +175,8 @@ framed() {
     fault "dumpcap does not start"
 }
 
-# was_framed PORT: ends what `framed` began, and has somebody without rddp try that port, who is to be sent away.
+# was_framed PORT: ends what `framed` began, and has a client without rddp try that port, which must
+# be refused.
 was_framed() {
     if [ -n "${capturing:-}" ]; then
         sleep 0.3

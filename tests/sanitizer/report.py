@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Reads the logs of ThreadSanitizer that are its arguments, in which places are numbers, and prints the races in words.
+"""Reads the logs of ThreadSanitizer that are its arguments, in which places are numbers, and prints
+the races in words.
 
 Two kinds are nobody's fault and are counted only:
 
-- about a file descriptor: a program uses a number that another thread closes. Those under tests/stress do so on purpose;
-- about registered memory that a peer in the same process writes or reads. Who orders that is the program, as with hardware (RFC 5040 §5.5).
+- about a file descriptor: a program uses a number that another thread closes. Those under
+tests/stress do so on purpose;
+- about registered memory that a peer in the same process writes or reads. Who orders that is the
+program, as with hardware (RFC 5040 §5.5).
 
 Exit status 1 if there are others.
 """
@@ -18,7 +21,7 @@ import sys
 PLACE = re.compile(r"<null> <null> \((\S+)\+(0x[0-9a-f]+)\).*")
 BUILT = pathlib.Path("target/sanitizer")
 DEBUG = BUILT / "build/x86_64-unknown-linux-gnu/debug"
-# Where binaries lie that a report names without a folder.
+# Folders of binaries that a report names without a folder.
 FOLDERS = [DEBUG, DEBUG / "deps", BUILT / "programs", pathlib.Path("target/toolchain")]
 # The functions that touch registered memory, on behalf of a peer or of the program; under the fault
 # guard, which touches no other, the callers are not in the report.
@@ -27,13 +30,13 @@ ABOUT_A_NUMBER = "Location is file descriptor"
 
 
 def races(log):
-    """The reports of one log."""
+    """Returns the reports of one log."""
     reports = log.read_text(errors="replace").split("=" * 18)
     return [report.strip() for report in reports if "WARNING: ThreadSanitizer" in report]
 
 
 def resolve(reports):
-    """What stands at each place that these name: functions and lines."""
+    """Returns the functions and lines at each place that these reports name."""
     wanted = collections.defaultdict(set)
     for name, address in PLACE.findall("\n".join(reports)):
         wanted[name].add(address)

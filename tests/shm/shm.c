@@ -68,7 +68,7 @@ static unsigned long used_kib(void) {
     return (about.f_blocks - about.f_bfree) * (about.f_frsize / 1024);
 }
 
-/* Returns the child, which ends with `body`. */
+/* Starts a child, which ends with `body`, and returns its number. */
 static pid_t child(void (*body)(void)) {
     pid_t pid = fork();
     MUST(pid);
@@ -90,7 +90,7 @@ static int listener, count, numbers[MANY];
 static size_t each;
 static bool markers;
 
-/* Echoes in rounds: each connection is written to before it is read, so that more is on its way
+/* Echoes in rounds: each connection is written to before it is read, so that more is outstanding
  * than buffers hold. */
 static void serve(void) {
     for (int i = 0; i < count; i++)
@@ -99,8 +99,8 @@ static void serve(void) {
         receive_all(numbers[i], i, 0, 100);
     for (int i = 0; i < count; i++)
         send_all(numbers[i], ~i, 0, 100);
-    /* Nobody reads until all is written that can be without waiting, twice: the second time
-     * behind what is owed. */
+    /* Nobody reads until all is written that can be written without waiting, twice: the second
+     * time behind owed octets. */
     size_t *done = calloc(count, sizeof *done);
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < count; i++)
@@ -125,8 +125,8 @@ static void serve(void) {
         receive_all(numbers[i], i, 101, 1);
 }
 
-/* crowd COUNT OCTETS [markers]: so many connections, both ends, so many octets on each; prints
- * what /dev/shm has at most. */
+/* crowd COUNT OCTETS [markers]: makes COUNT connections, both ends, with OCTETS on each; prints
+ * the most that /dev/shm holds. */
 static void crowd(char **words) {
     count = atoi(words[0]), each = atol(words[1]), markers = words[2] != NULL;
     listener = listening();
@@ -176,7 +176,7 @@ static void wait_for_kill(void) {
         pause();
 }
 
-/* A child that has come so far that it can be killed. */
+/* Returns a child that has come far enough to be killed. */
 static pid_t waiting(void) {
     char octet;
     MUST(pipe(there));
@@ -187,8 +187,8 @@ static pid_t waiting(void) {
     return pid;
 }
 
-/* holders COUNT: so many children have the connection, too, and all are killed: nobody says that
- * it holds it no longer. */
+/* holders COUNT: COUNT children have the connection, too, and all are killed, so that none gives
+ * up its hold. */
 static void holders(char **words) {
     pid_t server, pids[100];
     int many = atoi(words[0]), fd = talking(&server);
@@ -204,7 +204,7 @@ static void holders(char **words) {
     kill(getpid(), SIGKILL);
 }
 
-/* killed: ends with its connection, and so does its server. */
+/* killed: ends with its connection open, and so does its server. */
 static void killed(char **words) {
     (void)words;
     pid_t server;
@@ -213,8 +213,8 @@ static void killed(char **words) {
     kill(getpid(), SIGKILL);
 }
 
-/* zombie: a child that had the connection is dead, and nobody asks for it as long as this
- * process lives, which uses no sockets any more. */
+/* zombie: a child that had the connection is dead, and is not reaped as long as this process
+ * lives, which uses no sockets any more. */
 static void zombie(char **words) {
     (void)words;
     pid_t server;
@@ -226,7 +226,7 @@ static void zombie(char **words) {
     close(fd);
     close(listener);
     ended_well(server);
-    /* The socket is gone, though one that held it is not reaped. */
+    /* The socket is gone, though a process that held it is not reaped. */
     char *const words_of_next[] = {"sleep", "3600", NULL};
     puts("ready");
     fflush(stdout);
@@ -234,7 +234,7 @@ static void zombie(char **words) {
     fail("no sleep");
 }
 
-/* passing: one connection from its beginning to its end, by processes that end as they should. */
+/* passing: one connection from its beginning to its end, by processes that end in order. */
 static void passing(char **words) {
     (void)words;
     pid_t server;
@@ -243,14 +243,14 @@ static void passing(char **words) {
     ended_well(server);
 }
 
-/* limited: as passing, under RLIMIT_FSIZE 0. */
+/* limited: does what passing does, under RLIMIT_FSIZE 0. */
 static void limited(char **words) {
     struct rlimit none = {0, 0};
     MUST(setrlimit(RLIMIT_FSIZE, &none));
     passing(words);
 }
 
-/* forks COUNT: prints how many microseconds of the processor a fork takes with so many
+/* forks COUNT: prints the processor time in microseconds that a fork takes with COUNT
  * connections, in the parent and in the child. */
 static void hold(void) {
     for (int i = 0; i < count; i++)
@@ -263,7 +263,7 @@ static void hold(void) {
     recv(numbers[0], &octet, 1, 0);
 }
 
-/* Of the processor: others may be busy. */
+/* Returns processor time, since others may be busy. */
 static uint64_t nanoseconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,4 +1,4 @@
-/* The connection manager's part: connect, listen, accept, reject, close. */
+/* The connection manager: connect, listen, accept, reject, close. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "peer.h"
 
-/* next_cm_event: its type is -1 when none comes in that time. */
+/* next_cm_event: returns the next event; its type is -1 if none comes in that time. */
 struct cm_event next_cm_event(struct rdma_event_channel *channel, int milliseconds)
 {
 	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
@@ -51,7 +51,7 @@ static struct sockaddr_storage peer_address(const struct options *options)
 	return address;
 }
 
-/* Private data of connection i: as long as the key says, or growing with i. */
+/* Returns the length of private data of connection i: as the key says, or growing with i. */
 static uint32_t private_length(const struct link *link, enum end end)
 {
 	uint32_t limit = end == ACTIVE ? link->options->request : link->options->reply;
@@ -90,7 +90,7 @@ static void check_depths(const struct link *link, const struct cm_event *event)
 	say(link, "IRD %u, ORD %u", ird, ord);
 }
 
-/* resolve: an active end's id finds its device. */
+/* resolve: has an active end's id find its device. */
 void resolve(struct link *link)
 {
 	struct sockaddr_storage address = peer_address(link->options);
@@ -136,7 +136,7 @@ struct rdma_cm_id *listen_for_peer(const struct options *options)
 	return listener;
 }
 
-/* take_request: the next request becomes this link's connection, with events of its own. */
+/* take_request: makes the next request this link's connection, with events of its own. */
 struct cm_event take_request(struct link *link, struct rdma_cm_id *listener)
 {
 	link->channel = listener->channel;
@@ -169,7 +169,7 @@ void reject_peer(struct link *link)
 	say(link, "rejected with %u octets of private data", parameters.private_data_len);
 }
 
-/* expect_rejection: the peer's program refuses, and says so with its private data. */
+/* expect_rejection: waits until the peer's program rejects, with its private data. */
 void expect_rejection(struct link *link)
 {
 	request_connection(link);
@@ -179,7 +179,7 @@ void expect_rejection(struct link *link)
 	check_private_data(link, &event);
 }
 
-/* expect_refusal: either end's RDMA stack refuses. */
+/* expect_refusal: waits until the RDMA stack of either end refuses. */
 void expect_refusal(struct link *link)
 {
 	request_connection(link);
@@ -191,7 +191,7 @@ void expect_refusal(struct link *link)
 	say(link, "refused: %s, status %d", rdma_event_str(event.type), event.status);
 }
 
-/* close_connection: ends it, or sees the peer end it. */
+/* close_connection: ends the connection, or waits until the peer ends it. */
 void close_connection(struct link *link, bool we_close)
 {
 	if (we_close && link->options->abort) {

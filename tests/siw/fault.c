@@ -1,4 +1,4 @@
-/* Scenario `fault`: one misdeed, and what either end is told of it. */
+/* Scenario `fault`: one violation, and what is reported to each end. */
 
 #include <string.h>
 
@@ -7,10 +7,11 @@
 enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 enum { OCTETS = 64, OUTSIDE = 32, FIRST_LEFT = 3, RECEIVES_LEFT = 3 };
 
-/* What the doer does. OWN is a Send whose own buffer is wrong, so that the doer itself sends the Terminate. */
+/* The violation. OWN is a Send whose own buffer is wrong, so that its sender itself sends the
+ * Terminate. */
 enum misdeed { WRITE_IT, READ_IT, INVALIDATE_IT, TOO_LONG, TOO_MANY, OWN };
 
-/* Where a Write or Read of the token begins. */
+/* The place in the token at which a Write or Read begins. */
 enum place { AT_START, BEFORE_END, BEFORE_START, BEFORE_WRAP };
 
 enum { UNKNOWN_STAG = 0x5A5A5A00, BAD_KEY = 1 };
@@ -85,8 +86,8 @@ static uint64_t address_of(const struct fault *fault, const struct advert *token
 }
 
 /*
- * complete_somehow: a Send or Write is complete when TCP has it, so with success as a rule; but the peer's Terminate can
- * come first.
+ * complete_somehow: waits for a Send or Write, which is complete when TCP has it and so mostly
+ * succeeds; but the peer's Terminate can come first.
  */
 static void complete_somehow(struct link *link, uint32_t index)
 {
@@ -96,7 +97,7 @@ static void complete_somehow(struct link *link, uint32_t index)
 	say(link, "its own request completes: %s", ibv_wc_status_str(completion->status));
 }
 
-/* send_invalidate: 16 octets and a Send with Invalidate. */
+/* send_invalidate: sends 16 octets by a Send with Invalidate. */
 static void send_invalidate(struct link *link, uint32_t stag)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = stag, .wr.rdma.rkey = stag };
@@ -157,7 +158,8 @@ static void misbehave(struct link *link, const struct fault *fault)
 	say(link, "did what '%s' says", fault->name);
 }
 
-/* status_at_target: how siw's receives end at the end that was wronged. */
+/* status_at_target: returns the status with which siw's receives end at the end
+ * whose rules were broken. */
 static enum ibv_wc_status status_at_target(const struct fault *fault, int receive)
 {
 	if (fault->misdeed == TOO_MANY || (fault->invalidate_first && receive == 0))

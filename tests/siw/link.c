@@ -42,7 +42,8 @@ static struct queue make_queue(uint32_t depth)
 	return queue;
 }
 
-/* open_queues: all that the connection's id, which has found its device, still lacks. */
+/* open_queues: makes everything that the connection's id, which has found its device, still
+ * lacks. */
 void open_queues(struct link *link, uint32_t sends, uint32_t receives)
 {
 	struct ibv_context *device = link->id->verbs;
@@ -137,7 +138,7 @@ static int64_t now(void)
 	return time.tv_sec * 1000ll + time.tv_nsec / 1000000;
 }
 
-/* sleep_until_notice: returns when an armed completion queue has got something, or at the deadline. */
+/* sleep_until_notice: returns when an armed completion queue has an entry, or at the deadline. */
 static void sleep_until_notice(struct link *link, int64_t deadline)
 {
 	struct pollfd fd = { .fd = link->completion_channel->fd, .events = POLLIN };
@@ -151,7 +152,7 @@ static void sleep_until_notice(struct link *link, int64_t deadline)
 	ibv_ack_cq_events(cq, 1);
 }
 
-/* completed: this request's completion, or NULL when it has not come in that time. */
+/* completed: returns this request's completion, or NULL if it does not come in that time. */
 struct completion *completed(struct link *link, struct queue *queue, uint32_t index, int milliseconds)
 {
 	struct completion *completion = &queue->completions[index];
@@ -168,7 +169,8 @@ struct completion *completed(struct link *link, struct queue *queue, uint32_t in
 	return completion->done ? completion : NULL;
 }
 
-/* expect_status: waits for this request, which has to end so. Returns the length that a receive reports. */
+/* expect_status: waits for this request, which has to end with this status. Returns the length
+ * that a receive reports. */
 uint32_t expect_status(struct link *link, struct queue *queue, uint32_t index, enum ibv_wc_status status)
 {
 	const char *kind = queue == &link->receives ? "receive" : "send";
@@ -182,7 +184,8 @@ uint32_t expect_status(struct link *link, struct queue *queue, uint32_t index, e
 	return completion->length;
 }
 
-/* take_async_events: prints what the device has reported; a QP with events not acknowledged cannot be destroyed. */
+/* take_async_events: prints what the device has reported; a QP with events not
+ * acknowledged cannot be destroyed. */
 void take_async_events(struct link *link)
 {
 	struct ibv_async_event event;

@@ -73,7 +73,8 @@ connection_variants() {
     refused passive "markers=on"
 }
 
-# refused HOST_ROLE KEYS: no connection comes of it. A passive siw refuses without asking its user, who is ended here.
+# refused HOST_ROLE KEYS: no connection comes of it. A passive siw refuses without asking its user,
+# who is ended here.
 refused() {
     local leave_passive=
     [ "$1" = passive ] || leave_passive=1
@@ -95,7 +96,8 @@ fault_table() {
     sed -nE 's/^\| `([a-z-]+)` \|.*\| (0x[0-9A-F]{4})[^|]*\| ([^|]*) \|$/\1 \2 \3/p' "$here/SCENARIOS.md"
 }
 
-# terminate_code KIND HOST_ROLE DOER OURS SIWS: of the end that is wronged; with local-error, of the doer.
+# terminate_code KIND HOST_ROLE DOER OURS SIWS: of the end that is wronged; with
+# local-error, of the doer.
 terminate_code() {
     local host_answers=''
     [ "$2" = "$3" ] || host_answers=1
@@ -142,14 +144,15 @@ pings() {
     done
 }
 
-# A real port mapper beside siw. It knows the ports on which siw listens, but under the same numbers: it binds those that it
-# gives out itself, and siw, on the kernel's TCP, could not.
+# A real port mapper beside siw. It knows the ports on which siw listens, but under the same
+# numbers: it binds those that it gives out itself, and siw, on the kernel's TCP, could not.
 port_mapper() {
     needs_host || return
     [ "$mode" = list ] || in_guest 20 iwpmd || die "the guest's iwpmd does not start"
     pair active "transfer ops=$all_ops size=1000 by=both" "mapper=on"
     says="the port mapper has named a port" RUST_LOG=debug ping active 3 64
-    # Nobody listens there: a doctor that comes and goes again has rping and the kernel's iw_cm wait for each other for ever.
+    # Nobody listens there: a doctor that comes and goes again has rping and the kernel's iw_cm wait
+    # for each other for ever.
     wanted "the port mapper knows no other ports" && {
         start_clock
         "$guest" host timeout 30 "$rddp" doctor 10.77.0.2 >"$work/active" 2>&1

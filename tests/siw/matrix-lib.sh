@@ -1,4 +1,4 @@
-# How the matrix runs a case. Read by ./matrix with ".", not run.
+# Functions by which the matrix runs a case. Read by ./matrix with ".", not run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 passed=0 failed=0 again=0 number=0 port=7200
@@ -32,7 +32,8 @@ prepare() {
     "$guest" down 2>/dev/null
 }
 
-# boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes them.
+# boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes
+# them.
 boot() {
     [ "$mode" = list ] && return
     SIW_LAB_SIW=$1 "$guest" up >"$work/boot" 2>&1 || die "no guest: $(cat "$work/boot")"
@@ -45,7 +46,7 @@ halt() {
 
 in_guest() { timeout "$1" "$guest" run "$2"; }
 
-# with SETTINGS: of the tunable siw, for the cases that follow.
+# with SETTINGS: sets settings of the tunable siw, for the cases that follow.
 with() {
     settings=$*
     [ "$mode" = list ] && return
@@ -56,7 +57,7 @@ with() {
     in_guest 20 "$commands" || die "siw does not take $settings"
 }
 
-# wanted LINE: whether this case is to be run; counts it, and lists it if that is asked for.
+# wanted LINE: returns whether this case is to be run; counts it, and lists it if that is asked for.
 wanted() {
     line="$kernel ${settings:+$settings }$1"
     number=$((number + 1)) port=$((port + 1))
@@ -103,7 +104,7 @@ end_capture() {
     wait "$capturing"
 }
 
-# on END SECONDS COMMAND: runs it on the host, or in the guest.
+# on END SECONDS COMMAND: runs a command on the host, or in the guest.
 on() {
     if [ "$1" = guest ]; then
         in_guest "$2" "$3"
@@ -113,7 +114,8 @@ on() {
     fi
 }
 
-# until_listening FILE PROCESS: waits until the passive end says so, or for as many tenths of a second as patience= says.
+# until_listening FILE PROCESS: waits until the passive end says so, or for as many tenths of a
+# second as patience= says.
 until_listening() {
     local tenth
     for ((tenth = 0; tenth < ${patience:-150}; tenth++)); do
@@ -123,9 +125,9 @@ until_listening() {
     done
 }
 
-# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of output; says= is what the
-# active one has to have said. A case that fails
-# is played once more, which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
+# both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of
+# output; says= is what the active one has to have said. A case that fails is played once more,
+# which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
 both() {
     if play "$@"; then
         verdict 0
@@ -156,7 +158,8 @@ play() {
     [ $((active_status + passive_status)) = 0 ] && grep -qF -- "${says:-}" "$work/active"
 }
 
-# pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and address= may be set before.
+# pair HOST_ROLE SCENARIO_AND_KEYS [KEYS_OF_THE_HOST]: one scenario. seconds= and
+# address= may be set before.
 pair() {
     local role=$1 scenario=$2 keys=${3:-} host=host
     wanted "host $role: $scenario${keys:+ [$keys]}" || return
@@ -191,7 +194,8 @@ ping() {
 # needs_host: for cases that need what siw cannot do, and so cannot be played inside.
 needs_host() { [ -z "$inside" ]; }
 
-# guest_resources: what siw holds, and TCP besides the lab's own; the same before and after if nothing leaks.
+# guest_resources: what siw holds, and TCP besides the lab's own; the same before and after if
+# nothing leaks.
 guest_resources() {
     in_guest 20 "rdma resource show siw0; ss -tanH | grep -v -e TIME-WAIT -e ':7100 ' | sort"
 }

@@ -29,7 +29,7 @@ static uint64_t number(const char *text)
 	return value;
 }
 
-/* choice: which of the words, in the order of the list, the text is. */
+/* choice: returns the index of the text among the words. */
 static int choice(const char *text, const char *const words[], int count)
 {
 	for (int i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* What the files of verbs-peer share. SCENARIOS.md is the protocol. */
+/* Declarations shared by the files of verbs-peer. SCENARIOS.md is the protocol. */
 
 #ifndef PEER_H
 #define PEER_H
@@ -38,7 +38,7 @@ struct options {
 /* options.c */
 struct options parse_options(int argc, char **argv);
 
-/* A registered region. `base` is what the peer, or a work request, names. */
+/* A registered region. `base` is the address that the peer, or a work request, uses. */
 struct region {
 	uint8_t *base;
 	uint32_t length;
@@ -133,7 +133,7 @@ static inline enum end peer_of(const struct link *link)
 	return link->options->role == ACTIVE ? PASSIVE : ACTIVE;
 }
 
-/* doer: whether this end does what `by` says. */
+/* doer: returns whether this end does the part that `by` names. */
 static inline bool doer(const struct options *options, enum end end)
 {
 	return options->by == BOTH || options->by == end;

@@ -1,6 +1,6 @@
 /*
- * One end of the scenarios in SCENARIOS.md, on the raw mode of extended sockets (rddp/raw.h): `transfer`, `reject`, and of `fault`
- * what is done with a Send, a Write or a Read.
+ * One end of the scenarios in SCENARIOS.md, on the raw mode of extended sockets (rddp/raw.h):
+ * `transfer`, `reject`, and of `fault` what is done with a Send, a Write or a Read.
  *
  *   raw-peer active|passive ADDRESS PORT SCENARIO [KEY=VALUE...]
  *
@@ -28,7 +28,7 @@ struct memory {
 	uint32_t length, stag;
 };
 
-/* What has become of the work with this index. */
+/* The state of the work with this index. */
 struct fate {
 	bool done;
 	int32_t status;
@@ -98,7 +98,7 @@ static uint8_t *place(uint32_t number)
 	return here.messages.base + number * MESSAGE;
 }
 
-/* heed: one event, if one comes in time. */
+/* heed: handles one event, if one comes in time; returns whether one did. */
 static bool heed(int milliseconds)
 {
 	struct ddp_event event;
@@ -337,7 +337,7 @@ static void check_memory(void)
 	check_that(is_fill(here.token.base, TOKEN_LENGTH), "find the token untouched");
 }
 
-/* SCENARIOS.md step 6: the flags arrive when and only when they were sent. */
+/* SCENARIOS.md step 6: the flags arrive if and only if they were sent. */
 static void check_receives(void)
 {
 	uint32_t receive = ADVERTS;
@@ -444,7 +444,8 @@ static int raw_socket(void)
 	return fd;
 }
 
-/* private_data: what this connection's frame of an end has; its length. */
+/* private_data: stores the private data of this connection's frame of an end; returns its
+ * length. */
 static uint32_t private_data(enum end end, uint8_t *octets)
 {
 	uint32_t length = end == ACTIVE ? here.options.request : here.options.reply;
@@ -466,7 +467,7 @@ static void check_peer(uint32_t depth)
 	check_that(info.private_length == length && !memcmp(info.private_data, wanted, length), "see the peer's private data");
 }
 
-/* SCENARIOS.md, `reject`: the passive end says no, the active one hears it. */
+/* SCENARIOS.md, `reject`: the passive end rejects, the active one gets the rejection. */
 static void run_rejection(const struct sockaddr_in *addr)
 {
 	struct ddp_endpoint how = { .queue = here.queue, .tag = here.number, .flags = DDP_ENDPOINT_ASK };
@@ -543,7 +544,8 @@ int main(int argc, char **argv)
 	for (; here.number < here.options.connections; here.number++)
 		run_one(listener, &addr);
 	if (!strcmp(here.options.scenario, "reject"))
-		usleep(500000); /* a process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come */
+		/* A process that ends closes TCP, and siw reads nothing of a Reply whose FIN has come. */
+		usleep(500000);
 	printf("all is as expected\n");
 	return 0;
 }

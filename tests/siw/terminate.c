@@ -1,4 +1,4 @@
-/* siw tells its user nothing of a Terminate it received, but the kernel's log has it. */
+/* Finds Terminates in the kernel's log: siw does not report those that it received to its user. */
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 
 static int log_file = -1;
 
-/* watch_terminates: only what is logged from now on counts. */
+/* watch_terminates: only later lines of the log count. */
 void watch_terminates(void)
 {
 	log_file = open("/dev/kmsg", O_RDONLY | O_NONBLOCK);
@@ -19,8 +19,9 @@ void watch_terminates(void)
 }
 
 /*
- * received_terminate: the code, as 0xLECC, of the first Terminate since; -1 when none came in that time. siw takes the
- * low half of the first octet for the layer, and sends it there; RFC 5040 section 4.8 has it in the high half.
+ * received_terminate: returns the code, as 0xLECC, of the first Terminate since; -1 if none came in
+ * that time. siw takes the low half of the first octet for the layer, and sends it there; RFC 5040
+ * section 4.8 has it in the high half.
  */
 int received_terminate(bool rfc_order, int milliseconds)
 {

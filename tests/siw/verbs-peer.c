@@ -20,7 +20,7 @@
 enum { ADVERTS = 3, LAST_RECEIVES = 3, EXTRA_SENDS = 64 };
 enum { INBOX_ADVERT, SOURCE_ADVERT, TOKEN_ADVERT };
 
-/* Where messages lie in their region: received ones first, in order, then those sent. */
+/* Places of messages in their region: received ones first, in order, then those sent. */
 enum { RECEIVED_DONE = ADVERTS, RECEIVED_VERIFIED, RECEIVED_SPARE, FIRST_SENT, MESSAGES = FIRST_SENT + 16 };
 
 static double seconds(void)
@@ -34,7 +34,7 @@ static double seconds(void)
 	return time.tv_sec - start.tv_sec + (time.tv_nsec - start.tv_nsec) / 1e9;
 }
 
-/* say: one step. Of many connections only the first tells all. */
+/* say: prints one step. Of many connections only the first prints all. */
 void say(const struct link *link, const char *format, ...)
 {
 	va_list arguments;
@@ -91,7 +91,7 @@ static bool is_solicited(enum operation operation)
 	return operation == SEND_SE || operation == SEND_SE_INV;
 }
 
-/* sends_of: how many of this end's items are Sends. */
+/* sends_of: returns the number of Sends among this end's items. */
 static uint32_t sends_of(const struct options *options, enum end end)
 {
 	uint32_t sends = 0;
@@ -149,7 +149,7 @@ static void prepare(struct link *link)
 	post_receives(link);
 }
 
-/* send_octets: from the next place for messages to send. */
+/* send_octets: sends from the next place for messages. */
 static void send_octets(struct link *link, const uint8_t octets[MESSAGE])
 {
 	uint8_t *from = message(link, FIRST_SENT + link->sends.posted % (MESSAGES - FIRST_SENT));
@@ -159,7 +159,7 @@ static void send_octets(struct link *link, const uint8_t octets[MESSAGE])
 	expect_status(link, &link->sends, index, IBV_WC_SUCCESS);
 }
 
-/* put_message: a name of eight octets and a number. */
+/* put_message: writes a name of eight octets and a number. */
 void put_message(uint8_t *to, const char *name, uint64_t value)
 {
 	value = htobe64(value);
@@ -245,7 +245,7 @@ static void nudge_until_heard(struct link *link)
 	}
 }
 
-/* begin: from nothing to adverts exchanged. */
+/* begin: goes from nothing to adverts exchanged. */
 static void begin(struct link *link, struct rdma_cm_id *listener)
 {
 	if (link->options->role == ACTIVE) {
@@ -266,7 +266,8 @@ static void begin(struct link *link, struct rdma_cm_id *listener)
 	}
 }
 
-/* post_item: operation k, between slots k. siw's provider takes the STag to invalidate from wr.rdma.rkey. */
+/* post_item: posts operation k, between slots k. siw's provider takes the STag to
+ * invalidate from wr.rdma.rkey. */
 static uint32_t post_item(struct link *link, uint32_t item)
 {
 	enum operation operation = operation_of(link->options, item);
@@ -294,7 +295,8 @@ static uint32_t post_item(struct link *link, uint32_t item)
 	return post(link, wr, from, size, lkey);
 }
 
-/* reads_nothing: siw gets Reads of no octets wrong while it is sending; SCENARIOS.md step 6. */
+/* reads_nothing: returns whether there are Reads of no octets, which siw handles wrongly while
+ * it is sending; SCENARIOS.md step 6. */
 static bool reads_nothing(const struct options *options)
 {
 	bool reads = false;
@@ -317,7 +319,8 @@ static void do_items(struct link *link)
 	say(link, "%u items of %u octets are done", items, link->options->size);
 }
 
-/* check_slots: the peer's items in the slots of Reads (or of all else) if any were done, and nothing anywhere else. */
+/* check_slots: checks that the slots of Reads (or of all else) hold the peer's items if any were
+ * done, and that nothing is anywhere else. */
 static void check_slots(const struct link *link, const struct region *region, bool done, bool reads, const char *name)
 {
 	const struct options *options = link->options;
@@ -344,7 +347,7 @@ static void check_source(const struct link *link)
 		      "find the source unchanged");
 }
 
-/* check_regions: all of this end that the peer could reach. */
+/* check_regions: checks all memory of this end that the peer could reach. */
 void check_regions(const struct link *link)
 {
 	check_slots(link, &link->inbox, doer(link->options, peer_of(link)), false, "inbox");
@@ -388,7 +391,7 @@ static void transfer(struct link *link)
 	say(link, "the spare receive is flushed");
 }
 
-/* refused: nothing may come of it. */
+/* refused: checks that no connection is made. */
 static void refused(struct link *link, struct rdma_cm_id *listener)
 {
 	if (link->options->role == ACTIVE) {
@@ -434,7 +437,8 @@ static void run_connection(struct link *link, struct rdma_cm_id *listener)
 	}
 }
 
-/* allow_pinning: siw of 6.1 counts what it pins against a limit that even root starts with. */
+/* allow_pinning: raises the limit against which siw of 6.1 counts pinned memory, and with which
+ * even root starts. */
 static void allow_pinning(void)
 {
 	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };

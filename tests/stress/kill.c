@@ -21,10 +21,10 @@
 
 #include "stream.h"
 
-/* A process's part in a round; a child's is behind its parent's. */
+/* The part of a process in a round; a child's is the one after its parent's. */
 enum { ACCEPTS, ACCEPTS_CHILD, CONNECTS, CONNECTS_CHILD, PARTS };
 enum manner { IN_TURNS, BY_POLL, BY_EPOLL, WITH_CHILD };
-/* How a process ends that was not killed. */
+/* The way in which a process ended that was not killed. */
 enum { AT_END = 10, AT_ERROR = 11 };
 enum { HANG_TICKS = 2000, TICK = 10000 };
 
@@ -46,7 +46,7 @@ static unsigned char buffer[128 * 1024];
 
 static uint64_t stream_from(int sender) { return shared->seed + (sender < CONNECTS ? 1 : 2); }
 
-/* The process comes to an end. */
+/* Ends the process. */
 __attribute__((noreturn)) static void over(int how) {
     shared->at[part] = "leaving";
     if (below(&luck, 2))
@@ -62,7 +62,8 @@ static void may_fail(const char *call, int error) {
     over(AT_ERROR);
 }
 
-/* Octets that came, or how it ended. 0: none yet. */
+/* Checks octets that came, and returns their number, 0 if there are none yet. Ends the process
+ * when the stream has ended or failed. */
 static size_t got(ssize_t count) {
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
@@ -126,7 +127,8 @@ static void in_loop(int fd, int epoll) {
     }
 }
 
-/* The other process that holds the socket is gone; how far it had come nobody knows. */
+/* Leaves after the other process that holds the socket is gone; how far it had come is not
+ * known. */
 static void leave_orderly(int fd, bool reads) {
     shared->at[part] = "leaving after the other";
     if (shutdown(fd, SHUT_WR) < 0 && errno != ENOTCONN)
@@ -251,7 +253,7 @@ static void hung(void) {
 
 static void ended(pid_t pid, int status) {
     if (pid == shared->pids[victim] && (WIFSIGNALED(status) || WIFSTOPPED(status))) {
-        /* Who traces it collects it first, and its parent's heir again. */
+        /* The tracer collects a process first, and then its parent's heir once more. */
         did.killed[victim] += !is_counted;
         is_counted = true;
         return;
@@ -263,7 +265,7 @@ static void ended(pid_t pid, int status) {
     did.errors += WEXITSTATUS(status) == AT_ERROR;
 }
 
-/* Those that are left, until none is. */
+/* Waits for the processes that are left. */
 static void await_all(void) {
     for (int ticks = 0;;) {
         int status;
@@ -280,7 +282,7 @@ static void await_all(void) {
     }
 }
 
-/* Lets it make so many system calls. Whether it is still there. */
+/* Lets a process make this many system calls. Returns whether it is still there. */
 static bool stopped_at_call(pid_t pid, unsigned calls) {
     int status;
     if (ptrace(PTRACE_SEIZE, pid, NULL, PTRACE_O_TRACESYSGOOD) != 0 || ptrace(PTRACE_INTERRUPT, pid, NULL, NULL) != 0)
@@ -308,7 +310,7 @@ static bool stopped_at_call(pid_t pid, unsigned calls) {
 }
 
 static void kill_one(void) {
-    /* A child is there when its parent has come so far. */
+    /* A child is there once its parent has come far enough. */
     for (int waits = 0; !shared->pids[victim] && waits < 1000; waits++)
         usleep(100);
     pid_t pid = shared->pids[victim];
@@ -321,7 +323,7 @@ static void kill_one(void) {
     if (is_there)
         kill(pid, SIGKILL);
     int status;
-    /* Its parent's to collect, if it has another. */
+    /* Left for its parent to collect, if it has another. */
     if (is_there && waitpid(pid, &status, __WALL) == pid)
         ended(pid, status);
     shared->is_gone[victim] = true;
@@ -350,8 +352,8 @@ static void play(void) {
         did.octets += shared->got[i];
 }
 
-/* States in this user's files whose sockets are gone. Of each slab, in front, all builds alike:
- * its kind, how many slabs there are, and 64 octets behind its beginning an entry of 48 octets
+/* Counts states in this user's files whose sockets are gone. All builds lay out a slab alike: in
+ * front its kind, and the number of slabs; 64 octets behind its beginning an entry of 48 octets
  * for each state, which begins with the socket's cookie. */
 static unsigned left_over(const unsigned long *cookies, unsigned count) {
     enum { SLAB = 1 << 20, ENTRIES = 336, WORDS = 6 };

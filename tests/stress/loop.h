@@ -24,13 +24,14 @@ struct loop {
 };
 
 void loop_begin(struct loop *loop, enum way way);
-/* Watches `fd` for none of its events so far; the slot it gets. */
+/* Watches `fd`, for none of its events so far; returns its slot. */
 int loop_add(struct loop *loop, int fd, enum trigger trigger, void *of);
-/* `wanted`: POLLIN, POLLOUT. A descriptor of which an event was told under ONESHOT has to be asked for again. */
+/* `wanted`: POLLIN, POLLOUT. A descriptor whose event was reported under ONESHOT has to be armed
+ * again. */
 void loop_want(struct loop *loop, int slot, int wanted);
-/* Before the descriptor is closed. */
+/* Must be called before the descriptor is closed. */
 void loop_remove(struct loop *loop, int slot);
-/* Sleeps for `milliseconds` at most, and tells `event` what is there. */
+/* Sleeps for `milliseconds` at most, and calls `event` for each event. */
 void loop_turn(struct loop *loop, int milliseconds, void (*event)(void *of, int events));
 
 #endif

@@ -1,9 +1,11 @@
 /* Sockets in DDPMODE and plain ones in one loop: mix SECONDS epoll|poll|select SEED [SOCKETS].
  *
- * Two processes, one that connects and one that accepts, each with SOCKETS connections of either kind at a time. What a connection
- * does is drawn from its seed, which the connecting end sends first: how many octets go each way, and whether an end gives up in the middle.
- * Sizes, pauses, calls and options are drawn as they come. Every octet is compared. It ends with 1 when an octet is wrong, a call
- * fails that may not, or a connection that is not paused has moved nothing in twenty ticks.
+ * Two processes, one that connects and one that accepts, each with SOCKETS connections of either
+ * kind at a time. What a connection does is drawn from its seed, which the connecting end sends
+ * first: how many octets go each way, and whether an end gives up in the middle. Sizes, pauses,
+ * calls and options are drawn as they come. Every octet is compared. It ends with 1 when an
+ * octet is wrong, a call fails that may not, or a connection that is not paused has moved
+ * nothing in twenty ticks.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -140,7 +142,7 @@ static size_t random_size(void) {
     return 1 + below(&luck, most[below(&luck, 4)]);
 }
 
-/* Three pieces of `count` octets of the buffer. */
+/* Returns three pieces of `count` octets of the buffer. */
 static struct msghdr pieces(struct iovec list[3], size_t count) {
     size_t first = below(&luck, count + 1), second = below(&luck, count - first + 1);
     list[0] = (struct iovec){buffer, first};
@@ -205,7 +207,7 @@ static void take(struct connection *one, size_t count) {
              (unsigned long long)one->to_get);
 }
 
-/* Whether there may be more at once. */
+/* Reads once; returns whether there may be more at once. */
 static bool read_some(struct connection *one) {
     bool peeks, seeded = connects || one->seed_octets == SEED_OCTETS;
     size_t room = seeded ? random_size() : SEED_OCTETS - one->seed_octets;
@@ -268,7 +270,7 @@ static bool write_some(struct connection *one) {
     return true;
 }
 
-/* The connection goes on under another number. */
+/* Gives the connection's descriptor another number. */
 static void renumber(struct connection *one) {
     int other = fcntl(one->fd, F_DUPFD_CLOEXEC, 0);
     MUST(other);
@@ -287,7 +289,7 @@ static void connected(struct connection *one) {
         lost(one, "connect", error);
 }
 
-/* Does what there is to do, once or, for what tells only edges, until nothing is left. */
+/* Does all work that is possible, once or, with edge triggers, until nothing is left. */
 static void work(struct connection *one, bool told) {
     bool edges = loop.way == BY_EPOLL && one->trigger == EDGE;
     for (int turns = 0; turns < 16; turns++) {
@@ -359,7 +361,7 @@ static void any_event(void *of, int events) {
     (of_listener ? accept_some : event)(of, events);
 }
 
-/* Once a second; a process that stood still has not hung. */
+/* Runs once a second; a process that was stopped has not hung. */
 static void tick(void) {
     static uint64_t last;
     if (now < last + 1000)
@@ -384,7 +386,8 @@ static void tick(void) {
     }
 }
 
-/* What nobody tells of: pauses that end, edges that are not used up, connections to begin. Until when there is nothing of that. */
+/* Handles everything that no event reports: pauses that end, edges that are not used up,
+ * connections to begin. Returns the time until the next of these. */
 static int attend(void) {
     uint64_t next = now + 1000;
     for (struct connection *one = connections; one < connections + WATCHED; one++) {
@@ -434,7 +437,7 @@ static void run(const char *who, uint64_t until, int peer) {
         tick();
         if (!is_ending && now >= until && connects)
             is_ending = true;
-        /* The end of the one that connects. */
+        /* The process that connects has ended. */
         if (!connects && !is_ending && recv(peer, &octet, 1, MSG_DONTWAIT) == 0)
             is_ending = true;
         if (is_ending && open_connections() == 0)

@@ -1,5 +1,5 @@
-/* Octets that a seed and a position say, so that either end of a connection can tell whether the one it got is the one that was sent; and
- * what every program here needs. */
+/* Octets that a seed and a position say, so that either end of a connection can tell whether the
+ * one it got is the one that was sent; and what every program here needs. */
 #ifndef STRESS_STREAM_H
 #define STRESS_STREAM_H
 
@@ -26,10 +26,10 @@ static inline uint64_t mixed(uint64_t z) {
 
 static inline uint64_t drawn(uint64_t *state) { return mixed(*state += 0x9e3779b97f4a7c15); }
 
-/* Less than `limit`. */
+/* Returns a number less than `limit`. */
 static inline uint64_t below(uint64_t *state, uint64_t limit) { return drawn(state) % limit; }
 
-/* The octets of stream `seed` from position `at` on. */
+/* Writes the octets of stream `seed` from position `at` on. */
 static inline void stream_octets(uint64_t seed, uint64_t at, unsigned char *out, size_t count) {
     while (count > 0) {
         uint64_t word = mixed(seed + (at / 8) * 0x9e3779b97f4a7c15);
@@ -39,7 +39,7 @@ static inline void stream_octets(uint64_t seed, uint64_t at, unsigned char *out,
     }
 }
 
-/* How many octets in front are those of the stream. */
+/* Returns the number of octets in front that are those of the stream. */
 static inline size_t stream_agrees(uint64_t seed, uint64_t at, const unsigned char *got, size_t count) {
     static _Thread_local unsigned char wanted[4096];
     size_t good = 0;

@@ -1,11 +1,13 @@
 /* Four threads with the same descriptors: threads SECONDS SEED [plain|wild].
  *
- * Each takes a descriptor at random and sends, receives, waits, closes it, gives it another number, connects, accepts, sets an option.
- * Numbers are closed, and used again for framed and plain connections, while others sleep in calls on them. All octets that are sent are the
- * same one: any other that comes is one that no program has sent. It hangs when a thread's call takes twenty seconds.
+ * Each takes a descriptor at random and sends, receives, waits, closes it, gives it another
+ * number, connects, accepts, sets an option. Numbers are closed, and used again for framed and
+ * plain connections, while others sleep in calls on them. All octets that are sent are the
+ * same one: any other that comes is one that no program has sent. It hangs when a thread's
+ * call takes twenty seconds.
  *
- * No call begins on a number that was closed before: what the number is then is for nobody to say. Wild threads do that as well; their
- * octets are not looked at.
+ * No call begins on a number that was closed before: what the number is then is for nobody to say.
+ * Wild threads do that as well; their octets are not looked at.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -43,7 +45,7 @@ static struct worker {
     atomic_ullong since;
 } workers[THREADS];
 
-/* Closes a number that no call begins on any more, as soon as those that have begun are asleep. */
+/* Closes a number on which no new call begins, as soon as the calls that have begun are asleep. */
 static void close_safely(int fd) {
     for (int i = 0; i < THREADS && !wild; i++)
         while (workers[i].fd == fd && &workers[i] != self && milliseconds() < workers[i].since + SURELY_ASLEEP)
@@ -229,7 +231,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Twenty waits of a second in which a thread gets nowhere; a process that stood still has not hung. */
+/* Waits until a thread gets nowhere for twenty waits of a second; a process that
+ * was stopped has not hung. */
 static void watch_over(unsigned seconds) {
     unsigned before[THREADS] = {0}, still[THREADS] = {0};
     for (unsigned second = 0; second < seconds; second++) {

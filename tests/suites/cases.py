@@ -15,16 +15,18 @@ import sys
 import tempfile
 import unittest
 
-# What CPython's tests may use (`-u` of its regrtest): no sound card, no gigabytes, no URLs.
+# Resources that CPython's tests may use (`-u` of its regrtest): no sound card, no gigabytes, no
+# URLs.
 RESOURCES = ["network", "cpu", "subprocess", "walltime"]
 # Cases whose names match this are not run.
 LEAVE_OUT = os.environ.get("LEAVE_OUT")
-# The worse ones win, where a case has several: a failure in a subtest and in the clean-up.
+# From best to worst: the worst counts if a case has several results, such as a failure in a subtest
+# and in the clean-up.
 ORDER = ["pass", "skip", "fail"]
 
 
 class Lines:
-    """What both frameworks report to: appends to the file of results."""
+    """The reporter of both frameworks: appends to the file of results."""
 
     def __init__(self, path):
         self.file = open(path, "a", buffering=1)
@@ -35,7 +37,7 @@ class Lines:
         self.file.write(f"> {name}\n")
 
     def note(self, name, result):
-        """A result of a case, or of a fixture such as setUpClass, which has no beginning."""
+        """Writes a result of a case, or of a fixture such as setUpClass, which has no beginning."""
         if name in self.worst:
             self.worst[name] = max(self.worst[name], result, key=ORDER.index)
         else:
@@ -46,7 +48,7 @@ class Lines:
 
 
 def name_of(test):
-    """A case's name on one line, alike in each run."""
+    """Returns a case's name on one line, the same in each run."""
     name = test.id() if hasattr(test, "id") else str(test)
     return " ".join(name.split()).replace(": ", ":")
 
@@ -95,7 +97,7 @@ def flat(suite):
 
 
 def rest(suite, done):
-    """The cases that are not in `done`, where a name may stand for several of them."""
+    """Returns the cases that are not in `done`, where a name may stand for several of them."""
     for test in flat(suite):
         name = name_of(test)
         if LEAVE_OUT and re.search(LEAVE_OUT, name):

@@ -1,4 +1,4 @@
-"""The suites: where their tests come from, how they are run, and how each case's result is read."""
+"""The test suites: sources of their tests, how to run them, and how to read each case's result."""
 
 import pathlib
 import re
@@ -12,15 +12,15 @@ PACKAGES = "/usr/lib/python3/dist-packages"
 
 
 class CannotRun(Exception):
-    """Something is not installed, or does not build."""
+    """The error that a suite's requirement is not installed, or does not build."""
 
 
 class NoSources(Exception):
-    """Debian's archive did not give a source package."""
+    """The error that Debian's archive did not give a source package."""
 
 
 class Part:
-    """What is run at once: a command whose output has a result for each case."""
+    """A unit that runs at once: a command whose output has a result for each case."""
 
     def __init__(self, suite, name, command, *, limit, stall=None, before=(), environment=None, files=()):
         self.suite, self.name, self.command = suite, name, command
@@ -28,7 +28,7 @@ class Part:
         self.before, self.environment, self.files = before, environment or {}, files
 
     def lay_out(self, folder):
-        """Copies what the tests find in their folder."""
+        """Copies the files that the tests expect in their folder."""
         for file in self.files:
             copy = shutil.copytree if file.is_dir() else shutil.copy2
             copy(file, folder / file.name, **({"symlinks": True} if file.is_dir() else {}))
@@ -79,7 +79,7 @@ class PythonPart(Part):
         ended = [line.rpartition(": ")[0] for line in lines if not line.startswith("> ")]
         at = next((name for name in reversed(begun) if begun.count(name) > ended.count(name)), None)
         if at is None:
-            # It ended between two cases: there is no telling what to leave out.
+            # The process ended between two cases, so it is not known which case to leave out.
             return True
         with open(path, "a") as file:
             file.write(f"{at}: {how}\n")
@@ -184,7 +184,8 @@ TWISTED = """twisted.internet.test twisted.protocols.test twisted.test.test_tcp 
 
 def twisted(built):
     needs((f"{PACKAGES}/twisted/internet/test", "python3-twisted"))
-    # Reactors of GLib and GTK are there on some machines only. TLSMemoryBIOTests use no sockets, and hang bare.
+    # Reactors of GLib and GTK are there on some machines only. TLSMemoryBIOTests use no sockets,
+    # and hang bare.
     leave_out = {"LEAVE_OUT": "TLSMemoryBIOTests|GIReactor|Glib2Reactor|GtkReactor|Gtk2Reactor|Gtk3Reactor"}
     return [PythonPart("twisted", name.removeprefix("twisted."), name, [name], "trial", limit=900, stall=30, environment=leave_out)
             for name in TWISTED]

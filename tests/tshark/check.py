@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
 """Compares a capture with what its sender meant: check.py CAPTURE.pcap EXPECT.json
 
-README.md has the format of EXPECT.json. Each frame is checked three times: its octets are those in the capture; read
-by hand (iwarp.py) they have the fields meant; and Wireshark's dissectors (tshark) name the same values. Prints a line
-for each difference, then a summary. Exit status 0 without differences, 1 with, 2 when it could not be checked.
+README.md has the format of EXPECT.json. Each frame is checked three times: its octets are those in
+the capture; read by hand (iwarp.py) they have the fields meant; and Wireshark's dissectors (tshark)
+name the same values. Prints a line for each difference, then a summary. Exit status 0 without
+differences, 1 with, 2 when it could not be checked.
 
 Where the dissectors (seen in Wireshark 4.0) fall short, and what is done instead:
 
-- They find markers only when a segment holds one FPDU from its start, and a pad before a marker only when the first
-  FPDU's sequence number is a multiple of 512. So tshark is given the same octets in segments and with sequence numbers
-  of our own.
-- They take both directions to have markers when either has. So tshark sees each direction as a connection of its own,
-  opened with startup frames that ask for markers, and for CRC, exactly if this direction has them.
-- They see a marker too many in an FPDU that ends exactly at a multiple of 512 octets, and lose the FPDUs behind it: such
-  an FPDU is read by hand only, and the next begins a connection of its own (markers are where they were: 512 later).
-- They know nothing of RFC 6581. The S bit is "Reserved" and warned of, revision 2 also, and the four octets of IRD, ORD
-  and flags are private data: these are read by hand, and the warnings expected. A Reply that rejects has a note.
-- They do not know Immediate Data (opcodes 8 and 9): the headers are compared, the eight octets read by hand.
-- They do not name what a Terminate of layer 0, type 0 has as its code, and take every DDP header in a Terminate of layer
-  0 for a tagged one: read by hand.
+- They find markers only when a segment holds one FPDU from its start, and a pad before a marker
+only when the first FPDU's sequence number is a multiple of 512. So tshark is given the same octets
+in segments and with sequence numbers of our own.
+- They take both directions to have markers when either has. So tshark sees each direction as a
+connection of its own, opened with startup frames that ask for markers, and for CRC, exactly if
+this direction has them.
+- They see a marker too many in an FPDU that ends exactly at a multiple of 512 octets, and lose the
+FPDUs behind it: such an FPDU is read by hand only, and the next begins a connection of its own
+(markers are where they were: 512 later).
+- They know nothing of RFC 6581. The S bit is "Reserved" and warned of, revision 2 also, and the
+four octets of IRD, ORD and flags are private data: these are read by hand, and the warnings
+expected. A Reply that rejects has a note.
+- They do not know Immediate Data (opcodes 8 and 9): the headers are compared, the
+eight octets read by hand.
+- They do not name what a Terminate of layer 0, type 0 has as its code, and take every DDP header in
+a Terminate of layer 0 for a tagged one: read by hand.
 - They try RPC and SMB on what a Send carries, and call small ones malformed: both are switched off.
 - An FPDU larger than a segment of IPv4 can be is read by hand only.
 """
@@ -34,7 +39,8 @@ import iwarp
 DIRECTIONS = {"i2r": 0, "r2i": 1}
 FRAMES = {"request": iwarp.REQUEST_KEY, "reply": iwarp.REPLY_KEY, "fpdu": None}
 
-# What follows from the octets or is zero unless something is wrong: EXPECT.json may leave it out.
+# Fields that follow from the octets, or are zero unless something is wrong:
+# EXPECT.json may leave them out.
 DERIVED = {"ulpdu_length", "pad", "markers", "crc", "pd_length", "payload"}
 ZERO = {"reserved", "rdmap_reserved", "ulp_reserved", "terminate_reserved"}
 FIXED = {"dv": 1, "rv": 1}
@@ -69,7 +75,8 @@ class Connection:
         self.frames = frames
         startup = {frame["frame"]: frame["fields"] for frame in frames if frame["frame"] != "fpdu"}
         request, reply = startup.get("request", {}), startup.get("reply", {})
-        # RFC 5044 section 7.1: M is what an end wants to receive; CRC is used when either end wants it.
+        # RFC 5044 section 7.1: M is what an end wants to receive; CRC is used when either end wants
+        # it.
         self.markers = {"i2r": bool(reply.get("m")), "r2i": bool(request.get("m"))}
         self.crc = bool(request.get("c") or reply.get("c"))
 
@@ -78,7 +85,8 @@ class Connection:
 
 
 def load(path):
-    """The connections of EXPECT.json, by their number, with octets in place of hex and a name for each frame."""
+    """Returns the connections of EXPECT.json, by their number, with octets in place of hex and a
+    name for each frame."""
     with open(path, encoding="utf-8") as file:
         frames = json.load(file)
     connections = {}
@@ -93,7 +101,7 @@ def load(path):
 
 
 def check_streams(report, connections, captured):
-    """The capture holds these frames, one after another, and no octet more."""
+    """Checks that the capture holds these frames, one after another, and no octet more."""
     report.same("capture", "the number of connections", len(captured), len(connections))
     for number, connection in connections.items():
         for direction, end in DIRECTIONS.items():
@@ -122,7 +130,8 @@ def read_by_hand(connection, frame):
 
 
 def check_fields(report, connection):
-    """Every field that was meant is there, and every field that is there was meant."""
+    """Checks that every field that was meant is there, and that every field that is there was
+    meant."""
     for frame in connection.frames:
         meant = dict(frame["fields"])
         try:
@@ -143,7 +152,8 @@ def check_fields(report, connection):
 
 
 def rewrite(connections, path):
-    """The same frames as tshark can read them, one to a packet. Returns {packet number: frame}."""
+    """Writes the same frames so that tshark can read them, one to a packet. Returns
+    {packet number: frame}."""
     capture, packets, port = iwarp.Capture(path), {}, 40000
     for connection in connections.values():
         rewritten = iwarp.Connection(capture, port)
@@ -159,7 +169,8 @@ def rewrite(connections, path):
 
 
 def rewrite_direction(capture, port, connection, direction):
-    """As connections from this port on, of which the next one begins where markers would be misread."""
+    """Writes frames as connections from this port on; a new one begins where markers would be
+    misread."""
     markers, end = connection.markers[direction], DIRECTIONS[direction]
     startup = [iwarp.startup_frame(key, markers, connection.crc) for key in (iwarp.REQUEST_KEY, iwarp.REPLY_KEY)]
     first = iwarp.MARKER_SPACING - len(startup[0])
@@ -184,13 +195,13 @@ def ends_at_marker(frame):
 
 
 def too_much_for_tshark(connection, frame):
-    """What rewrite() leaves out."""
+    """Returns whether rewrite() leaves a frame out."""
     return frame["frame"] == "fpdu" and (len(frame["octets"]) > iwarp.Capture.MOST_OCTETS or
                                          connection.markers[frame["dir"]] and ends_at_marker(frame))
 
 
 def dissect(path):
-    """tshark's fields of each packet: {number: {name: [(show, showname), ...]}}."""
+    """Returns tshark's fields of each packet: {number: {name: [(show, showname), ...]}}."""
     command = ["tshark", "-r", path, "-T", "pdml", "-o", "tcp.try_heuristic_first:TRUE",
                "-o", "tcp.relative_sequence_numbers:FALSE",
                "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"]
@@ -270,7 +281,7 @@ def message_names(read):
 
 
 def check_dissected(report, frame, dissected):
-    """tshark names what was read by hand, and has nothing to complain of."""
+    """Checks that tshark names the values that were read by hand, and reports no error."""
     where, read = frame["where"] + " (tshark)", frame["read"]
     if frame["frame"] == "fpdu":
         names = [("iwarp_mpa.ulpdulength", read["ulpdu_length"]), *header_names(read), *message_names(read)]
@@ -290,7 +301,8 @@ def check_dissected(report, frame, dissected):
 
 
 def check_framing(report, where, read, dissected):
-    """Pad, CRC and its verdict (which is in the text of the field alone), markers."""
+    """Checks pad, CRC and tshark's verdict on it (which is in the text of the field alone), and
+    markers."""
     pad = dissected.get("iwarp_mpa.pad", [("", "")])[0][0]
     report.same(where, "the pad", pad.replace(":", ""), "00" * read["pad"])
     pointers = [as_number(text) for text, _ in dissected.get("iwarp_mpa.marker_fpduptr", [])]

@@ -1,7 +1,7 @@
-"""A second reading of the RFCs: frames into fields, by hand, and captures into streams.
+"""A second reading of the RFCs: decodes frames into fields, and captures into streams.
 
-Nothing here is shared with the Rust crates; it is what Wireshark's dissector is compared with, and what stands
-in for it where it is known to be wrong.
+Nothing here is shared with the Rust crates; it is what Wireshark's dissector is compared with, and
+what stands in for it where it is known to be wrong.
 """
 
 import struct
@@ -16,7 +16,7 @@ FETCH_ADD, CMP_SWAP = 0, 2
 
 
 class Wrong(Exception):
-    """These octets are not what an RFC allows."""
+    """The error that octets are not what an RFC allows."""
 
 
 def crc_table():
@@ -32,7 +32,8 @@ CRC_TABLE = crc_table()
 
 
 def crc32c(data):
-    """RFC 3720's CRC32C; on the wire its least significant octet comes first (RFC 5044 section 4.4)."""
+    """Returns RFC 3720's CRC32C; on the wire its least significant octet comes first
+    (RFC 5044 section 4.4)."""
     value = 0xFFFFFFFF
     for octet in data:
         value = value >> 8 ^ CRC_TABLE[(value ^ octet) & 0xFF]
@@ -44,7 +45,7 @@ def number(octets):
 
 
 def numbers(octets, *named_lengths):
-    """Consecutive big-endian numbers: numbers(b"..", ("stag", 4), ("to", 8))."""
+    """Returns consecutive big-endian numbers: numbers(b"..", ("stag", 4), ("to", 8))."""
     fields, at = {}, 0
     for name, length in named_lengths:
         if at + length > len(octets):
@@ -55,7 +56,7 @@ def numbers(octets, *named_lengths):
 
 
 def decode_startup(frame, key):
-    """A Request or Reply: RFC 5044 section 7.1.1, RFC 6581 section 6."""
+    """Decodes a Request or Reply: RFC 5044 section 7.1.1, RFC 6581 section 6."""
     if frame[:16] != key:
         raise Wrong(f"key {frame[:16]!r}")
     flags, rev, pd_length = struct.unpack(">BBH", frame[16:STARTUP_LEN])
@@ -73,7 +74,7 @@ def decode_startup(frame, key):
 
 
 def split_markers(fpdu, position):
-    """The FPDU without its markers, and each marker's FPDUPTR: RFC 5044 section 4.3."""
+    """Returns the FPDU without its markers, and each marker's FPDUPTR: RFC 5044 section 4.3."""
     rest, pointers, at = b"", [], 0
     start = MARKER_LEN if position % MARKER_SPACING == 0 else 0
     while at < len(fpdu):
@@ -91,7 +92,7 @@ def split_markers(fpdu, position):
 
 
 def decode_fpdu(fpdu, position, markers, crc):
-    """One FPDU that begins at this octet of its direction's FPDU stream."""
+    """Decodes one FPDU that begins at this octet of its direction's FPDU stream."""
     plain, pointers = split_markers(fpdu, position) if markers else (fpdu, [])
     length = number(plain[:LENGTH_LEN])
     pad = -(LENGTH_LEN + length) % 4
@@ -109,7 +110,7 @@ def decode_fpdu(fpdu, position, markers, crc):
 
 
 def decode_ulpdu(ulpdu):
-    """DDP and RDMAP: RFC 5041 section 4, RFC 5040 section 4, RFC 7306."""
+    """Decodes DDP and RDMAP: RFC 5041 section 4, RFC 5040 section 4, RFC 7306."""
     ddp, rdmap = ulpdu[0], ulpdu[1]
     fields = {"tagged": ddp >> 7, "last": ddp >> 6 & 1, "reserved": ddp >> 2 & 0xF, "dv": ddp & 3,
               "rv": rdmap >> 6, "rdmap_reserved": rdmap >> 4 & 3, "opcode": rdmap & 0xF}
@@ -123,7 +124,7 @@ def decode_ulpdu(ulpdu):
 
 
 def decode_message(opcode, body):
-    """What follows the header of an untagged segment."""
+    """Decodes the octets behind the header of an untagged segment."""
     if opcode == READ_REQUEST:
         return exactly(body, 28) | numbers(body, ("sink_stag", 4), ("sink_to", 8), ("read_size", 4),
                                            ("src_stag", 4), ("src_to", 8))
@@ -145,7 +146,8 @@ def exactly(body, length):
 
 
 def decode_atomic(body):
-    """RFC 7306 section 5.2.1. A FetchAdd has fixed values where a CmpSwap has what it compares with."""
+    """Decodes an atomic: RFC 7306 section 5.2.1. A FetchAdd has fixed values where a CmpSwap has
+    those to compare with."""
     fields = numbers(body, ("atomic_op", 4), ("request_id", 4), ("remote_stag", 4), ("remote_to", 8))
     names = ("add_data", "add_mask") if fields["atomic_op"] == FETCH_ADD else ("swap_data", "swap_mask")
     fields |= numbers(body[20:], (names[0], 8), (names[1], 8), ("compare_data", 8), ("compare_mask", 8))
@@ -155,7 +157,7 @@ def decode_atomic(body):
 
 
 def decode_terminate(body):
-    """RFC 5040 section 4.8: control, then what HdrCt says follows."""
+    """Decodes a Terminate: RFC 5040 section 4.8: control, then the headers that HdrCt names."""
     layer, etype, ecode, control = body[0] >> 4, body[0] & 0xF, body[1], body[2]
     fields = {"layer": layer, "etype": etype, "ecode": ecode, "hdrct_m": control >> 7, "hdrct_d": control >> 6 & 1,
               "hdrct_r": control >> 5 & 1, "terminate_reserved": (control & 0x1F) << 8 | body[3]}
@@ -178,7 +180,8 @@ ETHERNET, RAW_IP = 1, 101
 
 
 def segments(path):
-    """Each TCP segment that carries something or opens a connection: (source, destination, sequence, SYN, data)."""
+    """Yields each TCP segment that carries payload or opens a connection: (source, destination,
+    sequence, SYN, data)."""
     with open(path, "rb") as file:
         capture = file.read()
     magic = capture[:4]
@@ -216,7 +219,8 @@ def tcp_segment(packet):
 
 
 def streams(path):
-    """The connections, in the order of their first segment: (octets of the initiator, octets of the responder)."""
+    """Returns the connections, in the order of their first segment: (octets of the initiator,
+    octets of the responder)."""
     connections = {}
     for source, destination, sequence, syn, data in segments(path):
         halves = connections.setdefault(frozenset((source, destination)), {})
@@ -251,7 +255,7 @@ def checksum(data):
 
 
 class Capture:
-    """Writes TCP connections of our making; `packets` counts what was written."""
+    """Writes a capture of made-up TCP connections; `packets` counts the packets written."""
 
     MOST_OCTETS = 65535 - 40  # of one segment, in IPv4
 
@@ -278,7 +282,8 @@ class Capture:
 
 
 class Connection:
-    """One of them, open from the start. `send` puts octets into a segment of their own; returns its packet's number."""
+    """A connection in the capture, open from the start. `send` puts octets into a segment of their
+    own and returns its packet's number."""
 
     def __init__(self, capture, port, first_sequences=(0, 0)):
         self.capture = capture
@@ -294,7 +299,7 @@ class Connection:
         return number
 
     def skip(self, end, octets):
-        """As if these had been lost."""
+        """Skips octets, as if they had been lost."""
         self.next[end] += octets
 
 

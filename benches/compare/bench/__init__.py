@@ -1,4 +1,4 @@
-"""What benches/compare/run is made of.
+"""Modules of benches/compare/run.
 
 command     options, and the order of things
 plan        how long slices are, and what rows share

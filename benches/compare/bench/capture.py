@@ -1,10 +1,11 @@
-"""Counts TCP segments that begin with an FPDU, in a capture. Reads pcap and walks FPDUs by itself (RFC 5044 §4)."""
+"""Counts TCP segments that begin with an FPDU, in a capture. Reads pcap and walks FPDUs by
+itself (RFC 5044 §4)."""
 
 import struct
 from dataclasses import dataclass
 
 REQUEST = b"MPA ID Req Frame"
-# Of a startup frame before its private data.
+# Length of a startup frame before its private data.
 FRAME = 20
 
 
@@ -13,7 +14,7 @@ class Count:
     segments: int
     aligned: int
     fpdus: int
-    # Octets that the capture does not have.
+    # Number of segments behind octets that the capture does not have.
     missing: int
 
     @property
@@ -22,7 +23,7 @@ class Count:
 
 
 def packets(path):
-    """The frames of a pcap file."""
+    """Yields the frames of a pcap file."""
     data = path.read_bytes()
     magic = data[:4]
     order = "<" if magic in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
@@ -34,7 +35,7 @@ def packets(path):
 
 
 def segments(path):
-    """(flow, sequence number, payload) of each IPv4 TCP segment with payload on Ethernet."""
+    """Yields (flow, sequence number, payload) of each IPv4 TCP segment with payload on Ethernet."""
     for frame in packets(path):
         if frame[12:14] != b"\x08\x00" or frame[23] != 6:
             continue
@@ -47,18 +48,18 @@ def segments(path):
 
 
 def count(path):
-    """Of the MPA initiator's stream, once its Request is over."""
+    """Counts segments in the MPA initiator's stream, after its Request."""
     return count_stream(initiators(path))
 
 
 def initiators(path):
-    """The MPA initiator's stream: payload by its offset from the Request on."""
+    """Returns the MPA initiator's stream: payload by its offset from the Request on."""
     flow, first, stream = None, 0, {}
     for of, sequence, payload in segments(path):
         if flow is None and payload.startswith(REQUEST):
             flow, first = of, sequence
         if of == flow:
-            # What is sent again is one segment: where it began counts.
+            # A retransmission counts as one segment, at the place where it began first.
             stream.setdefault((sequence - first) % (1 << 32), payload)
     if flow is None:
         raise ValueError("no MPA Request in the capture")
@@ -66,7 +67,7 @@ def initiators(path):
 
 
 def count_stream(stream):
-    """`stream`: payload by its offset from the Request on."""
+    """Counts segments in `stream`, which has payload by its offset from the Request on."""
     octets, missing = join(stream)
     starts, fpdus = fpdu_starts(octets)
     ours = [offset for offset in stream if starts.start <= offset < len(octets)]
@@ -74,7 +75,8 @@ def count_stream(stream):
 
 
 def join(stream):
-    """The octets up to the first that are missing; how many segments are behind those."""
+    """Returns the octets up to the first that are missing, and the number of segments behind
+    those."""
     octets = bytearray()
     rest = sorted(stream.items())
     for number, (offset, payload) in enumerate(rest):
@@ -85,7 +87,8 @@ def join(stream):
 
 
 def fpdu_starts(octets):
-    """The range of full operation, and where FPDUs begin in it (without markers)."""
+    """Returns the range of full operation, and the offsets at which FPDUs begin in it (without
+    markers)."""
     private_data = struct.unpack_from("!H", octets, FRAME - 2)[0]
     at = FRAME + private_data
     full_operation, starts = range(at, len(octets)), set()

@@ -5,7 +5,7 @@ from .svg import Chart
 
 
 def lines_of(rows):
-    """chart -> line -> points. TCP and rddp come first in the legend."""
+    """Returns chart -> line -> points. TCP and rddp come first in the legend."""
     lines = {}
     for row in sorted(rows, key=lambda row: row.name != "curves"):
         for series in row.series:

@@ -1,4 +1,4 @@
-"""Options, and the order of things."""
+"""Options, and the order of the steps."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def main():
-    # So that what was started ends, and namespaces go.
+    # On SIGTERM, exit normally: processes that were started end, and namespaces are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = arguments()
     page = PAGES[options.page]
@@ -31,7 +31,8 @@ def main():
     try:
         result = joined(options.report) if options.report else measure(options)
     except (OSError, json.JSONDecodeError, subprocess.CalledProcessError) as reason:
-        # No cargo, a build that fails, a file that is no result: what to do about it is in the words.
+        # No cargo, a build that fails, a file that is no result: the message says what to do about
+        # it.
         print(f"compare: {reason}", file=sys.stderr)
         return 1
     rows = [Row.from_dict(stored) for stored in result["rows"]]
@@ -44,7 +45,7 @@ def main():
 
 
 def joined(files):
-    """One result of several, each with some of the rows."""
+    """Returns one result of several, each with some of the rows."""
     results = [json.loads(Path(file).read_text()) for file in files]
     names = [kind.name for kind in ROWS]
     rows = sorted((row for result in results for row in result["rows"]), key=lambda row: names.index(row["name"]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from . import charts, report
 
 NOTES = Path(__file__).resolve().parents[1] / "notes.toml"
-# Of all charts and results.
+# Folder of all charts and results.
 FOLDER = Path("docs/performance")
 
 
@@ -39,7 +39,7 @@ class Page:
         parts += [unreached(rows), self.method.format(**result), "## All figures\n"]
         told = {}
         for row in rows:
-            # Rows that are measured alike say so.
+            # Rows that are measured in the same way share a description.
             same = told.setdefault(row.method, row.name)
             how = row.method if same == row.name else f"As {same}."
             parts += [f"### {row.name}: {row.title}\n", how + "\n", report.figures(row)]
@@ -64,7 +64,7 @@ def notes():
 
 
 def unreached(rows):
-    """Every row that misses something, and why as far as that is known."""
+    """Returns each row that misses something, with the reason as far as it is known."""
     parts = []
     for row in rows:
         missed = [item for item in row.items if item.reached is False]

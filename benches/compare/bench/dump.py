@@ -1,4 +1,4 @@
-"""Writes what arrives in a namespace to a file, by dumpcap."""
+"""Writes the packets that arrive in a namespace to a file, by dumpcap."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ class Dump:
         raise CannotMeasure(f"dumpcap does not start: {self.process.communicate()[1].decode()}")
 
     def __exit__(self, *_):
-        # What has arrived is written before it ends.
+        # Packets that have arrived are written before dumpcap ends.
         time.sleep(0.3)
         self.process.send_signal(signal.SIGINT)
         try:

@@ -7,20 +7,21 @@ import select
 import subprocess
 import tempfile
 
-# How long one answer may take beyond the slice itself.
+# Time limit for one answer, beyond the slice itself.
 PATIENCE = 60
 
 
 class Fault(Exception):
-    """What was measured hung or broke; the text says how to see it again."""
+    """A failure or hang of the processes under measurement; the text says how to reproduce it."""
 
 
 class Instrument:
-    """Two processes; `server_in` and `client_in` are words to put before their commands (a namespace, a processor)."""
+    """Two processes; `server_in` and `client_in` are words to put before their commands (a
+    namespace, a processor)."""
 
     def __init__(self, binary, address="127.0.0.1", server_in=(), client_in=()):
         self.asked = []
-        # What both say when they stop.
+        # The output of both when they stop.
         self.words = tempfile.TemporaryFile(mode="w+")
         self.server = subprocess.Popen([*server_in, binary, "server", address], stdout=subprocess.PIPE, stderr=self.words,
                                        text=True)
@@ -49,14 +50,14 @@ class Instrument:
         raise Fault(f"{what}: {said} (the client's commands were: {' '.join(self.asked)})")
 
     def open(self, **spec):
-        """A lane; see Spec in src/spec.rs."""
+        """Opens a lane; see Spec in src/spec.rs."""
         return Lane(self, spec, self.ask({"open": spec}))
 
     def usage(self):
         return self.ask({"usage": {}})
 
     def threads(self):
-        """Of the active end, at present."""
+        """Returns the number of threads of the active end, at present."""
         return len(os.listdir(f"/proc/{self.client.pid}/task"))
 
     def finish(self):
@@ -93,28 +94,29 @@ class Lane:
         return self.instrument.ask({"slice": {"lane": self.opened["lane"], "kind": kind, "ms": ms}})
 
     def bandwidth(self, ms):
-        """Octets a second."""
+        """Returns octets a second."""
         report = self.slice("bandwidth", ms)
         return report["octets"] / report["seconds"]
 
     def rate(self, ms):
-        """Messages a second."""
+        """Returns messages a second."""
         report = self.slice("bandwidth", ms)
         return report["messages"] / report["seconds"]
 
     def latency(self, ms, which="p50"):
-        """Seconds one way, of ping-pong."""
+        """Returns seconds one way, of ping-pong."""
         return self.slice("latency", ms)["active"]["latency_ns"][which] / 1e9
 
     def watch(self, ms, polls=True):
-        """Seconds one way, of ping-pong between processes that look at memory; they poll for their own Writes, or never."""
+        """Returns seconds one way, of ping-pong between processes that look at memory; they poll
+        for their own Writes, or never."""
         return self.slice("watch" if polls else "silent", ms)["active"]["latency_ns"]["p50"] / 1e9
 
     def window(self, ms):
-        """Octets a second in the median window."""
+        """Returns octets a second in the median window."""
         seconds = self.slice("window", ms)["active"]["latency_ns"]["p50"] / 1e9
         return self.spec["depth"] * self.spec["size"] / seconds
 
     def notice(self, ms):
-        """Seconds one way, to a process that waits for nothing else."""
+        """Returns seconds one way, to a process that waits for nothing else."""
         return self.slice("notice", ms)["passive"]["latency_ns"]["p50"] / 1e9

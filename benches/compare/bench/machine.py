@@ -1,4 +1,4 @@
-"""The machine that was measured on."""
+"""Describes the machine of the measurement."""
 
 import datetime
 import os

@@ -22,13 +22,13 @@ def ip(*words):
 
 
 def inside(namespace):
-    """Words before a command that is to run there."""
+    """Returns the words before a command that is to run in this namespace."""
     return ("ip", "netns", "exec", namespace)
 
 
 @contextlib.contextmanager
 def veth():
-    """The namespaces of the passive and of the active end."""
+    """Returns the namespaces of the passive and of the active end."""
     passive, active = pair = names()
     made = []
     try:
@@ -47,7 +47,7 @@ def veth():
 
 
 def without_offload(namespace):
-    """From now on the device carries segments as they would be on a wire."""
+    """Turns offloading off, so that the device carries segments as they would be on a wire."""
     words = [*inside(namespace), "ethtool", "-K", DEVICE, "tso", "off", "gso", "off", "gro", "off"]
     done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

@@ -57,7 +57,7 @@ class FiMsg:
 
 
 def fi_pingpong(plan, size, count):
-    """Seconds one way, the mean of `count` times there and back."""
+    """Returns seconds one way, the mean of `count` round trips."""
     port = str(free_port())
     words = ["fi_pingpong", "-p", "tcp", "-e", "msg", "-I", str(count), "-S", str(size)]
     with _Server([*plan.server_in, *words, "-B", port], port):
@@ -67,7 +67,8 @@ def fi_pingpong(plan, size, count):
 
 
 def ucx(plan, test, size, count):
-    """The fields of ucx_perftest's last line: latency in µs, bandwidth in MiB/s, messages a second."""
+    """Returns the fields of ucx_perftest's last line: latency in µs, bandwidth in
+    MiB/s, messages a second."""
     port = str(free_port())
     environment = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "error"}
     with _Server([*plan.server_in, "ucx_perftest", "-p", port], port, environment):
@@ -94,7 +95,8 @@ class _Server:
         self.port = int(port)
 
     def __enter__(self):
-        """Waits until it listens, without connecting: the first to connect is its client."""
+        """Waits until the program listens, without connecting: the first to connect is its
+        client."""
         for _ in range(500):
             if self._is_listening():
                 return self

@@ -1,4 +1,4 @@
-"""How long slices are, and the pairing of them, for all rows alike."""
+"""Lengths of slices, and their order, for all rows alike."""
 
 import os
 import statistics
@@ -15,16 +15,16 @@ SIZES = [64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
 
 @dataclass
 class Plan:
-    """Given to every row."""
+    """The plan of a measurement, given to every row."""
 
     root: Path
     target: Path
     rounds: int
-    # Of bandwidth and of latency.
+    # Seconds of a slice of bandwidth, and of one of latency.
     ms: int
     latency_ms: int
     quick: bool
-    # Each end kept on a processor of its own, all peers alike.
+    # True if each end is kept on a processor of its own; all peers are treated alike.
     pin: bool
 
     @property
@@ -33,12 +33,12 @@ class Plan:
 
     @property
     def slow_rounds(self):
-        """Of a peer that starts anew for each slice."""
+        """Returns the number of rounds for a peer that starts anew for each slice."""
         return min(self.rounds, 9)
 
     @property
     def server_in(self):
-        """Words before the command of a passive end."""
+        """Returns the words before the command of a passive end."""
         return apart()["server_in"] if self.pin else ()
 
     @property
@@ -55,21 +55,22 @@ class Plan:
 
     @property
     def preloaded(self):
-        """Words before the command of a program that runs with the library."""
+        """Returns the words before the command of a program that runs with the library."""
         return ("env", f"LD_PRELOAD={self.library}")
 
     def instrument(self, server_in=(), client_in=(), **options):
-        """A pair of processes of ours; words before their commands."""
+        """Starts a pair of our processes; takes words before their commands."""
         return Instrument(self.binary, server_in=(*server_in, *self.server_in), client_in=(*client_in, *self.client_in),
                           **options)
 
     def compare(self, base, ours, rounds=None):
-        """Slices of both in turn: [(base, ours)]."""
+        """Runs slices of both in turn, and returns [(base, ours)]."""
         return self.turns([base, ours], rounds)
 
     def turns(self, kinds, rounds=None):
-        """Slices of each kind in turn, the order changing each round: [(first, second, ...)]. The first slice of each is not
-        counted: TCP finds its window, memory its pages."""
+        """Runs slices of each kind in turn, the order changing each round, and returns [(first,
+        second, ...)]. The first slice of each is not counted: in it TCP finds its window, and
+        memory gets its pages."""
         for take in kinds:
             take()
         taken = []
@@ -81,7 +82,7 @@ class Plan:
 
 
 def apart():
-    """Words that keep each end on a processor of its own."""
+    """Returns the words that keep each end on a processor of its own."""
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
         raise CannotMeasure("one processor: ends cannot be kept apart")
@@ -90,7 +91,7 @@ def apart():
 
 
 def together():
-    """Words that keep both ends on one processor."""
+    """Returns the words that keep both ends on one processor."""
     words = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
     return {"server_in": words, "client_in": words}
 
@@ -100,7 +101,7 @@ def ratios(pairs):
 
 
 def medians(taken):
-    """Of each kind of slice."""
+    """Returns the median of each kind of slice."""
     return tuple(map(statistics.median, zip(*taken)))
 
 
@@ -112,7 +113,7 @@ def size_name(size):
 
 
 def rate_name(octets_per_s):
-    """Of a bandwidth."""
+    """Returns a bandwidth as text."""
     return f"{octets_per_s / 1e9:.2f} GB/s" if octets_per_s >= 1e8 else f"{octets_per_s / 1e6:.1f} MB/s"
 
 
@@ -121,11 +122,11 @@ def time_name(seconds):
 
 
 def receives_of(size, depth):
-    """How many receives a program posts for a flow of Sends. Its peers wait when they have used them up, so of short messages
-    there are as many as TCP would hold."""
+    """Returns the number of receives that a program posts for a flow of Sends. Its peers wait when
+    they have used them up, so for short messages there are as many as TCP would hold."""
     return 2048 if size <= 16 * KIB else 4 * depth
 
 
 def batch_of(size):
-    """How many messages of that size a program posts at once: up to 256 KiB."""
+    """Returns the number of messages of that size that a program posts at once: up to 256 KiB."""
     return max(1, min(16, 256 * KIB // size))

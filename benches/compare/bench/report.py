@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Tables of results, as text and Markdown."""
 
 import os
 import textwrap
@@ -27,7 +27,7 @@ def sides_name(item):
 
 
 def terminal(row):
-    """A row as lines of text; groups by their worst."""
+    """Returns a row as lines of text; a group is shown by its worst item."""
     out = [f"{row.name}: {row.title}"]
     for item, count, reached in row.lines():
         what = item.what if count == 1 else f"{reached} of {count} reach, worst: {item.what}"
@@ -48,7 +48,7 @@ def coloured(reached):
 
 
 def figures(row):
-    """All items of a row as a table in Markdown."""
+    """Returns all items of a row as a table in Markdown."""
     fine = all(item.fine for item in row.items)
     lines = [HEADS.format(spread="95 % interval" if fine else "least … most")]
     for item in row.items:
@@ -58,7 +58,7 @@ def figures(row):
 
 
 def summary(rows):
-    """A line for each row that has something to reach."""
+    """Returns a line for each row that has a goal."""
     lines = ["| row | what | figures that reach | the tightest of them |", "|---|---|---|---|"]
     for row in rows:
         demands = [item for item in row.items if item.reached is not None]
@@ -77,6 +77,6 @@ def mark_of(reached, count):
 
 
 def markdown(rows):
-    """Everything, without words around it."""
+    """Returns all tables in Markdown, without text around them."""
     tables = [f"## {row.name}: {row.title}\n\n{figures(row)}" for row in rows if row.items]
     return "\n".join([summary(rows), *tables])

@@ -1,4 +1,4 @@
-"""What comes out: rows of items, each a list of ratios against a reach."""
+"""Results: rows of items, each a list of ratios and the goal that they are compared with."""
 
 import math
 import statistics
@@ -6,24 +6,26 @@ from dataclasses import asdict, dataclass, field
 
 
 class CannotMeasure(Exception):
-    """This host does not allow it: said in the table, no failure."""
+    """This host does not allow the measurement. The table says so, and it is no failure."""
 
 
 @dataclass
 class Item:
-    """One figure: the ratios of neighbouring slices (or plain values, by `unit`), and what they are compared with."""
+    """One figure: the ratios of neighbouring slices (or plain values, by `unit`), and the goal that
+    they are compared with."""
 
     what: str
     values: list
     unit: str = "x TCP"
-    # At least that, at most that; neither: information only.
+    # The goal, as a lower or an upper limit; without either, the item is for information only.
     at_least: float | None = None
     at_most: float | None = None
     # The two sides of the ratios in their own unit, as medians: {"TCP": "3.51 GB/s", ...}.
     sides: dict = field(default_factory=dict)
-    # A matter of a few thousandths: more digits, and the interval of the median instead of the least and the most.
+    # True for differences of a few thousandths: more digits, and the interval of the median instead
+    # of least and greatest.
     fine: bool = False
-    # Items of one group are one line of the table: the worst of them.
+    # Items of one group share a line of the table, which shows the worst of them.
     group: str = ""
 
     @property
@@ -32,7 +34,8 @@ class Item:
 
     @property
     def interval(self):
-        """In which the median lies with 95 %, whatever the distribution: from one value to another in order of size."""
+        """Returns the interval in which the median lies with 95 %, whatever the distribution: from
+        one value to another in order of size."""
         ordered, count = sorted(self.values), len(self.values)
         below, outside = -1, 0.0
         while (outside := outside + math.comb(count, below + 1) / 2 ** count) <= 0.025:
@@ -47,17 +50,17 @@ class Item:
 
     @property
     def reached(self):
-        """None when there is nothing to reach."""
+        """Returns whether the goal is reached; None if there is none."""
         if self.at_least is not None:
             return self.median >= self.at_least
         return self.median <= self.at_most if self.at_most is not None else None
 
     @property
     def margin(self):
-        """How far beyond the reach, as a factor; below 1 it is not reached."""
+        """Returns the factor by which the goal is exceeded; below 1 it is not reached."""
         if self.at_least is not None:
             return self.median / self.at_least if self.at_least else 1.0
-        # Less than nothing, as a difference may be, is as far beyond as can be.
+        # A negative value, as a difference may be, exceeds the goal by as much as can be.
         if self.at_most and self.median <= 0:
             return math.inf
         return self.at_most / self.median if self.at_most else 1.0
@@ -72,7 +75,7 @@ class Item:
 
 @dataclass
 class Row:
-    """One line of what is to be reached."""
+    """One row of the table, with a goal to reach."""
 
     name: str
     title: str
@@ -80,9 +83,9 @@ class Row:
     items: list = field(default_factory=list)
     # Of charts: {"chart": "bandwidth", "line": "TCP", "points": [[size, value], ...]}.
     series: list = field(default_factory=list)
-    # Why there are no items, or not all.
+    # The reason why there are no items, or not all.
     problem: str = ""
-    # The problem is a fault of what is measured, rather than of this host's rights.
+    # True if the problem is a fault of what is measured, and not missing rights on this host.
     faulty: bool = False
     seconds: float = 0.0
 
@@ -95,7 +98,8 @@ class Row:
         return cls(**fields | {"items": [Item.from_dict(item) for item in stored["items"]]})
 
     def lines(self):
-        """The items for the table: (item, how many of its group, how many of them reach)."""
+        """Returns the items for the table: (item, size of its group, number of those
+        that reach the goal)."""
         groups = {}
         for number, item in enumerate(self.items):
             groups.setdefault(item.group or number, []).append(item)

@@ -1,4 +1,4 @@
-"""What has to be there first: Debian packages, and programs built in release."""
+"""Prerequisites: Debian packages, and programs built in release."""
 
 import os
 import subprocess
@@ -35,7 +35,8 @@ def install(packages):
 
 
 def build(root):
-    """Builds our ends and the library for sockets in release; where the build's output is."""
+    """Builds our ends and the library for sockets in release, and returns the folder
+    of the build's output."""
     packages = ["-p", "rddp-compare", "-p", "rddp-preload"]
     subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *packages], cwd=root, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 860, 518
-# Room around the plot: left, top (two lines of legend), right, bottom.
+# Margins of the plot: left, top (two lines of legend), right, bottom.
 LEFT, TOP, RIGHT, BOTTOM = 96, 96, 24, 62
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'"
 INK, FAINT, GRID = "#24292f", "#57606a", "#e6e8eb"
 
-# By line, so that a line looks the same on all charts: colour, dashes, marker. Colours that the colour-blind tell apart.
+# Style of each line, the same on all charts: colour, dashes, marker. Colours that the
+# colour-blind tell apart.
 STYLES = {
     "TCP": ("#57606a", "", "square"),
     "rddp Write": ("#0072b2", "", "circle"),
@@ -46,13 +47,13 @@ class Chart:
     x_name: callable
     y_name: callable
     log_y: bool = True
-    # Not from nothing on, but as much as there is around this value.
+    # The axis does not begin at zero, but leaves as much space as there is around this value.
     around: float | None = None
 
     def draw(self):
         self.scale = self.make_scale()
         parts = [self.frame(), self.y_axis(), self.x_axis(), self.legend()]
-        # TCP last, on top: it is what the others are compared with.
+        # TCP is drawn last, on top, because the others are compared with it.
         for name in sorted(self.lines, key=lambda name: name == "TCP"):
             parts.append(self.line(name))
         return "\n".join([*parts, "</svg>", ""])
@@ -136,7 +137,7 @@ class Scale:
 
     def x(self, size):
         share = math.log(size / self.least) / math.log(self.most / self.least) if self.most > self.least else 0.5
-        # A little room, so that the first marker is not on the axis.
+        # A little space, so that the first marker is not on the axis.
         return LEFT + 16 + share * (WIDTH - LEFT - RIGHT - 32)
 
     def y(self, value):
@@ -167,7 +168,7 @@ def nice_above(value):
 
 
 def nice_step(top):
-    """For about six ticks up to `top`."""
+    """Returns a step for about six ticks up to `top`."""
     return nice_above(top / 6)
 
 

@@ -1,11 +1,13 @@
 /*
- * Bandwidth and latency of libfabric's FI_EP_MSG endpoints over a provider, driven like rddp-compare:
+ * Bandwidth and latency of libfabric's FI_EP_MSG endpoints over a provider, driven like
+ * rddp-compare:
  *
  *   fi_msg server ADDRESS PROVIDER             prints "PORT CONTROL-PORT", serves one client
  *   fi_msg client ADDRESS PORT CONTROL PROVIDER
  *
- * The client takes "bw SIZE MS" and "lat SIZE MS" on standard input, one a line, and answers each with a line of JSON.
- * Both ends poll. As in libfabric's own fabtests: up to 64 sends outstanding, and messages that fit are injected.
+ * The client takes "bw SIZE MS" and "lat SIZE MS" on standard input, one a line, and answers each
+ * with a line of JSON. Both ends poll. As in libfabric's own fabtests: up to 64 sends outstanding,
+ * and messages that fit are injected.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,7 +31,7 @@
 #define LONGEST ((size_t)4 << 20)
 #define MOST_TIMES 1000000
 
-/* What the client tells the server before a slice, and (bw) how many messages it had been after it. */
+/* A command of the client before a slice, and (bw) the number of its messages after it. */
 struct command {
     uint64_t is_latency, size;
 };
@@ -81,7 +83,7 @@ static void await(uint32_t event, struct fi_info **request)
         *request = entry.info;
 }
 
-/* Takes completions of one queue; how many. */
+/* Takes completions of one queue; returns their number. */
 static long reap(struct fid_cq *cq)
 {
     struct fi_cq_entry entries[64];
@@ -120,7 +122,7 @@ static void make_endpoint(struct fi_info *of)
         post_receive();
 }
 
-/* One send; whether it will make a completion. */
+/* Posts one send; returns whether it will make a completion. */
 static int post_send(size_t size)
 {
     int inject = size <= info->tx_attr->inject_size;
@@ -173,7 +175,8 @@ static uint64_t ping_for(size_t size, uint64_t ms, uint64_t *p50)
     return count;
 }
 
-/* Receives, and answers if that is asked for, until the client has said how many messages there were. */
+/* Receives, and answers if that is asked for, until the client has told the number of its
+ * messages. */
 static void serve(const struct command *command)
 {
     uint64_t received = 0, total = UINT64_MAX;

@@ -1,4 +1,4 @@
-//! The active end: obeys the script.
+//! The active end, which carries out the script's commands.
 
 use std::io::{BufRead, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -71,7 +71,7 @@ impl Session {
         Ok(Opened { lane: self.lanes.len() - 1, seconds, crc: agreed.map(|agreed| agreed.crc), markers })
     }
 
-    /// Both ends learn of the other's memory.
+    /// Exchanges the places of memory with the other end.
     fn introduce(&mut self, mut lane: Lane) -> Outcome<Lane> {
         match &mut lane {
             Lane::Rdma(active) => active.aim(self.control.ask(&active.memory())?)?,
@@ -117,7 +117,8 @@ impl Session {
 }
 
 impl Lane {
-    /// How many messages (of bandwidth), and how long they took (of latency).
+    /// Runs one slice. Returns the number of messages (of bandwidth), and the times
+    /// that they took (of latency).
     fn run(&mut self, slice: Slice, control: &mut Control) -> Outcome<(u64, Option<Latency>)> {
         let time = Duration::from_millis(slice.ms);
         Ok(match (self, slice.kind) {

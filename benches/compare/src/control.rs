@@ -22,7 +22,7 @@ impl Control {
         Ok(self.lines.get_mut().write_all(&line)?)
     }
 
-    /// The next message; `None` when the other end has gone.
+    /// Returns the next message; `None` when the other end has gone.
     pub(crate) fn hear(&mut self) -> Outcome<Option<Message>> {
         let mut line = String::new();
         if self.lines.read_line(&mut line)? == 0 {
@@ -40,7 +40,8 @@ impl Control {
         self.hear()?.ok_or_else(|| "the other end has gone".into())
     }
 
-    /// Between messages: one octet that means "go on", seen by [`await_nod`](Self::await_nod).
+    /// Sends one octet between messages that means "go on", for which
+    /// [`await_nod`](Self::await_nod) waits.
     pub(crate) fn nod(&mut self) -> Outcome<()> {
         Ok(self.lines.get_mut().write_all(b".")?)
     }

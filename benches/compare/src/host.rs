@@ -1,4 +1,4 @@
-//! What the host tells: clock, processor time, memory.
+//! Measurements of the host: clock, processor time, memory.
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-/// Of this process so far.
+/// Processor time and memory that this process has used so far.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Usage {
     /// Seconds of all threads, in user and system mode.
@@ -35,12 +35,12 @@ pub(crate) fn resident() -> Outcome<u64> {
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
 
-/// Nanoseconds of the clock that all processes of this host share.
+/// Returns nanoseconds of the clock that all processes of this host share.
 pub(crate) fn now_ns() -> Outcome<u64> {
     Ok(u64::try_from(clock_gettime(ClockId::CLOCK_MONOTONIC)?.num_nanoseconds())?)
 }
 
-/// Descriptors for that many connections: as many as the system allows.
+/// Raises the limit of descriptors for that many connections, as far as the system allows.
 pub(crate) fn allow_connections(count: usize) -> Outcome<()> {
     let need = count as u64 + 200;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

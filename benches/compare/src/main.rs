@@ -1,12 +1,12 @@
-//! Both ends of the comparison: an instrument without opinions, which `benches/compare/run` plays.
+//! Both ends of the comparison: an instrument that `benches/compare/run` plays.
 //!
 //! ```text
 //! rddp-compare server ADDRESS         the passive end; prints the port that it listens on, serves one client
 //! rddp-compare client ADDRESS:PORT    the active end; takes commands on standard input, answers on standard output
 //! rddp-compare register MIB           how long registering takes, without a peer
 //! ```
-//! Commands and answers are JSON, one a line: [`spec::Command`]. Connections stay open between slices, so that two kinds of
-//! traffic can take turns in one pair of processes.
+//! Commands and answers are JSON, one a line: [`spec::Command`]. Connections stay open between
+//! slices, so that two kinds of traffic can take turns in one pair of processes.
 #![deny(unsafe_code)]
 
 mod active;
@@ -21,7 +21,7 @@ mod turns;
 
 use std::process::ExitCode;
 
-/// Whatever stops a measurement; the text is for a person.
+/// An error that stops a measurement; the text is for a person.
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 type Outcome<T> = Result<T, Fault>;
 

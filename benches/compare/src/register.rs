@@ -1,4 +1,4 @@
-//! How long registering memory takes, and whether it touches pages.
+//! Measures the time of registering memory, and whether registering touches pages.
 //!
 //! The only unsafe code here: to register memory that is not rddp's is to promise that it stays.
 
@@ -16,7 +16,7 @@ struct Registration {
     how: &'static str,
     octets: usize,
     seconds: f64,
-    /// Memory that became present meanwhile.
+    /// Octets of memory that became present meanwhile.
     touched: u64,
 }
 
@@ -24,7 +24,7 @@ struct Registration {
 pub(crate) fn measure(mib: &str) -> Outcome<()> {
     let len = mib.parse::<usize>()? << 20;
     let pd = Rnic::open()?.alloc_pd();
-    // The first registration looks up things that later ones need not.
+    // The first registration looks up things that later ones need not look up.
     register_own(&pd, 1 << 20)?;
     report("register", 1 << 20, || register_own(&pd, 1 << 20))?;
     report("register", len, || register_own(&pd, len))?;
@@ -43,7 +43,7 @@ pub(crate) fn measure(mib: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// `make` says how long it took, and what keeps the memory.
+/// Prints a line about `make`, which returns the time it took and the value that keeps the memory.
 fn report<T>(how: &'static str, octets: usize, make: impl FnOnce() -> Outcome<(f64, T)>) -> Outcome<()> {
     let before = resident()?;
     let (seconds, _kept) = make()?;
@@ -58,7 +58,8 @@ fn register_own(pd: &ProtectionDomain, len: usize) -> Outcome<(f64, ())> {
     let mut memory = vec![0_u8; len];
     let ptr = NonNull::new(memory.as_mut_ptr()).ok_or("memory at address 0")?;
     let begun = Instant::now();
-    // SAFETY: `memory` outlives the region, which is dropped first, and nobody reads or writes it meanwhile.
+    // SAFETY: `memory` outlives the region, which is dropped first, and nobody reads or writes it
+    // meanwhile.
     let region = unsafe { pd.register(ptr, len, Access::LOCAL_WRITE | Access::REMOTE_WRITE)? };
     let seconds = begun.elapsed().as_secs_f64();
     drop(region);

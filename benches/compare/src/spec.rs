@@ -1,11 +1,11 @@
-//! The words between the script, the active end and the passive end.
+//! Messages between the script, the active end and the passive end.
 
 use rddp_rnic::{ConnectOptions, MAX_INLINE, PortMapper};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Usage;
 
-/// What the script asks of the active end.
+/// A command of the script to the active end.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Command {
@@ -13,25 +13,28 @@ pub(crate) enum Command {
     Open(Spec),
     /// Measures; answered by [`Report`].
     Slice(Slice),
-    /// What both processes have used so far; answered by [`Usages`].
+    /// Asks for the processor time and memory that both processes have used; answered by
+    /// [`Usages`].
     Usage {},
 }
 
-/// What an end tells another over the control connection.
+/// A message from one end to the other over the control connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Message {
-    /// Active: prepare a lane. The passive end answers with where to connect to.
+    /// Active: prepare a lane. The passive end answers with the port to connect to.
     Open(Spec),
     Listening {
         port: u16,
     },
-    /// Both ways, once all connections of the lane are there: the memory that the other end may use.
+    /// Both ways, once all connections of the lane are there: the memory that the other end may
+    /// use.
     Memory {
         stag: u32,
         to: u64,
     },
-    /// Active: a slice comes. The passive end answers once it is ready, and again when it has seen the end of it.
+    /// Active: a slice begins. The passive end answers once it is ready, and again when it has seen
+    /// the end of the slice.
     Slice(Slice),
     Ready,
     Done(Tally),
@@ -51,7 +54,7 @@ pub(crate) enum Op {
     Read,
 }
 
-/// How an end waits for something to do.
+/// The way in which an end waits for something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wait {
@@ -63,7 +66,7 @@ pub(crate) enum Wait {
     Channel,
 }
 
-/// How the pieces of an FPDU of a socket in DDPMODE are put together.
+/// The way in which the pieces of an FPDU of a socket in DDPMODE are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Gather {
@@ -86,13 +89,13 @@ pub(crate) struct Spec {
     /// Receives posted on each connection.
     pub(crate) window: usize,
     pub(crate) connections: usize,
-    /// How many of them carry messages; 0: all.
+    /// Number of connections that carry messages; 0: all.
     pub(crate) active: usize,
     pub(crate) wait: Wait,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) place_before_crc: bool,
-    /// Of streams: how many pieces of memory a message is written from, by one call.
+    /// Number of pieces of memory from which one call writes a message of a stream.
     pub(crate) pieces: usize,
     pub(crate) gather: Gather,
 }
@@ -133,7 +136,7 @@ impl Spec {
         }
     }
 
-    /// Whether sockets carry it, by the calls that any program makes.
+    /// Returns whether the octets go over sockets, by the calls that any program makes.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.op, Op::Tcp | Op::Ddp)
     }
@@ -142,7 +145,8 @@ impl Spec {
         if self.active == 0 { self.connections } else { self.active }
     }
 
-    /// Whether messages are copied when they are posted, as a program would do with short ones.
+    /// Returns whether messages are copied when they are posted, as a program would do with short
+    /// ones.
     pub(crate) fn is_inline(&self) -> bool {
         self.size <= MAX_INLINE
     }
@@ -161,13 +165,15 @@ impl Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// One way, as fast as it goes.
+    /// One way, as fast as possible.
     Bandwidth,
     /// There and back, one at a time.
     Latency,
-    /// Streams only: as many messages as the spec's depth one way, answered by one octet; then the next as many.
+    /// Streams only: as many messages one way as the spec's depth says, answered by one octet; then
+    /// the next window.
     Window,
-    /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone (Write).
+    /// One way, one at a time, to a receiver that sleeps in a read (TCP) or looks at memory alone
+    /// (Write).
     Notice,
     /// There and back by Writes, one at a time: each end polls until its own has completed, then
     /// looks at memory alone.
@@ -184,21 +190,22 @@ pub(crate) struct Slice {
     pub(crate) ms: u64,
 }
 
-/// Of one end in one slice.
+/// Measurements of one end in one slice.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) cpu_s: f64,
     pub(crate) send_calls: u64,
     pub(crate) receive_calls: u64,
     pub(crate) fpdus_sent: u64,
-    /// Of the end that can tell, in nanoseconds: of ping-pong, of windows, of what is noticed.
+    /// Latencies in nanoseconds, from the end that can measure them: of ping-pong, of windows, of
+    /// noticing.
     pub(crate) latency_ns: Option<Latency>,
 }
 
 /// Pieces of memory that one call takes: `IOV_MAX`.
 const MAX_PIECES: usize = 1024;
 
-/// Quantiles. Of ping-pong: half of there and back (of a Read: all of it).
+/// Quantiles of times. Of ping-pong: half of a round trip (of a Read: all of it).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) count: usize,
@@ -220,7 +227,7 @@ impl Latency {
 #[derive(Debug, Serialize)]
 pub(crate) struct Opened {
     pub(crate) lane: usize,
-    /// How long connecting all took.
+    /// Time that connecting all connections of the lane took.
     pub(crate) seconds: f64,
     /// CRC and markers as agreed on; nothing for TCP.
     pub(crate) crc: Option<bool>,

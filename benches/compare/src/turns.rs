@@ -1,18 +1,18 @@
-//! Turns in which nothing happened.
+//! Counts turns in which nothing happened.
 
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
 
-/// How long nothing may happen before the measurement is given up.
+/// Time without any progress after which the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many fruitless turns a spinning end makes before it offers the processor to others (another end that shares it
-/// could otherwise not run at all), and before it looks at the clock.
+/// Number of fruitless turns after which a spinning end offers the processor to others (another end
+/// that shares it could otherwise not run at all) and looks at the clock.
 const YIELD_EVERY: u32 = 64;
 const LOOK_EVERY: u32 = 4096;
 
-/// Counts them.
+/// A counter of fruitless turns.
 #[derive(Default)]
 pub(crate) struct Turns {
     fruitless: u32,
@@ -20,12 +20,12 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Something happened.
+    /// Begins anew, since something happened.
     pub(crate) fn reset(&mut self) {
         *self = Turns::default();
     }
 
-    /// Nothing did, and this end spins.
+    /// Counts a turn of an end that spins.
     pub(crate) fn spin(&mut self) -> Outcome<()> {
         self.fruitless = self.fruitless.wrapping_add(1);
         if !self.fruitless.is_multiple_of(YIELD_EVERY) {
@@ -36,7 +36,7 @@ impl Turns {
         if self.fruitless.is_multiple_of(LOOK_EVERY) { self.look() } else { Ok(()) }
     }
 
-    /// Nothing did, and this end has slept or will.
+    /// Counts a turn of an end that has slept or will.
     pub(crate) fn look(&mut self) -> Outcome<()> {
         if self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return Err("nothing has happened for 20 s".into());

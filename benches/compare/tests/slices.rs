@@ -1,4 +1,5 @@
-//! Both ends as the script plays them: every kind of lane carries its slices to the end, and says what it has carried.
+//! Both ends as the script runs them: every kind of lane carries its slices to the end,
+//! and reports their contents.
 #![allow(missing_docs)]
 
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -18,7 +19,7 @@ impl Ends {
         Self::start_as(&command)
     }
 
-    /// With the library for sockets in DDPMODE, which lies beside the tests.
+    /// Starts both ends with the library for sockets in DDPMODE, which lies beside the tests.
     fn start_preloaded() -> Self {
         let library = std::env::current_exe().unwrap().with_file_name("librddp_sockets.so");
         Self::start_as(&|arguments| {
@@ -56,7 +57,7 @@ impl Ends {
 impl Drop for Ends {
     fn drop(&mut self) {
         for child in [&mut self.client, &mut self.server] {
-            // One that has ended needs no end.
+            // A process that has ended need not be killed.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -157,6 +158,6 @@ fn options_reach_the_wire_and_idle_connections_stay_idle() {
     ends.open(&json!({ "op": "send", "connections": 12, "active": 3, "depth": 4 }));
     let report = ends.slice(2, "bandwidth");
     let fpdus = report["active"]["fpdus_sent"].as_u64().unwrap();
-    // Each message is one, and so is the end of the slice on each active connection.
+    // Each message is one FPDU, and so is the end of the slice on each active connection.
     assert_eq!(fpdus, report["messages"].as_u64().unwrap() + 3);
 }

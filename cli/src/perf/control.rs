@@ -12,25 +12,26 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::signals;
 
-/// Changes when the messages do.
+/// Version of the protocol between client and server; changes when the messages do.
 pub(super) const VERSION: u32 = 1;
 
-/// Longest message.
+/// Length of the longest message.
 const MAX_MESSAGE: usize = 256 * 1024;
 
 /// Octets of registered memory that one session may have at one end.
 const MAX_MEMORY: u64 = 1 << 30;
 
-/// Octets that are on their way on one connection: a slice of long messages has to end some time.
+/// Limit on the octets outstanding on one connection: a slice of long messages has to end some
+/// time.
 const IN_FLIGHT: usize = 64 << 20;
 
-/// Octets that are posted, or written, at once.
+/// Number of octets that are posted, or written, at once.
 const BATCH_OCTETS: usize = 256 * 1024;
 
-/// Receives that are posted at least: telling of them takes time.
+/// Least number of receives that are posted: reporting them takes time.
 const MIN_WINDOW: usize = 512;
 
-/// What is measured.
+/// An operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
@@ -55,18 +56,18 @@ impl Op {
     }
 }
 
-/// How an end waits.
+/// The way in which an end waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wait {
     /// Spinning: lowest latency, one processor busy at each end
     Poll,
-    /// Asleep until there is something
+    /// Asleep until something arrives
     #[value(alias = "sleep")]
     Event,
 }
 
-/// One session.
+/// The settings of one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) op: Op,
@@ -97,7 +98,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Whether an end can, or will, do that.
+    /// Returns an error if this end cannot, or will not, run with these settings.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.size == 0 || self.qps == 0 || self.qps > 256 || self.depth == 0 || self.depth > 4096 {
             return Err("size, qps or depth is out of range".into());
@@ -110,7 +111,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Octets that it takes at each end.
+    /// Returns the octets of memory that a session takes at each end.
     pub(super) fn memory(&self) -> u64 {
         2 * u64::from(self.size) * u64::from(self.qps)
     }
@@ -119,23 +120,25 @@ impl Setup {
         self.size as usize
     }
 
-    /// Messages on their way on one connection; of very long ones fewer than was asked for.
+    /// Returns the number of messages outstanding on one connection; of very long ones fewer than
+    /// was asked for.
     pub(super) fn depth(&self) -> usize {
         usize::from(self.depth).min((IN_FLIGHT / self.size()).max(2))
     }
 
-    /// Messages that are posted, or written, at once: a part of the depth, so that there is always more.
+    /// Returns the number of messages that are posted, or written, at once: a part of the depth, so
+    /// that some are always outstanding.
     pub(super) fn batch(&self) -> usize {
         (self.depth() / 4).min(BATCH_OCTETS / self.size()).max(1)
     }
 
-    /// Receives that the passive end keeps posted on each connection.
+    /// Returns the number of receives that the passive end keeps posted on each connection.
     pub(super) fn window(&self) -> usize {
         (2 * self.depth()).max(MIN_WINDOW)
     }
 
     pub(super) fn options(&self) -> ConnectOptions {
-        // Powers of two: some peers round.
+        // Powers of two, because some peers round.
         let depth = self.depth.next_power_of_two().clamp(2, 128);
         ConnectOptions {
             crc: self.crc,
@@ -149,7 +152,7 @@ impl Setup {
     }
 }
 
-/// Memory at the other end.
+/// A place in memory of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     stag: u32,
@@ -168,7 +171,7 @@ impl From<Place> for Remote {
     }
 }
 
-/// Memory of one connection at one end: where Reads take from, where Writes go.
+/// Memory of one connection at one end: source of Reads, target of Writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Places {
     pub(super) source: Place,
@@ -181,29 +184,29 @@ pub(super) enum Phase {
     Latency,
 }
 
-/// Client to server.
+/// A message from client to server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// First on a control connection.
+    /// The first message on a control connection.
     Begin { version: u32, setup: Setup, places: Vec<Places> },
-    /// First, and only, on a plain data connection.
+    /// The first and only message on a plain data connection.
     Data { session: u64, lane: u16 },
-    /// A slice of at most so many milliseconds.
+    /// Run a slice of at most `millis` milliseconds.
     Run { phase: Phase, millis: u64 },
 }
 
-/// Server to client.
+/// A message from server to client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// The data connections may come.
+    /// The server is ready for the data connections.
     Ready { session: u64, rdma_port: u16 },
-    /// They have.
+    /// The data connections are there.
     Connected { places: Vec<Places> },
-    /// The slice begins.
+    /// The slice begins now.
     Go,
-    /// All octets of the slice are here; processor time that it took.
+    /// All octets of the slice have arrived; `cpu_s` is the processor time of the slice.
     Done { cpu_s: f64 },
-    /// No, or no more.
+    /// The server refuses, or gives up.
     Refused { reason: String },
 }
 
@@ -257,7 +260,7 @@ impl Channel {
         serde_json::from_slice(&text).map(Some).map_err(|_| foreign())
     }
 
-    /// Whether all of `octets` came; if not, none did.
+    /// Receives all of `octets`. Returns false if the stream ended before the first.
     fn fill(&mut self, octets: &mut [u8], deadline: Instant) -> Result<bool, Failure> {
         let mut have = 0;
         while have < octets.len() {

@@ -1,4 +1,4 @@
-//! Measuring: sessions of one size, slice by slice in turn.
+//! Measurements: sessions of one size run slices in turn.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,18 +12,19 @@ use super::session::{Session, Slice};
 use crate::failure::Failure;
 use crate::units::micros;
 
-/// Longest slice, and the share of the time that is one.
+/// Length of the longest slice, and the share of the time that a slice takes.
 const SLICE: Duration = Duration::from_millis(200);
 const SLICES: u32 = 6;
 
-/// Shortest slice.
+/// Length of the shortest slice.
 const MIN_SLICE: Duration = Duration::from_millis(20);
 
-/// Not counted: TCP finds its window, memory its pages.
+/// Time before the measurement that is not counted: TCP finds its window, and memory gets its
+/// pages.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Measures everything that `options` names against the server at `addr`. `tell` hears of each outcome once all of its
-/// size are there.
+/// Measures everything that `options` names against the server at `addr`. Calls `tell` with each
+/// outcome once all of its size are there.
 pub(crate) fn measure(
     addr: SocketAddr,
     options: &Options,
@@ -108,7 +109,7 @@ impl Run {
     }
 }
 
-/// The middle one; of an even number the mean of the two in the middle.
+/// Returns the middle value; of an even number the mean of the two in the middle.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

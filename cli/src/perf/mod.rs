@@ -1,8 +1,9 @@
-//! `rddp perf`: bandwidth, latency and processor time of RDMA operations, beside a plain TCP socket.
+//! `rddp perf`: bandwidth, latency and processor time of RDMA operations, beside a plain TCP
+//! socket.
 //!
-//! A client measures, a server is measured against. For each operation and size there is a session: a control connection
-//! (TCP, JSON) and data connections. Sessions of one size are open at the same time and take turns in short slices, so
-//! that what disturbs the machine disturbs all of them alike.
+//! A client measures against a server. For each operation and size there is a session: a control
+//! connection (TCP, JSON) and data connections. Sessions of one size are open at the same time and
+//! take turns in short slices, so that a disturbance of the machine affects all of them alike.
 
 mod control;
 mod cpu;
@@ -26,7 +27,7 @@ pub(crate) use self::report::Outcome;
 pub(crate) use self::server::Server;
 use crate::failure::{EXIT_CODES, Failure};
 
-/// Where servers wait for control and for plain TCP; RDMA is one port further.
+/// Port of the server for control and for plain TCP; RDMA uses the port after it.
 const PORT: u16 = 7175;
 
 const EXAMPLES: &str = "\
@@ -69,7 +70,7 @@ enum PerfCommand {
     /// Measure against a server
     #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Client {
-        /// Where rddp perf server runs
+        /// Host and port of rddp perf server
         #[arg(value_name = "HOST[:PORT]")]
         host: String,
         #[command(flatten)]

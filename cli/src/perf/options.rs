@@ -1,4 +1,4 @@
-//! What is measured, from the command line.
+//! Options of a measurement, from the command line.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,22 +15,22 @@ pub(crate) struct ServerArgs {
     #[arg(short, long, value_name = "ADDR")]
     pub(super) bind: Option<IpAddr>,
 
-    /// The port for control and plain TCP; RDMA is one port further (0: any two)
+    /// Port for control and plain TCP; RDMA uses the port after it (0: any two)
     #[arg(short, long, default_value_t = super::PORT)]
     pub(super) port: u16,
 
-    /// Print where it listens as JSON
+    /// Print the addresses it listens on as JSON
     #[arg(long)]
     pub(super) json: bool,
 
-    /// End when standard input does
+    /// End when standard input ends
     #[arg(long, hide = true)]
     pub(super) until_stdin_ends: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// What to measure; several take turns
+    /// Operations to measure; several take turns
     #[arg(
         long,
         value_enum,
@@ -48,7 +48,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     qps: u16,
 
-    /// Messages on their way on each connection (of very long ones fewer: 64 MiB)
+    /// Messages outstanding on each connection (of very long ones fewer: 64 MiB)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     depth: u16,
 
@@ -68,11 +68,12 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     place_before_crc: bool,
 
-    /// Limit TCP's segments to so many octets
+    /// Limit TCP's segments to this many octets
     #[arg(long, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
-    /// How both ends wait: spinning (which gives way when others want to run), or asleep in the kernel
+    /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep
+    /// in the kernel
     #[arg(long, default_value = "poll", value_enum)]
     wait: Wait,
 
@@ -97,7 +98,7 @@ pub(crate) struct Options {
     pub(crate) ops: Vec<Op>,
     pub(crate) sizes: Vec<u32>,
     pub(crate) duration: Duration,
-    /// For each session; its operation and size are replaced.
+    /// The settings of each session; its operation and size are replaced.
     pub(crate) setup: Setup,
 }
 
@@ -129,7 +130,7 @@ impl MeasureArgs {
 }
 
 impl Options {
-    /// The sessions of one size.
+    /// Returns the settings of the sessions of one size.
     pub(super) fn setups_of(&self, size: u32) -> impl Iterator<Item = Setup> + '_ {
         self.ops.iter().map(move |&op| Setup { op, size, ..self.setup.clone() })
     }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::units;
 
-/// What was measured of one operation and size.
+/// Measurements of one operation and size.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) op: Op,
@@ -39,7 +39,7 @@ struct Results {
     results: Vec<Outcome>,
 }
 
-/// Prints what `measure` finds: as it comes, or as JSON at the end.
+/// Prints the results of `measure`: one by one, or as JSON at the end.
 pub(super) fn print(
     json: bool,
     measure: impl FnOnce(&mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>, Failure>,

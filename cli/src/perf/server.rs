@@ -1,7 +1,7 @@
 //! The server: takes control connections and data connections, and runs a thread for each session.
 //!
-//! A client can do no more harm than to use up its own session: everything it asks for is bounded, and what fails or falls
-//! silent ends that session only.
+//! A client can do no more harm than to use up its own session: everything it asks for is bounded,
+//! and an error or silence ends that session only.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -26,30 +26,31 @@ use crate::places::{self, Place};
 use crate::threads::{self, NO_THREAD};
 use crate::{addr, child, signals};
 
-/// Sessions at a time, half of them from one network.
+/// Limit on sessions at a time, half of them from one network.
 const MAX_SESSIONS: usize = 256;
 
-/// Connections at a time that have not said yet what they are, half of them from one network: more
-/// than a session has data connections (`Setup::check`), which come all at once.
+/// Limit on connections at a time whose first message has not arrived, half of them from one
+/// network: more than a session has data connections (`Setup::check`), which come all at once.
 const MAX_NEW: usize = 1024;
 
 const TOO_MANY: &str = "too many connections";
 
-/// Octets of memory of all sessions together.
+/// Limit on the octets of memory of all sessions together.
 const MAX_MEMORY: u64 = 4 << 30;
 
-/// How long a new connection may take to say what it is.
+/// Time limit for the first message of a new connection.
 const HELLO: Duration = Duration::from_secs(5);
 
-/// How long a session may rest between slices, and wait for its data connections.
+/// Time limit for a session between slices, and for its data connections to come.
 const IDLE: Duration = Duration::from_secs(120);
 const ARRIVAL: Duration = Duration::from_secs(15);
 
-/// Longest slice that a client may ask for, and what it may take beyond what it asked for.
+/// Length of the longest slice that a client may ask for, and the time that it may take beyond
+/// that.
 const MAX_SLICE: Duration = Duration::from_secs(60);
 const SLACK: Duration = Duration::from_secs(30);
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Listening {
     pub(crate) listening: SocketAddr,
@@ -61,7 +62,7 @@ pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
         child::stop_with_stdin()?;
     }
     let mut server = Server::bind(args.bind, args.port)?;
-    // Whoever started it as its second process has something to say itself.
+    // The process that started this one as its second prints its own messages.
     server.quiet = args.until_stdin_ends;
     let listening = server.listening();
     if args.json {
@@ -78,16 +79,16 @@ pub(crate) struct Server {
     rdma: Listener,
     listening: Listening,
     shared: Arc<Shared>,
-    /// Does not complain of clients.
+    /// True if errors of clients are not printed.
     pub(crate) quiet: bool,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared {
-    /// Sessions that wait for data connections.
+    /// The sessions that wait for data connections.
     waiting: Mutex<HashMap<u64, SyncSender<Arrival>>>,
     sessions: Arc<places::Places>,
-    /// Places of connections that have not said yet what they are.
+    /// Places of connections whose first message has not arrived.
     new: Arc<places::Places>,
     memory: AtomicU64,
 }
@@ -130,7 +131,7 @@ impl Server {
         &self.listening
     }
 
-    /// Serves until the program shall stop.
+    /// Serves until the program is told to stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Server { control, rdma, listening, shared, quiet } = self;
         let failed = |error: std::io::Error| Failure::failed(format!("accepting connections: {error}"));
@@ -139,7 +140,7 @@ impl Server {
             thread::Builder::new().spawn(move || accept_rdma(&rdma, &for_rdma)).map_err(failed)?;
         while !signals::stopped() {
             let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
-            // A poll that fails is one that has not slept.
+            // A poll that fails has not slept.
             let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
             match control.accept() {
                 Ok((stream, peer)) => {
@@ -160,7 +161,7 @@ impl Server {
     }
 }
 
-/// Out of descriptors or memory: others may give some back.
+/// Returns whether descriptors or memory are short: others may give some back.
 fn is_shortage(error: &std::io::Error) -> bool {
     use nix::errno::Errno::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
     error
@@ -199,7 +200,7 @@ impl Shared {
         Shared { waiting: Mutex::default(), sessions, new, memory: AtomicU64::new(0) }
     }
 
-    /// Hands a data connection to its session; one that nobody waits for is closed.
+    /// Hands a data connection to its session; closes one for which no session waits.
     fn deliver(&self, session: u64, arrival: Arrival) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.get(&session).is_none_or(|mailbox| mailbox.try_send(arrival).is_err()) {
@@ -228,10 +229,10 @@ impl Shared {
         }
     }
 
-    /// Serves a connection, which has `place` until it has said what it is.
+    /// Serves a connection, which has `place` until its first message has arrived.
     fn converse(&self, stream: TcpStream, peer: IpAddr, place: Place, rdma_port: u16) -> Result<(), Failure> {
         let mut channel = Channel::new(stream)?;
-        // Who only looks whether somebody listens says nothing.
+        // A client that only checks for a server sends nothing.
         let Some(hello) = channel.receive_or_end(HELLO)? else { return Ok(()) };
         match hello {
             Request::Data { session, lane } => {
@@ -244,7 +245,7 @@ impl Shared {
                 let served = session
                     .and_then(|_session| self.serve(&mut channel, version, &setup, &places, rdma_port));
                 if let Err(failure) = &served {
-                    // It may be gone.
+                    // The client may be gone.
                     let _ = channel.send(&Reply::Refused { reason: failure.to_string() });
                 }
                 served
@@ -294,9 +295,9 @@ impl Shared {
         Ok(memory)
     }
 
-    /// A session that waits for data connections.
+    /// Registers a session that waits for data connections.
     fn announce(&self, lanes: usize) -> Result<(u64, Receiver<Arrival>), Failure> {
-        // Nobody but the client shall be able to name it.
+        // Only the client must be able to name the session.
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(|error| Failure::failed(format!("random numbers: {error}")))?;
         let (session, (sender, mailbox)) = (u64::from_ne_bytes(number), sync_channel(lanes));
@@ -305,8 +306,8 @@ impl Shared {
     }
 }
 
-/// Tells a client why it is not served. It may be gone; if not, the few octets fit into what TCP
-/// has for it.
+/// Tells a client why it is not served. The client may be gone; if not, the few octets fit into
+/// TCP's buffer.
 fn refuse(stream: TcpStream, reason: &str) {
     let refused = Reply::Refused { reason: reason.into() };
     let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));

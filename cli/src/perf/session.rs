@@ -10,10 +10,10 @@ use super::{rdma, tcp};
 use crate::endpoint::Agreed;
 use crate::failure::{Failure, Kind};
 
-/// How long the server may take to answer.
+/// Time limit for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long it may take to say why it gave up.
+/// Time limit for the server's reason after it gave up.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 pub(super) struct Session {
@@ -28,16 +28,16 @@ enum Engine {
     Tcp(tcp::Active),
 }
 
-/// What a slice of bandwidth was.
+/// Measurements of a slice of bandwidth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
     pub(super) octets: u64,
     pub(super) seconds: f64,
-    /// Of both ends.
+    /// Processor time of both ends.
     pub(super) cpu_s: f64,
 }
 
-/// Whether a server listens at `addr`.
+/// Returns `addr` if a server listens there.
 pub(super) fn find(addr: SocketAddr) -> Result<SocketAddr, Failure> {
     control(addr).map(|_| addr)
 }
@@ -74,7 +74,7 @@ impl Session {
         &self.setup
     }
 
-    /// What was agreed on; `None` for plain TCP.
+    /// Returns the outcome of the MPA startup; `None` for plain TCP.
     pub(super) fn agreed(&self) -> Option<&Agreed> {
         self.agreed.as_ref()
     }
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// The server's processor time.
+    /// Returns the server's processor time.
     fn done(&mut self) -> Result<f64, Failure> {
         match reply(&mut self.channel)? {
             Reply::Done { cpu_s } => Ok(cpu_s),
@@ -135,7 +135,7 @@ fn reply(channel: &mut Channel) -> Result<Reply, Failure> {
     }
 }
 
-/// Returns why the server gave up, if it has said so; otherwise `failure`.
+/// Returns the server's reason for giving up, if it has sent one; otherwise `failure`.
 fn explained(channel: &mut Channel, failure: Failure) -> Failure {
     if failure.kind() == Kind::Interrupted {
         return failure;

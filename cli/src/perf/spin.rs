@@ -1,38 +1,39 @@
 //! Spinning that gives way: on a machine with more to do than processors, an end that only spins
-//! keeps the other end from running at all. At the end that others ask to spin, it ends in sleep when
-//! nothing happens. And both ends give up in time.
+//! keeps the other end from running at all. An end that spins at the wish of others falls asleep
+//! when nothing happens. Both ends give up in time.
 
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// How long nothing happens before the processor is offered to others: longer than a round trip on this host.
+/// Time without any event after which the processor is offered to others: longer than a round trip
+/// on this host.
 const PATIENCE: Duration = Duration::from_micros(15);
 
-/// How long nothing happens before an end that others have asked to spin sleeps: longer than any
+/// Time without any event after which an end sleeps that others have asked to spin: longer than any
 /// round trip for which spinning makes a difference.
 const ENOUGH: Duration = Duration::from_millis(10);
 
-/// How long nothing may happen at the end that measures.
+/// Time without any event after which the end that measures gives up.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Origin of the wish that an end spins.
+/// The party that asked for spinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// The user of this process.
+    /// The user of this process asked.
     Own,
-    /// A client of this server, about which nothing is known.
+    /// A client of this server asked, about which nothing is known.
     Clients,
 }
 
-/// Knows since when nothing has happened, and when that is enough.
+/// Tracks the time since the last event, and decides what to do after it.
 pub(super) struct Spin {
     wish: Wish,
     quiet_since: Option<Instant>,
-    /// Since it has offered the processor to others.
+    /// Time at which the processor was last offered to others.
     kept_since: Option<Instant>,
-    /// When this end gives up: an end that measures when nothing has happened for long, one that
-    /// serves a client when the client's slice has to be over.
+    /// Time at which this end gives up: an end that measures when nothing has happened for long,
+    /// one that serves a client when the client's slice has to be over.
     deadline: Option<Instant>,
 }
 
@@ -54,8 +55,8 @@ impl Spin {
         self.deadline = Some(deadline);
     }
 
-    /// Fails when this end has to give up. For an end that sleeps since nothing has happened, and now
-    /// and then for one that serves.
+    /// Fails when this end has to give up. For an end that sleeps since nothing has happened, and
+    /// now and then for one that serves.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.check_at(Instant::now())
     }
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_says_nothing_is_not_spun_for() {
+    fn an_end_does_not_spin_for_a_silent_client() {
         let mut spin = Spin::new(Wish::Clients);
         assert!(spin.turn().unwrap());
         while spin.turn().unwrap() {}

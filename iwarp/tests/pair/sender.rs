@@ -14,7 +14,7 @@ pub(crate) struct Message {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Where the sender goes on: message, offset in it, MSN of the next Send, framer.
+/// The state in which the sender goes on: message, offset in it, MSN of the next Send, framer.
 #[derive(Clone)]
 struct State {
     message: usize,

@@ -59,7 +59,7 @@ impl Tcp {
         self.len
     }
 
-    /// Where segments begin.
+    /// Returns the offsets at which segments begin.
     pub(crate) fn boundaries(&self) -> &[usize] {
         &self.boundaries
     }

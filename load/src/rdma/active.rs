@@ -1,4 +1,4 @@
-//! The end that posts, and measures.
+//! The active end, which posts and measures.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use rddp_rnic::{Completed, Operation, SendWr};
 
 use super::{BATCH, End, connection_of, kind_of, post, single_id};
 
-/// What an active end may have on its way on one connection.
+/// Limits on what an active end has outstanding on one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests that have not completed.
     pub depth: usize,
     /// Receives that the passive end keeps posted.
     pub window: usize,
-    /// Whether each message takes one of these receives, as a Send does.
+    /// True if each message takes one of these receives, as a Send does.
     pub takes_receives: bool,
 }
 
-/// The loops of an active end, and what it has on its way.
+/// The loops of an active end, and the requests that it has outstanding.
 #[derive(Debug)]
 pub struct Active {
     limits: Limits,
@@ -25,10 +25,11 @@ pub struct Active {
     answers: u64,
 }
 
-/// What is on its way on one connection.
+/// Requests outstanding on one connection.
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    /// Posted again and again; one completion tells of all, as they complete in order.
+    /// The requests of a batch, posted again and again. Only the last is signaled: they complete in
+    /// order, so one completion stands for all.
     batch: Vec<SendWr>,
     outstanding: usize,
     /// Messages that took a receive at the passive end, and those of them whose receive is posted
@@ -38,19 +39,19 @@ struct Flow {
 }
 
 impl Active {
-    /// An end whose first `connections` carry messages. Each has to be [aimed](Self::aim).
+    /// Makes an end whose first `connections` carry messages. Each has to be [aimed](Self::aim).
     #[must_use]
     pub fn new(connections: usize, limits: Limits) -> Self {
         Active { limits, flows: vec![Flow::default(); connections], answers: 0 }
     }
 
-    /// The number of connections that carry messages.
+    /// Returns the number of connections that carry messages.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.flows.len()
     }
 
-    /// Prepares the batch of one connection: the same operation so many times.
+    /// Prepares the batch of one connection: the same operation, `batch` times.
     pub fn aim(&mut self, at: usize, operation: Operation, batch: usize) {
         let wr = SendWr::new(BATCH | at as u64, operation).unsignaled();
         let mut batch = vec![wr; batch];
@@ -60,12 +61,13 @@ impl Active {
         self.flows[at].batch = batch;
     }
 
-    /// Posts for `time`, then says so and waits for all that is on its way. Returns how many
-    /// messages there were; all of them are at the other end once that has said that it is done.
+    /// Posts for `time`, then tells the passive end and waits for all outstanding
+    /// requests. Returns the number of messages; all of them have arrived by then, since
+    /// the other end has confirmed it.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end.
+    /// An error that stops the end.
     pub fn bandwidth<E: End>(&mut self, end: &mut E, time: Duration) -> Result<u64, E::Failure> {
         let until = Instant::now() + time;
         let mut messages = 0;
@@ -80,13 +82,14 @@ impl Active {
         Ok(messages)
     }
 
-    /// Posts a batch on each connection that has room, and returns how many messages.
+    /// Posts a batch on each connection that may have more outstanding, and returns the number of
+    /// messages.
     fn post_batches<E: End>(&mut self, end: &E) -> Result<u64, E::Failure> {
         let Limits { depth, window, takes_receives } = self.limits;
         let mut posted = 0;
         for (at, flow) in self.flows.iter_mut().enumerate() {
             let count = flow.batch.len() as u64;
-            // One receive stays for the end of the slice.
+            // One receive is left for the message that ends the slice.
             let has_receives = !takes_receives || flow.sent - flow.credited + count < window as u64;
             if flow.outstanding + flow.batch.len() <= depth && has_receives {
                 post(end, at, &flow.batch)?;
@@ -98,11 +101,11 @@ impl Active {
         Ok(posted)
     }
 
-    /// Tells the passive end that this was all, and waits for everything that is on its way.
+    /// Tells the passive end that the slice is over, and waits for all outstanding requests.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end.
+    /// An error that stops the end.
     pub fn finish<E: End>(&mut self, end: &mut E) -> Result<(), E::Failure> {
         for at in 0..self.flows.len() {
             self.post(end, at, &[SendWr::immediate(single_id(at), [0; 8])])?;
@@ -117,11 +120,11 @@ impl Active {
         Ok(())
     }
 
-    /// Takes completions until `done`.
+    /// Takes completions until `done` returns true.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end, and what `done` returns.
+    /// An error that stops the end, or that `done` returns.
     pub fn until<E: End>(
         &mut self,
         end: &mut E,
@@ -136,7 +139,7 @@ impl Active {
         Ok(())
     }
 
-    /// Takes completions, and returns how many.
+    /// Takes completions, and returns their number.
     fn reap<E: End>(&mut self, end: &mut E) -> Result<usize, E::Failure> {
         let count = end.poll()?;
         for completion in end.polled() {
@@ -144,7 +147,7 @@ impl Active {
             let flow = &mut self.flows[at];
             match completion.completed {
                 Completed::ReceiveImmediate => {
-                    // Credits beyond what was sent count as nothing.
+                    // Credits beyond what was sent are ignored.
                     let credited = u64::from_be_bytes(completion.immediate.unwrap_or_default());
                     flow.credited = credited.clamp(flow.credited, flow.sent);
                     end.post_receive(at)?;
@@ -160,11 +163,11 @@ impl Active {
         Ok(count)
     }
 
-    /// Does a `round` after the other for `time`, and records how long each took.
+    /// Calls `round` again and again for `time`, and records how long each call took.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end, and what `round` returns.
+    /// An error that stops the end, or that `round` returns.
     pub fn latency<E: End>(
         &mut self,
         end: &mut E,
@@ -183,22 +186,23 @@ impl Active {
         self.finish(end)
     }
 
-    /// Posts requests on the first connection and waits until those that are signaled have completed.
+    /// Posts requests on the first connection and waits until those that are signaled have
+    /// completed.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end.
+    /// An error that stops the end.
     pub fn complete<E: End>(&mut self, end: &mut E, list: &[SendWr]) -> Result<(), E::Failure> {
         self.post(end, 0, list)?;
         self.until(end, |active, _| Ok(active.flows[0].outstanding == 0))
     }
 
-    /// Posts requests on the first connection, of which one takes a receive, and waits for the
-    /// answer and until those that are signaled have completed.
+    /// Posts requests on the first connection, of which one takes a receive. Waits for the answer,
+    /// and until those that are signaled have completed.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end.
+    /// An error that stops the end.
     pub fn ask<E: End>(&mut self, end: &mut E, list: &[SendWr]) -> Result<(), E::Failure> {
         let before = self.answers;
         self.flows[0].sent += 1;

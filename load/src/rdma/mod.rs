@@ -15,27 +15,27 @@ use rddp_rnic::{Completion, MemError, MemoryRegion, PostError, QueuePair, SendWr
 
 use crate::FILL;
 
-/// What a work request is, in the upper half of its id; the lower half is the connection.
+/// Kinds of work requests, in the upper half of their ids; the lower half is the connection.
 const RECEIVE: u64 = 1 << 32;
 const BATCH: u64 = 2 << 32;
 const SINGLE: u64 = 3 << 32;
 
 /// One end of a number of connections, with their memory and the program's way to wait.
 pub trait End {
-    /// Whatever stops a measurement.
+    /// An error that stops a measurement.
     type Failure: From<PostError>;
 
-    /// The queue pair of a connection.
+    /// Returns the queue pair of a connection.
     fn qp(&self, at: usize) -> &QueuePair;
 
     /// Posts a receive whose id is [`receive_id`].
     fn post_receive(&self, at: usize) -> Result<(), Self::Failure>;
 
-    /// Takes completions, all of them successes, and returns how many; [`polled`](Self::polled) has
-    /// them until the next call.
+    /// Takes completions, all of them successes, and returns their number; [`polled`](Self::polled)
+    /// returns them until the next call.
     fn poll(&mut self) -> Result<usize, Self::Failure>;
 
-    /// The completions of the last [`poll`](Self::poll).
+    /// Returns the completions of the last [`poll`](Self::poll).
     fn polled(&self) -> &[Completion];
 
     /// Spins or sleeps, since there is nothing to do.
@@ -50,13 +50,13 @@ pub trait End {
     }
 }
 
-/// The id of a connection's receives.
+/// Returns the id of a connection's receives.
 #[must_use]
 pub fn receive_id(at: usize) -> u64 {
     RECEIVE | at as u64
 }
 
-/// The id of a connection's requests outside of batches.
+/// Returns the id of a connection's requests outside of batches.
 #[must_use]
 pub fn single_id(at: usize) -> u64 {
     SINGLE | at as u64
@@ -66,16 +66,16 @@ pub fn single_id(at: usize) -> u64 {
 ///
 /// # Errors
 ///
-/// As `QueuePair::post_sends`.
+/// As for `QueuePair::post_sends`.
 pub fn post<E: End>(end: &E, at: usize, list: &[SendWr]) -> Result<(), E::Failure> {
     Ok(end.qp(at).post_sends(list).map_err(|(error, _)| error)?)
 }
 
-/// Has all of a region hold [`FILL`].
+/// Fills all of a region with [`FILL`].
 ///
 /// # Errors
 ///
-/// As `MemoryRegion::write`.
+/// As for `MemoryRegion::write`.
 pub fn fill(region: &MemoryRegion) -> Result<(), MemError> {
     let chunk = vec![FILL; region.len().min(1 << 20)];
     for at in (0..region.len()).step_by(chunk.len()) {

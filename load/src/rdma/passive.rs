@@ -1,25 +1,26 @@
-//! The end that answers.
+//! The passive end, which answers.
 
 use rddp_rnic::{Completed, PostError, SendWr};
 
 use super::{End, connection_of, single_id};
 
-/// What a passive end does for the active end beside giving credits.
+/// Answers of a passive end, beside the credits that it gives.
 pub trait Answers<E: End> {
-    /// Answers a message that has come on a connection.
+    /// Answers a message that has arrived on a connection.
     fn message(&mut self, end: &mut E, at: usize) -> Result<(), E::Failure>;
 
-    /// Answers what memory tells of, at each turn; returns whether there was anything.
+    /// Answers messages that only memory shows; called at each turn. Returns whether there were
+    /// any.
     fn look(&mut self, end: &mut E) -> Result<bool, E::Failure>;
 }
 
-/// The loop of a passive end, and what it owes.
+/// The loop of a passive end, and the credits that it owes.
 #[derive(Debug)]
 pub struct Passive {
     flows: Vec<Flow>,
     /// Receives that are posted again before the active end is told.
     step: u64,
-    /// A credit could not be posted, as the send queue was full.
+    /// True if a credit could not be posted because the send queue was full.
     owes_credits: bool,
 }
 
@@ -27,23 +28,24 @@ pub struct Passive {
 struct Flow {
     /// Receives that were used up, and posted again.
     consumed: u64,
-    /// What of that the active end was told.
+    /// The part of them that the active end was told of.
     credited: u64,
     ended: bool,
 }
 
 impl Passive {
-    /// An end whose first `connections` carry messages, with `window` receives posted on each.
+    /// Makes an end whose first `connections` carry messages, with `window` receives posted on
+    /// each.
     #[must_use]
     pub fn new(connections: usize, window: usize) -> Self {
         Passive { flows: vec![Flow::default(); connections], step: window as u64 / 4, owes_credits: false }
     }
 
-    /// Does its part until the active end has ended the slice on every connection.
+    /// Receives and answers until the active end has ended the slice on every connection.
     ///
     /// # Errors
     ///
-    /// Whatever stops the end, and what `answers` returns.
+    /// An error that stops the end, or that `answers` returns.
     pub fn serve<E: End>(&mut self, end: &mut E, answers: &mut impl Answers<E>) -> Result<(), E::Failure> {
         self.flows.iter_mut().for_each(|flow| flow.ended = false);
         while !self.flows.iter().all(|flow| flow.ended && flow.credited == flow.consumed) {
@@ -90,7 +92,7 @@ impl Passive {
         let credit = SendWr::immediate(single_id(at), flow.consumed.to_be_bytes()).unsignaled();
         match end.qp(at).post_send(&credit) {
             Ok(()) => flow.credited = flow.consumed,
-            // The active end is slow to read: at the next turn, then.
+            // The active end is slow to read: the credit is posted at the next turn.
             Err(PostError::QueueFull { .. }) => self.owes_credits = true,
             Err(error) => return Err(error.into()),
         }

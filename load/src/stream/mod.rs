@@ -1,6 +1,6 @@
 //! Load on byte streams.
 //!
-//! A message is octets and nothing else. Its last octet says whether it is the last one of the slice;
+//! A message is plain octets. Its last octet tells whether it is the last message of the slice;
 //! nothing follows that one until the slice is over.
 
 mod receiver;
@@ -11,13 +11,13 @@ pub use self::sender::Sender;
 
 use std::io::IoSlice;
 
-/// The last octet of a message that more follow in this slice. Buffers hold it too.
+/// Last octet of a message that is followed by more in this slice. Buffers are filled with it, too.
 pub const MORE: u8 = crate::FILL;
 
-/// The last octet of the last message of a slice.
+/// Last octet of the last message of a slice.
 pub const LAST: u8 = 0xa5;
 
-/// What a stream is waited for.
+/// A condition that a stream is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// Octets to receive.
@@ -28,19 +28,19 @@ pub enum Ready {
 
 /// One end of a number of streams, and the program's way to wait.
 pub trait Streams {
-    /// Whatever stops a measurement.
+    /// An error that stops a measurement.
     type Failure;
 
-    /// Sends by one call; returns how many octets, 0 when it would have to wait.
+    /// Sends by one call; returns the number of octets, 0 if the call would block.
     fn send(&mut self, at: usize, pieces: &[IoSlice<'_>]) -> Result<usize, Self::Failure>;
 
-    /// Receives by one call; returns how many octets, 0 when it would have to wait.
+    /// Receives by one call; returns the number of octets, 0 if the call would block.
     fn receive(&mut self, at: usize, octets: &mut [u8]) -> Result<usize, Self::Failure>;
 
     /// Spins, or sleeps until one of the streams that `waits` names is ready, or for a while.
     fn idle(&mut self, ready: Ready, waits: impl Fn(usize) -> bool) -> Result<(), Self::Failure>;
 
-    /// Sends by one call of a message from `position` on.
+    /// Sends a message from `position` on, by one call.
     fn send_from(&mut self, at: usize, message: &[u8], position: usize) -> Result<usize, Self::Failure> {
         self.send(at, &[IoSlice::new(&message[position..])])
     }
@@ -55,7 +55,7 @@ pub trait Streams {
 ///
 /// # Errors
 ///
-/// Whatever stops the streams.
+/// An error that stops the streams.
 pub fn send_all<S: Streams>(
     streams: &mut S,
     at: usize,
@@ -71,11 +71,11 @@ pub fn send_all<S: Streams>(
     Ok(())
 }
 
-/// Receives so many octets as `octets` has room for.
+/// Receives until `octets` is full.
 ///
 /// # Errors
 ///
-/// Whatever stops the streams.
+/// An error that stops the streams.
 pub fn receive_all<S: Streams>(streams: &mut S, at: usize, octets: &mut [u8]) -> Result<(), S::Failure> {
     let mut have = 0;
     while have < octets.len() {

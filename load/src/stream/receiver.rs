@@ -1,4 +1,4 @@
-//! The end that receives.
+//! The receiving end.
 
 use std::ops::Range;
 
@@ -8,31 +8,32 @@ use super::{LAST, Ready, Streams};
 #[derive(Debug)]
 pub struct Receiver {
     flows: Vec<Flow>,
-    /// Octets of a message.
+    /// Number of octets of a message.
     size: usize,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    /// How much of the present message is here.
+    /// Number of octets of the present message that have arrived.
     position: usize,
     ended: bool,
 }
 
 impl Receiver {
-    /// An end whose first `streams` carry messages of `size` octets.
+    /// Makes an end whose first `streams` carry messages of `size` octets.
     #[must_use]
     pub fn new(streams: usize, size: usize) -> Self {
         Receiver { flows: vec![Flow::default(); streams], size }
     }
 
-    /// Receives until the last message has come on every stream. `place` says which part of `room`
-    /// a call receives into, of a message of which so much is here. `message` hears of each whole
-    /// message that ends a call but for the last: its stream and its last octet.
+    /// Receives until the last message has arrived on every stream. `place` returns the part of
+    /// `room` to receive into, given the number of octets of the message that are here already.
+    /// `message` is called for each complete message that ends a call, except for the last of the
+    /// slice, with its stream and its last octet.
     ///
     /// # Errors
     ///
-    /// Whatever stops the streams, and what `message` returns.
+    /// An error that stops the streams, or that `message` returns.
     pub fn serve<S: Streams>(
         &mut self,
         streams: &mut S,
@@ -56,14 +57,15 @@ impl Receiver {
                 }
             }
             if progress == 0 {
-                // A stream that has ended may have more, or be closed: nobody waits for that.
+                // A stream that has ended may have more octets, or be closed: it is not waited for.
                 streams.idle(Ready::Receive, |at| self.flows.get(at).is_some_and(|flow| !flow.ended))?;
             }
         }
         Ok(())
     }
 
-    /// Counts octets in; returns the mark of a message that ends with them and is not the last.
+    /// Counts octets that were received; returns the last octet of a message that ends with them
+    /// and is not the last of the slice.
     fn received(&mut self, at: usize, octets: &[u8]) -> Option<u8> {
         let flow = &mut self.flows[at];
         flow.position = (flow.position + octets.len()) % self.size;
@@ -71,7 +73,7 @@ impl Receiver {
         if flow.position != 0 {
             return None;
         }
-        // Nothing follows the last message of a slice, so it is the last of what was received.
+        // Nothing follows the last message of a slice, so its mark is the last octet received.
         flow.ended = mark == LAST;
         (!flow.ended).then_some(mark)
     }

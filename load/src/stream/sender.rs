@@ -1,4 +1,4 @@
-//! The end that sends, and measures.
+//! The sending end, which measures.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
@@ -8,24 +8,25 @@ use super::{LAST, MORE, Ready, Streams, receive_all, send_all};
 /// The loops of a sending end. All streams send the same message again and again.
 #[derive(Debug)]
 pub struct Sender {
-    /// How much of the present message each stream has taken.
+    /// Number of octets of the present message that each stream has taken.
     positions: Vec<usize>,
-    /// Messages that one call sends.
+    /// Number of messages that one call sends.
     batch: usize,
 }
 
 impl Sender {
-    /// An end whose first `streams` carry messages.
+    /// Makes an end whose first `streams` carry messages.
     #[must_use]
     pub fn new(streams: usize, batch: usize) -> Self {
         Sender { positions: vec![0; streams], batch }
     }
 
-    /// Sends for `time`, then the last message; returns how many messages the other end will have.
+    /// Sends for `time`, then the last message; returns the number of messages that the other end
+    /// gets.
     ///
     /// # Errors
     ///
-    /// Whatever stops the streams.
+    /// An error that stops the streams.
     pub fn bandwidth<S: Streams>(
         &mut self,
         streams: &mut S,
@@ -48,7 +49,7 @@ impl Sender {
         Ok(octets / message.len() as u64)
     }
 
-    /// Sends by one call, which begins where the last one stopped.
+    /// Sends by one call, from where the last call stopped.
     fn send_batch<S: Streams>(
         &mut self,
         streams: &mut S,
@@ -68,11 +69,12 @@ impl Sender {
         Ok(count)
     }
 
-    /// Sends the rest of each message that was begun, and the last one; returns how many octets.
+    /// Sends the rest of each message that was begun, and the last one; returns the number of
+    /// octets.
     ///
     /// # Errors
     ///
-    /// Whatever stops the streams.
+    /// An error that stops the streams.
     pub fn finish<S: Streams>(&mut self, streams: &mut S, message: &mut [u8]) -> Result<u64, S::Failure> {
         let mut octets = 0;
         for at in 0..self.positions.len() {
@@ -91,12 +93,12 @@ impl Sender {
         Ok(octets as u64)
     }
 
-    /// Sends one message at a time on the first stream for `time`, and records how long each took
-    /// there and its answer back.
+    /// Sends one message at a time on the first stream for `time`, and records the time until the
+    /// answer to each.
     ///
     /// # Errors
     ///
-    /// Whatever stops the streams.
+    /// An error that stops the streams.
     pub fn latency<S: Streams>(
         &mut self,
         streams: &mut S,

@@ -1,11 +1,11 @@
-//! Requests in the order they are answered in. The first one lies in place: a stream with no more
-//! than one at a time, as that of a byte stream, allocates nothing for it.
+//! A line of requests in the order in which they are answered. The first one lies in place: a
+//! stream with at most one at a time, as that of a byte stream, allocates nothing for it.
 
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 pub(super) struct Line<T> {
-    /// `None` only if there are no others.
+    /// The first entry; `None` only if the line is empty.
     first: Option<T>,
     others: VecDeque<T>,
 }

@@ -1,10 +1,11 @@
-//! The receiving half of a stream, and its bookkeeping of Reads and atomics (RFC 5040 chapters 5 to 7).
+//! The receiving half of a stream, with the outstanding Reads and atomics of both ends (RFC 5040
+//! chapters 5 to 7).
 //!
-//! Segments come in order, as TCP gives them. For each the driver calls [`Stream::accept`], puts the payload
-//! where it is told after checking the memory, and then, the CRC being good, [`Stream::commit`]. `accept`
-//! decides nothing: it may be called before the CRC is known and again for the same segment. The order in
-//! which a segment is checked is that of RFC 5040 §7.2: version, opcode, queue, T and QN of the opcode, then
-//! DDP's rules, then the message's own.
+//! Segments come in order, as TCP delivers them. For each the driver calls [`Stream::accept`],
+//! checks the memory and places the payload there, and calls [`Stream::commit`] once the CRC is
+//! known to be good. `accept` changes no state: it may be called before the CRC is known, and again
+//! for the same segment. The order in which a segment is checked is that of RFC 5040 §7.2: version,
+//! opcode, queue, T and QN of the opcode, then DDP's rules, then the message's own.
 
 mod line;
 mod place;
@@ -26,48 +27,50 @@ use responder::Responder;
 pub use responder::{AtomicResponse, ReadResponse, ReadSegment, Response};
 pub use take_over::TakeOverError;
 
-/// No payload that [`Place::Control`] is said of is longer.
+/// Longest payload for which [`Place::Control`] is returned.
 pub const CONTROL_MAX: usize = 128;
 
 /// Octets of Immediate Data (RFC 7306 §6.3).
 pub const IMMEDIATE_LEN: usize = 8;
 
-/// What both ends agreed on.
+/// Parameters that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
     /// Reads and atomics that the peer may have outstanding.
     pub ird: u32,
-    /// Reads and atomics that we may have outstanding.
+    /// Reads and atomics that this end may have outstanding.
     pub ord: u32,
-    /// Whether Immediate Data and atomics (RFC 7306) are spoken; if not, the peer's are unexpected opcodes.
+    /// True if Immediate Data and atomics (RFC 7306) are in use; if not, the peer's are unexpected
+    /// opcodes.
     pub extensions: bool,
 }
 
-/// One stream. Knows no memory and no socket.
+/// One stream. Has no access to memory or sockets.
 ///
-/// # Death
-/// A stream dies of its first fault: from then on every segment is dropped without a word,
-/// [`accept`](Self::accept) says [`Place::Dropped`] and [`commit`](Self::commit) says [`Event::None`] (RFC
-/// 5041 §7.1). It dies
+/// # End of the stream
+/// The first fault ends the stream: from then on every segment is dropped without a word,
+/// [`accept`](Self::accept) returns [`Place::Dropped`] and [`commit`](Self::commit) returns
+/// [`Event::None`] (RFC 5041 §7.1). The stream ends
 /// - when `commit` returns a fault, or a Terminate;
-/// - when the driver says so by [`fail`](Self::fail): after a fault from `accept` once the segment's CRC is
-///   known to be good, after memory has refused an access, after anything else that ends the stream.
+/// - when the driver calls [`fail`](Self::fail): after a fault from `accept` once the segment's CRC
+///   is known to be good, after memory has refused an access, or for any other reason.
 ///
-/// A fault from `accept` alone kills nothing, because a damaged segment may look like any fault.
+/// A fault from `accept` alone does not end the stream, because a damaged segment may look like any
+/// fault.
 #[derive(Clone, Debug)]
 pub struct Stream {
     dead: bool,
     extensions: bool,
     tagged: TaggedRx,
     queues: [UntaggedRx; QUEUES as usize],
-    /// Octets of the receive that the open or next message on queue 0 goes into.
+    /// Length of the receive taken for the open or next message on queue 0.
     receive: Option<u64>,
     requester: Requester,
     responder: Responder,
 }
 
 impl Stream {
-    /// A stream that nothing has arrived on.
+    /// Makes a stream on which nothing has arrived.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         Self {
@@ -81,17 +84,18 @@ impl Stream {
         }
     }
 
-    /// Checks everything about a segment that needs no memory, and says where its payload goes.
+    /// Checks everything about a segment that needs no memory, and returns the place of its
+    /// payload.
     ///
-    /// Changes nothing, but for this: `receive` is called when a message begins on queue 0. It takes the next
-    /// posted receive and answers with its length, or `None` when nothing is posted. An answer with a length
-    /// is kept until that message has been delivered, so a second call for the same segment asks no second
-    /// time; after a `None` (which is a fault, RFC 5041 §7.1) the driver may also wait for a receive and call
-    /// again.
+    /// Changes nothing, with one exception: when a message begins on queue 0, it calls `receive`,
+    /// which takes the next posted receive and returns its length, or `None` when nothing is
+    /// posted. A length is kept until the message has been delivered, so a second call for the same
+    /// segment does not take another receive; after `None` (which is a fault, RFC 5041 §7.1) the
+    /// driver may also wait for a receive and call again.
     ///
     /// # Errors
-    /// The first fault in the order of RFC 5040 §7.2. It is final only when the segment's CRC is good; then
-    /// the driver calls [`fail`](Self::fail).
+    /// The first fault in the order of RFC 5040 §7.2. It is final only when the segment's
+    /// CRC is good; then the driver calls [`fail`](Self::fail).
     #[inline]
     pub fn accept(
         &mut self,
@@ -112,11 +116,12 @@ impl Stream {
         }
     }
 
-    /// Counts in a segment that [`accept`](Self::accept) has passed, whose payload has been placed and whose
-    /// CRC is good. `control` is the payload when `accept` said [`Place::Control`], else empty.
+    /// Counts in a segment that [`accept`](Self::accept) has passed, whose payload has been
+    /// placed and whose CRC is good. `control` is the payload if `accept` returned
+    /// [`Place::Control`], else empty.
     ///
     /// # Errors
-    /// What only the payload of RDMAP's own messages shows. The stream is then dead.
+    /// A fault that only the payload of RDMAP's own messages shows. The stream has then ended.
     #[inline]
     pub fn commit(&mut self, header: &Header, payload_len: usize, control: &[u8]) -> Result<Event, Fault> {
         let Some(opcode) = self.alive_opcode(header) else {
@@ -132,31 +137,32 @@ impl Stream {
         event
     }
 
-    /// Ends the stream: everything that still arrives is dropped.
+    /// Ends the stream: every segment that still arrives is dropped.
     pub fn fail(&mut self) {
         self.dead = true;
     }
 
-    /// Whether the stream has ended.
+    /// Returns whether the stream has ended.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// Whether nothing is half received: no message is open in either model.
+    /// Returns whether no message is half received, tagged or untagged.
     #[must_use]
     pub fn is_between_messages(&self) -> bool {
         !self.tagged.is_open() && self.queues.iter().all(|queue| !queue.is_open())
     }
 
-    /// Whether a receive was taken for a message that has not been delivered. After the stream's end the
-    /// driver flushes it.
+    /// Returns whether a receive was taken for a message that has not been delivered. After the
+    /// stream's end the driver flushes it.
     #[must_use]
     pub fn holds_receive(&self) -> bool {
         self.receive.is_some()
     }
 
-    /// Expects `msn` next on queue `qn`: for tests of the wrap, and for a stream that is taken over.
+    /// Sets the MSN that is expected next on queue `qn`: for tests of the wrap, and for a stream
+    /// that is taken over.
     ///
     /// # Panics
     /// When RDMAP has no such queue.
@@ -164,7 +170,8 @@ impl Stream {
         self.queues[qn.0 as usize] = UntaggedRx::starting_at(msn);
     }
 
-    /// How far queue `qn` has come, for whoever goes on from here with [`take_over`](Self::take_over).
+    /// Returns the state of queue `qn`, for a stream that goes on from there by
+    /// [`take_over`](Self::take_over).
     ///
     /// # Panics
     /// When RDMAP has no such queue.
@@ -173,7 +180,7 @@ impl Stream {
         &self.queues[qn.0 as usize]
     }
 
-    /// Goes on with queue `qn` where another stream's value of it stopped.
+    /// Continues queue `qn` from the state of another stream's.
     ///
     /// # Panics
     /// When RDMAP has no such queue.
@@ -181,8 +188,8 @@ impl Stream {
         self.queues[qn.0 as usize] = queue;
     }
 
-    /// Whether one more Read or atomic may be issued now: fewer than ORD are outstanding (RFC 5040 §6.1). If
-    /// not, it waits, and so does everything submitted after it.
+    /// Returns whether one more Read or atomic may be issued now: fewer than ORD are outstanding
+    /// (RFC 5040 §6.1). If not, it waits, and so does everything submitted after it.
     #[must_use]
     pub fn can_issue(&self) -> bool {
         self.requester.can_issue()
@@ -195,48 +202,49 @@ impl Stream {
         self.requester.issue_read(id, sink_stag, sink_to, size);
     }
 
-    /// Notes an atomic operation that is being sent, as [`issue_read`](Self::issue_read) does; gives its
-    /// Request Identifier.
+    /// Notes an atomic operation that is being sent, as [`issue_read`](Self::issue_read) does, and
+    /// returns its Request Identifier.
     pub fn issue_atomic(&mut self, id: u64) -> u32 {
         debug_assert!(self.can_issue(), "more Reads and atomics than ORD");
         self.requester.issue_atomic(id)
     }
 
-    /// Holds to another ORD from now on, as a ULP may ask for (draft-hilland-rddp-verbs §6.5). What is
-    /// outstanding stays so.
+    /// Sets another ORD for requests from now on, as a ULP may ask for
+    /// (draft-hilland-rddp-verbs §6.5).
     pub fn set_ord(&mut self, ord: u32) {
         self.requester.set_ord(ord);
     }
 
-    /// Gives the next atomic operation this Request Identifier, and counts on from there.
+    /// Sets the Request Identifier of the next atomic operation; later ones count on from there.
     pub fn number_atomics_from(&mut self, request_id: u32) {
         self.requester.number_atomics_from(request_id);
     }
 
-    /// Reads and atomics of ours without an answer.
+    /// Returns the number of this end's Reads and atomics without an answer.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.requester.outstanding()
     }
 
-    /// The request of the peer's that is to be answered now. The same until
+    /// Returns the peer's request that is to be answered now: the same one until
     /// [`response_done`](Self::response_done).
     pub fn next_response(&mut self) -> Option<&mut Response> {
         self.responder.head()
     }
 
-    /// The last segment of its answer has gone to MPA: its place among the IRD is free.
+    /// Removes the peer's request whose last segment of the answer has gone to MPA, which frees its
+    /// place among the IRD.
     pub fn response_done(&mut self) {
         self.responder.head_done();
     }
 
-    /// Requests of the peer's that are queued or being answered.
+    /// Returns the number of the peer's requests that are queued or being answered.
     #[must_use]
     pub fn inbound(&self) -> usize {
         self.responder.len()
     }
 
-    /// Version, opcode, queue, and T and QN of the opcode, in this order.
+    /// Checks version, opcode, queue, and T and QN of the opcode, in this order.
     #[inline]
     fn opcode(&self, header: &Header) -> Result<Opcode, Fault> {
         let octet = header.control();
@@ -294,7 +302,7 @@ impl Stream {
     ) -> Result<Place, Fault> {
         let queue = &self.queues[header.qn.0 as usize];
         queue.check_msn(header)?;
-        // What RDMAP reads itself needs no buffer of anyone's; its length is judged below.
+        // Messages that RDMAP reads itself need no buffer; their length is checked below.
         let no_limit = u64::from(u32::MAX);
         let buffer = match opcode {
             Opcode::ReadRequest | Opcode::AtomicRequest => {
@@ -329,7 +337,7 @@ impl Stream {
         Ok(Place::Control)
     }
 
-    /// RFC 5040 §5.4: there is always room for the one Terminate of a stream.
+    /// Accepts a Terminate. RFC 5040 §5.4: a stream always has space for its one Terminate.
     fn accept_terminate(&self, header: &UntaggedRepr, len: usize) -> Result<Place, Fault> {
         let queue = &self.queues[TERMINATE_QUEUE.0 as usize];
         let flaw = match queue.check_msn(header).and_then(|()| queue.check_offset(header, len, u64::MAX)) {
@@ -399,7 +407,7 @@ impl Stream {
     }
 }
 
-/// The length of the receive for the message on queue 0, taking one when none is held.
+/// Returns the length of the receive for the message on queue 0; takes one if none is held.
 #[inline]
 fn take_receive(
     held: &mut Option<u64>,
@@ -409,11 +417,12 @@ fn take_receive(
     if held.is_none() {
         *held = receive();
     }
-    // RFC 5041 §7.1: without a buffer for it a message is a fault, without octets too (RFC 5040 §5.3).
+    // RFC 5041 §7.1: a message without a buffer is a fault, even if it has no octets
+    // (RFC 5040 §5.3).
     held.ok_or(DdpError::NoBuffer { qn: header.qn, msn: header.msn })
 }
 
-/// The Invalidate STag field (RFC 5040 §4.1).
+/// Returns the Invalidate STag field (RFC 5040 §4.1).
 fn invalidate_stag(header: &UntaggedRepr) -> Stag {
     let [_, a, b, c, d] = header.rsvd_ulp;
     Stag(u32::from_be_bytes([a, b, c, d]))

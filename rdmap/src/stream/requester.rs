@@ -1,7 +1,7 @@
-//! Reads and atomics of ours that are on their way (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
+//! Outstanding Reads and atomics of this end (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
 //!
-//! They are answered in the order they were issued, so only the head of the line can be meant by a response.
-//! Both kinds share the limit ORD.
+//! They are answered in the order in which they were issued, so a response can only belong to the
+//! head of the line. Both kinds share the limit ORD.
 
 use rddp_ddp::{OpenTagged, Stag, TaggedRepr};
 
@@ -28,7 +28,7 @@ pub enum OutstandingRequest {
 /// A Read of this side whose Response is awaited or arriving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutstandingRead {
-    /// As given to [`issue_read`](crate::Stream::issue_read).
+    /// The id given to [`issue_read`](crate::Stream::issue_read).
     pub id: u64,
     /// `SinkSTag` of the request.
     pub sink_stag: Stag,
@@ -43,7 +43,7 @@ pub struct OutstandingRead {
 /// An atomic operation of this side whose answer is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutstandingAtomic {
-    /// As given to [`issue_atomic`](crate::Stream::issue_atomic).
+    /// The id given to [`issue_atomic`](crate::Stream::issue_atomic).
     pub id: u64,
     /// Request Identifier of the request.
     pub request_id: u32,
@@ -104,7 +104,7 @@ impl Requester {
         request_id
     }
 
-    /// Whether an atomic operation is at the head of the line.
+    /// Checks that an atomic operation is at the head of the line.
     pub(super) fn expects_atomic(&self) -> Result<(), Fault> {
         match self.line.first() {
             Some(OutstandingRequest::Atomic(_)) => Ok(()),
@@ -112,7 +112,7 @@ impl Requester {
         }
     }
 
-    /// Where a segment of a Read Response goes.
+    /// Returns the place of a segment of a Read Response.
     #[inline]
     pub(super) fn place(&self, header: &TaggedRepr, len: usize) -> Result<Place, Fault> {
         let read = self.head_read()?;
@@ -139,7 +139,7 @@ impl Requester {
         Event::ReadDone { id }
     }
 
-    /// The answer to the atomic operation at the head of the line.
+    /// Handles the answer to the atomic operation at the head of the line.
     pub(super) fn answered(&mut self, response: AtomicResponseRepr) -> Result<Event, Fault> {
         let Some(OutstandingRequest::Atomic(atomic)) = self.line.first().copied() else {
             return Err(Fault::Unsolicited { opcode: Opcode::AtomicResponse });
@@ -162,8 +162,8 @@ impl Requester {
 }
 
 impl OutstandingRead {
-    /// RFC 5040 §5.2.2 lets the requester check STag, TO and length of a Response against its Request; a peer
-    /// that could write elsewhere in our memory than we asked is why we do.
+    /// Checks STag, TO and length of a Response against its Request, as RFC 5040 §5.2.2 allows.
+    /// Without this a peer could write elsewhere in this end's memory than it was asked to.
     fn check(&self, header: &TaggedRepr, len: usize) -> Result<(), Fault> {
         if len > 0 {
             if header.stag != self.sink_stag {

@@ -1,8 +1,8 @@
-//! Reads and atomics of the peer's, waiting for their answers (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
+//! Reads and atomics of the peer that wait for their answers (RFC 5040 §5.2, §6.1, RFC 7306 §5.2).
 //!
-//! They are answered in the order they were delivered. Only headers are kept, at most IRD of them: what a
-//! Read asks for never decides how much memory is used. An entry counts until the last segment of its answer
-//! has gone to MPA.
+//! They are answered in the order in which they were delivered. Only headers are kept, at most IRD
+//! of them, so the length of a Read does not decide how much memory is used. An entry counts until
+//! the last segment of its answer has gone to MPA.
 
 use rddp_ddp::{Header, TaggedRepr, UntaggedRepr, cut};
 
@@ -13,44 +13,45 @@ use crate::{AtomicRequestRepr, Fault, Offending, Opcode, ReadRequestRepr, tagged
 /// A request of the peer's that is to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Send the octets it asks for.
+    /// Send the octets that it asks for.
     Read(ReadResponse),
-    /// Do the operation once, and send what was there before.
+    /// Do the operation once, and send the value that was there before.
     Atomic(AtomicResponse),
 }
 
 /// A Read that is being answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadResponse {
-    /// What it asks for. Without a size its source must not be checked (RFC 5040 §5.2.1).
+    /// The request. If its size is 0, its source must not be checked (RFC 5040 §5.2.1).
     pub request: ReadRequestRepr,
-    /// Octets of the answer that have gone to MPA.
+    /// Number of octets of the answer that have gone to MPA.
     pub done: u32,
-    /// Header of the segment that brought it.
+    /// Header of the segment that carried the request.
     pub origin: UntaggedRepr,
 }
 
 /// A segment of a Read Response that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
-    /// Its header.
+    /// The segment's header.
     pub header: Header,
-    /// TO of its first octet in the source.
+    /// Tagged Offset of its first octet in the source.
     pub src_to: u64,
-    /// Octets of payload.
+    /// Number of octets of payload.
     pub len: usize,
-    /// Whether it ends the Response.
+    /// True for the last segment of the Response.
     pub last: bool,
 }
 
 impl ReadResponse {
-    /// Octets that are still to be sent.
+    /// Returns the number of octets still to be sent.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.request.size.saturating_sub(self.done)
     }
 
-    /// The next segment of the Response. `SinkSTag` goes into it as it came (RFC 5040 §4.4).
+    /// Returns the next segment of the Response. `SinkSTag` is copied from the request
+    /// (RFC 5040 §4.4).
     ///
     /// # Panics
     /// When `mulpdu` leaves no room for payload.
@@ -72,8 +73,8 @@ impl ReadResponse {
         self.done = self.done.saturating_add(u32::try_from(len).unwrap_or(u32::MAX)).min(self.request.size);
     }
 
-    /// What a Terminate about this Read shows: the segment that brought it, and as much of the Read as is left
-    /// (RFC 5040 §4.8).
+    /// Returns the segment that a Terminate about this Read shows: the one that carried it, and the
+    /// part of the Read that is left (RFC 5040 §4.8).
     #[must_use]
     pub fn offending(&self) -> Offending {
         let read_request = Some(self.request.advanced(self.done));
@@ -84,17 +85,18 @@ impl ReadResponse {
 /// An atomic operation that is being answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicResponse {
-    /// What it asks for.
+    /// The request.
     pub request: AtomicRequestRepr,
-    /// What the target held before, for the driver to keep here: once it is there, the operation has been
-    /// done and only the answer is missing.
+    /// The target's value before the operation, stored here by the driver. Once it is set, the
+    /// operation has been done and only the answer is missing.
     pub original: Option<u64>,
-    /// Header of the segment that brought it.
+    /// Header of the segment that carried the request.
     pub origin: UntaggedRepr,
 }
 
 impl AtomicResponse {
-    /// What a Terminate about this operation shows. RFC 7306 §8.1: its DDP header only.
+    /// Returns the segment that a Terminate about this operation shows, by its DDP
+    /// header only (RFC 7306 §8.1).
     #[must_use]
     pub fn offending(&self) -> Offending {
         Offending::new(self.origin.into(), AtomicRequestRepr::LEN)
@@ -128,8 +130,8 @@ impl Responder {
         self.line.iter()
     }
 
-    /// Replaces the line by one that a stream with this IRD may have had. After an error the line is
-    /// as before.
+    /// Replaces the line by one that a stream with this IRD may have had. After an error the line
+    /// is as before.
     pub(super) fn take_over(
         &mut self,
         responses: impl IntoIterator<Item = Response>,

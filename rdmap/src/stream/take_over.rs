@@ -1,14 +1,14 @@
 //! Reads and atomics in progress as values, for a stream that goes on where another one stopped.
 //!
-//! A stream whose state lies in memory that several processes share is made anew for each call. Its
-//! queues are exported by [`Stream::queue`] and taken over by [`Stream::take_over`]; what follows
-//! here does the same for this side's outstanding requests and the peer's that are being answered.
+//! A stream whose state lies in memory that several processes share is rebuilt for each call. Its
+//! queues are exported by [`Stream::queue`] and taken over by [`Stream::take_over`]; this module
+//! does the same for this end's outstanding requests and for the peer's that are being answered.
 //! Between two calls each is an array of octets without pointers and without invalid patterns:
 //! [`OutstandingRequest::octets`], [`Response::octets`].
 //!
 //! Another process may have written anything there. So `parse` checks each value alone, and
 //! [`Stream::take_over_requests`] and [`Stream::take_over_responses`] check whether a stream of
-//! this configuration could have left them together. A stream that was refused is as it was.
+//! this configuration could have left them together. A stream whose call was refused is unchanged.
 
 use rddp_ddp::{Header, Msn, OpenTagged, Stag, TaggedRx, UntaggedRepr};
 
@@ -20,15 +20,15 @@ use crate::fields::{Fields, Out};
 use crate::opcode::{REQUEST_QUEUE, control};
 use crate::{AtomicRequestRepr, Fault, Opcode, ReadRequestRepr};
 
-/// Why values are not those of a stream that may go on: they were damaged, or are not this
-/// stream's.
+/// The reason why values cannot be those of a stream that goes on: they were damaged, or
+/// belong to another stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeOverError {
     /// Octets of neither a Read nor an atomic operation.
     #[error("no request has kind {kind}")]
     Kind {
-        /// As the octets have it.
+        /// The kind in the octets.
         kind: u32,
     },
     /// More octets done than the Read has.
@@ -39,10 +39,10 @@ pub enum TakeOverError {
         /// Octets of the Read.
         size: u32,
     },
-    /// An atomic operation that there is not (RFC 7306 §5.2.1).
+    /// An unknown atomic operation (RFC 7306 §5.2.1).
     #[error("atomic operation {aopcode:#x}")]
     AtomicOpcode {
-        /// As the octets have it.
+        /// The operation in the octets.
         aopcode: u8,
     },
     /// The header of the segment that brought a request is not one that can bring it.
@@ -51,24 +51,24 @@ pub enum TakeOverError {
     /// More requests than the stream may have at once (RFC 5040 §6.1).
     #[error("more than {limit} requests at once")]
     TooMany {
-        /// ORD or IRD.
+        /// The limit: ORD or IRD.
         limit: u32,
     },
     /// An atomic operation on a stream without the extensions of RFC 7306.
     #[error("an atomic operation, without the extensions")]
     NoExtensions,
-    /// A request other than the first one is begun. They are answered in order (RFC 5040 §5.5).
+    /// A request other than the first one has begun. They are answered in order (RFC 5040 §5.5).
     #[error("request {index} is begun out of turn")]
     OutOfTurn {
-        /// Its place in the line, from 0.
+        /// Position of the request in the line, from 0.
         index: usize,
     },
-    /// The requests of the peer did not come one behind the other.
+    /// The MSNs of the peer's requests do not follow each other.
     #[error("request {got} of the peer's where {expected} is due")]
     Msn {
         /// MSN of the request.
         got: Msn,
-        /// The MSN behind that of the request before it.
+        /// The MSN after that of the request before it.
         expected: Msn,
     },
     /// The open tagged message is not one that the first outstanding request may have left open.
@@ -253,7 +253,7 @@ impl OutstandingRequest {
     /// Reads octets that may have been damaged since [`octets`](Self::octets) made them.
     ///
     /// # Errors
-    /// They are no request's.
+    /// The octets are not those of a request.
     pub fn parse(octets: &[u8; Self::LEN]) -> Result<Self, TakeOverError> {
         let mut fields = Fields(octets);
         match fields.u32() {
@@ -304,7 +304,7 @@ impl Response {
     /// Reads octets that may have been damaged since [`octets`](Self::octets) made them.
     ///
     /// # Errors
-    /// They are no request's.
+    /// The octets are not those of a request.
     pub fn parse(octets: &[u8; Self::LEN]) -> Result<Self, TakeOverError> {
         let mut fields = Fields(octets);
         let kind = fields.u32();

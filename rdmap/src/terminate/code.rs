@@ -1,11 +1,10 @@
-//! Layer, error type and error code of a Terminate, with their names (RFC 5040 §4.8 Figure 9, RFC 5041 §7.2,
-//! RFC 5044 chapter 8, RFC 6581 chapter 8).
+//! Layer, error type and error code of a Terminate, with their names (RFC 5040 §4.8 Figure 9,
+//! RFC 5041 §7.2, RFC 5044 chapter 8, RFC 6581 chapter 8).
 
 use core::fmt;
 
-/// What a Terminate says went wrong: 0xLECC, layer and error type a nibble each, then the error code.
-///
-/// Any value can come from a peer: stacks do send codes that are in no table.
+/// The error that a Terminate reports: 0xLECC, layer and error type a nibble each, then the error
+/// code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TerminateCode(pub u16);
 
@@ -31,7 +30,8 @@ macro_rules! codes {
 }
 
 codes! {
-    /// RDMAP: something broke at the sender, or its ULP gave up. Any error code may stand behind this type.
+    /// RDMAP: a failure at the sender, or its ULP gave up. Any error code may stand behind this
+    /// type.
     LOCAL_CATASTROPHIC = 0x0000, "local catastrophic error";
     /// RDMAP: the STag of a Read's or an atomic's target is invalid.
     INVALID_STAG = 0x0100, "invalid STag";
@@ -100,31 +100,31 @@ codes! {
 }
 
 impl TerminateCode {
-    /// Puts a code together; of layer and error type the low nibbles count.
+    /// Makes a code from its parts; of layer and error type the low nibbles count.
     #[must_use]
     pub const fn new(layer: u8, etype: u8, ecode: u8) -> Self {
         TerminateCode(u16::from_be_bytes([(layer & 0xf) << 4 | (etype & 0xf), ecode]))
     }
 
-    /// 0 RDMAP, 1 DDP, 2 LLP.
+    /// Returns the layer: 0 RDMAP, 1 DDP, 2 LLP.
     #[must_use]
     pub const fn layer(self) -> u8 {
         (self.0 >> 12) as u8
     }
 
-    /// The error type; what it means depends on the layer.
+    /// Returns the error type, whose meaning depends on the layer.
     #[must_use]
     pub const fn etype(self) -> u8 {
         (self.0 >> 8) as u8 & 0xf
     }
 
-    /// The error code; what it means depends on layer and error type.
+    /// Returns the error code, whose meaning depends on layer and error type.
     #[must_use]
     pub const fn ecode(self) -> u8 {
         self.0 as u8
     }
 
-    /// What layer and error type are called.
+    /// Returns the names of layer and error type.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match (self.layer(), self.etype()) {
@@ -148,7 +148,8 @@ impl fmt::Display for TerminateCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#06x} ({}", self.0, self.kind())?;
         match self.name() {
-            // A local catastrophic error is its own name, and its code octet means nothing.
+            // For a local catastrophic error the code octet means nothing, so only the type is
+            // printed.
             _ if self.etype() == 0 && self.layer() < 2 => f.write_str(")"),
             Some(name) => write!(f, ": {name})"),
             None => write!(f, ": code {:#04x})", self.ecode()),

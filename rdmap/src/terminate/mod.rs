@@ -1,4 +1,4 @@
-//! The Terminate: its header, its codes, and which one a fault becomes (RFC 5040 §4.8, chapter 7).
+//! The Terminate: its header, its codes, and the one for each fault (RFC 5040 §4.8, chapter 7).
 
 mod code;
 mod repr;
@@ -15,15 +15,15 @@ use crate::{Fault, ReadRequestRepr};
 pub struct Offending {
     /// Octets of the whole segment, header included.
     pub ulpdu_len: u16,
-    /// Its DDP header.
+    /// The segment's DDP header.
     pub header: Header,
-    /// Its Read header if it was a Read Request, advanced by what has been answered already. Nothing else has
-    /// an RDMA header to show, atomics neither (RFC 7306 §8.1).
+    /// The segment's Read header if it is a Read Request, without what has been answered already.
+    /// No other message has an RDMA header to show, not even an atomic (RFC 7306 §8.1).
     pub read_request: Option<ReadRequestRepr>,
 }
 
 impl Offending {
-    /// A segment with `payload_len` octets behind its header.
+    /// Describes a segment with `payload_len` octets behind its header.
     #[must_use]
     pub fn new(header: Header, payload_len: usize) -> Self {
         let ulpdu_len = u16::try_from(header.len() + payload_len).unwrap_or(u16::MAX);
@@ -31,12 +31,13 @@ impl Offending {
     }
 }
 
-/// The Terminate for a fault. Which headers go with it depends on layer and error type alone (RFC 5040 §4.8
-/// Figure 10): none with a local catastrophic error or one of the LLP, else segment length and DDP header if
-/// there are any, and the Read header if a Read Request led to a protection error. A segment without a
-/// readable header has no `offending`, and so its Terminate is bare.
+/// Returns the Terminate for a fault. The headers that go with it depend on layer and error type
+/// alone (RFC 5040 §4.8 Figure 10): none with a local catastrophic error or one of the LLP, else
+/// segment length and DDP header if there are any, and the Read header if a Read Request led to a
+/// protection error. For a segment whose header cannot be read pass no `offending`: its Terminate
+/// shows no headers.
 ///
-/// Not to be sent unless [`Fault::is_answerable`].
+/// Must not be sent unless [`Fault::is_answerable`].
 #[must_use]
 pub fn terminate_for(fault: &Fault, offending: Option<&Offending>) -> TerminateRepr {
     let code = fault.code();
@@ -68,7 +69,8 @@ mod tests {
         Offending { read_request: Some(request), ..Offending::new(header, ReadRequestRepr::LEN) }
     }
 
-    /// Whether segment length, DDP header and RDMA header go with the Terminate for a fault of a Read Request.
+    /// Returns whether segment length, DDP header and RDMA header go with the Terminate for a fault
+    /// of a Read Request.
     fn attached(fault: Fault) -> [bool; 3] {
         let terminate = terminate_for(&fault, Some(&read()));
         [terminate.segment_len.is_some(), terminate.header.is_some(), terminate.read_request.is_some()]
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_attached() {
+    fn absent_headers_are_not_attached() {
         // RFC 5040 §7.1 rule 1
         let terminate = terminate_for(&Fault::read_source(AccessError::Stag), None);
         assert_eq!(terminate, TerminateRepr::bare(TerminateCode::INVALID_STAG));

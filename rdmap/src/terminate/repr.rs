@@ -1,9 +1,10 @@
 //! The Terminate header (RFC 5040 §4.8).
 //!
-//! Sent exactly as the figures say. Read leniently: a peer may set the bit of a header it did not attach,
-//! attach less than it announced, or fill headers it has nothing for with zeros (RFC 5040 §7.1 speaks of
-//! fields set to zero). What is missing is `None` and never an error; only the first four octets must be
-//! there. Everything in a Terminate is hostile input, good for a log and for nothing else.
+//! Written exactly as the figures say, and read leniently: a peer may set the bit of a header it
+//! did not attach, attach less than it announced, or fill headers it has nothing for with zeros
+//! (RFC 5040 §7.1 speaks of fields set to zero). What is missing is `None` and never an error; only
+//! the first four octets must be there. Everything in a Terminate is hostile input, good for a log
+//! and for nothing else.
 
 use core::fmt;
 
@@ -12,16 +13,16 @@ use rddp_ddp::{Header, TaggedRepr, UntaggedRepr};
 use super::TerminateCode;
 use crate::ReadRequestRepr;
 
-/// What a Terminate says.
+/// The contents of a Terminate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminateRepr {
-    /// What went wrong.
+    /// The error.
     pub code: TerminateCode,
     /// DDP Segment Length: octets of the faulty segment (some peers leave out its header).
     pub segment_len: Option<u16>,
     /// DDP header of the faulty segment.
     pub header: Option<Header>,
-    /// The Read Request that led to the fault, as far as it had got.
+    /// The part of the Read Request that was left when it led to the fault.
     pub read_request: Option<ReadRequestRepr>,
 }
 
@@ -29,7 +30,7 @@ impl TerminateRepr {
     /// The longest Terminate: everything, about an untagged segment.
     pub const MAX_LEN: usize = CONTROL_LEN + LENGTH_LEN + UntaggedRepr::LEN + ReadRequestRepr::LEN;
 
-    /// A Terminate with nothing but a code.
+    /// Makes a Terminate with nothing but a code.
     #[must_use]
     pub const fn bare(code: TerminateCode) -> Self {
         Self { code, segment_len: None, header: None, read_request: None }
@@ -42,7 +43,8 @@ impl TerminateRepr {
         let (code, flags) = read_control(control);
         let mut repr = Self::bare(code);
         let with = |bit: u8| flags & bit != 0;
-        // The length field is there when M or D is set; with R alone only the octets can tell.
+        // The length field is there when M or D is set. With R alone, only the number of octets
+        // tells.
         let room_for_length = rest.len() >= LENGTH_LEN + ReadRequestRepr::LEN;
         if with(bits::LENGTH) || with(bits::DDP_HEADER) || (with(bits::RDMA_HEADER) && room_for_length) {
             let Some((length, behind)) = rest.split_first_chunk::<LENGTH_LEN>() else {
@@ -68,8 +70,8 @@ impl TerminateRepr {
         Some(repr)
     }
 
-    /// The payload of a Terminate. The length field goes out when any header does, 0 if there is no length
-    /// for it.
+    /// Returns the payload of a Terminate. The length field is sent if any header is, as 0 if there
+    /// is no length for it.
     #[must_use]
     pub fn octets(&self) -> TerminateOctets {
         let mut out = TerminateOctets { octets: [0; Self::MAX_LEN], len: 0 };
@@ -140,11 +142,12 @@ impl core::ops::Deref for TerminateOctets {
     }
 }
 
-/// Code and header control bits, also as Linux's siw writes them on little-endian hosts: there the C bit fields begin at
-/// the low end of each octet, so layer and error type change places, and the three bits are the lowest of theirs.
+/// Code and header control bits, also as Linux's siw writes them on little-endian hosts: there the
+/// C bit fields begin at the low end of each octet, so layer and error type change places, and the
+/// three bits are the lowest of theirs.
 ///
-/// It is told by those bits, which everyone else sends as zero (RFC 5040 §4.8), or, where there is none, by a code that
-/// only makes sense the other way round.
+/// It is told by those bits, which everyone else sends as zero (RFC 5040 §4.8), or, where there is
+/// none, by a code that only makes sense the other way round.
 fn read_control(&[kind, ecode, flags, _]: &[u8; CONTROL_LEN]) -> (TerminateCode, u8) {
     let as_written = TerminateCode(u16::from_be_bytes([kind, ecode]));
     let turned = TerminateCode(u16::from_be_bytes([kind.rotate_left(4), ecode]));
@@ -165,7 +168,8 @@ const CONTROL_LEN: usize = 4;
 const LENGTH_LEN: usize = 2;
 const TAGGED_BIT: u8 = 0x80;
 
-/// Header control bits, in the third octet (RFC 5040 §4.8 Figure 8). The 13 bits behind them are reserved.
+/// Header control bits, in the third octet (RFC 5040 §4.8 Figure 8). The 13 bits
+/// behind them are reserved.
 mod bits {
     pub(super) const LENGTH: u8 = 0x80;
     pub(super) const DDP_HEADER: u8 = 0x40;
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_anywhere_it_tells_what_is_left() {
+    fn a_terminate_cut_off_anywhere_has_the_parts_that_are_left() {
         for tagged in [true, false] {
             let octets = full(tagged).octets();
             let header_end = 6 + header(tagged).len();
@@ -276,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_read_header_alone_is_found_with_and_without_a_length_field() {
-        // RFC 5040 §4.8 has the length present with D and valid with M, and is silent about R alone.
+        // RFC 5040 §4.8 has the length present with D and valid with M, and is silent about R
+        // alone.
         let alone = TerminateRepr { segment_len: None, header: None, ..full(true) };
         assert_eq!(TerminateRepr::parse(&with_flags(0x20, &[&read_request().octets()])), Some(alone.clone()));
         assert_eq!(
@@ -301,7 +306,8 @@ mod tests {
         assert_eq!(TerminateRepr::parse(&octets), Some(full(true)));
     }
 
-    /// Seen from kernels 6.1 and 6.12 on x86-64: a Read out of bounds, and a message too long for its receive.
+    /// Seen from kernels 6.1 and 6.12 on x86-64: a Read out of bounds, and a message
+    /// too long for its receive.
     #[test]
     fn the_bit_order_of_siw_is_understood() {
         let mut octets = full(false).octets().to_vec();

@@ -1,4 +1,4 @@
-//! Memory for tests: regions with guard octets around them, and the checks a real table makes.
+//! Memory for tests: regions with guard octets around them, and the checks of a real table.
 #![allow(dead_code, reason = "each test uses its part of it")]
 
 use rddp_ddp::{RangeError, Stag, check_range};
@@ -37,7 +37,7 @@ impl Guarded {
     }
 }
 
-/// What an access is for.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
     Read,
@@ -56,7 +56,7 @@ pub(crate) struct Region {
     pub(crate) memory: Guarded,
 }
 
-/// The regions of one side, and the domain of its stream.
+/// The regions of one end, and the domain of its stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) pd: u32,
@@ -75,7 +75,8 @@ impl Memory {
         self.regions.iter_mut().find(|region| region.stag == stag).unwrap()
     }
 
-    /// The checks of RFC 5041 §7.1 and RFC 5040 §7.2, in their order; gives region and offset.
+    /// Checks an access by RFC 5041 §7.1 and RFC 5040 §7.2, in their order; returns region and
+    /// offset.
     pub(crate) fn check(
         &mut self,
         stag: Stag,
@@ -114,13 +115,14 @@ impl Memory {
         Ok(())
     }
 
-    /// Octets of a region for a Read Response.
+    /// Returns octets of a region for a Read Response.
     pub(crate) fn read(&mut self, stag: Stag, to: u64, len: usize) -> Result<Vec<u8>, AccessError> {
         let (region, offset) = self.check(stag, to, len, Right::Read)?;
         Ok(region.memory.octets()[offset..offset + len].to_vec())
     }
 
-    /// Does an atomic operation on a little-endian word; `None` for a misaligned one.
+    /// Does an atomic operation on a little-endian word; returns the value before, or
+    /// `None` for a misaligned one.
     pub(crate) fn atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<Option<u64>, AccessError> {
         let (region, offset) = self.check(stag, to, 8, Right::Atomic)?;
         if !to.is_multiple_of(8) {

@@ -1,4 +1,5 @@
-//! One end of a connection: sends its plan segment by segment, answers the other end, checks what arrives.
+//! One end of a connection: sends its plan segment by segment, answers the other end,
+//! and checks what arrives.
 
 use std::collections::VecDeque;
 
@@ -22,12 +23,12 @@ pub(crate) struct End {
     pub(crate) memory: Memory,
     /// Receives that messages have taken.
     receives: Vec<Guarded>,
-    /// A message was taken over whose receive is the last of these.
+    /// True if a message was taken over whose receive is the last of these.
     has_receive: bool,
     queue: VecDeque<Op>,
-    /// The Send or Write that has begun, its MSN and how far it has got.
+    /// The Send or Write that has begun, its header and the octets sent of it.
     open: Option<(Op, Header, u64)>,
-    /// What the peer's plan is to bring here.
+    /// Deliveries that the peer's plan leads to at this end.
     expected: VecDeque<Delivery>,
     deliveries: usize,
     peer_written: Vec<u8>,
@@ -70,7 +71,7 @@ impl End {
         self.queue.is_empty() && self.open.is_none() && self.waiting.is_empty() && self.stream.inbound() == 0
     }
 
-    /// Sends a segment if there is one: of an own message, or of an answer.
+    /// Sends a segment if there is one, of an own message or of an answer.
     pub(crate) fn send(&mut self, random: &mut Random, wire: &mut Vec<u8>) {
         self.go_on_elsewhere(random);
         let mulpdu = 128 + random.below(1400);
@@ -110,11 +111,11 @@ impl End {
         }
     }
 
-    /// Begins the next operation; `false` when there is none or it has to wait. Short messages are sent at
-    /// once.
+    /// Begins the next operation; returns `false` if there is none or it has to wait. Short
+    /// messages are sent at once.
     fn begin(&mut self, wire: &mut Vec<u8>) -> bool {
         let Some(op) = self.queue.front() else { return false };
-        // RFC 5040 §6.1: with ORD requests outstanding this one waits, and all behind it.
+        // RFC 5040 §6.1: with ORD requests outstanding this one waits, and so do all behind it.
         if matches!(op, Op::Read { .. } | Op::Atomic { .. }) && !self.stream.can_issue() {
             return false;
         }
@@ -205,7 +206,7 @@ impl End {
         self.go_on_elsewhere(random);
         let header = parse_header(segment).unwrap();
         let payload = &segment[header.len()..];
-        // Now and then it is looked at before all of it is there.
+        // Sometimes the segment is looked at before all of it has arrived.
         for _ in 0..random.below(3) {
             self.accept(&header, payload.len());
         }
@@ -229,7 +230,7 @@ impl End {
         self.event(event);
     }
 
-    /// Now and then what is in progress moves to a fresh stream, by octets alone.
+    /// Sometimes moves what is in progress to a new stream, by exported octets alone.
     fn go_on_elsewhere(&mut self, random: &mut Random) {
         if self.stream.is_dead() || random.below(4) > 0 {
             return;
@@ -281,7 +282,8 @@ impl End {
         }
     }
 
-    /// RFC 5040 §5.5 rule 10: delivered in order, and what was written before is there.
+    /// Checks a delivery. RFC 5040 §5.5 rule 10: in order, and the octets of earlier Writes are
+    /// there.
     fn check_delivery(&mut self, event: &Event) {
         let expected = self.expected.pop_front().unwrap();
         assert_eq!(*event, expected.event);
@@ -295,7 +297,8 @@ impl End {
         }
     }
 
-    /// At the end everything is as the peer's plan has it, and nothing else was touched.
+    /// Checks that everything is as the peer's plan has it at the end, and that
+    /// nothing else was touched.
     pub(crate) fn check(&mut self) {
         assert!(self.expected.is_empty() && self.fpdus.is_empty() && self.stream.is_between_messages());
         assert_eq!(self.receives.len(), self.deliveries, "one receive for each Send and each Immediate");

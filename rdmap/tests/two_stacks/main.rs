@@ -1,5 +1,6 @@
-//! Two streams over MPA, joined by an octet stream that is cut and merged by seed: markers and CRC on and off
-//! in each direction, every operation mixed, within ORD and IRD, against a model of what has to come of it.
+//! Two streams over MPA, joined by an octet stream that is cut and merged by seed: markers
+//! and CRC on and off in each direction, all operations mixed, within ORD and IRD, compared
+//! with a model of the outcome.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod end;
@@ -13,7 +14,7 @@ use rddp_mpa::Framing;
 use rddp_rdmap::{StreamConfig, TerminateCode, TerminateRepr};
 use rddp_test_support::Random;
 
-/// What both directions of a connection agreed on.
+/// Parameters that both directions of a connection agreed on.
 struct Agreement {
     framing: [Framing; 2],
     depth: [u32; 2],
@@ -21,7 +22,8 @@ struct Agreement {
 }
 
 impl Agreement {
-    /// Every combination of markers and CRC comes up, the rest by chance.
+    /// Returns the agreement of a seed: every combination of markers and CRC occurs, the rest by
+    /// chance.
     fn of(seed: u64, random: &mut Random) -> Self {
         let bit = |at: u64| seed >> at & 1 == 1;
         Self {
@@ -31,13 +33,14 @@ impl Agreement {
         }
     }
 
-    /// Depth 0 limits the Reads of the first end, depth 1 those of the second.
+    /// Returns an end's configuration: depth 0 limits the Reads of the first end,
+    /// depth 1 those of the second.
     fn config(&self, end: usize) -> StreamConfig {
         StreamConfig { ord: self.depth[end], ird: self.depth[1 - end], extensions: self.extensions }
     }
 }
 
-/// The two ends, and what is on its way to each.
+/// The two ends, and the octets on their way to each.
 struct Pair {
     ends: [End; 2],
     wires: [Vec<u8>; 2],
@@ -56,7 +59,7 @@ impl Pair {
         Self { ends, wires: [Vec::new(), Vec::new()], random }
     }
 
-    /// Lets one end do one thing: send a segment, or receive some octets.
+    /// Has one end do one thing: send a segment, or receive some octets.
     fn step(&mut self) {
         let end = self.random.below(2);
         if self.random.below(2) == 0 {
@@ -104,7 +107,7 @@ fn a_terminate_in_mid_traffic_is_the_last_thing_that_is_heard() {
         let sent = std::mem::take(&mut pair.wires[1]);
         receiver.receive(&mut pair.random, &sent);
         assert_eq!(receiver.terminated, Some(terminate));
-        // Whatever it still sends is dropped there.
+        // Everything that it still sends is dropped there.
         let before = (receiver.memory.clone(), receiver.heard);
         let mut more = Vec::new();
         (0..50).for_each(|_| sender.send(&mut pair.random, &mut more));

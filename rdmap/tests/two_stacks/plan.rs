@@ -1,7 +1,8 @@
-//! What one end does, and what has to come of it at the other.
+//! Operations of one end, and their effects at the other.
 //!
-//! Every Write has its own place and every Read its own sink, so that the outcome does not depend on how the
-//! two directions are interleaved; a Read may ask for what an earlier Write has put there, and has to get it.
+//! Every Write has its own place and every Read its own sink, so that the outcome does not depend
+//! on how the two directions are interleaved. A Read may ask for octets of an earlier Write, and
+//! must get them.
 
 use rddp_ddp::Stag;
 use rddp_rdmap::{AtomicOp, Event, Opcode};
@@ -9,13 +10,13 @@ use rddp_test_support::{Random, pattern};
 
 use crate::support::Memory;
 
-/// Where Writes go; one octet after the other.
+/// Target of Writes, one octet after the other.
 pub(crate) const WRITTEN: Stag = Stag(0x0101_0101);
-/// What Reads find and nobody changes.
+/// Source of Reads, which nobody changes.
 pub(crate) const PATTERN: Stag = Stag(0x0202_0202);
-/// What atomics work on.
+/// Target of atomics.
 pub(crate) const COUNTERS: Stag = Stag(0x0303_0303);
-/// Where one's own Reads go. No peer may write there.
+/// Sink of this end's own Reads. No peer may write there.
 pub(crate) const SINK: Stag = Stag(0x0404_0404);
 
 pub(crate) const BASE: u64 = 0xffff_ffff_0000_0000;
@@ -33,7 +34,7 @@ pub(crate) enum Op {
     Atomic { id: u64, to: u64, op: AtomicOp, want: u64 },
 }
 
-/// A message of queue 0 as the peer is to see it.
+/// A message of queue 0 as the peer must receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) event: Event,
@@ -113,7 +114,7 @@ impl Plan {
         Op::Write { to, data }
     }
 
-    /// A Read of the pattern, or of something written before.
+    /// Makes a Read of the pattern, or of octets written before.
     fn read(&mut self, random: &mut Random) -> Op {
         let pattern = pattern(PATTERN_LEN, 0);
         let (src_stag, source) =
@@ -145,7 +146,7 @@ impl Plan {
         Op::Atomic { id: self.ops.len() as u64, to: BASE + 8 * at as u64, op, want }
     }
 
-    /// The memory that the peer of this plan needs: what its operations name.
+    /// Returns the memory that the peer of this plan needs for its operations.
     pub(crate) fn memory(&self) -> Memory {
         let mut memory = Memory::default();
         memory.add(WRITTEN, BASE, self.written.len());
@@ -159,13 +160,13 @@ impl Plan {
         memory
     }
 
-    /// Octets of sink that this plan's own Reads fill.
+    /// Returns the octets of the sink that this plan's own Reads fill.
     pub(crate) fn sink_len(&self) -> usize {
         self.sunk
     }
 }
 
-/// Some octets: often none or a few, at most `max`.
+/// Returns some octets: often none or a few, at most `max`.
 fn data(random: &mut Random, max: usize) -> Vec<u8> {
     let len = match random.below(4) {
         0 => random.below(3),

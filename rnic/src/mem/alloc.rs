@@ -11,7 +11,8 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process and not to a thread; who may touch its octets is up to the holder.
+// SAFETY: a mapping belongs to the process and not to a thread; who may touch its
+// octets is up to the holder.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; a shared reference gives the address only.
 unsafe impl Sync for Mapping {}

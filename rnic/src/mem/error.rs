@@ -1,4 +1,5 @@
-//! What can be wrong with a registration. What a peer does wrong is `AccessError` and `InvalidateError`.
+//! Errors of registering and binding memory. Violations by a peer are `AccessError` and
+//! `InvalidateError`.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -10,16 +11,16 @@ use thiserror::Error;
 use super::Access;
 use crate::home::Forked;
 
-/// Why a region or window was not registered, bound or taken away.
+/// The reason why a region or window was not registered, bound or taken away.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemError {
     /// The range's end is past the end of the address space.
     #[error("{len} octets from {addr:#x} on pass the end of the address space")]
     Wrap {
-        /// First octet.
+        /// Address of the first octet.
         addr: u64,
-        /// How many.
+        /// Length of the range in octets.
         len: u64,
     },
     /// Part of the range is not mapped.
@@ -27,7 +28,7 @@ pub enum MemError {
         "memory at {at:#x} is not mapped: the whole of {start:#x}..{end:#x} must be before it is registered"
     )]
     NotMapped {
-        /// First octet that is not.
+        /// First octet that is not mapped.
         at: u64,
         /// First octet of the range.
         start: u64,
@@ -37,12 +38,12 @@ pub enum MemError {
     /// Part of the range is mapped without the rights asked for.
     #[error("memory at {at:#x} is mapped without {} permission, needed for the rights asked for", if *.write { "write" } else { "read" })]
     NotPermitted {
-        /// First octet that is.
+        /// First octet without the right.
         at: u64,
-        /// Write was what is missing, else read.
+        /// True if write permission is missing, false if read permission is.
         write: bool,
     },
-    /// The process's mappings could not be looked at.
+    /// The list of the process's mappings could not be read.
     #[error("cannot read /proc/self/maps, by which memory is checked before it is registered: {0}")]
     Maps(#[source] io::Error),
     /// The kernel refused to map, populate or lock.
@@ -50,15 +51,15 @@ pub enum MemError {
     Os {
         /// The system call.
         call: &'static str,
-        /// Of how many octets.
+        /// Length of the range in octets.
         len: usize,
-        /// What it said.
+        /// The error that the system call returned.
         source: io::Error,
     },
-    /// No random numbers were to be had.
+    /// The system provided no random numbers for an STag.
     #[error("no random numbers for an STag: {0}")]
     Random(getrandom::Error),
-    /// As many regions and windows as the limits allow.
+    /// The table already holds as many regions and windows as its limits allow.
     #[error("{limit} regions and windows are registered, which is the limit")]
     TooManyStags {
         /// The limit.
@@ -76,13 +77,13 @@ pub enum MemError {
     /// No such region or window, or its key has changed.
     #[error("STag {0} names nothing of the kind asked for")]
     UnknownStag(Stag),
-    /// It belongs to another PD.
+    /// The region or window belongs to another PD.
     #[error("STag {0} belongs to another protection domain")]
     OtherPd(Stag),
-    /// It has to be valid for this.
+    /// The region or window is invalid, and the operation needs a valid one.
     #[error("STag {0} is invalid")]
     Invalid(Stag),
-    /// It has to be invalid for this: a window that is already bound.
+    /// The window is bound already, and only an unbound window can be bound.
     #[error("window {0} is already bound")]
     AlreadyBound(Stag),
     /// The region may not have windows bound to it.
@@ -91,23 +92,23 @@ pub enum MemError {
     /// A range outside the region.
     #[error("{len} octets at {at:#x} are not inside the region")]
     OutOfBounds {
-        /// Where it starts.
+        /// Tagged Offset at which the range starts.
         at: u64,
-        /// How many octets.
+        /// Length of the range in octets.
         len: u64,
     },
     /// The region has windows bound to it.
     #[error("region {stag} has {windows} windows bound to it")]
     WindowsBound {
-        /// The region.
+        /// The region's STag.
         stag: Stag,
-        /// How many.
+        /// Number of windows bound to the region.
         windows: usize,
     },
     /// The region has been deregistered, so its memory may be gone.
     #[error("the region has been deregistered")]
     Deregistered,
-    /// A child of `fork` asks for memory of its parent's.
+    /// A child of `fork` used memory of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
     /// The memory has gone bad while it was registered.
@@ -118,7 +119,7 @@ pub enum MemError {
     ReadOnly,
 }
 
-/// What to do about it.
+/// Returns advice for the user about a failed system call, or nothing.
 fn hint(call: &str, source: &io::Error) -> &'static str {
     match (call, source.raw_os_error()) {
         ("mlock", Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN)) => {

@@ -10,29 +10,32 @@ use thiserror::Error;
 use super::octets;
 use super::slot::{Pin, Scope};
 
-/// Proof that `len` octets lie in one live registration that the asker may use as it said, and that they stay so.
+/// Proof that `len` octets lie in one live registration that the asker may use as it said, and that
+/// they stay so.
 ///
-/// Offsets count from the first granted octet, and going past the last one panics, as with a slice. Octets are copied,
-/// or summed where they lie; what is read while a peer writes it is a mixture of old and new. While a grant is held,
-/// invalidation and deregistration of its STag wait: see the module's rule for holding one.
+/// Offsets count from the first granted octet, and going past the last one panics, as with a slice.
+/// Octets are copied, or summed where they lie; what is read while a peer writes it is a mixture of
+/// old and new. While a grant is held, invalidation and deregistration of its STag wait: see the
+/// module's rule for holding one.
 ///
 /// Memory that a program lends may go bad all the same (a file is cut short): then what touches it
 /// returns [`Faulted`], and a part of the octets may have been copied.
 #[must_use]
 pub struct Grant {
-    /// What keeps the rest true.
+    /// The pin that keeps the registration valid as long as the grant lives.
     pin: Pin,
     ptr: NonNull<u8>,
     len: usize,
     writable: bool,
 }
 
-// SAFETY: the octets belong to the process, and are reached only by copies and atomics through raw pointers.
+// SAFETY: the octets belong to the process, and are reached only by copies and atomics through raw
+// pointers.
 unsafe impl Send for Grant {}
 // SAFETY: as above; nothing in a grant changes.
 unsafe impl Sync for Grant {}
 
-/// Why an atomic operation was not done.
+/// The reason why an atomic operation was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AtomicError {
     /// The address is no multiple of eight (RFC 7306 §5.1).
@@ -46,47 +49,50 @@ pub enum AtomicError {
     Faulted(#[from] Faulted),
 }
 
-/// Copies that are summed as well go in pieces that stay in the first-level cache between the two passes.
+/// Number of octets in a piece of a copy that is also summed: small enough to stay in the
+/// first-level cache from one pass to the other, so that memory is read once.
 const CHUNK: usize = 4096;
 
 impl Grant {
-    /// What `pin` holds from `offset` on.
+    /// Returns a grant of `len` octets of the pin's scope, from `offset` on.
     ///
     /// # Safety
-    /// `offset + len` must not pass the end of the pin's scope, and `writable` only if its rights let octets change.
+    /// `offset + len` must not pass the end of the scope, and `writable` may be set only
+    /// if the rights of the scope let octets change.
     pub(super) unsafe fn new(pin: Pin, offset: usize, len: usize, writable: bool) -> Self {
-        // SAFETY: inside the scope, by the caller's word, and so inside one mapping.
+        // SAFETY: the caller keeps `offset` within the scope, and a scope lies in one mapping.
         let ptr = unsafe { pin.scope().ptr.add(offset) };
         Self { pin, ptr, len, writable }
     }
 
-    /// How many octets are granted.
+    /// Returns the number of octets granted.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks for an empty grant")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether octets may be changed through it.
+    /// Returns whether the octets may be changed through this grant.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// A grant of part of this one.
+    /// Returns a grant of a part of this one's octets.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let ptr = self.at(&range);
         Self { pin: self.pin.clone(), ptr, len: range.len(), writable: self.writable }
     }
 
-    /// Puts `data` at `offset`.
+    /// Copies `data` into the granted octets at `offset`.
     pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
-        // SAFETY: `at_mut` gave room for all of `data` in live memory that may be written, which no reference such as
-        // `data` covers: whoever registered it promised so, and memory of our own is never lent as one.
+        // SAFETY: `at_mut` found space for all of `data` in live memory that may be written. No
+        // reference such as `data` covers it: the program that registered lent memory vouches for
+        // that, and memory of our own is never lent out as a slice.
         unsafe { octets::write(self.is_lent(), to, data) }
     }
 
-    /// [`Grant::place`], so that whoever sees the last octet sees all of them, and all that was
-    /// placed before.
+    /// Does what [`Grant::place`] does, in an order of stores that a polling program may rely on:
+    /// one that sees the last octet sees all of them, and all that was placed before.
     pub fn place_in_order(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
         // SAFETY: as in `place`.
@@ -96,14 +102,18 @@ impl Grant {
     /// Copies octets from `offset` on into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         let from = self.at(&span(offset, out.len()));
-        // SAFETY: `at` found that many octets in live memory, which no reference such as `out` covers.
+        // SAFETY: `at` found that many octets in live memory, which no reference such as `out`
+        // covers.
         unsafe { octets::read(self.is_lent(), from, out) }
     }
 
-    /// [`Grant::place`], with the CRC of `data` appended to `crc`, in one pass.
+    /// Does what [`Grant::place`] does and appends the CRC of `data` to `crc`, in one pass over the
+    /// octets.
     pub fn place_with_crc(&self, offset: usize, data: &[u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in data.chunks(CHUNK) {
+            // The sum is taken of `data`, which nobody else can change, and not of the octets
+            // placed: a peer may already be writing there.
             crc = crc32c_append(crc, chunk);
             self.place(at, chunk)?;
             at += chunk.len();
@@ -111,11 +121,13 @@ impl Grant {
         Ok(crc)
     }
 
-    /// [`Grant::copy_to`], with the CRC of what was copied appended to `crc`, in one pass. The CRC fits `out` even when
-    /// the memory changes meanwhile.
+    /// Does what [`Grant::copy_to`] does and appends the CRC of what was copied to `crc`, in one
+    /// pass. The CRC is that of `out` even when the memory changes meanwhile.
     pub fn copy_to_with_crc(&self, offset: usize, out: &mut [u8], mut crc: u32) -> Result<u32, Faulted> {
         let mut at = offset;
         for chunk in out.chunks_mut(CHUNK) {
+            // The copy is summed and not its source: a peer may change that between the two passes,
+            // and the FPDU must carry the CRC of the octets that are sent (RFC 5044 §4.4).
             self.copy_to(at, chunk)?;
             crc = crc32c_append(crc, chunk);
             at += chunk.len();
@@ -123,44 +135,47 @@ impl Grant {
         Ok(crc)
     }
 
-    /// The CRC of `len` octets from `offset` on, appended to `crc`. If they change meanwhile, it is of no use.
+    /// Returns `crc` with the CRC of `len` octets from `offset` on appended. If the octets change
+    /// meanwhile, the sum belongs to no state of theirs.
     pub fn crc32c_append(&self, offset: usize, len: usize, crc: u32) -> Result<u32, Faulted> {
         let from = self.at(&span(offset, len));
         // SAFETY: `at` found that many octets in live memory.
         unsafe { octets::sum(self.is_lent(), from, len, crc) }
     }
 
-    /// Replaces the first eight octets, a number in this machine's order, by what `change` makes of it, or leaves them if that is
-    /// `None`; gives the number before. One atomic operation (RFC 7306 §5.3), also against other CPUs' atomics.
+    /// Replaces the first eight octets, a number in this machine's byte order, by the result of
+    /// `change`, or leaves them if that is `None`. Returns the number before. One atomic operation
+    /// (RFC 7306 §5.3), also against other CPUs' atomics.
     pub fn fetch_modify_u64(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, AtomicError> {
         let cell = self.at_mut(&(0..8)).cast::<u64>();
-        // RFC 7306 §5.1: it is the address in memory that must be aligned, whatever the Tagged Offset.
+        // RFC 7306 §5.1: it is the address in memory that must be aligned, whatever the Tagged
+        // Offset.
         if !cell.is_aligned() {
             return Err(AtomicError::Misaligned { addr: cell.addr().get() as u64 });
         }
-        // SAFETY: eight aligned octets in live memory that may be written; what else touches them while we do are
-        // copies and atomics by raw pointers.
+        // SAFETY: eight aligned octets in live memory that may be written; what else touches them
+        // while we do are copies and atomics by raw pointers.
         Ok(unsafe { octets::modify(self.is_lent(), cell, change) }?)
     }
 
-    /// Whether the memory is a program's, and may go bad.
+    /// Returns whether a program lent the memory. Lent memory may go bad while it is registered.
     #[inline]
     fn is_lent(&self) -> bool {
         self.pin.scope().lent
     }
 
-    /// What it is part of.
+    /// Returns the scope of the STag that the grant was made from.
     pub(super) fn scope(&self) -> &Scope {
         self.pin.scope()
     }
 
-    /// The addresses of its octets.
+    /// Returns the addresses of the granted octets.
     pub(super) fn octets(&self) -> Range<u64> {
         let start = self.ptr.addr().get() as u64;
         start..start + self.len as u64
     }
 
-    /// Where a range inside the grant starts.
+    /// Returns the address of a range inside the grant. Panics if the range is not inside it.
     #[inline]
     pub(super) fn at(&self, range: &Range<usize>) -> NonNull<u8> {
         assert!(
@@ -172,7 +187,7 @@ impl Grant {
         unsafe { self.ptr.add(range.start) }
     }
 
-    /// The same for writing.
+    /// Returns the address of a range inside the grant that may be written. Panics if it may not.
     #[inline]
     pub(super) fn at_mut(&self, range: &Range<usize>) -> NonNull<u8> {
         assert!(self.writable, "a grant for reading only");
@@ -180,7 +195,8 @@ impl Grant {
     }
 }
 
-/// `len` from `offset` on; past what can be counted it is a range that no grant has.
+/// Returns the range of `len` octets from `offset` on. If its end overflows, the result lies in no
+/// grant, so that the check of bounds refuses it.
 fn span(offset: usize, len: usize) -> Range<usize> {
     offset..offset.saturating_add(len)
 }
@@ -284,7 +300,8 @@ mod tests {
         table.check_remote(region.stag(), to, 8, Access::REMOTE_ATOMIC, PD, QpNum(1)).unwrap()
     }
 
-    /// RFC 7306 §5.1: the number is in this machine's order; the original comes back whether or not it was changed.
+    /// RFC 7306 §5.1: the number is in this machine's order; the original comes back whether or not
+    /// it was changed.
     #[test]
     fn an_atomic_gives_the_original_and_changes_it_if_wanted() {
         let (table, region) = region(16);

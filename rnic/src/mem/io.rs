@@ -1,7 +1,8 @@
-//! Vectored socket calls that take octets from registered memory, or put them there, without a copy in between.
+//! Vectored socket calls that take octets from registered memory, or put them there,
+//! without a copy in between.
 //!
-//! They never block and raise no `SIGPIPE`. Each takes as many pieces as the kernel takes at once, so like any short
-//! write it may do less than asked; empty pieces are skipped.
+//! They never block and raise no `SIGPIPE`. Each takes as many pieces as the kernel takes at once,
+//! so like any short write it may do less than asked; empty pieces are skipped.
 
 use std::cell::Cell;
 use std::io;
@@ -14,21 +15,21 @@ use crate::scratch::{Own, with_own};
 
 /// Octets to send.
 pub enum Piece<'a> {
-    /// Our own.
+    /// Octets of the sender's own.
     Own(&'a [u8]),
-    /// Part of what is granted.
+    /// A range of granted octets.
     Granted(&'a Grant, Range<usize>),
 }
 
-/// Room for octets to receive.
+/// A place for octets to receive.
 pub enum PieceMut<'a> {
-    /// Our own.
+    /// A buffer of the receiver's own.
     Own(&'a mut [u8]),
-    /// Part of what is granted for writing.
+    /// A range of octets granted for writing.
     Granted(&'a Grant, Range<usize>),
 }
 
-/// How to send.
+/// Flags of a send that concern TCP segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
     /// More follows at once: do not send a short TCP segment yet (`MSG_MORE`).
@@ -45,9 +46,11 @@ impl SendFlags {
     }
 }
 
-/// Sends what the socket takes of `pieces`; `WouldBlock` when that is nothing.
+/// Sends as much of `pieces` as the socket takes, and returns the number of octets. `WouldBlock` if
+/// it takes none.
 pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags) -> io::Result<usize> {
-    // Not all of the pieces are here: the segment must not end.
+    // Pieces beyond the kernel's limit go with the next call. What the caller ends a segment behind
+    // is among them, so this call must not end it.
     let flags = if pieces.len() > MAX_PIECES { SendFlags { more: true, eor: false } } else { flags };
     with_vector(pieces.len(), |vector| send(fd, pieces, flags, vector))
 }
@@ -67,8 +70,8 @@ fn send(
     }
     let (fd, flags) = (fd.as_raw_fd(), flags.bits());
     retry(|| {
-        // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live memory, all held until
-        // the call returns, and it only reads them.
+        // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live
+        // memory, all held until the call returns, and it only reads them.
         unsafe {
             match vector.single() {
                 Some(piece) => libc::send(fd, piece.iov_base, piece.iov_len, flags),
@@ -78,8 +81,8 @@ fn send(
     })
 }
 
-/// Receives what the socket has, up to what fits into `pieces`. 0 when the peer has finished sending, `WouldBlock` when
-/// nothing is there now. There must be room for at least one octet, or that is 0 as well.
+/// Receives as much as the socket has and `pieces` can hold. Returns 0 when the peer has finished
+/// sending, or when there is no place for a single octet; `WouldBlock` when nothing is there now.
 pub fn recv_vectored(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>]) -> io::Result<usize> {
     with_vector(pieces.len(), |vector| receive(fd, pieces, vector))
 }
@@ -94,8 +97,8 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
     }
     let fd = fd.as_raw_fd();
     retry(|| {
-        // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found in live memory open
-        // to writing, all held until the call returns.
+        // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found
+        // in live memory open to writing, all held until the call returns.
         unsafe {
             match vector.single() {
                 Some(room) => libc::recv(fd, room.iov_base, room.iov_len, libc::MSG_DONTWAIT),
@@ -105,8 +108,8 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
     })
 }
 
-/// Whether a call failed because memory that is granted has gone bad. It took or gave nothing then;
-/// calls that reach such memory behind good pieces do what comes before it.
+/// Returns whether a call failed because granted memory has gone bad. Such a call moved no octet;
+/// one that reaches bad memory behind good pieces moves those and succeeds.
 pub fn is_fault(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFAULT)
 }
@@ -114,18 +117,19 @@ pub fn is_fault(error: &io::Error) -> bool {
 /// The kernel's limit (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 
-/// Pieces that stand on the stack: more than a few come with long trains only.
+/// Number of pieces for which the vector is on the stack. Only long trains have more; a vector for
+/// all of [`MAX_PIECES`] is 16 KiB, too much for a small stack and slow to clear.
 const FEW_PIECES: usize = 16;
 
-/// Those.
+/// A vector of [`FEW_PIECES`] on the stack.
 type Few = [MaybeUninit<libc::iovec>; FEW_PIECES];
 
 thread_local! {
-    /// Where the pieces of a longer vector are.
+    /// The vector of calls with more pieces, kept by the thread so that they allocate only once.
     static LONG: Own<Vec<MaybeUninit<libc::iovec>>> = const { Cell::new(None) };
 }
 
-/// Calls `f` with an empty vector that has room for `pieces`.
+/// Calls `f` with an empty vector that can hold `pieces` pieces.
 #[inline(always)]
 fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
     if pieces > FEW_PIECES {
@@ -143,7 +147,7 @@ fn with_long<R>(f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
     })
 }
 
-/// The pieces as the kernel wants them, without allocation.
+/// An array of pieces in the kernel's form, built without allocation.
 struct Vector<'a> {
     pieces: &'a mut [MaybeUninit<libc::iovec>],
     len: usize,
@@ -158,15 +162,18 @@ impl Vector<'_> {
         }
     }
 
-    /// The piece, if it is just one: for that the kernel has shorter ways.
+    /// Returns the piece if it is the only one: `send` and `recv` are cheaper than `sendmsg` and
+    /// `recvmsg`, which copy a header and a vector from user space.
     fn single(&self) -> Option<libc::iovec> {
         // SAFETY: the first `len` are written.
         (self.len == 1).then(|| unsafe { self.pieces[0].assume_init() })
     }
 
-    /// The vector must stay where it is as long as the message is used.
+    /// Returns a message header that points to the vector, which must not move while the header is
+    /// used.
     fn message(&mut self) -> libc::msghdr {
-        // SAFETY: a message header is integers and pointers, for which zero is a value: nothing.
+        // SAFETY: a message header consists of integers and pointers, for all of which zero is
+        // valid.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
         message.msg_iov = self.pieces.as_mut_ptr().cast();
         message.msg_iovlen = self.len as _;
@@ -174,7 +181,7 @@ impl Vector<'_> {
     }
 }
 
-/// Repeats a call that a signal broke off.
+/// Repeats a call that a signal interrupted.
 #[inline(always)]
 fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
@@ -323,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_the_kernels() {
+    fn flags_become_those_of_the_kernel() {
         let always = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         assert_eq!(SendFlags::default().bits(), always);
         assert_eq!(SendFlags { more: true, eor: false }.bits(), always | libc::MSG_MORE);

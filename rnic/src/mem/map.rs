@@ -1,7 +1,9 @@
-//! Is a range of memory mapped, and with which rights? Answered by the kernel's list of mappings, so that no page
-//! is touched and the cost goes with the mappings, not with the pages (RFC 5042 §7.3).
+//! Checks that a range of memory is mapped with the rights it needs. The answer comes from the
+//! kernel's list of mappings, so no page is touched, and the cost depends on the number of mappings
+//! and not of pages (RFC 5042 §7.3).
 //!
-//! Linux 6.11 and newer tell of one mapping at a time by an `ioctl` on `/proc/self/maps`; else the file is read as text.
+//! Linux 6.11 and newer return one mapping at a time by an `ioctl` on `/proc/self/maps`; elsewhere
+//! the file is read as text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,13 +20,13 @@ struct Mapped {
     range: Range<u64>,
     read: bool,
     write: bool,
-    /// Of a mapping of a file: where that is. A private mapping shows what others write to the
+    /// The file system of a mapped file. A private mapping, too, shows what others write to the
     /// file, as far as the process has not written to its pages.
     file: Option<Device>,
 }
 
 /// Demands that all of the range is mapped readable, and writable as well when `write`. Returns
-/// whether some of it is a mapping of a file, which others may write.
+/// whether a part of it is a mapping of a file, which others may write.
 pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool, MemError> {
     let (start, len) = (ptr.as_ptr().addr() as u64, len as u64);
     let end = start.checked_add(len).ok_or(MemError::Wrap { addr: start, len })?;
@@ -43,8 +45,9 @@ pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool,
     Ok(files.into_iter().any(|device| !device.is_shared_memory()))
 }
 
-/// Walks through mappings in rising order until they cover the range or fail to. `ending_after` gives the first mapping
-/// whose end is above an address. Returns where the files are that these are mappings of.
+/// Walks through mappings in rising order until they cover the range, or fails at the first gap.
+/// `ending_after` returns the first mapping whose end is above an address. Returns the file systems
+/// of the files that are mapped there.
 fn cover(
     range: Range<u64>,
     write: bool,
@@ -95,7 +98,8 @@ const READABLE: u64 = 0x01;
 const WRITABLE: u64 = 0x02;
 
 impl ProcmapQuery {
-    /// See [`Mapped::file`]. Huge pages are shared memory: to write to them takes a mapping, too.
+    /// Returns the file system of a mapped file, as in [`Mapped::file`]. Huge pages count as shared
+    /// memory: only who maps them can write to them.
     fn file(&self) -> Option<Device> {
         // SAFETY: asks for a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
@@ -112,8 +116,8 @@ fn query(maps: &File, addr: u64) -> io::Result<Option<Mapped>> {
         query_addr: addr,
         ..ProcmapQuery::default()
     };
-    // SAFETY: the request reads and writes one `procmap_query`, whose size it is told, and follows no pointer in it
-    // because the name and build id are not asked for.
+    // SAFETY: the request reads and writes one `procmap_query`, whose size it is told, and follows
+    // no pointer in it because the name and build id are not asked for.
     if unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } == 0 {
         return Ok(Some(Mapped {
             range: query.vma_start..query.vma_end,
@@ -139,7 +143,8 @@ impl<R: Read> Lines<R> {
         Self { reader: BufReader::with_capacity(1 << 14, source), line: Vec::new() }
     }
 
-    /// Asked for rising addresses only.
+    /// Returns the first mapping whose end is above `addr`. Calls must have rising addresses,
+    /// because the text is read once.
     fn ending_after(&mut self, addr: u64) -> io::Result<Option<Mapped>> {
         loop {
             self.line.clear();
@@ -154,7 +159,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// `55d0c8a00000-55d0c8a02000 r--p 00000000 fe:00 1234   /usr/bin/cat`
+/// Parses a line such as `55d0c8a00000-55d0c8a02000 r--p 00000000 fe:00 1234   /usr/bin/cat`.
 fn parse(line: &[u8]) -> Option<Mapped> {
     let mut words = line.split(|octet| *octet == b' ');
     let range = std::str::from_utf8(words.next()?).ok()?;

@@ -1,8 +1,8 @@
-//! Copies and sums of registered octets: our own plainly, those that a program lends under the
-//! guard.
+//! Copies and sums of registered octets: memory of our own directly, memory that a program lends
+//! under the fault guard.
 //!
-//! Memory of our own stays mapped and backed by no file: it cannot go bad. Lent memory can, by a
-//! file that is cut short or a range that is unmapped, and then the process must live.
+//! Memory of our own stays mapped and no file is behind it, so it cannot go bad. Lent memory can:
+//! its file may be cut short, or the range unmapped. Then the process must survive.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 use rddp_fault_guard::{Faulted, call, copy_in, copy_out, install};
 use rddp_mpa::{crc32c, crc32c_append};
 
-/// Gets ready for memory that is lent, once.
+/// Installs the handler of faults in lent memory, once for the process.
 pub(super) fn prepare() {
     static READY: AtomicBool = AtomicBool::new(false);
     if READY.load(Ordering::Acquire) {
         return;
     }
-    // The library's first call looks at the processor, and keeps what it finds in a cell that no
-    // fault may leave half made.
+    // The first call of the CRC library examines the processor and caches the result. A fault must
+    // not interrupt that half-way, so the first call is made here.
     std::hint::black_box([1, 64, 4096].map(|len| crc32c(&[0; 4096][..len])));
     if let Err(error) = install() {
         tracing::warn!(%error, "no handler for SIGBUS and SIGSEGV: memory that goes bad will end the process");
@@ -29,28 +29,34 @@ pub(super) fn prepare() {
 /// Copies `data` to `to`.
 ///
 /// # Safety
-/// There is room for all of `data` in live memory that may be written, which no reference covers;
-/// it is `lent`, or mapped for as long as this takes.
+/// `to` must have space for all of `data`, in live memory that may be written and that no reference
+/// covers. The memory must be `lent`, or stay mapped until this returns.
 #[inline]
 pub(super) unsafe fn write(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(), Faulted> {
+    // A guarded copy costs some 2.5 ns more, for a call that the compiler cannot inline. Memory of
+    // our own cannot fault, so it need not pay for that.
     if lent {
-        // SAFETY: the caller's word; that it is mapped is the guard's business.
+        // SAFETY: the caller gives a live range that no reference covers; if it is not mapped any
+        // more, the guard catches the fault.
         return unsafe { copy_in(to.as_ptr(), data) };
     }
-    // SAFETY: the caller's word. Memory of our own is never lent as a slice such as `data`.
+    // SAFETY: the caller gives live memory that stays mapped. `data` cannot overlap it, because
+    // memory of our own is never lent out as a slice.
     unsafe { to.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
     Ok(())
 }
 
-/// [`write`], so that whoever sees the last octet sees all of them, and what was written before.
+/// Copies `data` to `to` so that whoever sees the last octet sees all of them, and
+/// what was written before.
 ///
 /// # Safety
-/// As of [`write`].
+/// As for [`write()`].
 #[inline]
 pub(super) unsafe fn write_in_order(lent: bool, to: NonNull<u8>, data: &[u8]) -> Result<(), Faulted> {
     let range = to.addr().get()..to.addr().get() + data.len();
     let (to, from) = (to.as_ptr().cast(), data.as_ptr().cast());
-    // SAFETY: the caller's word for the octets; `store_in_order` may be left at any of them.
+    // SAFETY: the caller gives a live range that no reference covers, and `data` has the same
+    // length. A fault may leave `store_in_order` at any access: it owns nothing and holds no lock.
     unsafe {
         if lent {
             return call(range, store_in_order, to, from, data.len());
@@ -60,19 +66,21 @@ pub(super) unsafe fn write_in_order(lent: bool, to: NonNull<u8>, data: &[u8]) ->
     Ok(())
 }
 
-/// Octets at the end that a program may poll.
+/// Number of octets at the end of a Write that a program may poll.
 pub(crate) const POLLED: usize = 8;
 
-/// Copies `len` octets: the last [`POLLED`] of them behind all others, in order, and by one store
-/// where alignment allows.
+/// Copies `len` octets, the last [`POLLED`] of them after all others, in order, and by one store
+/// where alignment allows. A program that polls the last octets of a Write as one number must not
+/// see half of it if it is aligned, and must find all the rest in place.
 ///
 /// # Safety
-/// They are readable at `from` and writable at `to`, as far as they are not guarded.
+/// The octets must be readable at `from` and writable at `to`, or the call be guarded.
 #[inline]
 unsafe extern "C" fn store_in_order(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
     let (start, from) = (to.cast::<u8>(), from.cast::<u8>());
     let mut at = len.saturating_sub(POLLED);
-    // SAFETY: the caller's word; a piece is inside the range, and aligned as its type wants.
+    // SAFETY: the caller vouches for both ranges of `len` octets; each piece lies inside of them,
+    // and its address in `to` is aligned as its type needs (see `piece_len`).
     unsafe {
         if at > 0 {
             start.copy_from_nonoverlapping(from, at);
@@ -96,7 +104,7 @@ unsafe extern "C" fn store_in_order(to: *mut c_void, from: *const c_void, len: u
     to
 }
 
-/// The largest aligned store at `addr` for some of `left` octets: 1, 2, 4 or 8.
+/// Returns the size of the largest aligned store at `addr` for at most `left` octets: 1, 2, 4 or 8.
 #[inline]
 fn piece_len(addr: usize, left: usize) -> usize {
     1 << addr.trailing_zeros().min(left.ilog2()).min(POLLED.ilog2())
@@ -105,27 +113,30 @@ fn piece_len(addr: usize, left: usize) -> usize {
 /// Copies octets from `from` on into `out`.
 ///
 /// # Safety
-/// As of [`write`], for reading.
+/// As for [`write()`], but the memory need only be readable.
 #[inline]
 pub(super) unsafe fn read(lent: bool, from: NonNull<u8>, out: &mut [u8]) -> Result<(), Faulted> {
     if lent {
-        // SAFETY: the caller's word; that it is mapped is the guard's business.
+        // SAFETY: the caller gives a live range that no reference covers; if it is not mapped any
+        // more, the guard catches the fault.
         return unsafe { copy_out(from.as_ptr(), out) };
     }
-    // SAFETY: the caller's word. Memory of our own is never lent as a slice such as `out`.
+    // SAFETY: the caller gives live memory that stays mapped. `out` cannot overlap it, because
+    // memory of our own is never lent out as a slice.
     unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
     Ok(())
 }
 
-/// The CRC of `len` octets from `from` on, appended to `crc`.
+/// Returns `crc` with the CRC of `len` octets from `from` on appended.
 ///
 /// # Safety
-/// As of [`read`].
+/// As for [`read`].
 #[inline]
 pub(super) unsafe fn sum(lent: bool, from: NonNull<u8>, len: usize, mut crc: u32) -> Result<u32, Faulted> {
     let from = from.as_ptr().cast::<c_void>().cast_const();
     let range = from.addr()..from.addr() + len;
-    // SAFETY: the caller's word for the octets; `add_to_sum` may be left at any of them.
+    // SAFETY: the caller gives a live range that no reference covers. A fault may leave
+    // `add_to_sum` at any access: it owns nothing and holds no lock.
     unsafe {
         if lent {
             call(range, add_to_sum, (&raw mut crc).cast(), from, len)?;
@@ -139,24 +150,26 @@ pub(super) unsafe fn sum(lent: bool, from: NonNull<u8>, len: usize, mut crc: u32
 /// Appends `len` octets to the CRC at `crc`.
 ///
 /// # Safety
-/// They are readable, as far as they are not guarded.
+/// The octets must be readable, or the call be guarded; `crc` must point to a `u32` of the caller's
+/// own.
 #[inline]
 unsafe extern "C" fn add_to_sum(crc: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
     let sum = crc.cast::<u32>();
-    // SAFETY: the caller's word. The slice is seen by the CRC library alone, which loads octets of
-    // any value, branches on none and owns nothing; should a peer write them meanwhile, the sum is
-    // of a mixture and nothing else follows. A copy first, so that nothing changes under the slice,
-    // cost 12 % of the bandwidth of Sends of 1 MiB.
+    // SAFETY: the range is live, as the caller says. The slice is seen by the CRC library alone,
+    // which loads octets of any value, branches on none and owns nothing; should a peer write them
+    // meanwhile, the sum is of a mixture and nothing else follows. A copy first, so that nothing
+    // changes under the slice, cost 12 % of the bandwidth of Sends of 1 MiB.
     unsafe { *sum = crc32c_append(*sum, std::slice::from_raw_parts(from.cast(), len)) };
     crc
 }
 
-/// Replaces the number at `cell` by what `change` makes of it, or leaves it if that is `None`;
-/// gives the number before.
+/// Replaces the number at `cell` by the result of `change`, or leaves it if that is `None`. Returns
+/// the number before.
 ///
 /// # Safety
-/// Eight aligned octets as of [`write`], which other threads touch by copies and atomics only.
-/// `change` is pure.
+/// `cell` must be eight aligned octets as for [`write()`], which other threads touch by
+/// copies and atomics only. `change` must be pure: a fault may leave it at any point, and
+/// it may run more than once.
 pub(super) unsafe fn modify<F: Fn(u64) -> Option<u64>>(
     lent: bool,
     cell: NonNull<u64>,
@@ -165,7 +178,8 @@ pub(super) unsafe fn modify<F: Fn(u64) -> Option<u64>>(
     let range = cell.addr().get()..cell.addr().get() + size_of::<u64>();
     let cell = cell.as_ptr().cast_const().cast();
     let mut work = Modify { change, original: 0 };
-    // SAFETY: the caller's word for the octets; the work may be left at any access to them.
+    // SAFETY: the caller gives eight aligned octets of live memory. A fault may leave `run` at its
+    // access to them: `change` is pure, and nothing else has been done by then.
     unsafe {
         if lent {
             call(range, Modify::<F>::run, (&raw mut work).cast(), cell, size_of::<u64>())?;
@@ -183,7 +197,7 @@ struct Modify<F> {
 
 impl<F: Fn(u64) -> Option<u64>> Modify<F> {
     /// # Safety
-    /// `work` is a `Self`, and `cell` as [`modify`] has it.
+    /// `work` must point to a `Self`; `cell` must be as [`modify`] demands.
     unsafe extern "C" fn run(work: *mut c_void, cell: *const c_void, _len: usize) -> *mut c_void {
         // SAFETY: `modify` calls this with its own `work`, to which nobody else refers meanwhile,
         // and with the aligned cell that its caller vouches for, which other threads touch by

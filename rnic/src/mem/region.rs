@@ -1,4 +1,5 @@
-//! Memory regions: registered octets and their lifecycle (draft-hilland-rddp-verbs §7.2 to §7.4, §7.8).
+//! Memory regions: registered octets and their lifecycle (draft-hilland-rddp-verbs §7.2 to §7.4,
+//! §7.8).
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -16,9 +17,9 @@ use super::{Access, MemError, PdId, QpNum, RegionOptions, map, octets};
 
 /// A registered range of memory.
 ///
-/// The handle of the program that owns the memory. It lives until the last holder drops it; what peers may do ends with
-/// [`super::MemTable::deregister`]. Octets are read and written by copying, because a peer may change them at any
-/// time: no reference to them is given out.
+/// The handle of the program that owns the memory. It lives until the last holder drops it; what
+/// peers may do ends with [`super::MemTable::deregister`]. Octets are read and written by copying,
+/// because a peer may change them at any time: no reference to them is given out.
 pub struct Region {
     memory: Memory,
     pd: PdId,
@@ -28,19 +29,19 @@ pub struct Region {
     life: Mutex<Life>,
 }
 
-/// What may still happen to a region.
+/// The part of a region's lifecycle that its lock protects.
 struct Life {
     registered: bool,
-    /// How many windows are bound to it.
+    /// Number of windows bound to the region.
     windows: usize,
 }
 
-/// Whoever wants an STag invalid.
+/// The party that asks for an STag to be invalidated.
 #[derive(Clone, Copy)]
 pub(super) struct Revoker {
     pub(super) pd: PdId,
     pub(super) qp: QpNum,
-    /// The peer, by a Send with Invalidate; else a local work request.
+    /// True if the peer asks, by a Send with Invalidate; false for a local work request.
     pub(super) remote: bool,
 }
 
@@ -50,12 +51,13 @@ impl Region {
         Self { memory, pd, qp, status: Status::new(stag, access), life }
     }
 
-    /// The STag by which peers and work requests name it. Registering again changes it.
+    /// Returns the STag by which peers and work requests name the region. Registering again changes
+    /// it.
     pub fn stag(&self) -> Stag {
         self.status.stag()
     }
 
-    /// The Tagged Offset of the first octet.
+    /// Returns the Tagged Offset of the first octet.
     pub fn base_to(&self) -> u64 {
         match self.access().contains(Access::ZERO_BASED) {
             true => 0,
@@ -63,37 +65,38 @@ impl Region {
         }
     }
 
-    /// How many octets it has.
+    /// Returns the length in octets.
     pub fn len(&self) -> usize {
         self.memory.len
     }
 
-    /// Whether it has no octets at all.
+    /// Returns whether the region has no octets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whose QPs may use it.
+    /// Returns the protection domain whose QPs may use the region.
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// The only QP whose peer may use the STag, if there is such a limit.
+    /// Returns the only QP whose peer may use the STag, if there is such a limit.
     pub(super) fn qp(&self) -> Option<QpNum> {
         self.qp
     }
 
-    /// The rights to it.
+    /// Returns the rights to the region.
     pub fn access(&self) -> Access {
         self.status.access()
     }
 
-    /// Whether its STag is valid: neither invalidated nor deregistered.
+    /// Returns whether the STag is valid: neither invalidated nor deregistered.
     pub fn is_valid(&self) -> bool {
         self.status.is_valid()
     }
 
-    /// Where the first octet is. Whoever reads or writes through it shares the octets with peers and this library.
+    /// Returns the address of the first octet. Whoever reads or writes through it shares the octets
+    /// with peers and this library.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.ptr.as_ptr()
     }
@@ -124,18 +127,18 @@ impl Region {
         Ok(())
     }
 
-    /// Whether the memory is a program's, and may go bad.
+    /// Returns whether a program lent the memory. Lent memory may go bad while it is registered.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self.memory.backing, Backing::Lent { .. })
     }
 
-    /// Opens it for the first time.
+    /// Opens the region for the first time.
     pub(super) fn start(&self, slots: &SlotTable) {
         let _life = self.life.lock();
         self.open(self.stag(), self.access(), slots);
     }
 
-    /// Opens its slot, which is closed. Only with `life` locked.
+    /// Opens the region's slot, which must be closed. Called only with `life` locked.
     fn open(&self, stag: Stag, access: Access, slots: &SlotTable) {
         self.status.set_valid(stag, access);
         let scope = Scope {
@@ -152,7 +155,8 @@ impl Region {
         slots.open(stag, scope);
     }
 
-    /// Makes the STag invalid (draft-hilland-rddp-verbs §7.8). Then no peer touches the octets any more.
+    /// Makes the STag invalid (draft-hilland-rddp-verbs §7.8). Then no peer touches the octets any
+    /// more.
     pub(super) fn invalidate(
         &self,
         stag: Stag,
@@ -180,7 +184,7 @@ impl Region {
         Ok(())
     }
 
-    /// Ends the registration: nothing of ours touches the octets any more, ever.
+    /// Ends the registration: this library never touches the octets again.
     pub(super) fn retire(&self, stag: Option<Stag>, slots: &SlotTable) -> Result<(), MemError> {
         let mut life = self.alive(stag)?;
         match life.windows {
@@ -190,12 +194,14 @@ impl Region {
         Ok(())
     }
 
-    /// The same, whatever is bound to it. For when the table goes, after its windows.
+    /// Ends the registration whatever is bound to the region. Called when the table is dropped,
+    /// after its windows have ended.
     pub(super) fn abandon(&self, slots: &SlotTable) {
         self.end(&mut self.life.lock(), slots);
     }
 
-    /// Valid again with these rights and the STag that `rekey` makes of the old one.
+    /// Makes the region valid again, with these rights and the STag that `rekey` makes of the old
+    /// one.
     pub(super) fn reopen(
         &self,
         stag: Option<Stag>,
@@ -208,7 +214,7 @@ impl Region {
         if life.windows > 0 {
             return Err(MemError::WindowsBound { stag: self.stag(), windows: life.windows });
         }
-        // Who lent the memory for reading has promised no more than that.
+        // A program that lent memory for reading has vouched for no more than that.
         if access.writes() && !self.memory.writable {
             return Err(MemError::ReadOnly);
         }
@@ -218,8 +224,8 @@ impl Region {
         Ok(changed)
     }
 
-    /// Counts one window more, if a window may have these rights to this range (draft-hilland-rddp-verbs §7.10.2);
-    /// gives the range's first octet.
+    /// Counts one window more, if a window may have these rights to this range
+    /// (draft-hilland-rddp-verbs §7.10.2); gives the range's first octet.
     pub(super) fn bind(
         &self,
         stag: Stag,
@@ -246,19 +252,20 @@ impl Region {
         Ok(ptr)
     }
 
-    /// Counts one window less.
+    /// Takes back what [`Region::bind`] counted.
     pub(super) fn unbind(&self) {
         self.life.lock().windows -= 1;
     }
 
-    /// The lifecycle, locked, while the region is registered: under this STag, or any when `None`.
+    /// Returns the lifecycle, locked, if the region is registered: under this STag, or under any
+    /// when `None`.
     fn alive(&self, stag: Option<Stag>) -> Result<MutexGuard<'_, Life>, MemError> {
         let life = self.life.lock();
         let wanted = stag.unwrap_or(self.stag());
         if life.registered && self.stag() == wanted { Ok(life) } else { Err(MemError::UnknownStag(wanted)) }
     }
 
-    /// Closes the slot if it is open. Only with `life` locked.
+    /// Closes the slot if it is open. Called only with `life` locked.
     fn close(&self, slots: &SlotTable) {
         if self.is_valid() {
             slots.close(self.stag());
@@ -286,31 +293,32 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The octets of a region, and who maps them.
+/// The octets of a region, and the owner of their mapping.
 pub(super) struct Memory {
     ptr: NonNull<u8>,
     len: usize,
-    /// Mapped for writing too.
+    /// True if the memory is mapped writable.
     writable: bool,
-    /// Some of it is a mapping of a file, which others may write.
+    /// True if a part of the memory is a mapping of a file, which others may write.
     is_file: bool,
     backing: Backing,
 }
 
 enum Backing {
-    /// We do, as long as this lives.
+    /// A mapping of our own, kept as long as this value lives.
     Ours { _mapping: Mapping },
-    /// The program does, until deregistration.
+    /// A mapping of the program's, which keeps it until deregistration.
     Lent { live: RwLock<bool>, locked: bool },
 }
 
-// SAFETY: the octets belong to the process and not to a thread; they are reached only by copies through raw pointers.
+// SAFETY: the octets belong to the process and not to a thread; they are reached only by copies
+// through raw pointers.
 unsafe impl Send for Memory {}
 // SAFETY: as above; the rest is locks and values that do not change.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// A new mapping of our own.
+    /// Maps `len` octets of our own.
     pub(super) fn ours(len: usize, options: &RegionOptions) -> Result<Self, MemError> {
         let mapping = Mapping::new(len, options)?;
         let ptr = mapping.ptr();
@@ -320,10 +328,10 @@ impl Memory {
         Ok(Self { ptr, len, writable: true, is_file: false, backing: Backing::Ours { _mapping: mapping } })
     }
 
-    /// A range of the program's.
+    /// Takes a range that the program has mapped.
     ///
     /// # Safety
-    /// That of [`super::MemTable::register`].
+    /// As for [`super::MemTable::register`].
     pub(super) unsafe fn lent(
         ptr: NonNull<u8>,
         len: usize,
@@ -342,7 +350,7 @@ impl Memory {
         Ok(Self { ptr, len, writable: write, is_file, backing })
     }
 
-    /// Where `len` octets from `offset` on are.
+    /// Returns the address of `len` octets from `offset` on, if the range is inside the region.
     fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, MemError> {
         if offset > self.len || len > self.len - offset {
             return Err(MemError::OutOfBounds { at: offset as u64, len: len as u64 });
@@ -351,7 +359,8 @@ impl Memory {
         Ok(unsafe { self.ptr.add(offset) })
     }
 
-    /// Keeps the octets mapped while they are copied.
+    /// Keeps the octets registered until the returned guard is dropped, if a program lent them.
+    /// Fails if they have been given back.
     fn hold(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, MemError> {
         match &self.backing {
             Backing::Ours { .. } => Ok(None),
@@ -362,7 +371,7 @@ impl Memory {
         }
     }
 
-    /// From now on the program may do with its memory what it likes.
+    /// Notes that the program has its memory back. Waits for copies that [`Memory::hold`] guards.
     fn give_back(&self) {
         if let Backing::Lent { live, locked } = &self.backing {
             let was_live = std::mem::replace(&mut *live.write(), false);

@@ -1,12 +1,15 @@
-//! From an STag to what it opens, without a lock.
+//! The table from an STag to the memory that it opens, read without a lock.
 //!
-//! Each STag owns a [`Slot`], found through a [`Directory`] by the low bits of its index: `StagSource` draws until
-//! those are vacant, so there are no collisions to walk through. A slot's state is one word (STag, open or not, number
-//! of [`Pin`]s); a pin is taken by one compare-and-swap that succeeds only while the slot is open for exactly that
-//! STag. [`Slot::close`] stops new pins and waits for the old ones to go: after it returns nobody uses the scope.
+//! Each STag owns a [`Slot`], found through a [`Directory`] by the low bits of its
+//! index: `StagSource` draws until those are vacant, so there are no collisions to walk
+//! through. A slot's state is one word (STag, open or not, number of [`Pin`]s); a pin is
+//! taken by one compare-and-swap that succeeds only while the slot is open for exactly
+//! that STag. [`Slot::close`] stops new pins and waits for the old ones to go: after it
+//! returns nobody uses the scope.
 //!
-//! Slots are not freed, and directories outgrown are kept, until the whole table is dropped. So a reader that is late
-//! finds an old directory or a reused slot, never freed memory, and then the STag tells.
+//! Neither slots nor outgrown directories are freed before the whole table is dropped. So a reader
+//! that is late finds an old directory or a reused slot, never freed memory, and the comparison of
+//! STags tells it apart.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -22,29 +25,29 @@ use super::stag::index;
 use super::writers::Writers;
 use super::{Access, PdId, QpNum};
 
-/// What an open STag stands for.
+/// The memory and rights that an open STag stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
     /// The first Tagged Offset.
     pub(super) base: u64,
-    /// How many octets.
+    /// Number of octets.
     pub(super) len: u64,
-    /// Where the first octet is.
+    /// Address of the first octet.
     pub(super) ptr: NonNull<u8>,
     pub(super) pd: PdId,
     /// The only QP that may use it remotely.
     pub(super) qp: Option<QpNum>,
     pub(super) access: Access,
-    /// A window: only for peers, and not bound to a PD but to its QP.
+    /// True for a window: only peers may use it, and it is tied to a QP in place of a PD.
     pub(super) window: bool,
-    /// The memory is a program's, and may go bad.
+    /// True if a program lent the memory, which may then go bad.
     pub(super) lent: bool,
-    /// Some of it is a mapping of a file, which others may write.
+    /// True if a part of the memory is a mapping of a file, which others may write.
     pub(super) is_file: bool,
 }
 
 impl Scope {
-    /// The addresses of its octets.
+    /// Returns the addresses of the octets.
     pub(super) fn octets(&self) -> Range<u64> {
         let start = self.ptr.addr().get() as u64;
         start..start + self.len
@@ -56,7 +59,8 @@ impl Scope {
 struct Slot {
     /// STag in the high half, then [`OPEN`], [`WRITING`] and the number of pins.
     state: AtomicU64,
-    /// Written only under `WRITING`, which needs `!OPEN` and no pins; read only by pins.
+    /// Written only while `WRITING` is set, which needs `OPEN` clear and no pins; read only by
+    /// holders of pins.
     scope: UnsafeCell<Scope>,
 }
 
@@ -85,11 +89,12 @@ impl Slot {
         Self { state: AtomicU64::new(0), scope: UnsafeCell::new(scope) }
     }
 
-    /// One more pin, if the slot is open for this STag.
+    /// Adds a pin if the slot is open for this STag. Returns whether it did.
     fn pin(&self, stag: Stag) -> bool {
         let wanted = u64::from(stag.0) << 32 | OPEN;
         let mut state = self.state.load(Ordering::Relaxed);
-        // With all pins out (somebody forgets them) the STag counts as closed rather than the count as zero.
+        // If all pins are taken (some holder never returns its own) the STag counts as closed; one
+        // pin more would overflow the count to zero.
         while state & !PINS == wanted && state & PINS != PINS {
             match self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -103,24 +108,25 @@ impl Slot {
         self.state.fetch_sub(1, Ordering::Release);
     }
 
-    /// Names the STag that a closed slot is for.
+    /// Sets the STag that a closed slot is for.
     fn assign(&self, stag: Stag) {
         self.state.store(u64::from(stag.0) << 32, Ordering::Relaxed);
     }
 
-    /// The index of the STag that it is for.
+    /// Returns the index of the STag that the slot is for.
     fn index(&self) -> u32 {
         (self.state.load(Ordering::Relaxed) >> 40) as u32
     }
 
-    /// Lets pins be taken for `stag`. The slot must be closed.
+    /// Opens the slot, which must be closed, so that pins can be taken for `stag`.
     fn open(&self, stag: Stag, scope: Scope) {
         let closed = self.state.load(Ordering::Relaxed) & !(OPEN | WRITING | PINS);
         self.state
             .compare_exchange(closed, closed | WRITING, Ordering::Acquire, Ordering::Relaxed)
             .expect("a slot is opened only when closed and drained");
-        // SAFETY: the exchange found neither OPEN nor pins nor another writer, and none can come while WRITING is
-        // set; the Acquire makes the reads of the last pins happen before this write.
+        // SAFETY: the exchange found neither OPEN nor pins nor another writer, and none
+        // can come while WRITING is set; the Acquire makes the reads of the last pins
+        // happen before this write.
         unsafe { *self.scope.get() = scope };
         self.state.store(u64::from(stag.0) << 32 | OPEN, Ordering::Release);
     }
@@ -133,7 +139,7 @@ impl Slot {
     }
 }
 
-/// Waits for something that other threads are about to do.
+/// Waits until other threads have done what `done` asks for, which they are about to do.
 pub(super) fn wait_until(done: impl Fn() -> bool) {
     let mut tries = 0_u32;
     while !done() {
@@ -146,20 +152,23 @@ pub(super) fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// Keeps a slot open, and with it what its scope points to. Cheap, and may move between threads.
+/// A count that keeps a slot open, and with it the memory its scope points to. Cheap, and
+/// may move between threads.
 pub(super) struct Pin {
     slot: NonNull<Slot>,
 }
 
-// SAFETY: a pin is a count in an atomic and leave to read a scope that nobody writes meanwhile.
+// SAFETY: a pin is a count in an atomic, and permission to read a scope that nobody
+// writes while it is counted.
 unsafe impl Send for Pin {}
 // SAFETY: as above.
 unsafe impl Sync for Pin {}
 
 impl Pin {
     pub(super) fn scope(&self) -> &Scope {
-        // SAFETY: the slot lives, because `SlotTable` frees slots only without pins; and its scope is not written
-        // while this pin is counted. It was published before OPEN, which taking the pin has acquired.
+        // SAFETY: the slot lives, because `SlotTable` frees slots only without pins; and its scope
+        // is not written while this pin is counted. It was published before OPEN, which taking the
+        // pin has acquired.
         unsafe { &*self.slot.as_ref().scope.get() }
     }
 
@@ -171,7 +180,8 @@ impl Pin {
 
 impl Clone for Pin {
     fn clone(&self) -> Self {
-        // One pin is there, so this one is as good even when the slot has been closed meanwhile.
+        // This pin is counted already, so a second one is as valid even when the slot
+        // has been closed meanwhile.
         let before = self.slot().state.fetch_add(1, Ordering::Relaxed);
         assert!(before & PINS < PINS / 2, "more pins of one STag than there can be");
         Self { slot: self.slot }
@@ -184,7 +194,7 @@ impl Drop for Pin {
     }
 }
 
-/// Finds slots by index; a power of two of them.
+/// Finds slots by the low bits of their index; has a power of two of cells.
 struct Directory {
     cells: Box<[AtomicPtr<Slot>]>,
 }
@@ -198,12 +208,14 @@ impl Directory {
         &self.cells[index as usize & (self.cells.len() - 1)]
     }
 
-    /// The same slots among more cells. Indices apart by their low bits stay apart by more of them.
+    /// Returns a directory of the same slots with more cells. Indices that differ in the low bits
+    /// used so far also differ in more of them, so no two slots collide.
     fn widened(&self, cells: usize) -> Self {
         let wider = Self::new(cells);
         for cell in &self.cells {
             let slot = cell.load(Ordering::Relaxed);
-            // SAFETY: null or a slot, and slots live as long as the table that this directory belongs to.
+            // SAFETY: null or a slot, and slots live as long as the table that this directory
+            // belongs to.
             if let Some(index) = unsafe { slot.as_ref() }.map(Slot::index) {
                 wider.cell(index).store(slot, Ordering::Relaxed);
             }
@@ -217,11 +229,11 @@ pub(super) struct SlotTable {
     /// The newest directory.
     current: AtomicPtr<Directory>,
     store: Mutex<Store>,
-    /// What peers may change through those that are open.
+    /// The ranges that peers may change through the open STags.
     pub(super) writers: Arc<Writers>,
 }
 
-/// What a `SlotTable` owns: pointers from `Box::into_raw` that live as long as it does.
+/// The allocations of a `SlotTable`: pointers from `Box::into_raw` that live as long as it does.
 struct Store {
     directories: Vec<NonNull<Directory>>,
     slots: Vec<NonNull<Slot>>,
@@ -238,18 +250,18 @@ impl SlotTable {
         Self { current: AtomicPtr::new(first.as_ptr()), store: Mutex::new(store), writers: Arc::default() }
     }
 
-    /// A pin of what `stag`, all 32 bits of it, opens now.
+    /// Takes a pin of the memory that `stag` opens now; all 32 bits must match.
     pub(super) fn pin(&self, stag: Stag) -> Option<Pin> {
         let slot = self.find(stag)?;
         slot.pin(stag).then(|| Pin { slot: NonNull::from(slot) })
     }
 
-    /// Whether an STag with this index may be inserted.
+    /// Returns whether an STag with this index may be inserted.
     pub(super) fn is_vacant(&self, index: u32) -> bool {
         self.directory().cell(index).load(Ordering::Relaxed).is_null()
     }
 
-    /// Makes room so that at least half of all indices are vacant.
+    /// Widens the directory so that at least half of all indices are vacant.
     pub(super) fn reserve(&self) {
         let mut store = self.store.lock();
         let live = store.slots.len() - store.free.len();
@@ -261,7 +273,7 @@ impl SlotTable {
         }
     }
 
-    /// Gives `stag` a slot, closed. Its index must be vacant.
+    /// Gives `stag` a closed slot. Its index must be vacant.
     pub(super) fn insert(&self, stag: Stag) {
         let mut store = self.store.lock();
         let slot = store.take();
@@ -278,13 +290,13 @@ impl SlotTable {
         self.find(stag).expect("an inserted STag has a slot").open(stag, scope);
     }
 
-    /// Lets no new pin through and waits until those of old have gone.
+    /// Refuses new pins and waits until the present ones are gone.
     pub(super) fn close(&self, stag: Stag) {
         self.find(stag).expect("an inserted STag has a slot").close();
         self.writers.close(index(stag));
     }
 
-    /// Takes the slot from `stag`, which must be closed.
+    /// Takes the slot back from `stag`, which must be closed.
     pub(super) fn remove(&self, stag: Stag) {
         let mut store = self.store.lock();
         let slot = self.directory().cell(index(stag)).swap(null_mut(), Ordering::Relaxed);
@@ -292,11 +304,12 @@ impl SlotTable {
     }
 
     fn directory(&self) -> &Directory {
-        // SAFETY: directories live as long as the table, and the Acquire makes the contents of this one visible.
+        // SAFETY: directories live as long as the table, and the Acquire makes the
+        // contents of this one visible.
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    /// The slot at the place of `stag`'s index, perhaps another STag's.
+    /// Returns the slot at the place of `stag`'s index, which may belong to another STag.
     fn find(&self, stag: Stag) -> Option<&Slot> {
         let slot = self.directory().cell(index(stag)).load(Ordering::Acquire);
         // SAFETY: null or a slot, and slots live as long as the table.
@@ -308,8 +321,9 @@ impl Drop for SlotTable {
     fn drop(&mut self) {
         let store = self.store.get_mut();
         for slot in store.slots.drain(..) {
-            // SAFETY: from `Box::into_raw` in `take`, freed here only, once its pins have gone; the directories that
-            // point to it are not looked at any more, since nobody else has the table.
+            // SAFETY: from `Box::into_raw` in `take`, freed here only, once its pins have
+            // gone; the directories that point to it are not looked at any more, since
+            // nobody else has the table.
             unsafe {
                 slot.as_ref().close();
                 drop(Box::from_raw(slot.as_ptr()));
@@ -323,7 +337,7 @@ impl Drop for SlotTable {
 }
 
 impl Store {
-    /// A closed slot.
+    /// Returns a closed slot, a new one or one that was returned.
     fn take(&mut self) -> NonNull<Slot> {
         self.free.pop().unwrap_or_else(|| {
             let slot = leak(Slot::new());
@@ -337,7 +351,7 @@ fn leak<T>(value: T) -> NonNull<T> {
     NonNull::from(Box::leak(Box::new(value)))
 }
 
-/// A power of two.
+/// Number of cells of the first directory, a power of two.
 const FIRST_CELLS: usize = 64;
 
 #[cfg(test)]
@@ -456,7 +470,7 @@ mod tests {
         closing.join().unwrap();
     }
 
-    /// The scope that a pin sees is always the one of its STag, whole.
+    /// A pin always sees the complete scope of its own STag.
     #[test]
     fn pins_never_see_another_stags_scope() {
         let table = &SlotTable::new();

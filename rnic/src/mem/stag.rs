@@ -1,19 +1,20 @@
 //! Choosing STags that a peer cannot guess (RFC 5040 §8.1.1, RFC 5042 §6.1.1).
 //!
-//! An STag is a 24-bit index and an 8-bit key. Indices are drawn from the system's random numbers over the whole 24 bits, never 0.
-//! One that has been used comes back only after at least [`GENERATION`] others have been given out.
+//! An STag is a 24-bit index and an 8-bit key. Indices are drawn from the system's random numbers
+//! over the whole 24 bits, never 0. One that has been used comes back only after at least
+//! [`GENERATION`] others have been given out.
 #![forbid(unsafe_code)]
 
 use rddp_ddp::Stag;
 
 use super::MemError;
 
-/// How many different indices there are.
+/// Number of different indices.
 const INDICES: usize = 1 << 24;
-/// How many indices are given out before the oldest may be used again.
+/// Number of indices given out before the oldest may be used again.
 const GENERATION: usize = INDICES / 4;
 
-/// Where in an STag the index is.
+/// Returns the index part of an STag.
 pub(super) fn index(stag: Stag) -> u32 {
     stag.0 >> 8
 }
@@ -21,7 +22,7 @@ pub(super) fn index(stag: Stag) -> u32 {
 /// A source of unguessable STags.
 pub(super) struct StagSource {
     random: Random,
-    /// Given out in this generation and in the one before.
+    /// Indices given out in this generation and in the one before.
     recent: [IndexSet; 2],
     generation: usize,
 }
@@ -35,7 +36,8 @@ impl StagSource {
         Self { random: Random::new(), recent: [IndexSet::new(), IndexSet::new()], generation }
     }
 
-    /// A new STag whose index `usable` agrees to. About half of all indices must be usable, or this takes long.
+    /// Returns a new STag whose index `usable` accepts. About half of all indices must be usable,
+    /// or this takes long.
     pub(super) fn draw(&mut self, mut usable: impl FnMut(u32) -> bool) -> Result<Stag, MemError> {
         loop {
             let stag = Stag(self.random.next()?);
@@ -48,7 +50,7 @@ impl StagSource {
         }
     }
 
-    /// The same index under another key.
+    /// Returns an STag of the same index with another key.
     pub(super) fn rekey(&mut self, stag: Stag) -> Result<Stag, MemError> {
         loop {
             let changed = Stag(stag.0 & !0xff | self.random.next()? & 0xff);

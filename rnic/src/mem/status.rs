@@ -1,4 +1,4 @@
-//! What a region's or window's handle tells without waiting for anybody.
+//! The status of a region or window, which its handle reads without a lock.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,8 @@ use rddp_ddp::Stag;
 
 use super::Access;
 
-/// STag, rights and validity, changed together and only by who holds the object's lifecycle lock.
+/// STag, rights and validity in one word, changed only by the holder of the object's lifecycle
+/// lock.
 pub(super) struct Status(AtomicU64);
 
 const VALID: u64 = 1;

@@ -1,4 +1,4 @@
-//! [`MemTable`]: all STags of one RNIC, and every question whether an access is allowed.
+//! [`MemTable`]: all STags of one RNIC, and every check of an access.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -16,21 +16,23 @@ use super::{Access, BindWindow, Claim, Grant, MemError, MemLimits, PdId, QpNum, 
 
 /// The regions and windows of one RNIC.
 ///
-/// The two checks are lock-free and for every segment; all else takes locks. Methods that make an STag invalid wait for
-/// the grants of it that are out. When the table is dropped, so does that for all of them, and every registration ends.
+/// The two checks are lock-free and run for every segment; all other methods take locks. Methods
+/// that make an STag invalid wait until the grants made from it are dropped. Dropping the table
+/// does that for all STags and ends every registration.
 pub struct MemTable {
     slots: SlotTable,
     registry: Mutex<Registry>,
     limit: usize,
 }
 
-/// Who has which index. Locked for moments only, and last: nothing else is locked under it.
+/// The indices in use and their objects. Locked for moments only, and last: no other lock is taken
+/// while it is held.
 struct Registry {
     objects: HashMap<u32, Object>,
     stags: StagSource,
-    /// How many regions and windows each PD has.
+    /// Number of regions and windows of each PD.
     of_pd: HashMap<PdId, usize>,
-    /// How many windows are bound on each QP.
+    /// Number of windows bound on each QP.
     windows_of_qp: HashMap<QpNum, usize>,
 }
 
@@ -41,7 +43,7 @@ enum Object {
 }
 
 impl MemTable {
-    /// A table that holds nothing yet.
+    /// Makes an empty table.
     pub fn new(limits: MemLimits) -> Self {
         let registry = Registry {
             objects: HashMap::new(),
@@ -53,17 +55,20 @@ impl MemTable {
         Self { slots: SlotTable::new(), registry: Mutex::new(registry), limit }
     }
 
-    /// Registers memory of the program's, which must be mapped with the rights that `access` needs (RFC 5042 §7.3).
+    /// Registers memory of the program's, which must be mapped with the rights that
+    /// `access` needs (RFC 5042 §7.3).
     ///
-    /// Touches no page unless the options say so, and costs the same for any length. `options.lock` ends with the
-    /// registration and does not nest.
+    /// Touches no page unless the options say so, and costs the same for any length. `options.lock`
+    /// ends with the registration and does not nest.
     ///
     /// # Safety
-    /// From now until [`MemTable::deregister`] of it has returned `Ok`, or the table has been dropped,
+    /// From now until [`MemTable::deregister`] of it has returned `Ok`, or
+    /// the table has been dropped,
     /// - nothing else is mapped in the range: it stays as it is, with these rights, or goes bad (is
     ///   unmapped, or its file cut short), which ends the connection that touches it; and
-    /// - no Rust reference to octets of it is alive while peers or work requests may change them, nor an exclusive
-    ///   one at all: use raw pointers, atomics, or [`Region::read_at`] and [`Region::write_at`].
+    /// - no Rust reference to octets of it is alive while peers or work requests may change
+    ///   them, nor an exclusive one at all: use raw pointers, atomics, or [`Region::read_at`]
+    ///   and [`Region::write_at`].
     pub unsafe fn register(
         &self,
         pd: PdId,
@@ -73,12 +78,14 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
-        // SAFETY: the caller's word is what `lent` wants.
+        // SAFETY: `Memory::lent` demands what this function demands of its caller, for the same
+        // range.
         let memory = unsafe { Memory::lent(ptr, len, access.writes(), options) }?;
         self.add_region(memory, pd, access, options)
     }
 
-    /// Registers zeroed memory of our own, which stays mapped until the last handle and binding is gone.
+    /// Registers zeroed memory of our own, which stays mapped until the last handle and binding is
+    /// gone.
     pub fn allocate(
         &self,
         pd: PdId,
@@ -90,24 +97,27 @@ impl MemTable {
         self.add_region(Memory::ours(len, options)?, pd, access, options)
     }
 
-    /// Ends a registration. Waits for placements in flight; after `Ok` nothing of ours touches the memory (but for
-    /// `read_at` and `write_at` of memory that is our own). Refused while windows are bound.
+    /// Ends a registration. Waits for placements in flight; after `Ok` this library does not touch
+    /// the memory (but for `read_at` and `write_at` of memory that is our own). Refused while
+    /// windows are bound.
     pub fn deregister(&self, stag: Stag) -> Result<(), MemError> {
         self.retire_region(&*self.region(stag)?, Some(stag))
     }
 
-    /// [`deregister`](Self::deregister) of a region under whatever STag it has by now.
+    /// Ends the registration of a region under its present STag, as
+    /// [`deregister`](Self::deregister) does.
     pub fn deregister_region(&self, region: &Region) -> Result<(), MemError> {
         self.retire_region(region, None)
     }
 
-    /// Ends a registration with all windows that are bound to it: for an owner who goes and cannot be refused.
+    /// Ends a registration with all windows that are bound to it, for an owner that is being
+    /// dropped and cannot be refused.
     pub fn deregister_with_windows(&self, stag: Stag) -> Result<(), MemError> {
         self.retire_with_windows(&self.region(stag)?, Some(stag))
     }
 
-    /// [`deregister_with_windows`](Self::deregister_with_windows) of a region under whatever STag
-    /// it has by now.
+    /// Ends the registration of a region under its present STag, with its windows, as
+    /// [`deregister_with_windows`](Self::deregister_with_windows) does.
     pub fn deregister_region_with_windows(&self, region: &Arc<Region>) -> Result<(), MemError> {
         self.retire_with_windows(region, None)
     }
@@ -141,7 +151,7 @@ impl MemTable {
         self.reopen(&*self.region(stag)?, Some(stag), access)
     }
 
-    /// [`reregister`](Self::reregister) of a region under whatever STag it has by now.
+    /// Makes a region valid again under its present STag, as [`reregister`](Self::reregister) does.
     pub fn reregister_region(&self, region: &Region, access: Access) -> Result<Stag, MemError> {
         self.reopen(region, None, access)
     }
@@ -150,7 +160,7 @@ impl MemTable {
         region.reopen(stag, access, |old| self.registry.lock().stags.rekey(old), &self.slots)
     }
 
-    /// A window of this PD, bound to nothing yet.
+    /// Makes an unbound window of this PD.
     pub fn allocate_window(&self, pd: PdId) -> Result<Arc<Window>, MemError> {
         self.add(pd, |stag| {
             let window = Arc::new(Window::new(pd, stag));
@@ -158,7 +168,7 @@ impl MemTable {
         })
     }
 
-    /// Binds a window and gives its new STag (draft-hilland-rddp-verbs §7.10.2).
+    /// Binds a window and returns its new STag (draft-hilland-rddp-verbs §7.10.2).
     pub fn bind(&self, request: &BindWindow) -> Result<Stag, MemError> {
         let stag = request.window;
         let window = self.window(stag)?;
@@ -181,8 +191,8 @@ impl MemTable {
         self.retire_window(&*self.window(stag)?, Some(stag))
     }
 
-    /// [`deallocate_window`](Self::deallocate_window) of a window under whatever STag it has by
-    /// now: a bind changes it.
+    /// Ends a window under its present STag, which each bind changes, as
+    /// [`deallocate_window`](Self::deallocate_window) does.
     pub fn release_window(&self, window: &Window) -> Result<(), MemError> {
         self.retire_window(window, None)
     }
@@ -194,8 +204,9 @@ impl MemTable {
         Ok(())
     }
 
-    /// May the peer of `qp` do `want` (one of [`Access::REMOTE`]) to `len` octets at `to`? For accesses of at least one
-    /// octet; those of none need no leave (RFC 5041 §5.2, RFC 5042 §6.3.5).
+    /// Checks whether the peer of `qp` may do `want` (one of [`Access::REMOTE`]) to `len` octets at
+    /// `to`, and returns a grant of them. For accesses of at least one octet; empty ones need no
+    /// check (RFC 5041 §5.2, RFC 5042 §6.3.5).
     #[inline]
     pub fn check_remote(
         &self,
@@ -206,10 +217,12 @@ impl MemTable {
         pd: PdId,
         qp: QpNum,
     ) -> Result<Grant, AccessError> {
-        // RFC 5041 §7.1: all of this before an octet is placed; the order decides which error the peer is told.
+        // RFC 5041 §7.1: all of this before an octet is placed. The order decides which error is
+        // reported to the peer.
         let pin = self.slots.pin(stag).ok_or(AccessError::Stag)?;
         let scope = pin.scope();
-        // RFC 5041 §8.2: by PD for regions, by QP for windows and for regions that were given to one.
+        // RFC 5041 §8.2: by PD for regions, by QP for windows and for regions that were given to
+        // one.
         if (!scope.window && scope.pd != pd) || scope.qp.is_some_and(|only| only != qp) {
             return Err(AccessError::Pd);
         }
@@ -219,8 +232,9 @@ impl MemTable {
         grant(pin, to, len, want.writes())
     }
 
-    /// May a work request of a QP in `pd` read, or `write`, `len` octets at `addr`? Regions only: a window is for the
-    /// peer (draft-hilland-rddp-verbs §7.10). Empty ranges need no leave.
+    /// Checks whether a work request of a QP in `pd` may read, or `write`, `len` octets at `addr`,
+    /// and returns a grant of them. For regions only: a window is for the peer
+    /// (draft-hilland-rddp-verbs §7.10). Empty ranges need no check.
     #[inline]
     pub fn check_local(
         &self,
@@ -244,13 +258,14 @@ impl MemTable {
         grant(pin, addr, len, write)
     }
 
-    /// Makes an STag invalid for a work request of `qp`. Waits for placements in flight; one that is invalid already
-    /// stays so.
+    /// Makes an STag invalid for a work request of `qp`. Waits for placements in flight. Does
+    /// nothing to an STag that is invalid already.
     pub fn invalidate_local(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
         self.invalidate(stag, Revoker { pd, qp, remote: false })
     }
 
-    /// The same for a Send with Invalidate from the peer of `qp`, which needs [`Access::REMOTE_INVALIDATE`].
+    /// Makes an STag invalid for a Send with Invalidate from the peer of `qp`, which needs
+    /// [`Access::REMOTE_INVALIDATE`]. Else as [`invalidate_local`](Self::invalidate_local).
     pub fn invalidate_remote(&self, stag: Stag, pd: PdId, qp: QpNum) -> Result<(), InvalidateError> {
         self.invalidate(stag, Revoker { pd, qp, remote: true })
     }
@@ -261,7 +276,7 @@ impl MemTable {
         self.slots.writers.connect(qp, pd, rights);
     }
 
-    /// The peer of `qp` is gone.
+    /// Notes that the peer of `qp` may change no memory any more.
     pub(crate) fn disconnect(&self, qp: QpNum) {
         self.slots.writers.disconnect(qp);
     }
@@ -272,17 +287,17 @@ impl MemTable {
         self.slots.writers.claim()
     }
 
-    /// How many regions and windows there are.
+    /// Returns the number of regions and windows.
     pub fn len(&self) -> usize {
         self.registry.lock().objects.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no regions and windows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many of them belong to a PD: it cannot go before they have.
+    /// Returns the number of regions and windows of a PD, which cannot end before they have.
     pub fn objects_of(&self, pd: PdId) -> usize {
         self.registry.lock().of_pd.get(&pd).copied().unwrap_or(0)
     }
@@ -295,7 +310,7 @@ impl MemTable {
         registry.windows_of_qp.contains_key(&qp) || registry.objects.values().any(bound_to)
     }
 
-    /// How many windows are bound on a QP: it cannot go before they have.
+    /// Returns the number of windows bound on a QP, which cannot end before they have.
     pub fn windows_of(&self, qp: QpNum) -> usize {
         self.registry.lock().windows_of_qp.get(&qp).copied().unwrap_or(0)
     }
@@ -326,7 +341,7 @@ impl MemTable {
         Ok(region)
     }
 
-    /// Gives what `make` makes an STag and a closed slot.
+    /// Stores the object that `make` returns for a new STag, with a closed slot.
     fn add<T>(&self, pd: PdId, make: impl FnOnce(Stag) -> (Object, T)) -> Result<T, MemError> {
         let mut registry = self.registry.lock();
         if registry.objects.len() >= self.limit {
@@ -341,7 +356,7 @@ impl MemTable {
         Ok(handle)
     }
 
-    /// Takes back the STag of something that has ended.
+    /// Takes back the STag of an object that has ended.
     fn remove(&self, stag: Stag, pd: PdId) {
         let mut registry = self.registry.lock();
         registry.objects.remove(&index(stag));
@@ -349,7 +364,7 @@ impl MemTable {
         decrement(&mut registry.of_pd, pd);
     }
 
-    /// One window less on a QP.
+    /// Counts one window less on a QP.
     fn unbound(&self, qp: Option<QpNum>) {
         if let Some(qp) = qp {
             decrement(&mut self.registry.lock().windows_of_qp, qp);
@@ -401,7 +416,7 @@ impl Object {
     }
 }
 
-/// The last check, and what the others lead to.
+/// Checks the bounds, as the last step of both checks, and makes the grant.
 #[inline]
 fn grant(pin: Pin, to: u64, len: u64, writable: bool) -> Result<Grant, AccessError> {
     let scope = pin.scope();
@@ -409,12 +424,12 @@ fn grant(pin: Pin, to: u64, len: u64, writable: bool) -> Result<Grant, AccessErr
         RangeError::Wrap => AccessError::Wrap,
         RangeError::Bounds => AccessError::Bounds,
     })?;
-    // SAFETY: the range is inside the scope, whose length is a region's and so a usize; and a scope with a right that
-    // writes is of memory mapped so.
+    // SAFETY: the range is inside the scope, whose length is a region's and so a usize; and a scope
+    // with a right that writes is of memory mapped so.
     Ok(unsafe { Grant::new(pin, offset as usize, len as usize, writable) })
 }
 
-/// One less, and forgotten at none.
+/// Takes one from a count, and removes the entry at zero.
 pub(super) fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
     if let std::collections::hash_map::Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() -= 1;

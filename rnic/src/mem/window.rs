@@ -13,7 +13,8 @@ use super::slot::{Scope, SlotTable};
 use super::status::Status;
 use super::{Access, MemError, PdId, QpNum};
 
-/// A memory window. Its STag names nothing until it is bound, and then only for the peer of the QP it was bound on.
+/// A memory window. Its STag is invalid until it is bound, and then valid only for the peer of the
+/// QP on which it was bound.
 pub struct Window {
     pd: PdId,
     status: Status,
@@ -26,7 +27,7 @@ enum Life {
     Deallocated,
 }
 
-/// What a window is to be bound to.
+/// The parameters of a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct BindWindow {
     /// The window, unbound.
@@ -35,7 +36,7 @@ pub struct BindWindow {
     pub region: Stag,
     /// The first octet, by the region's Tagged Offset.
     pub addr: u64,
-    /// How many octets.
+    /// Number of octets.
     pub len: u64,
     /// Remote rights, [`Access::REMOTE_INVALIDATE`] and [`Access::ZERO_BASED`] only.
     pub access: Access,
@@ -43,7 +44,7 @@ pub struct BindWindow {
     pub pd: PdId,
     /// The QP that asks, and whose peer may use the window.
     pub qp: QpNum,
-    /// The new key; one that the peer cannot guess when `None`.
+    /// The new key; `None` for a random one, which the peer cannot guess.
     pub key: Option<u8>,
 }
 
@@ -52,27 +53,27 @@ impl Window {
         Self { pd, status: Status::new(stag, Access::empty()), life: Mutex::new(Life::Unbound) }
     }
 
-    /// Its STag. Binding changes it.
+    /// Returns the STag. Binding changes it.
     pub fn stag(&self) -> Stag {
         self.status.stag()
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// The rights of the last binding.
+    /// Returns the rights of the last binding.
     pub fn access(&self) -> Access {
         self.status.access()
     }
 
-    /// Whether it is bound.
+    /// Returns whether the window is bound.
     pub fn is_valid(&self) -> bool {
         self.status.is_valid()
     }
 
-    /// Binds it to `region` under the STag that `rekey` makes.
+    /// Binds the window to `region` under the STag that `rekey` makes.
     pub(super) fn bind(
         &self,
         request: &BindWindow,
@@ -94,14 +95,15 @@ impl Window {
         let lent = region.is_lent();
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
-        // Nobody sends from a window, file or not.
+        // `is_file` is false whatever the region is: only the sources of own messages are asked for
+        // it, and those are regions.
         let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false, lent };
         slots.open(stag, scope);
         Ok(stag)
     }
 
-    /// Unbinds it, which makes its STag invalid (draft-hilland-rddp-verbs §7.10.6.3). Gives the QP that it was
-    /// bound on; nothing happens to one that is not bound.
+    /// Unbinds the window, which makes its STag invalid (draft-hilland-rddp-verbs §7.10.6.3).
+    /// Returns the QP on which it was bound; does nothing to a window that is not bound.
     pub(super) fn invalidate(
         &self,
         stag: Stag,
@@ -122,13 +124,13 @@ impl Window {
         Ok(self.replace(&mut life, Life::Unbound, slots))
     }
 
-    /// Ends it, bound or not. Gives the QP that it was bound on.
+    /// Ends the window, bound or not. Returns the QP on which it was bound.
     pub(super) fn retire(&self, stag: Option<Stag>, slots: &SlotTable) -> Result<Option<QpNum>, MemError> {
         let mut life = self.alive(stag)?;
         Ok(self.replace(&mut life, Life::Deallocated, slots))
     }
 
-    /// Invalidates it if it is bound to this region. Gives the QP that it was bound on.
+    /// Invalidates the window if it is bound to this region. Returns the QP on which it was bound.
     pub(super) fn unbind_from(&self, region: &Arc<Region>, slots: &SlotTable) -> Option<QpNum> {
         let mut life = self.life.lock();
         match &*life {
@@ -139,12 +141,12 @@ impl Window {
         }
     }
 
-    /// The same under whatever STag it has. For when the table goes.
+    /// Ends the window under whatever STag it has. Called when the table is dropped.
     pub(super) fn abandon(&self, slots: &SlotTable) {
         self.replace(&mut self.life.lock(), Life::Deallocated, slots);
     }
 
-    /// The lifecycle, locked, while the window has this STag, or any when `None`.
+    /// Returns the lifecycle, locked, if the window has this STag, or any when `None`.
     fn alive(&self, stag: Option<Stag>) -> Result<MutexGuard<'_, Life>, MemError> {
         let life = self.life.lock();
         let wanted = stag.unwrap_or(self.stag());
@@ -152,7 +154,7 @@ impl Window {
         if !ended && self.stag() == wanted { Ok(life) } else { Err(MemError::UnknownStag(wanted)) }
     }
 
-    /// Lets go of the region, once nobody uses the window's octets any more.
+    /// Releases the region, once nobody uses the window's octets any more.
     fn replace(&self, life: &mut Life, next: Life, slots: &SlotTable) -> Option<QpNum> {
         if self.is_valid() {
             slots.close(self.stag());

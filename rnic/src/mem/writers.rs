@@ -1,4 +1,4 @@
-//! Which memory peers may change while it is sent: [`Writers`].
+//! [`Writers`]: the memory that peers may change while it is being sent.
 //!
 //! A long payload is sent from where it lies, behind a CRC that was taken there a moment before
 //! (RFC 5044 §4.4). Should a third peer write there in between, the receiver would find a wrong CRC
@@ -25,7 +25,7 @@ use super::{Access, Grant, PdId, QpNum};
 /// The rights that let a peer change octets.
 const CHANGES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
-/// What peers may change, and the trains in flight.
+/// The memory that peers may change, and the trains in flight.
 #[derive(Default)]
 pub(super) struct Writers {
     /// Goes up with each change of `open`, under its lock.
@@ -34,7 +34,7 @@ pub(super) struct Writers {
     trains: Trains,
 }
 
-/// What peers may change.
+/// The ranges open to peers, and the peers that may use them.
 #[derive(Default)]
 struct Open {
     ranges: Ranges,
@@ -88,7 +88,8 @@ impl Writers {
     }
 }
 
-/// Memory may be summed where it lies and sent from there, if it is not shared, while this lives.
+/// A train's claim: while it lives, memory that is not shared may be summed where it
+/// lies and sent from there.
 pub(crate) struct Claim {
     writers: Arc<Writers>,
     side: usize,
@@ -129,8 +130,8 @@ impl Open {
         if self.peers.none_but(qp) {
             return (0..u64::MAX, false);
         }
-        // Of much memory that is open in many pieces only what is near is looked at, or each change
-        // would cost them all.
+        // Of memory that is open in many pieces only those nearby are looked at; otherwise each
+        // change would cost a walk over all of them.
         let start = around.start.max(octets.start.saturating_sub(NEAR));
         let near = start..around.end.min(octets.end.saturating_add(NEAR));
         let mut steady = near.clone();
@@ -147,10 +148,10 @@ impl Open {
     }
 }
 
-/// Octets before and behind those that are asked about, for which a verdict may hold, too.
+/// Distance before and behind the octets asked about up to which a verdict is extended.
 const NEAR: u64 = 256 * 1024;
 
-/// What a QP was told last about memory that it sends.
+/// A QP's last answer about the memory that it sends.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     latest: [Verdict; 4],
@@ -195,8 +196,8 @@ struct Opened {
     qp: Option<QpNum>,
 }
 
-/// Those of all STags, by the power of two below their length: of one such class few begin much
-/// before what they overlap.
+/// The ranges of all STags, in classes by the power of two below their length: within a class, few
+/// ranges begin much before what they overlap.
 #[derive(Default)]
 struct Ranges {
     classes: BTreeMap<u32, BTreeMap<(u64, u32), Opened>>,
@@ -230,7 +231,7 @@ impl Ranges {
         self.classes
             .iter()
             .flat_map(move |(class, ranges)| {
-                // Each is shorter than twice the power of two.
+                // Each range of the class is shorter than twice the power of two.
                 let first = octets.start.saturating_sub(u64::MAX >> (63 - class));
                 ranges.range((first, 0)..(octets.end, 0)).map(|(_, opened)| opened)
             })
@@ -242,7 +243,7 @@ impl Ranges {
 #[derive(Default)]
 struct Peers {
     rights: HashMap<QpNum, (PdId, Access)>,
-    /// How many of each PD may use each right of [`CHANGES`].
+    /// Number of QPs of each PD whose peers may use each right of [`CHANGES`].
     of_pd: HashMap<(PdId, Access), usize>,
 }
 
@@ -282,8 +283,8 @@ impl Peers {
     }
 }
 
-/// Trains in flight, counted on two sides: those that enter while somebody
-/// waits do so on the other.
+/// Trains in flight, counted on two sides: those that enter while somebody waits do so on the side
+/// that is not waited for.
 #[derive(Default)]
 struct Trains {
     entered: [AtomicUsize; 2],
@@ -313,7 +314,7 @@ impl Trains {
         }
         let _alone = self.waiting.lock();
         let side = self.side.load(Ordering::Relaxed);
-        // A few may still be there that read `side` before the last change of it.
+        // A few may have read `side` before its last change and be there still.
         wait_until(|| self.is_clear(1 - side));
         self.side.store(1 - side, Ordering::Relaxed);
         wait_until(|| self.is_clear(side));
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lets_a_peer_in_waits_for_the_claims_of_before() {
+    fn opening_memory_to_a_peer_waits_for_earlier_claims() {
         let table = &MemTable::new(Default::default());
         let region = region(table);
         let mut verdicts = Verdicts::default();
@@ -367,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Trains without end do not put it off.
+    /// A steady flow of new trains does not delay the wait.
     #[test]
     fn waiting_is_not_starved_by_new_claims() {
         let (table, done) = (&MemTable::new(Default::default()), &AtomicBool::new(false));
@@ -391,8 +392,8 @@ mod tests {
         });
     }
 
-    /// What is shared is never taken for steady while it may be written:
-    /// who lets the peer in writes at once.
+    /// Shared memory is never taken for steady while it may be written: the test lets a peer write
+    /// at once.
     #[test]
     fn octets_stay_the_same_under_a_claim() {
         let (table, done) = (&MemTable::new(Default::default()), &AtomicBool::new(false));
@@ -421,7 +422,7 @@ mod tests {
         });
     }
 
-    /// Against the naive way, with ranges of many lengths over each other.
+    /// The answer agrees with a naive search, over ranges of many lengths that overlap.
     #[test]
     fn a_judgement_holds_for_all_of_its_range() {
         let mut random = rddp_test_support::Random::new(1);

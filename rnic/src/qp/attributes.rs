@@ -1,4 +1,4 @@
-//! What a queue pair was made with, and never changes.
+//! The attributes of a queue pair, fixed when it is made.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) struct QpAttributes {
 }
 
 impl QpAttributes {
-    /// Tells the program what happened, and wakes who waits for that.
+    /// Reports an event to the program, and wakes the threads that wait for events.
     pub(crate) fn report(&self, kind: AsyncEventKind) {
         self.report_about(Element::Qp(self.num), kind);
     }
@@ -65,7 +65,7 @@ impl QpAttributes {
         if self.waits() { Negotiated { ird: 0, ord: 0, ..negotiated } } else { negotiated }
     }
 
-    /// Returns what a startup is to ask for, so that there are no Reads where Sends wait.
+    /// Returns the options for a startup, which ask for no Reads if Sends wait for receives.
     pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
         if !self.waits() {
             return options.clone();

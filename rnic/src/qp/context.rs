@@ -1,4 +1,4 @@
-//! What a connection works on while the lock of its queue pair is held.
+//! The parts of a queue pair that its connection works on while the lock is held.
 
 use rddp_rdma::{AsyncEventKind, Operation, Status};
 use rddp_rdmap::AccessError;
@@ -21,7 +21,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A message begins: takes a receive for it. Returns how many octets that has room for, or
+    /// Takes a receive for a message that begins. Returns the number of octets that fit into it, or
     /// `None` if there is none.
     #[inline]
     pub(crate) fn begin_receive(&mut self) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! What a QP's lock protects, and how its state changes (draft-hilland-rddp-verbs §6.2, §6.4).
+//! The state that a QP's lock protects, and its transitions (draft-hilland-rddp-verbs §6.2, §6.4).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -33,21 +33,21 @@ impl Core {
         Core { state: QpState::Idle, sq, rq, link: None, counters, terminate_sent, terminate_received }
     }
 
-    /// Idle to RTS.
+    /// Goes from Idle to RTS.
     pub(super) fn connect(&mut self, link: Link) {
         self.reset();
         self.link = Some(link);
         self.state = QpState::ReadyToSend;
     }
 
-    /// Takes the connection, if there is one, apart from what it works on.
+    /// Returns the connection, if there is one, and beside it the context that it works on.
     #[inline]
     pub(super) fn split<'a>(&'a mut self, attrs: &'a QpAttributes) -> Option<(&'a mut Link, Context<'a>)> {
         let Core { link, sq, rq, counters, .. } = self;
         Some((link.as_mut()?, Context { attrs, sq, rq, counters }))
     }
 
-    /// Lends the queues and counters where they are needed without a connection.
+    /// Lends the queues and counters for work that needs no connection.
     pub(super) fn context<'a>(&'a mut self, attrs: &'a QpAttributes) -> Context<'a> {
         let Core { sq, rq, counters, .. } = self;
         Context { attrs, sq, rq, counters }
@@ -63,7 +63,7 @@ impl Core {
         self.link.as_ref().map_or_else(|| self.sq.has_unsent(), |link| link.has_output(&self.sq))
     }
 
-    /// To Idle: nothing of the last connection is left but what was posted meanwhile.
+    /// Goes to Idle and removes all traces of the last connection; what was posted meanwhile stays.
     pub(super) fn reset(&mut self) {
         self.state = QpState::Idle;
         self.rq.reset();
@@ -73,7 +73,7 @@ impl Core {
 }
 
 impl QpInner {
-    /// Does what a connection has asked for.
+    /// Does what a connection has asked for by an event.
     pub(super) fn on_event(&self, core: &mut Core, event: LinkEvent) {
         match event {
             LinkEvent::Fault(fault, offending) => self.terminate(core, fault, offending.as_ref()),
@@ -85,11 +85,12 @@ impl QpInner {
         }
     }
 
-    /// RTS to Terminate: the peer's misbehaviour, or a fault of ours, ends the connection.
+    /// Goes from RTS to Terminate: the peer's misbehaviour, or a fault of this end, ends the
+    /// connection.
     ///
-    /// `offending` is the first faulty segment. Everything outstanding is flushed now; the
-    /// Terminate, if one may be sent, leaves behind the FPDU that TCP has begun, and then our FIN
-    /// (RFC 5040 §5.4, §6.2.1).
+    /// `offending` is the first faulty segment. Everything outstanding is flushed now. The
+    /// Terminate, if one may be sent, follows the FPDU that TCP has begun to take, and FIN follows
+    /// the Terminate (RFC 5040 §5.4, §6.2.1).
     pub(super) fn terminate(&self, core: &mut Core, fault: Fault, offending: Option<&Offending>) {
         if core.state != QpState::ReadyToSend {
             return;
@@ -104,8 +105,8 @@ impl QpInner {
         self.begin_close(core);
     }
 
-    /// RTS to Terminate, by the peer; `refused` is what the oldest Read or atomic on its way ends
-    /// with.
+    /// Goes from RTS to Terminate because the peer sent one. The oldest Read or atomic that was
+    /// sent completes with `refused`.
     fn terminated(&self, core: &mut Core, terminate: TerminateRepr, refused: Option<Status>) {
         core.counters.terminates_received += 1;
         core.state = QpState::Terminate;
@@ -115,14 +116,14 @@ impl QpInner {
         self.begin_close(core);
     }
 
-    /// Sends what is promised, then FIN, and bounds the time until the peer's.
+    /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN.
     pub(super) fn begin_close(&self, core: &mut Core) {
         if let Some(link) = &mut core.link {
             link.begin_close(&self.attrs);
         }
     }
 
-    /// Any state to Error: TCP is gone, or goes now by a reset.
+    /// Goes from any state to Error: TCP is lost, or is reset now.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(link) = core.link.take() {
             link.lose(&self.attrs);
@@ -131,8 +132,8 @@ impl QpInner {
         if before != QpState::Error
             && let Some(kind) = event
         {
-            // draft-hilland-rddp-verbs §6.2: a Terminate whose connection does not end in order is
-            // a bad close.
+            // draft-hilland-rddp-verbs §6.2: if the connection does not end in order after a
+            // Terminate, that is a bad close.
             let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
             self.attrs.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
@@ -150,8 +151,8 @@ impl QpInner {
         }
     }
 
-    /// Any state to Error, because the program lets go of the QP: what TCP was promised still goes
-    /// out, in order (RFC 5040 §5.4).
+    /// Goes from any state to Error because the program drops the QP. What TCP was promised still
+    /// goes out, in order (RFC 5040 §5.4).
     pub(super) fn leave(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
             link.linger(&self.attrs);
@@ -160,7 +161,7 @@ impl QpInner {
         self.flush(core, None);
     }
 
-    /// Closing to Idle, or Terminate to Error: both FINs have been seen.
+    /// Goes from Closing to Idle, or from Terminate to Error: both FINs have been seen.
     pub(super) fn closed(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
             link.release(&self.attrs);
@@ -178,8 +179,9 @@ impl QpInner {
         }
     }
 
-    /// A panic has left the core half-way through something: nothing is taken from it but the
-    /// socket, which is reset, and the requests that are in its queues, which are flushed.
+    /// Ends the QP after a panic that has left the core half-way through something.
+    /// Nothing in it is trusted but the socket, which is reset, and the requests in its
+    /// queues, which are flushed.
     pub(super) fn abandon(&self, core: &mut Core) {
         let mut fresh = Core::new(core.sq.successor(), core.rq.successor());
         fresh.state = QpState::Error;
@@ -195,15 +197,15 @@ impl QpInner {
                 qp = self.attrs.num.0,
                 "a panic while a QP was given up: some of what was posted is lost"
             );
-            // To drop it might panic once more.
+            // Dropping it could panic once more.
             std::mem::forget(doubtful);
         }
         self.attrs.report(AsyncEventKind::QpFailed);
         self.report_last_wqe(core);
     }
 
-    /// Ends everything outstanding; `refused` is what the oldest Read or atomic on its way ends
-    /// with.
+    /// Ends everything outstanding; the oldest Read or atomic that was sent completes with
+    /// `refused`.
     pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
         let mut cx = core.context(&self.attrs);
         cx.sq.end_all(refused);
@@ -214,7 +216,7 @@ impl QpInner {
         }
     }
 
-    /// The peer's FIN.
+    /// Handles the peer's FIN.
     pub(super) fn on_fin(&self, core: &mut Core) {
         match core.state {
             QpState::ReadyToSend => {
@@ -234,7 +236,8 @@ impl QpInner {
         }
     }
 
-    /// The peer sends no more: the connection is over as soon as our own octets and FIN have gone.
+    /// Ends the receiving direction: the connection is over as soon as this end's octets and FIN
+    /// have gone out.
     fn end_of_peer(&self, core: &mut Core) {
         self.push_out(core);
         if core.link.as_mut().is_some_and(Link::end_of_peer) {

@@ -26,9 +26,9 @@ use crate::mem::{PdId, QpNum};
 
 /// A queue pair: one end of an RDMA connection.
 ///
-/// Dropping it closes the connection, if there still is one: what TCP has taken or begun to take
-/// still goes out, behind it FIN, and whatever the peer sends is thrown away until its own FIN,
-/// for five seconds at most. What waits in the send queue does not go out.
+/// Dropping the handle closes the connection, if there is one: what TCP has taken or begun to
+/// take still goes out, then FIN, and whatever the peer sends is discarded until its own FIN, for
+/// five seconds at most. Requests that wait in the send queue are not sent.
 /// [`abort`](Self::abort) resets.
 ///
 /// ```
@@ -79,7 +79,7 @@ impl QueuePair {
                 )),
             }
         });
-        // From here on it is taken apart again if something fails.
+        // From here on dropping `qp` undoes what has been done, if a later step fails.
         let qp = QueuePair { inner: Home::new(inner) };
         let inner = qp.inner.here()?;
         for cq in inner.attrs.cqs() {
@@ -93,17 +93,18 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// The number of the QP, as completions and events name it.
+    /// Returns the number of the QP, as completions and events name it.
     pub fn num(&self) -> QpNum {
         self.inner.anywhere().attrs.num
     }
 
-    /// The state of the QP.
+    /// Returns the state of the QP.
     pub fn state(&self) -> QpState {
         self.inner.here().map_or(QpState::Error, |inner| inner.core.lock().state)
     }
 
-    /// Posts a request to the send queue. It is on its way when this returns, if TCP takes it.
+    /// Posts a request to the send queue. When this returns, it has been handed to TCP as far as
+    /// TCP took it.
     pub fn post_send(&self, wr: &SendWr) -> Result<(), PostError> {
         self.post_sends(std::slice::from_ref(wr)).map_err(|(error, _)| error)
     }
@@ -111,7 +112,7 @@ impl QueuePair {
     /// Posts a list of requests, which leave together.
     ///
     /// # Errors
-    /// The first that could not be posted, and how many were before it.
+    /// The first error, and the number of requests posted before it.
     pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
         match self.inner.here() {
             Ok(inner) => inner.post_sends(list),
@@ -163,32 +164,32 @@ impl QueuePair {
         core.state == QpState::Idle
     }
 
-    /// The Terminate that this side sent on the present or last connection.
+    /// Returns the Terminate that this end sent on the present or last connection.
     pub fn terminate_sent(&self) -> Option<TerminateRepr> {
         self.inner.here().ok()?.core.lock().terminate_sent.clone()
     }
 
-    /// The Terminate that the peer sent on the present or last connection.
+    /// Returns the Terminate that the peer sent on the present or last connection.
     pub fn terminate_received(&self) -> Option<TerminateRepr> {
         self.inner.here().ok()?.core.lock().terminate_received.clone()
     }
 
-    /// The outcome of the MPA startup with the peer; `None` without a connection.
+    /// Returns the outcome of the MPA startup with the peer; `None` without a connection.
     pub fn negotiated(&self) -> Option<Negotiated> {
         self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
     }
 
-    /// Counts of what the QP has sent and received since it was connected.
+    /// Returns counts of what the QP has sent and received since it was connected.
     pub fn counters(&self) -> Counters {
         self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())
     }
 
-    /// The peer's address; `None` without a connection.
+    /// Returns the peer's address; `None` without a connection.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.here().ok()?.core.lock().link.as_ref()?.socket().peer_addr().ok()?.as_socket()
     }
 
-    /// The local address; `None` without a connection.
+    /// Returns the local address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.inner.here().ok()?.core.lock().link.as_ref()?.socket().local_addr().ok()?.as_socket()
     }

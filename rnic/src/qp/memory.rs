@@ -9,7 +9,7 @@ use super::attributes::QpAttributes;
 use crate::local::LocalMemory;
 use crate::mem::{Access, BindWindow, Grant, PdId};
 
-/// The memory of one segment: mostly a single piece.
+/// The memory of one segment, mostly a single piece.
 pub(crate) type Grants = SmallVec<[Grant; 1]>;
 
 impl QpAttributes {
@@ -33,7 +33,7 @@ impl QpAttributes {
         self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
     }
 
-    /// Invalidates for the peer, for which the QP must allow it something
+    /// Invalidates an STag for the peer, if the QP gives the peer any right
     /// (draft-hilland-rddp-verbs §7.8).
     pub(crate) fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
         if self.inbound.is_empty() {

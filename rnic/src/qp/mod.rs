@@ -47,7 +47,8 @@ use crate::wire::Link;
 #[derive(Debug)]
 pub(crate) struct QpInner {
     attrs: QpAttributes,
-    /// The startup that the background thread sees to, or has seen to: see [`QueuePair::begin`].
+    /// The startup that the background thread carries out, or has carried out: see
+    /// [`QueuePair::begin`].
     startup: Mutex<Option<Arc<Startup>>>,
     core: Mutex<Core>,
 }
@@ -69,22 +70,22 @@ impl QpInner {
         &self.startup
     }
 
-    /// Tells the program what happened: see [`QpAttributes::report`].
+    /// Reports an event to the program, and wakes the threads that wait for events.
     pub(crate) fn report(&self, kind: AsyncEventKind) {
         self.attrs.report(kind);
     }
 
-    /// Tells the program what happened to something that the QP uses.
+    /// Reports an event of an object that the QP uses.
     pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
         self.attrs.report_about(element, kind);
     }
 
-    /// Returns what a startup is to ask for: see [`QpAttributes::options`].
+    /// Returns the options for a startup: see [`QpAttributes::options`].
     pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
         self.attrs.options(options)
     }
 
-    /// Returns what was agreed on, as the QP keeps to it: see [`QpAttributes::without_reads`].
+    /// Returns what was negotiated, as the QP keeps to it: see [`QpAttributes::without_reads`].
     pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
         self.attrs.without_reads(negotiated)
     }
@@ -99,7 +100,8 @@ impl QpInner {
             }
         }
         match core.state {
-            // While TCP is full, whoever makes progress next sends it along with the rest.
+            // While TCP takes nothing, nothing is tried here: whoever makes progress next sends the
+            // request along with the rest.
             QpState::ReadyToSend
                 if core.link.as_ref().is_some_and(Link::is_blocked) && !core.sq.is_at_local() => {}
             QpState::ReadyToSend => self.pump(&mut core),
@@ -144,7 +146,7 @@ impl QpInner {
             return;
         }
         core.state = QpState::Closing;
-        // Nothing can arrive any more without making it a bad close.
+        // In Closing any message that arrives is a bad close, so no receive is needed any more.
         self.flush(core, None);
         self.begin_close(core);
         self.pump(core);
@@ -176,7 +178,7 @@ impl QpInner {
         Ok(())
     }
 
-    /// Puts a connection's socket where it is watched, if the QP is idle.
+    /// Registers a connection's socket where sockets are watched, if the QP is idle.
     fn admit(&self, core: &Core, link: &mut Link) -> Result<(), ConnectError> {
         if core.state != QpState::Idle || core.link.is_some() {
             return Err(ConnectError::NotIdle(core.state));
@@ -184,7 +186,7 @@ impl QpInner {
         Ok(link.watch(&self.attrs)?)
     }
 
-    /// The program has let go of the QP.
+    /// Ends the QP when its handle is dropped.
     fn destroy(&self) {
         let startup = self.startup.lock().take();
         if let Some(startup) = startup {

@@ -1,5 +1,4 @@
-//! How a queue pair is driven on: its connection reads and writes, and what that leads to is acted
-//! on.
+//! Progress of a queue pair: its connection reads and writes, and the QP acts on the result.
 
 use rddp_rdma::AsyncEventKind;
 
@@ -8,10 +7,11 @@ use super::core::Core;
 use super::state::QpState;
 use crate::wire::{Link, LinkEvent, Outgoing, Stage};
 
-/// Octets of one turn: other connections get theirs in between (RFC 5042 §6.4.4).
+/// Number of octets of one turn of reading: other connections get theirs in between
+/// (RFC 5042 §6.4.4).
 pub(super) const TURN: u64 = 1024 * 1024;
 
-/// Octets that are sent in one go while Reads of the peer's are in service.
+/// Number of octets of one turn of sending while Reads of the peer's are in service.
 const ANSWERING_TURN: u64 = 1024 * 1024;
 
 /// The end of a turn of reading.
@@ -21,12 +21,12 @@ pub(super) enum Pulled {
     Dry,
     /// There may be more.
     More,
-    /// Not now: see [`Link::must_rest`].
+    /// The connection rests before it reads again: see [`Link::must_rest`].
     Resting,
 }
 
 impl QpInner {
-    /// Reads for one turn, of `turn` octets and at most one read more.
+    /// Reads for one turn: `turn` octets, and at most one read more.
     pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
         Stage::with_own(|stage| {
             let end = core.counters.octets_received + turn;
@@ -45,8 +45,8 @@ impl QpInner {
         })
     }
 
-    /// Delivers what waits for a receive, and what has come behind it, if there is one. Returns
-    /// whether the socket may be read.
+    /// Delivers the segment that waits for a receive, and those behind it, if there is a receive
+    /// now. Returns whether the socket may be read.
     pub(super) fn unpark(&self, core: &mut Core) -> bool {
         let Some((link, mut cx)) = core.split(&self.attrs) else { return true };
         if !link.is_parked() {
@@ -62,13 +62,13 @@ impl QpInner {
         core.link.is_some() && !core.is_parked()
     }
 
-    /// A receive has been posted: goes on, and has the socket read again.
+    /// Goes on after a receive was posted, and has the socket read again.
     pub(super) fn resume(&self, core: &mut Core) {
         self.unpark(core);
         self.pump(core);
     }
 
-    /// Handles whole FPDUs among what the last turn left over.
+    /// Handles whole FPDUs among the octets that the last turn left over.
     fn handle_stashed(&self, core: &mut Core) {
         Stage::with_own(|stage| {
             let Some((link, mut cx)) = core.split(&self.attrs) else { return };
@@ -81,7 +81,7 @@ impl QpInner {
         });
     }
 
-    /// Acts on what octets have led to. When the stream has ended for us, throws away the rest.
+    /// Acts on the result of reading. If the stream has ended for this end, discards the rest.
     #[inline]
     fn after_reading(&self, core: &mut Core, stage: &mut Stage, result: Result<(), LinkEvent>) {
         if let Err(event) = result {
@@ -92,13 +92,13 @@ impl QpInner {
         }
     }
 
-    /// Throws away octets that nobody wants any more.
+    /// Discards octets that arrive after the stream has ended for this end.
     fn discard(&self, core: &mut Core, octets: usize) {
         match core.state {
             // draft-hilland-rddp-verbs §6.2: a segment that arrives in Closing is a bad close.
             QpState::Closing if octets > 0 => self.lose(core, Some(AsyncEventKind::BadClose)),
-            // RFC 5040 §6.2.1: read on, so that TCP does not reset and take the Terminate with it;
-            // within bounds.
+            // RFC 5040 §6.2.1: keep reading, within bounds. If unread octets were left, TCP would
+            // reset, and the peer could lose the Terminate.
             QpState::Terminate if core.link.as_mut().is_some_and(|link| !link.may_discard(octets)) => {
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
@@ -106,8 +106,8 @@ impl QpInner {
         }
     }
 
-    /// Sends what can be sent, and completes what that finished. While Reads of the peer's are in
-    /// service, it ends after a turn.
+    /// Sends what can be sent, and completes requests that this finished. While Reads of the peer's
+    /// are in service, it ends after a turn.
     pub(super) fn pump(&self, core: &mut Core) {
         Outgoing::with_own(|out| {
             let end = core.counters.octets_sent + ANSWERING_TURN;
@@ -120,8 +120,8 @@ impl QpInner {
                 }
                 let before = core.sq.oldest();
                 core.context(&self.attrs).retire();
-                // A local fence ends when the request before it is taken from the queue: nothing
-                // else would come and send what it held back.
+                // A local fence ends when the request before it is taken from the queue. No other
+                // event would then send what the fence held back, so the loop goes on.
                 if core.sq.oldest() == before || !core.sq.is_fence_over() {
                     break;
                 }
@@ -130,7 +130,7 @@ impl QpInner {
         self.update_interest(core);
     }
 
-    /// Writes once. Returns whether another may follow.
+    /// Writes once. Returns whether another write may follow.
     fn send_round(&self, core: &mut Core, out: &mut Outgoing) -> bool {
         let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
         if let Err(event) = link.fill(&mut cx, out) {
@@ -146,8 +146,8 @@ impl QpInner {
         }
     }
 
-    /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
-    /// due.
+    /// Sends only what TCP has been promised, which is the rest of an FPDU or a Terminate; then
+    /// FIN, if one is due.
     pub(super) fn push_out(&self, core: &mut Core) {
         if let Some((link, mut cx)) = core.split(&self.attrs)
             && let Err(event) = link.push_out(&mut cx)

@@ -1,4 +1,4 @@
-//! The receive queue: a QP's own, or its part in a shared one.
+//! The receive queue: a QP's own, or its share of a shared one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub(crate) struct RecvQueue {
     capacity: usize,
     srq: Option<Arc<SrqInner>>,
     current: Option<RecvWr>,
-    /// The connection ends: no message of its takes from the shared queue any more.
+    /// True when the connection has ended: none of its messages takes from the shared queue any
+    /// more.
     flushed: bool,
 }
 
@@ -57,8 +58,8 @@ impl RecvQueue {
         self.posted.is_empty()
     }
 
-    /// Takes the next receive for a message that begins, and returns how many octets fit.
-    /// `limit_reached` is set when that brought a shared queue below its armed limit.
+    /// Takes the next receive for a message that begins, and returns the number of octets that fit.
+    /// Sets `limit_reached` if that brought a shared queue below its armed limit.
     pub(crate) fn begin(&mut self, qp: QpNum, limit_reached: &mut bool) -> Option<u64> {
         let wr = match &self.srq {
             None => self.posted.pop_front()?,
@@ -78,24 +79,24 @@ impl RecvQueue {
         self.current.as_ref()
     }
 
-    /// Ends the receive that a message was arriving in. Returns its completion.
+    /// Ends the receive that a message was arriving in, and returns its completion.
     pub(crate) fn end(&mut self, qp: QpNum, status: Status, outcome: &Outcome) -> Option<Completion> {
         Some(completion(&self.current.take()?, qp, status, outcome))
     }
 
-    /// A connection begins.
+    /// Prepares the queue for a new connection.
     pub(crate) fn reset(&mut self) {
         self.flushed = false;
     }
 
-    /// Takes all receives of the QP's own, ended as flushed.
+    /// Takes all receives of the QP's own, completed as flushed.
     pub(crate) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
         self.flushed = true;
         self.posted.drain(..).map(move |wr| completion(&wr, qp, Status::Flushed, &Outcome::default()))
     }
 }
 
-/// The result of a message for the completion of its receive.
+/// The result of a message, for the completion of its receive.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) byte_len: u32,

@@ -1,4 +1,4 @@
-//! When a queue pair is driven on: by a program's thread, by the background thread, by a timer.
+//! Callers that make a queue pair progress: a program's thread, the background thread, a timer.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ impl QpInner {
         pulled
     }
 
-    /// Reads for a turn if TCP may have something and this QP may keep it.
+    /// Reads for a turn if TCP may have something and this QP may keep more octets.
     fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
         let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
         if link.must_rest(&cx) {
@@ -47,8 +47,8 @@ impl QpInner {
         self.pull(core, TURN)
     }
 
-    /// RFC 5042 §6.4.6: a completion queue that has overflowed ends the QPs that use it. Whether
-    /// this one ends now.
+    /// Ends the QP if a completion queue of its has overflowed (RFC 5042 §6.4.6). Returns whether
+    /// it did.
     fn check_queues(&self, core: &mut Core) -> bool {
         let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
@@ -66,8 +66,8 @@ impl QpInner {
         self.terminate(core, Fault::CqOverflow, None);
     }
 
-    /// RFC 5042 §6.4.2: resets the connection if the FPDU that this QP keeps a part of has been
-    /// arriving for too long: others wait for the place.
+    /// Resets the connection if the partial FPDU that it holds has been arriving for too long while
+    /// others need the memory (RFC 5042 §6.4.2).
     pub(crate) fn lose_if_stalled(&self, now: Instant) {
         let Some(mut core) = self.core.try_lock() else { return };
         if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
@@ -79,7 +79,7 @@ impl QpInner {
         }
     }
 
-    /// Arms the background thread's set again after it has read the socket dry.
+    /// Arms the background thread's epoll set again after the socket was read dry.
     fn rearm(&self, core: &mut Core) {
         let armed = core.link.as_mut().map_or(Ok(()), |link| link.rearm(&self.attrs));
         if let Err(event) = armed {
@@ -87,8 +87,8 @@ impl QpInner {
         }
     }
 
-    /// Does the background thread's work on the core. After a panic nobody else sees the core as
-    /// that has left it.
+    /// Does the background thread's work on the core. After a panic no other thread sees the core
+    /// in the state in which it was left.
     fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
         let mut core = self.core.lock();
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
@@ -124,17 +124,18 @@ impl Source for QpInner {
     }
 
     fn has_arrived(&self) -> bool {
-        // Who holds the core is at work on the socket.
+        // A thread that holds the core is reading the socket already.
         let Some(core) = self.core.try_lock() else { return false };
         core.link.as_ref().is_some_and(Link::has_arrived)
     }
 
     fn rest(&self, driver: &Driver) -> bool {
-        // Where the queue has an epoll set, one set less would not be felt.
+        // If the completion queue has an epoll set of its own, taking the socket out of the
+        // background thread's set would save nothing that can be felt.
         if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
             return true;
         }
-        // Who holds the core is at work on the socket.
+        // A thread that holds the core is reading the socket already.
         let Some(mut core) = self.core.try_lock() else { return false };
         if let Some(link) = &mut core.link {
             link.leave_to_program(driver);
@@ -149,7 +150,7 @@ impl Source for QpInner {
                 self.rearm(core);
                 false
             }
-            // The timer is set.
+            // A timer ends the rest.
             Pulled::Resting => false,
         });
         more == Some(true)
@@ -167,7 +168,7 @@ impl Source for QpInner {
             if self.check_queues(core) {
                 self.pump(core);
             }
-            // It may have been a rest: whatever is there now makes the socket ready again.
+            // This may end a rest: arming the set again reports what has arrived meanwhile.
             if let Some((link, cx)) = core.split(&self.attrs) {
                 link.end_rest(&cx);
             }

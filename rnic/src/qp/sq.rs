@@ -1,4 +1,4 @@
-//! The send queue: requests in posting order, and how far each has come.
+//! The send queue: requests in the order of posting, and the progress of each.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use crate::mem::QpNum;
 /// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not all of it has been taken by TCP.
+    /// Not all of the request has been taken by TCP.
     Queued,
-    /// A Read or atomic whose request is on its way.
+    /// A Read or atomic that has been sent and has no response yet.
     Awaiting,
-    /// Ended, and waits for those before it.
+    /// Ended, with the status to report, and waiting for those before it.
     Done(Status),
 }
 
@@ -26,13 +26,13 @@ pub(crate) enum Phase {
 pub(crate) struct Wqe {
     pub(crate) wr: SendWr,
     pub(crate) completed: Completed,
-    /// The first half of a `WriteImmediate`, which the second half speaks for.
+    /// True for the first half of a `WriteImmediate`; the second half completes for both.
     half: bool,
-    /// Octets of the message, if it may be cut.
+    /// Number of octets of the message, if it may be cut into segments.
     pub(crate) total: u64,
-    /// Given when the message is first cut.
+    /// The message sequence number, given when the message is first cut.
     pub(crate) msn: Option<Msn>,
-    /// Of an atomic: given with the MSN.
+    /// The Request Identifier of an atomic, given together with the MSN.
     pub(crate) request_id: u32,
     pub(crate) phase: Phase,
 }
@@ -44,16 +44,16 @@ pub(crate) struct Cursor {
     pub(crate) offset: u64,
 }
 
-/// Requests are numbered from 0 on, over the QP's whole life; that number is a Read's id towards
-/// `rdmap`.
+/// A send queue. Requests are numbered from 0 on, over the QP's whole life; that number is a Read's
+/// id towards `rdmap`.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     wqes: VecDeque<Wqe>,
-    /// The number of the first in `wqes`.
+    /// Number of the first request in `wqes`.
     first: u64,
-    /// The place of what is to be sent next.
+    /// Place of the next octet to send.
     pub(crate) cursor: Cursor,
-    /// Requests before this one have been taken by TCP whole.
+    /// Number of the first request that TCP has not taken whole.
     handed: u64,
     capacity: usize,
 }
@@ -91,12 +91,12 @@ impl SendQueue {
         self.wqes.is_empty()
     }
 
-    /// Returns whether there is anything left to send.
+    /// Returns whether any request has not been sent whole.
     pub(crate) fn has_unsent(&self) -> bool {
         self.cursor.seq < self.end()
     }
 
-    /// Returns whether what comes next needs no socket.
+    /// Returns whether the next request needs no socket.
     pub(crate) fn is_at_local(&self) -> bool {
         self.get(self.cursor.seq).is_some_and(Wqe::is_local)
     }
@@ -113,24 +113,25 @@ impl SendQueue {
         self.wqes.get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
-    /// The number of the oldest request in the queue: everything before it is done, and completed.
+    /// Returns the number of the oldest request in the queue: those before it are done and
+    /// completed.
     pub(crate) fn oldest(&self) -> u64 {
         self.first
     }
 
-    /// Returns whether a request that had to wait for all before it comes next, and has become the
-    /// oldest.
+    /// Returns whether the next request is one that had to wait for all before it, and is the
+    /// oldest now.
     pub(crate) fn is_fence_over(&self) -> bool {
         self.cursor == Cursor { seq: self.first, offset: 0 }
             && self.wqes.front().is_some_and(|wqe| wqe.wr.local_fence)
     }
 
-    /// TCP has taken everything before the cursor.
+    /// Notes that TCP has taken everything before the cursor.
     pub(crate) fn handed_to_cursor(&mut self) {
         self.handed(self.cursor.seq);
     }
 
-    /// TCP has taken everything before the request `upto`.
+    /// Notes that TCP has taken everything before the request `upto`.
     pub(crate) fn handed(&mut self, upto: u64) {
         for seq in self.handed..upto {
             if let Some(wqe) = self.get_mut(seq)
@@ -143,23 +144,23 @@ impl SendQueue {
         self.handed = self.handed.max(upto);
     }
 
-    /// A request that the sender never had to hand over (a bind, a failed one) is done; the cursor
-    /// moves past it.
+    /// Ends the request at the cursor without sending it (a bind, or one that failed), and moves
+    /// the cursor past it.
     pub(crate) fn finish_at_cursor(&mut self, status: Status) {
         let seq = self.cursor.seq;
         if let Some(wqe) = self.get_mut(seq) {
             wqe.phase = Phase::Done(status);
         }
         self.cursor = Cursor { seq: seq + 1, offset: 0 };
-        // One before it may have its last FPDU only begun: that is handed over when TCP has the
-        // rest.
+        // TCP may have only the beginning of the last FPDU of a request before this one. Then
+        // `handed` moves past both when TCP has taken the rest.
         if self.handed == seq {
             self.handed = seq + 1;
         }
     }
 
-    /// Takes the next request that is done and has none unfinished before it, and its completion if
-    /// it makes one (RFC 5040 §5.5 rule 15: they complete in the order of posting).
+    /// Takes the oldest request if it is done, with its completion if it makes one (RFC 5040 §5.5
+    /// rule 15: requests complete in the order of posting).
     pub(crate) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
         let front = self.wqes.front()?;
         let Phase::Done(status) = front.phase else { return None };
@@ -172,7 +173,7 @@ impl SendQueue {
             && wqe.half
             && let Some(other) = self.wqes.front_mut()
         {
-            // The second half reports what became of the first.
+            // The second half reports the result of the first.
             other.phase = Phase::Done(status);
             self.handed = self.handed.max(self.first + 1);
             self.cursor.seq = self.cursor.seq.max(self.first + 1);
@@ -181,11 +182,8 @@ impl SendQueue {
         Some(wqe.completion(status, qp))
     }
 
-    /// Ends everything that has not ended, `first_awaiting` for the first that is on its way,
-    /// `Flushed` for the rest.
-    ///
-    /// What TCP had taken behind a request that has not ended is flushed, too: a success tells that
-    /// everything before it is done (draft-hilland-rddp-verbs §8.2).
+    /// Ends all requests that have not ended: the first that is waiting for a response with
+    /// `first_awaiting`, all others with `Flushed`.
     pub(crate) fn end_all(&mut self, first_awaiting: Option<Status>) {
         let mut special = first_awaiting;
         let mut broken = false;
@@ -208,7 +206,7 @@ impl Wqe {
         Wqe { wr, completed, half, total, msn: None, request_id: 0, phase: Phase::Queued }
     }
 
-    /// Returns whether it sends nothing.
+    /// Returns whether the request sends nothing.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
     }
@@ -222,7 +220,7 @@ impl Wqe {
             return None;
         }
         let byte_len = match self.wr.operation {
-            // Longer ones were refused.
+            // Posting refused longer ones, so the length fits.
             Operation::Read { sink, .. } if status == Status::Success => sink.len as u32,
             Operation::FetchAdd { .. } | Operation::CmpSwap { .. } if status == Status::Success => 8,
             _ => 0,
@@ -240,8 +238,8 @@ impl Wqe {
     }
 }
 
-/// The name that an operation completes under. Refuses those that this device does not know: the
-/// list of operations grows with what other devices can do.
+/// Returns the operation named in the completion. Refuses operations that this device does not
+/// know: the list of operations grows with what other devices can do.
 #[inline]
 fn completed(operation: &Operation) -> Result<Completed, PostError> {
     Ok(match operation {
@@ -257,7 +255,7 @@ fn completed(operation: &Operation) -> Result<Completed, PostError> {
     })
 }
 
-/// Returns how many octets the message of a request has, if it may be posted.
+/// Checks that a request may be posted, and returns the number of octets of its message.
 fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostError> {
     let gather = match operation {
         Operation::Send { gather, .. }

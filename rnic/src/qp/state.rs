@@ -6,13 +6,13 @@
 pub enum QpState {
     /// No connection. Receives may be posted, and sends queued.
     Idle,
-    /// Connected ("RTS" in the draft): everything works.
+    /// Connected ("RTS" in the draft): requests are sent and messages received.
     ReadyToSend,
-    /// One side has asked for a graceful close; nothing may be outstanding.
+    /// One end has asked for a graceful close; nothing may be outstanding.
     Closing,
     /// A Terminate was sent or received; the connection is being closed.
     Terminate,
-    /// No connection any more; everything posted has been, or is, flushed.
+    /// No connection any more; everything posted is flushed.
     Error,
 }
 

@@ -1,4 +1,5 @@
-//! What needs a hand inside: streams that have carried four billion messages, and bounds.
+//! Tests that set state inside of a QP: streams that have carried four billion messages, and
+//! bounds.
 
 mod bounds;
 mod lease;
@@ -35,7 +36,7 @@ fn negotiated() -> Negotiated {
     }
 }
 
-/// Makes a QP an active one whose peer is a plain socket.
+/// Connects a QP, as the active end, to a plain socket, which is returned.
 fn attached(qp: &QueuePair) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -45,7 +46,8 @@ fn attached(qp: &QueuePair) -> TcpStream {
     peer
 }
 
-/// An active QP whose peer is a plain socket, every queue of both directions being at `next`.
+/// Returns an active QP with every queue of both directions at `next`, and the plain
+/// socket that is its peer.
 fn taken_over(next: Msn) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpStream) {
     let rnic = Rnic::open().unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
@@ -116,7 +118,7 @@ fn two_taken_over() -> (ProtectionDomain, CompletionQueue, [(QueuePair, TcpStrea
     (pd, cq, ends)
 }
 
-/// Waits, without a call that makes progress itself.
+/// Waits without a call that makes progress itself.
 fn await_that(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -160,8 +162,8 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     await_that("nobody serves the QP after its reset", || faulty.counters().octets_received > 0);
 }
 
-/// The same for all connections of a device whose background thread cannot go on;
-/// nor does anybody wait for ever.
+/// A failure of the background thread itself ends all connections of its device, and no call waits
+/// for ever.
 #[test]
 fn a_device_that_fails_ends_its_connections() {
     let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();
@@ -188,7 +190,7 @@ fn a_device_that_fails_ends_its_connections() {
     assert_eq!(failed, [first.num(), second.num()]);
     assert!(cq.wait(Some(Duration::from_secs(20))).unwrap());
     assert_eq!(cq.poll_one().unwrap().status, crate::Status::Flushed);
-    // Nothing new begins, and nobody waits for it.
+    // No new startup begins, and no call waits for one.
     assert!(first.reset());
     first.connect(addr, &ConnectOptions::default()).unwrap_err();
     rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap_err();

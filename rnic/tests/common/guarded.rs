@@ -1,13 +1,13 @@
-//! Registered memory with octets around it that nobody may touch.
+//! Registered memory between octets that must not be touched.
 
 use std::ptr::NonNull;
 
 use rddp_rnic::{Access, MemoryRegion, ProtectionDomain};
 
-/// Octets before and behind the region; a multiple of 8, so that it is aligned.
+/// Number of octets before and behind the region; a multiple of 8, so that it is aligned.
 const GUARD: usize = 64;
 
-/// What they hold.
+/// The octet that the guards are filled with.
 const MARK: u8 = 0xa5;
 
 pub struct Guarded {
@@ -22,7 +22,8 @@ impl Guarded {
         let backing = pd.allocate(len + 2 * GUARD, Access::LOCAL_WRITE).unwrap();
         backing.write(0, &vec![MARK; len + 2 * GUARD]).unwrap();
         let start = NonNull::new((backing.base() as usize + GUARD) as *mut u8).unwrap();
-        // SAFETY: it is a part of `backing`, which outlives it and is only read and written by copying.
+        // SAFETY: the range is a part of `backing`, which outlives the region and is only read and
+        // written by copying.
         let region = unsafe { pd.register(start, len, access) }.unwrap();
         let mut guarded = Guarded { region, backing, before: Vec::new() };
         guarded.fill(&vec![0; len]);
@@ -39,12 +40,12 @@ impl Guarded {
         self.backing.read(GUARD, self.before.len()).unwrap()
     }
 
-    /// The octets of the last [`fill`](Self::fill).
+    /// Returns the octets of the last [`fill`](Self::fill).
     pub fn filled(&self) -> &[u8] {
         &self.before
     }
 
-    /// Whether the region's octets are still those of [`fill`](Self::fill).
+    /// Returns whether the region's octets are still those of [`fill`](Self::fill).
     pub fn unchanged(&self) -> bool {
         self.octets() == self.before
     }

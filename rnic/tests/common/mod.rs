@@ -40,21 +40,21 @@ impl End {
         self.pd.allocate(len, access).unwrap()
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     pub fn next(&self) -> Completion {
         assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "no completion came");
         self.cq.poll_one().unwrap()
     }
 
-    /// The next completion, which is a success.
+    /// Returns the next completion, which must be a success.
     pub fn success(&self) -> Completion {
         let completion = self.next();
         assert_eq!(completion.status, Status::Success, "{completion:?}");
         completion
     }
 
-    /// The completions of these requests, each of which completes exactly once, and at most one of which ends neither
-    /// well nor flushed (draft-hilland-rddp-verbs §8.3.2).
+    /// Returns the completions of these requests, each of which completes exactly once, and at most
+    /// one of which is neither a success nor flushed (draft-hilland-rddp-verbs §8.3.2).
     pub fn completions_of(&self, ids: impl IntoIterator<Item = u64>) -> Vec<Completion> {
         let mut wanted: Vec<u64> = ids.into_iter().collect();
         let mut completions: Vec<Completion> = wanted.iter().map(|_| self.next()).collect();
@@ -78,13 +78,13 @@ impl End {
         }
     }
 
-    /// Another QP of the same device, PD and CQ.
+    /// Makes another QP of the same device, PD and CQ.
     pub fn sibling(&self) -> End {
         let qp = self.pd.create_qp(&QpConfig::new(&self.cq)).unwrap();
         End { rnic: self.rnic.clone(), pd: self.pd.clone(), cq: self.cq.clone(), qp }
     }
 
-    /// The next asynchronous event, while progress is made.
+    /// Returns the next asynchronous event, making progress meanwhile.
     pub fn event(&self) -> AsyncEventKind {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -95,7 +95,7 @@ impl End {
         }
     }
 
-    /// Waits for an event of this kind; others are passed over.
+    /// Waits for an event of this kind; skips others.
     pub fn event_like(&self, wanted: impl Fn(&AsyncEventKind) -> bool) -> AsyncEventKind {
         loop {
             let event = self.event();
@@ -124,7 +124,7 @@ pub fn connect_on(
     });
 }
 
-/// Two ends, connected with the same options.
+/// Returns two ends, connected with the same options.
 pub fn connected(options: &ConnectOptions) -> (End, End) {
     let (active, passive) = (End::new(), End::new());
     connect_on("127.0.0.1:0", &active, &passive, options, options);
@@ -140,17 +140,17 @@ pub fn exchange(active: &End, passive: &End) {
     active.success();
 }
 
-/// Does what a call may not sleep in.
+/// Calls something that may not sleep.
 pub fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let result = call();
-    // Generous: what is meant is that it waits for no peer.
+    // Generous: the point is that the call waits for no peer.
     assert!(begin.elapsed() < Duration::from_secs(2), "{what} took {:?}", begin.elapsed());
     result
 }
 
 /// Runs a test again in a process of its own, where nothing else uses descriptors, threads or the
-/// processor. Whether this is that process.
+/// processor. Returns whether this is that process.
 pub fn alone(test: &str) -> bool {
     const ALONE: &str = "RDDP_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {

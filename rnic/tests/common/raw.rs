@@ -1,4 +1,4 @@
-//! The engine under test, connected to a peer that says whatever a test wants it to say.
+//! The engine under test, connected to a peer that sends whatever a test asks for.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rddp_test_support::{Peer, connect, plain, segment};
 
 use super::{End, PATIENCE};
 
-/// Which side the engine under test is.
+/// The role of the engine under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The engine connects, the raw peer listens.
@@ -22,19 +22,21 @@ pub enum Role {
 
 pub const BOTH: [Role; 2] = [Role::Active, Role::Passive];
 
-/// The engine's settings towards a raw peer: no RTR and no nudge, so that it sees nothing that it did not ask for.
+/// Returns the engine's settings towards a raw peer: no RTR and no nudge, so that the peer gets
+/// nothing that it did not ask for.
 pub fn client_server() -> ConnectOptions {
     ConnectOptions { peer_to_peer: false, nudge: false, ..Default::default() }
 }
 
-/// The engine's end and a raw peer, connected.
+/// Returns the engine's end and a raw peer, connected.
 pub fn with_raw(role: Role, options: &ConnectOptions, startup: &StartupConfig) -> (End, Peer) {
     let end = End::new();
     let raw = connect_raw(role, &end, options, startup);
     (end, raw)
 }
 
-/// The engine's end and a raw peer with the plainest settings, ready to send from either side.
+/// Returns the engine's end and a raw peer with the plainest settings, ready to send from either
+/// side.
 pub fn with_plain_raw(role: Role) -> (End, Peer) {
     let (end, mut raw) = with_raw(role, &client_server(), &plain());
     open_for(&mut raw, &end);
@@ -49,7 +51,7 @@ pub fn connect_raw(role: Role, end: &End, options: &ConnectOptions, startup: &St
     }
 }
 
-/// The engine listens.
+/// Has the engine listen.
 fn connect_to(end: &End, options: &ConnectOptions, startup: &StartupConfig) -> Peer {
     let listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let mut socket = connect(listener.local_addr().unwrap());
@@ -59,12 +61,12 @@ fn connect_to(end: &End, options: &ConnectOptions, startup: &StartupConfig) -> P
     Peer::after_request(socket, initiator)
 }
 
-/// The engine connects.
+/// Has the engine connect.
 pub fn listen_for(end: &End, options: &ConnectOptions, startup: &StartupConfig) -> (Peer, Connected) {
     listen_on(&TcpListener::bind("127.0.0.1:0").unwrap(), end, options, startup)
 }
 
-/// The engine connects to this socket.
+/// Has the engine connect to this socket.
 pub fn listen_on(
     listener: &TcpListener,
     end: &End,
@@ -89,20 +91,20 @@ pub fn open_for(raw: &mut Peer, end: &End) {
     }
 }
 
-/// A Write to `offset` of a region of the engine's.
+/// Returns a Write to `offset` of a region of the engine's.
 pub fn write_to(region: &MemoryRegion, offset: usize, payload: &[u8]) -> Vec<u8> {
     let remote = region.remote(offset);
     segment::write(remote.stag, remote.to, true, payload)
 }
 
-/// A Read of `size` octets of a region of the engine's, to a sink that the raw peer does not care about.
+/// Returns a Read of `size` octets of a region of the engine's, to a sink that does not matter.
 pub fn read_from(msn: u32, region: &MemoryRegion, size: u32) -> Vec<u8> {
     let (sink_stag, sink_to) = (Stag(0x0a0b_0c0d), 0x2000);
     let Remote { stag: src_stag, to: src_to } = region.remote(0);
     segment::read(msn, &ReadRequestRepr { sink_stag, sink_to, size, src_stag, src_to })
 }
 
-/// A fetch-and-add on the first word of a region of the engine's.
+/// Returns a FetchAdd on the first word of a region of the engine's.
 pub fn fetch_add(msn: u32, region: &MemoryRegion, add: u64) -> Vec<u8> {
     let (op, target) = (AtomicOp::FetchAdd { add, mask: 0 }, region.remote(0));
     segment::atomic(msn, &AtomicRequestRepr { op, request_id: msn, stag: target.stag, to: target.to })

@@ -1,5 +1,5 @@
 //! Memory that a program lends and that goes bad: a file that is cut short (SIGBUS), a range that
-//! is unmapped (SIGSEGV). It costs the connection that uses it, and nothing else.
+//! is unmapped (SIGSEGV). Only the connection that uses it ends.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
@@ -27,7 +27,7 @@ pub struct Scene {
     bystander: (End, End),
 }
 
-/// How a connection checks and places.
+/// The way in which a connection checks and places payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Crc,
@@ -53,7 +53,7 @@ impl Scene {
         Scene { end, raw, lent, bystander }
     }
 
-    /// The other connection goes on, with memory of the same kind.
+    /// Checks that the other connection goes on, with memory of the same kind.
     pub fn others_go_on(&self) {
         let (here, there) = &self.bystander;
         let (from, to) = (Lent::new(&here.pd, ALL), there.region(LEN, ALL));
@@ -64,23 +64,22 @@ impl Scene {
         assert_eq!(to.read(0, LEN).unwrap(), [9; LEN]);
     }
 
-    /// The peer is told this, and others go on.
+    /// Checks that the peer gets a Terminate with this code, and that the other connection goes on.
     pub fn terminates(&mut self, code: u16) {
         assert_eq!(self.raw.terminate_code(), TerminateCode(code));
         self.others_go_on();
     }
 
-    /// The request of this number fails for its memory, the peer is told that this end broke, and
-    /// others go on.
+    /// Checks that the request of this number fails because of its memory, that the peer is told of
+    /// a failure at this end, and that the other connection goes on.
     pub fn fails_locally(&mut self, wr_id: u64) {
         let completion = self.end.next();
         assert_eq!((completion.wr_id, completion.status), (wr_id, Status::LocalProtection));
         self.terminates(0x0000);
     }
 
-    /// Sends an FPDU in parts, of which the engine has each before the next. All but the first
-    /// `good` octets of the memory go bad while the payload is being received straight into its
-    /// place.
+    /// Sends an FPDU in parts; each is sent when the engine has the one before. All but the first
+    /// `good` octets of the memory go bad while the payload is being received straight into place.
     pub fn send_while_it_goes_bad(&mut self, ulpdu: &[u8], good: u64) {
         let frame = self.raw.frame(ulpdu);
         let before = self.end.qp.counters();
@@ -95,14 +94,14 @@ impl Scene {
     }
 }
 
-/// Another QP of the device, with a queue of its own.
+/// Makes another QP of the device, with a queue of its own.
 fn sibling(end: &End) -> End {
     let cq = end.rnic.create_cq(64).unwrap();
     let qp = end.pd.create_qp(&QpConfig::new(&cq)).unwrap();
     End { rnic: end.rnic.clone(), pd: end.pd.clone(), cq, qp }
 }
 
-/// Waits for what the background thread does.
+/// Waits for an effect of the background thread.
 fn until(done: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {

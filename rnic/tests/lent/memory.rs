@@ -16,11 +16,11 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// A shared mapping of `LEN` octets, zeros.
+    /// Maps `LEN` zeros of a file, shared.
     pub fn new(pd: &ProtectionDomain, access: Access) -> Self {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new file of no name, nobody else's, and a mapping at an address of the kernel's
-        // choice.
+        // SAFETY: a new file without a name, which nobody else has, and a mapping at an address of
+        // the kernel's choice.
         let (start, file) = unsafe {
             let file = File::from_raw_fd(libc::memfd_create(c"lent".as_ptr(), libc::MFD_CLOEXEC));
             file.set_len(LEN as u64).unwrap();
@@ -33,13 +33,13 @@ impl Lent {
         Lent { region, file, start }
     }
 
-    /// Cuts the file short: what is behind is no longer there (SIGBUS).
+    /// Cuts the file short: the memory behind `len` is gone (SIGBUS).
     pub fn cut(&self, len: u64) {
         self.file.set_len(len).unwrap();
     }
 
-    /// Takes all rights to the mapping, as if it were unmapped (SIGSEGV), but so that nothing else
-    /// comes to lie there.
+    /// Takes all rights to the mapping away, as if it were unmapped (SIGSEGV), but so that nothing
+    /// else can be mapped there.
     pub fn forbid(&self) {
         // SAFETY: the test's own mapping, of which no reference exists.
         assert_eq!(unsafe { libc::mprotect(self.start.as_ptr().cast(), LEN, libc::PROT_NONE) }, 0);

@@ -1,4 +1,4 @@
-//! What the program itself does with memory that has gone bad.
+//! Calls of the program itself on memory that has gone bad.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn a_message_of_memory_gone_bad_fails() {
     }
 }
 
-/// What was posted before the bad one is sent.
+/// Requests posted before the one with bad memory are sent.
 #[test]
 fn messages_before_the_bad_one_are_sent() {
     for style in [Style::Crc, Style::NoCrc] {
@@ -66,9 +66,9 @@ fn a_message_that_reaches_memory_gone_bad_ends_between_two_segments() {
     scene.fails_locally(3);
 }
 
-/// Where TCP has begun the FPDU with the bad page when it finds that, no Terminate fits. How much
-/// the kernel takes before it looks at a page is its own affair: with other octets before, it ends
-/// elsewhere in the FPDUs.
+/// An FPDU with a bad page that TCP has begun to take ends by a reset, since no Terminate can
+/// follow it; one that it has not begun ends by a Terminate. How much the kernel takes before it
+/// looks at a page is its own affair: with other octets before, it stops elsewhere in the FPDUs.
 #[test]
 fn an_fpdu_that_tcp_has_begun_ends_by_a_reset_and_one_that_it_has_not_by_a_terminate() {
     let mut resets = 0;
@@ -95,14 +95,15 @@ fn an_fpdu_that_tcp_has_begun_ends_by_a_reset_and_one_that_it_has_not_by_a_termi
     assert!(resets > 0, "the kernel never began an FPDU");
 }
 
-/// What comes, and the error that ends it.
+/// Returns the octets that arrive, and the error that ends them.
 fn read_to_end(mut socket: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
     let mut octets = Vec::new();
     let end = socket.read_to_end(&mut octets).err().map(|error| error.kind());
     (octets, end)
 }
 
-/// RFC 5044 §4.1: what the length field at the front says, more than there can be without one.
+/// Returns the length of the first FPDU by its length field (RFC 5044 §4.1); more than any FPDU
+/// without one.
 fn first_fpdu_len(stream: &[u8]) -> usize {
     stream.first_chunk().map_or(usize::MAX, |len| fpdu_len(u16::from_be_bytes(*len).into()))
 }

@@ -1,4 +1,4 @@
-//! What a peer does to memory that has gone bad, and what comes into it.
+//! Operations of a peer on memory that has gone bad, and messages that arrive for it.
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
 use rddp_rnic::{Access, RecvWr, Remote, SendWr, Stag, Status};
@@ -9,10 +9,10 @@ use crate::{Scene, Style};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
-/// A payload that is worth receiving into its place.
+/// Length of a payload that is large enough to be received straight into place.
 const LARGE: usize = 60_000;
 
-/// RFC 5040 §4.8: what is no longer there is out of bounds.
+/// RFC 5040 §4.8: memory that is gone is out of bounds.
 #[test]
 fn a_read_of_memory_gone_bad_is_refused() {
     for (style, size) in [(Style::Crc, 1000), (Style::Crc, 200_000), (Style::Markers, 200_000)] {
@@ -24,7 +24,7 @@ fn a_read_of_memory_gone_bad_is_refused() {
     }
 }
 
-/// The Response is cut off between two segments: the good ones have come whole.
+/// The Response ends between two segments: the good ones have arrived whole.
 #[test]
 fn a_read_that_reaches_memory_gone_bad_ends_between_two_segments() {
     let mut scene = Scene::new(Style::Crc);
@@ -66,7 +66,7 @@ fn a_write_straight_into_memory_gone_bad_is_refused() {
     }
 }
 
-/// The last octets are placed behind all others: all but these are there.
+/// The last octets are placed after all others: all but these are there.
 #[test]
 fn a_write_whose_last_octets_alone_go_bad_is_refused() {
     const PAGES: usize = 16 * 4096;
@@ -80,7 +80,7 @@ fn a_write_whose_last_octets_alone_go_bad_is_refused() {
     }
 }
 
-/// A window shares the memory of its region, and its fate.
+/// A window goes bad together with its region, whose memory it shares.
 #[test]
 fn a_write_by_a_window_to_memory_gone_bad_is_refused() {
     let mut scene = Scene::new(Style::Crc);
@@ -94,7 +94,7 @@ fn a_write_by_a_window_to_memory_gone_bad_is_refused() {
     scene.terminates(0x1101);
 }
 
-/// RFC 7306 §8.2 names none for it: the code of any other access.
+/// RFC 7306 §8.2 names no code for this: the code is that of any other access.
 #[test]
 fn an_atomic_on_memory_gone_bad_is_refused() {
     for op in [
@@ -110,7 +110,7 @@ fn an_atomic_on_memory_gone_bad_is_refused() {
     }
 }
 
-/// draft-hilland-rddp-verbs §8.3.2: a receive that is no good is this side's fault.
+/// draft-hilland-rddp-verbs §8.3.2: a receive with bad memory is a fault of this end.
 #[test]
 fn a_receive_in_memory_gone_bad_fails() {
     for (style, len) in [(Style::Crc, 10), (Style::Crc, LARGE), (Style::NoCrc, LARGE)] {
@@ -161,7 +161,7 @@ fn an_own_atomic_whose_sink_has_gone_bad_fails() {
     scene.fails_locally(8);
 }
 
-/// A receive that was posted behind the bad one is flushed: one request fails, as always.
+/// A receive posted behind the bad one is flushed: only one request fails.
 #[test]
 fn one_request_fails_and_the_rest_is_flushed() {
     let mut scene = Scene::new(Style::Crc);

@@ -1,4 +1,4 @@
-//! What the device says of itself is true: each limit is taken, one more is refused.
+//! Capabilities that the device reports are true: each limit can be used, one more is refused.
 
 use rddp_rnic::{
     Access, Atomics, Capabilities, Completed, ConnectError, ConnectOptions, ConnectRequest, Connected, Error,
@@ -85,7 +85,7 @@ fn connections_have_the_depths_that_the_device_says() {
     assert_eq!((negotiated.ird, negotiated.ord), (max_ird, max_ord));
 }
 
-/// Connects with so much private data; what came of it at either side.
+/// Connects with that much private data; returns the outcome at either end.
 fn attempt(
     len: usize,
     decide: impl FnOnce(ConnectRequest, &End) -> bool,
@@ -122,8 +122,8 @@ fn frames_carry_as_much_private_data_as_the_device_says() {
     assert!(!attempt(0, reject(max_reject_data + 1)).0);
 }
 
-/// What is only a yes or no, done once. (That a Write's last octet is seen last is the business of
-/// the tests of registered memory.)
+/// Uses each ability that is only a yes or no once. (The order in which a Write's octets are seen
+/// is tested with registered memory.)
 #[test]
 fn the_device_can_do_what_it_says() {
     let (active, capabilities) = end_and_capabilities();

@@ -1,4 +1,4 @@
-//! Objects that go in odd orders, and what is left of them: nothing.
+//! Objects that are dropped in odd orders leave nothing behind.
 
 use std::any::Any;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::alone;
 use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for};
 use crate::common::{ALL, End, PATIENCE, connected};
 
-/// All kinds of objects of one device, the QP connected and busy; they go in the order of `order`.
+/// Makes objects of all kinds of one device, the QP connected and busy, and drops them
+/// in the order of `order`.
 fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
     let rnic = rddp_rnic::Rnic::open().unwrap();
     let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
@@ -55,7 +56,7 @@ fn drop_in_order(order: impl Iterator<Item = usize>, role: Role) {
         drop(objects[which].take());
     }
     assert!(objects.iter().all(Option::is_none), "not all were in the order");
-    // Every peer learns that it is over.
+    // Every peer learns that its connection is over.
     for socket in [&raw.socket, &silent, &asking] {
         read_to_end(socket);
     }
@@ -76,7 +77,7 @@ fn every_order(rounds: u32) {
     }
 }
 
-/// In whatever order objects go: no descriptor, no thread is left of them.
+/// Dropping objects in any order leaves no descriptor and no thread.
 #[test]
 fn objects_may_go_in_any_order() {
     if !alone("drops::objects_may_go_in_any_order") {
@@ -87,7 +88,8 @@ fn objects_may_go_in_any_order() {
     crate::assert_in_use(before);
 }
 
-/// A QP that goes while another thread waits on its queue: the thread gets what was flushed, and goes on waiting.
+/// A QP may be dropped while another thread waits on its queue: the thread gets the flushed
+/// completions, and goes on waiting.
 #[test]
 fn a_qp_may_go_while_its_queue_is_waited_on() {
     for role in BOTH {
@@ -133,7 +135,8 @@ fn objects_of_different_devices_do_not_mix() {
     assert!(matches!(zero, rddp_rnic::Error::OutOfRange { .. }), "{zero}");
 }
 
-/// A thread's destructors may drop what it has, also what needs thread-local memory that is gone by then.
+/// A destructor of thread-local data may drop objects, even if that needs thread-local memory that
+/// is gone by then.
 #[test]
 fn connections_can_be_used_and_dropped_by_a_thread_that_ends() {
     struct Last(std::cell::RefCell<Option<(End, End)>>);

@@ -1,5 +1,4 @@
-//! Time limits as long as a `Duration` can be: nobody waits that long, so they are none. And waits
-//! that a signal interrupts.
+//! Time limits as long as a `Duration` can be count as none, and signals do not end waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ fn a_startup_may_have_all_the_time_there_is() {
     assert_eq!(passive.success().wr_id, 1);
 }
 
-/// The same on a TCP connection of the program's own, in the background.
+/// A startup without a time limit, on a TCP connection of the program's own, in the background.
 #[test]
 fn a_startup_in_the_background_may_have_all_the_time_there_is() {
     let (active, passive) = (End::new(), End::new());
@@ -38,7 +37,8 @@ fn a_startup_in_the_background_may_have_all_the_time_there_is() {
     }
 }
 
-/// Calls `act` after a while, so that whoever waits is asleep; `wait` is to sleep until then.
+/// Calls `act` after a while, so that a thread in `wait` is asleep by then; `wait` is to sleep
+/// until it.
 fn until<T>(act: impl FnOnce() + Send, wait: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -49,7 +49,7 @@ fn until<T>(act: impl FnOnce() + Send, wait: impl FnOnce() -> T) -> T {
     })
 }
 
-/// An end whose queue reports to a channel.
+/// Returns an end whose queue reports to a channel.
 fn on_channel() -> (CompletionChannel, End) {
     let rnic = Rnic::open().unwrap();
     let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
@@ -111,14 +111,14 @@ fn pestered<T>(call: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A wait goes on until what it waits for has come, whatever signals its thread handles meanwhile.
+/// A wait goes on until its event has come, whatever signals its thread handles meanwhile.
 #[test]
 fn no_signal_ends_a_wait_without_a_limit() {
     let (channel, end) = on_channel();
     pestered(|| wait_for_everything(&channel, &end, None));
 }
 
-/// Nor is its time over before it is.
+/// A wait does not end before its limit either.
 #[test]
 fn no_signal_ends_a_wait_before_its_limit() {
     let (end, limit) = (End::new(), Duration::from_millis(60));

@@ -1,4 +1,5 @@
-//! What a program may do with its objects, in any state and in any order, and how it is woken.
+//! Objects in a program's hands: calls in any state and any order, and the ways in
+//! which a program is woken.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod capabilities;
@@ -16,12 +17,13 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, alone};
 
-/// Descriptors and threads of this process.
+/// Returns the numbers of descriptors and threads of this process.
 pub fn in_use() -> [usize; 2] {
     ["fd", "task"].map(|what| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count())
 }
 
-/// It comes to that again: background threads take a moment to end.
+/// Waits until the process has this many threads and descriptors again: background threads take a
+/// moment to end.
 pub fn assert_in_use(expected: [usize; 2]) {
     let deadline = Instant::now() + PATIENCE;
     while in_use() != expected {

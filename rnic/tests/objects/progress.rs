@@ -1,4 +1,5 @@
-//! Who makes progress: the background thread for whoever is not there, and nobody when there is nothing to do.
+//! Progress without the program: the background thread serves peers while the program does
+//! something else, and no thread runs when there is nothing to do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use rddp_test_support::Random;
 use crate::alone;
 use crate::common::{ALL, End, connect_on, connected};
 
-/// Whatever the passive program does in between (polls, waits, arms, sleeps, nothing), a Read of the peer's is served.
+/// A Read of the peer's is served whatever the passive program does in between: polls,
+/// waits, arms, sleeps, nothing.
 #[test]
 fn reads_are_served_whatever_the_program_does() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -42,7 +44,7 @@ fn reads_are_served_whatever_the_program_does() {
     });
 }
 
-/// The program polled until just now, and sleeps: the lease lapses, and its peer is served.
+/// The program polled until just now, and sleeps: its lease lapses, and its peer is served.
 #[test]
 fn the_background_takes_over_from_a_program_that_stops_polling() {
     let (active, passive) = connected(&ConnectOptions::default());
@@ -58,15 +60,15 @@ fn the_background_takes_over_from_a_program_that_stops_polling() {
     }
 }
 
-/// Ticks of processor time that this process has used.
+/// Returns the ticks of processor time that this process has used.
 fn ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// With connections that are quiet, idle ones, ones that end, a listener, half-open connections and armed queues, nothing
-/// turns.
+/// Connections that are quiet, idle QPs, connections that end, a listener, half-open connections
+/// and armed queues use no processor time.
 #[test]
 fn an_idle_process_uses_no_processor_time() {
     if !alone("progress::an_idle_process_uses_no_processor_time") {
@@ -103,7 +105,7 @@ fn an_idle_process_uses_no_processor_time() {
     assert!(used <= 5, "{used} ticks in a second of doing nothing");
 }
 
-/// A peer that has closed its half, or does not read, is nothing to turn for either.
+/// Neither does a peer that has closed its half, or does not read.
 #[test]
 fn stalled_peers_use_no_processor_time() {
     use crate::common::raw::{Role, with_plain_raw};

@@ -1,4 +1,4 @@
-//! The same QP on one connection after another (draft-hilland-rddp-verbs §6.2.1).
+//! One QP on one connection after another (draft-hilland-rddp-verbs §6.2.1).
 
 use rddp_ddp::Header;
 use rddp_rdmap::Opcode;
@@ -8,7 +8,7 @@ use rddp_test_support::{Peer, plain, segment};
 use crate::common::raw::{self, BOTH, client_server, connect_raw, open_for};
 use crate::common::{ALL, End};
 
-/// Everything numbered begins at 1 again, the marker position at 0, both ways.
+/// Checks that all numbers begin at 1 again, and marker positions at 0, in both directions.
 fn is_fresh(end: &End, raw: &mut Peer) {
     let (inbox, target) = (end.region(8, Access::LOCAL_WRITE), end.region(8, ALL));
     let remote = Remote { stag: Stag(1), to: 0 };
@@ -95,7 +95,8 @@ fn a_qp_starts_afresh_after_a_graceful_close() {
     }
 }
 
-/// A thousand connections in a row on one pair of QPs: each carries a message, and none leaves a descriptor behind.
+/// A thousand connections in a row on one pair of QPs: each carries a message, and none
+/// leaves a descriptor behind.
 #[test]
 fn a_thousand_connections_in_a_row() {
     if !crate::alone("reuse::a_thousand_connections_in_a_row") {

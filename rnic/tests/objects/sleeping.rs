@@ -1,4 +1,4 @@
-//! Threads asleep on queues whose connections come, grow many and go meanwhile.
+//! Threads asleep on queues whose connections are made, become many and are dropped meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, RecvW
 
 use crate::common::{End, PATIENCE, connect_on};
 
-/// Long enough for a thread to fall asleep; if it has not, the test proves less.
+/// Time for a thread to fall asleep; if it has not, the test checks less.
 const FALL_ASLEEP: Duration = Duration::from_millis(20);
 
-/// Without nudges, which would wake a thread that a fault of ours has left asleep.
+/// Connects without nudges, which would wake a thread that a fault of the engine has left asleep.
 fn connect(active: &End, passive: &End) {
     let options = ConnectOptions { nudge: false, ..ConnectOptions::default() };
     connect_on("127.0.0.1:0", active, passive, &options, &options);
 }
 
-/// Ends of one queue, each with a receive posted.
+/// Makes ends of one queue, each with a receive posted.
 fn siblings(first: End, count: usize) -> Vec<End> {
     let more: Vec<End> = (1..count).map(|_| first.sibling()).collect();
     let ends: Vec<End> = std::iter::once(first).chain(more).collect();
@@ -28,7 +28,7 @@ fn siblings(first: End, count: usize) -> Vec<End> {
     ends
 }
 
-/// Waits until so many completions have come.
+/// Waits until this many completions have come.
 fn receive(cq: &CompletionQueue, mut count: usize) {
     while count > 0 {
         assert!(cq.wait(Some(PATIENCE)).unwrap(), "{count} messages woke nobody");
@@ -43,8 +43,8 @@ fn receive(cq: &CompletionQueue, mut count: usize) {
     }
 }
 
-/// A QP that connects while a thread sleeps on its queue is looked after from then on: among a few that are named when going
-/// to sleep, and when one more makes the queue use its epoll set.
+/// A thread asleep on a queue wakes for a QP that connects later: while the QPs are few and passed
+/// to `ppoll`, and when one more makes the queue use its epoll set.
 #[test]
 fn a_thread_asleep_notices_who_connects() {
     for count in [2, 8, 9, 20] {
@@ -65,7 +65,7 @@ fn a_thread_asleep_notices_who_connects() {
     }
 }
 
-/// QPs made while a thread sleeps, the ninth of them too.
+/// A thread asleep on a queue wakes for QPs made later, the ninth of them too.
 #[test]
 fn a_thread_asleep_notices_who_is_made() {
     let first = siblings(End::new(), 1).remove(0);
@@ -88,7 +88,8 @@ fn a_thread_asleep_notices_who_is_made() {
     });
 }
 
-/// Of several threads asleep on one queue one may leave at any time: the others look after all sockets.
+/// A thread that leaves a queue on which several are asleep does not matter: the
+/// others look after all sockets.
 #[test]
 fn a_thread_that_leaves_lets_the_others_look_again() {
     let first = End::new();
@@ -117,7 +118,7 @@ fn a_thread_that_leaves_lets_the_others_look_again() {
     assert_eq!(received.load(Ordering::Relaxed), 2);
 }
 
-/// Who sleeps on a connection shares its socket: that must not keep it open when it is reset.
+/// A thread asleep on a connection holds its socket, which must not keep it open when it is reset.
 #[test]
 fn a_connection_is_reset_although_threads_sleep_on_it() {
     for sleepers in [0, 1, 2, 3] {
@@ -138,9 +139,10 @@ fn a_connection_is_reset_although_threads_sleep_on_it() {
     }
 }
 
-/// Nothing that wakes a thread up is left behind: with few queues and with many, with few QPs on one and after it had many.
+/// No condition that wakes a thread is left behind: with few queues and with many, with few QPs on
+/// one and after it had many.
 #[test]
-fn who_sleeps_on_a_channel_uses_no_processor_time() {
+fn a_thread_asleep_on_a_channel_uses_no_processor_time() {
     for (queues, qps) in [(1, 0), (8, 0), (9, 0), (12, 0), (1, 12)] {
         let rnic = Rnic::open().unwrap();
         let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel().unwrap());
@@ -157,15 +159,15 @@ fn who_sleeps_on_a_channel_uses_no_processor_time() {
     }
 }
 
-/// Of this thread.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(micros as u64)
 }
 
-/// A channel whose queues are few names their sockets, one with many uses epoll sets: both wake, also for a queue or a
-/// connection that is new.
+/// A channel with few queues passes their sockets to `ppoll`, one with many uses epoll sets: both
+/// wake, also for a new queue or connection.
 #[test]
 fn a_channel_wakes_for_few_queues_and_for_many() {
     for count in [1, 8, 9, 12] {

@@ -12,7 +12,7 @@ use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 const STATES: [QpState; 5] =
     [QpState::Idle, QpState::ReadyToSend, QpState::Closing, QpState::Terminate, QpState::Error];
 
-/// A QP in this state, and its peer; all events so far have been taken.
+/// Returns a QP in this state, and its peer; all events so far have been taken.
 fn in_state(state: QpState, role: Role) -> (End, Option<Peer>) {
     if state == QpState::Idle {
         return (End::new(), None);

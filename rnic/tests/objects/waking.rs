@@ -1,4 +1,5 @@
-//! How a program is woken: `wait`, channels in poll and epoll, armed queues (draft-hilland-rddp-verbs §8.2).
+//! Waking a program: `wait`, channels in poll and epoll, armed queues
+//! (draft-hilland-rddp-verbs §8.2).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use rddp_test_support::{Peer, plain, segment};
 use crate::common::raw::{Role, client_server, connect_raw, open_for};
 use crate::common::{End, PATIENCE, connect_on};
 
-/// An end whose queue reports to a channel, with receives posted, and its peer, whose next message number is counted.
+/// An end whose queue reports to a channel, with receives posted, and its peer.
 struct Armed {
     channel: CompletionChannel,
     end: End,
@@ -37,7 +38,7 @@ impl Armed {
         Armed { channel, end, raw, msn: 0 }
     }
 
-    /// A message of the peer's, which nobody polls for yet.
+    /// Has the peer send a message, which nobody polls for yet.
     fn message(&mut self, solicited: bool) {
         self.msn += 1;
         let mut ulpdu = segment::send(self.msn, 0, true, b"");
@@ -50,7 +51,7 @@ impl Armed {
         nix::poll::poll(&mut fds, patience.as_millis() as u16).unwrap() == 1
     }
 
-    /// Takes the event that is due, the only one.
+    /// Takes the only event that is due.
     fn fires(&self) {
         assert!(self.is_readable(PATIENCE), "no event came");
         assert!(self.channel.next_event().is_some());
@@ -66,7 +67,7 @@ impl Armed {
     }
 }
 
-/// One event for each arming, whoever received the message.
+/// An arming causes one event, whichever thread received the message.
 #[test]
 fn an_armed_queue_fires_once() {
     let mut armed = Armed::new();
@@ -82,7 +83,7 @@ fn an_armed_queue_fires_once() {
     assert_eq!(armed.drain(), 2);
 }
 
-/// What is there already counts: between a poll and the arming nothing is lost.
+/// A completion that comes between the last poll and the arming is not lost.
 #[test]
 fn arming_a_queue_that_has_something_fires_at_once() {
     let mut armed = Armed::new();
@@ -111,9 +112,9 @@ fn a_queue_armed_for_solicited_ones_fires_for_those_and_for_errors() {
     armed.fires();
 }
 
-/// Asking for solicited ones does not take back that any was asked for.
+/// Arming for solicited completions does not cancel an arming for all.
 #[test]
-fn arming_for_less_takes_nothing_back() {
+fn arming_for_solicited_ones_keeps_an_arming_for_all() {
     let mut armed = Armed::new();
     armed.end.cq.arm(false);
     armed.end.cq.arm(true);
@@ -126,7 +127,7 @@ fn arming_for_less_takes_nothing_back() {
     armed.fires();
 }
 
-/// The descriptor in an epoll set, edge-triggered as mio has it.
+/// The channel's descriptor works in an edge-triggered epoll set, as mio uses it.
 #[test]
 fn a_channel_works_in_epoll() {
     let mut armed = Armed::new();
@@ -155,7 +156,7 @@ fn a_channel_can_be_waited_on() {
     assert_eq!(cq.poll_one().unwrap().status, Status::Success);
 }
 
-/// Several queues on one channel: the event says which.
+/// An event names its queue if a channel has several.
 #[test]
 fn a_channel_tells_which_queue() {
     let rnic = Rnic::open().unwrap();
@@ -179,7 +180,8 @@ fn a_channel_tells_which_queue() {
     assert!(channel.next_event().is_none());
 }
 
-/// Threads asleep in `wait` are woken by what another thread completes, and by what the peer sends.
+/// Threads asleep in `wait` are woken by requests that another thread completes, and by the peer's
+/// messages.
 #[test]
 fn waiting_threads_are_woken_by_others() {
     for by_message in [false, true] {
@@ -224,10 +226,10 @@ fn waiting_threads_are_woken_by_others() {
     }
 }
 
-/// The id of the request that ends the threads.
+/// Id of the request that ends the threads.
 const LAST: u64 = 999;
 
-/// What happens to a connection without a completion wakes who waits for both.
+/// An event without a completion wakes a thread that waits for both.
 #[test]
 fn an_event_wakes_who_waits_for_completions_and_events() {
     let events = EventQueue::new().unwrap();

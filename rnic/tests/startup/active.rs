@@ -1,4 +1,4 @@
-//! The connecting side.
+//! MPA startups of the connecting end.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::common::raw::{client_server, listen_for};
 use crate::common::{End, PATIENCE};
 use crate::frames::{A, C, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE, S, SHORT, depths, frame, options};
 
-/// Connects to a peer that does `answer` with each connection that comes; what came of it.
+/// Connects to a peer that calls `answer` with each connection; returns the result.
 fn against(
     options: &ConnectOptions,
     connections: usize,
@@ -40,7 +40,8 @@ fn no_fall_back() -> ConnectOptions {
     ConnectOptions { fall_back: false, ..Default::default() }
 }
 
-/// What the active side says to this Reply, and what comes on the wire behind the Request.
+/// Returns the error that this Reply leads to at the active end, and the octets sent behind the
+/// Request.
 fn refuses(options: &ConnectOptions, reply: &[u8]) -> (StartupError, Vec<u8>) {
     let wire = std::sync::Mutex::new(Vec::new());
     let (end, result) = against(options, 1, |_, mut socket, _| {
@@ -62,7 +63,7 @@ fn is_closed_without_a_word(reply: &[u8]) -> StartupError {
 
 /// RFC 5044 §7.1.2 rules 3 and 8, §7.1.1.
 #[test]
-fn a_reply_that_is_none_is_closed() {
+fn a_frame_that_is_no_reply_closes_the_connection() {
     assert_eq!(is_closed_without_a_word(b"HTTP/1.1 400 Bad Request\r\n"), StartupError::BadKey);
     // At the first wrong octet, whether more comes or not.
     assert_eq!(is_closed_without_a_word(b"HTTP"), StartupError::BadKey);
@@ -80,7 +81,7 @@ fn a_reply_that_is_none_is_closed() {
     assert_eq!((error, wire), (StartupError::RevisionMismatch, Vec::new()));
 }
 
-/// The Terminate without headers that an LLP error is, as the vectors have it (RFC 6581 §9).
+/// Returns the FPDU of a Terminate without headers, as an LLP error has it (RFC 6581 §9).
 fn terminate_fpdu(code: u16) -> Vec<u8> {
     let mut ulpdu = b"\x41\x47\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0".to_vec();
     ulpdu.extend(code.to_be_bytes());
@@ -111,7 +112,7 @@ fn a_client_server_reply_to_a_peer_to_peer_request_is_terminated() {
     assert_eq!(wire, terminate_fpdu(0x2007));
 }
 
-/// RFC 6581 §8, §9.1: more Reads than this side can take.
+/// RFC 6581 §8, §9.1: the peer asks for more Reads than this end can take.
 #[test]
 fn an_ord_beyond_the_device_is_terminated() {
     let (error, wire) = refuses(&no_fall_back(), &frame(REPLY, C | S, 2, &depths(A | 8, RTR_WRITE | 1025)));
@@ -119,7 +120,8 @@ fn an_ord_beyond_the_device_is_terminated() {
     assert_eq!(wire, terminate_fpdu(0x2006));
 }
 
-/// RFC 6581 §9.1: what the Reply asks for is given up to the device's limit; 0x3fff asks for nothing.
+/// RFC 6581 §9.1: the depths that the Reply asks for are granted up to the device's limit; 0x3fff
+/// asks for nothing.
 #[test]
 fn depths_follow_the_reply() {
     let cases = [(8, 1024, 1024, 8), (0, 0, 32, 0), (0x3fff, 0x3fff, 32, 32), (100, 64, 64, 32)];
@@ -144,7 +146,8 @@ fn a_reply_one_octet_at_a_time_is_taken() {
     assert_eq!(result.unwrap().private_data, b"welcome");
 }
 
-/// RFC 5044 §7.1.2 rule 10, RFC 5042 §6.4.2: one limit for the whole, however far the peer came.
+/// RFC 5044 §7.1.2 rule 10, RFC 5042 §6.4.2: one time limit for the whole startup,
+/// however far the peer came.
 #[test]
 fn half_a_reply_and_silence_is_given_up_in_time() {
     let whole = frame(REPLY, C | S, 2, &depths(8, 8));
@@ -169,7 +172,8 @@ fn half_a_reply_and_silence_is_given_up_in_time() {
     assert!(matches!(result, Err(ConnectError::TimedOut(_))), "{result:?}");
 }
 
-/// RFC 5044 §8: closed in the middle of its Reply. That is no refusal of revision 2.
+/// RFC 5044 §8: a FIN in the middle of a Reply. That does not mean that the peer refuses
+/// revision 2.
 #[test]
 fn a_fin_in_the_middle_of_the_reply_is_told() {
     let whole = frame(REPLY, C | S, 2, &depths(8, 8));
@@ -184,7 +188,8 @@ fn a_fin_in_the_middle_of_the_reply_is_told() {
     }
 }
 
-/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets revision 1.
+/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets
+/// revision 1.
 #[test]
 fn a_peer_that_refuses_revision_two_gets_revision_one() {
     for way in 0..3 {
@@ -317,8 +322,8 @@ fn the_expected_terminate_is_one() {
     assert_eq!(terminate.code.0, 0x2006);
 }
 
-/// RFC 6581 §9.3: what this end alone has to answer for, behind a Reply that was good, is told as
-/// such. Here the QP has been connected elsewhere meanwhile.
+/// RFC 6581 §9.3: a failure of this end alone, after a good Reply, is reported as such. Here the QP
+/// has been connected elsewhere meanwhile.
 #[test]
 fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
     let end = End::new();

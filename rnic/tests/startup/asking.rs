@@ -15,7 +15,7 @@ use crate::common::{End, PATIENCE};
 use crate::frames::{C, R, REPLY, REQUEST, S, depths, frame, options};
 use crate::own::pair;
 
-/// Asked on one end of a connection; the other one.
+/// Begins a startup on one end of a connection; returns the other end.
 fn asked(end: &End, timeout: Duration) -> TcpStream {
     let (peer, own) = pair();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -23,7 +23,7 @@ fn asked(end: &End, timeout: Duration) -> TcpStream {
     peer
 }
 
-/// The same, and the Request has come.
+/// Begins a startup, and returns the peer's socket once the Request has arrived.
 fn requested(end: &End, timeout: Duration) -> TcpStream {
     let mut peer = asked(end, timeout);
     peer.write_all(&frame(REQUEST, C | S, 2, &[&depths(3, 7)[..], b"may I?"].concat())).unwrap();
@@ -31,7 +31,7 @@ fn requested(end: &End, timeout: Duration) -> TcpStream {
     peer
 }
 
-/// Why it was not connected.
+/// Returns the reason why the QP was not connected.
 fn refusal(end: &End) -> ConnectError {
     assert_eq!(end.event(), AsyncEventKind::NotConnected);
     end.qp.begun().unwrap().unwrap_err()
@@ -50,7 +50,7 @@ fn is_open(mut peer: &TcpStream) -> bool {
 }
 
 #[test]
-fn the_program_says_yes() {
+fn the_program_accepts_a_request() {
     let (active, passive) = (End::new(), End::new());
     let inbox = passive.region(8, Access::LOCAL_WRITE);
     passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
@@ -73,9 +73,9 @@ fn the_program_says_yes() {
     assert_eq!(passive.success().byte_len, 5);
 }
 
-/// RFC 5044 §7.1.2: TCP stays open behind a Reply that says no, and the QP may be connected anew.
+/// RFC 5044 §7.1.2: TCP stays open behind a rejecting Reply, and the QP may be connected anew.
 #[test]
-fn the_program_says_no() {
+fn the_program_rejects_a_request() {
     let end = End::new();
     for _ in 0..2 {
         let peer = requested(&end, PATIENCE);
@@ -95,8 +95,9 @@ fn the_program_says_no() {
     }
 }
 
-/// RFC 5042 §6.4.2: rejected peers that do not close are counted with those that have not finished their startup. One too many
-/// is closed before the others, which have a moment: a machine that stops for longer than that shows nothing.
+/// RFC 5042 §6.4.2: rejected peers that do not close are counted with those that have not finished
+/// their startup. If there is one too many, it is closed before the others, which have a moment: on
+/// a machine that stops for longer than that the test shows nothing.
 #[test]
 fn rejected_peers_that_stay_are_capped() {
     assert!((0..5).any(|_| {
@@ -134,7 +135,8 @@ fn peers_that_do_not_wait_for_the_answer_are_left() {
     assert_eq!(end.qp.request().unwrap().private_data, b"may I?", "what was said can be read still");
 }
 
-/// At whatever point: the peer is told at once, though the program holds the socket, too, and nothing is reported.
+/// An abort at any point reaches the peer at once, though the program holds the socket, too, and
+/// nothing is reported.
 #[test]
 fn a_startup_that_is_aborted_is_reset() {
     for (told, active) in [(false, false), (true, false), (false, true)] {

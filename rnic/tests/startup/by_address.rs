@@ -18,7 +18,8 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets revision 1.
+/// RFC 6581 §10: a peer that refuses revision 2, by closing, by a reset or by a plain Reply, gets
+/// revision 1.
 #[test]
 fn a_peer_that_refuses_revision_two_gets_revision_one_in_the_background() {
     for way in 0..3 {
@@ -81,7 +82,7 @@ fn a_rejection_is_told_and_the_qp_stays_idle() {
     }
 }
 
-/// Its caller knows the end.
+/// The caller of `connect` knows the end.
 #[test]
 fn a_connect_that_sleeps_reports_nothing() {
     let (end, (listener, addr)) = (End::new(), listener());
@@ -106,8 +107,8 @@ fn what_was_begun_can_be_ended() {
     assert_eq!(read_to_end(&peer), b"");
 }
 
-/// An address of the loopback that is this process's own, and that the RNIC does not take for one of
-/// the loopback, where it asks no port mapper.
+/// An address of the loopback that is this process's own, and that the RNIC does not take for one
+/// of the loopback, where it asks no port mapper.
 fn own_host() -> (Ipv4Addr, impl Fn(u16) -> SocketAddr) {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let host = Ipv4Addr::new(127, a | 0x80, b, c);

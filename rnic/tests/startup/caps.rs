@@ -1,4 +1,4 @@
-//! Connections that never say anything (RFC 5042 §6.4.1, §6.4.2).
+//! Connections that never send anything (RFC 5042 §6.4.1, §6.4.2).
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -28,7 +28,7 @@ fn is_open(socket: &TcpStream) -> bool {
         .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
-/// Waits until so many are open.
+/// Waits until this many are open.
 fn settle(sockets: &[TcpStream], expected: usize) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -79,7 +79,7 @@ fn half_open_connections_are_capped_for_each_peer() {
     settle(&others, 3);
 }
 
-/// A Request that the program has not looked at yet holds its place, too.
+/// A Request that the program has not looked at yet counts, too.
 #[test]
 fn requests_that_nobody_takes_are_capped() {
     let end = limited(4, 4);
@@ -108,7 +108,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// 10,000 attempts: neither memory nor descriptors grow with them, and a proper peer is served afterwards.
+/// 10,000 attempts: neither memory nor descriptors grow with them, and a proper peer is served
+/// afterwards.
 #[test]
 fn ten_thousand_silent_connections_cost_what_the_cap_allows() {
     const CAP: usize = 64;
@@ -144,7 +145,7 @@ fn ten_thousand_silent_connections_cost_what_the_cap_allows() {
     assert!(served.take_while(|_| Instant::now() < deadline).any(|request| request.is_some()));
 }
 
-/// A listener that goes takes its half-open connections along.
+/// Dropping a listener closes its half-open connections.
 #[test]
 fn a_dropped_listener_closes_what_it_had() {
     let end = limited(16, 16);

@@ -17,7 +17,7 @@ pub const C: u8 = 0x40;
 pub const R: u8 = 0x20;
 pub const S: u8 = 0x10;
 
-/// Long enough for a slow machine, short enough to be waited for.
+/// A time that is enough for a slow machine, and short enough to be waited for.
 pub const SHORT: Duration = Duration::from_millis(400);
 
 pub fn frame(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
@@ -25,13 +25,13 @@ pub fn frame(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Ve
     [key.as_slice(), &[flags, revision], &len, private_data].concat()
 }
 
-/// RFC 6581's data: A and B with IRD, C and D with ORD.
+/// Returns RFC 6581's data: A and B with IRD, C and D with ORD.
 pub fn depths(ird: u16, ord: u16) -> [u8; 4] {
     let ([a, b], [c, d]) = (ird.to_be_bytes(), ord.to_be_bytes());
     [a, b, c, d]
 }
 
-/// Peer-to-peer.
+/// Flag for a peer-to-peer connection.
 pub const A: u16 = 0x8000;
 /// A Send as RTR, in the word of the IRD.
 pub const RTR_SEND: u16 = 0x4000;
@@ -40,7 +40,7 @@ pub const RTR_WRITE: u16 = 0x8000;
 /// A Read as RTR, in the word of the ORD.
 pub const RTR_READ: u16 = 0x4000;
 
-/// A Request of revision 2 that anyone accepts.
+/// Returns a Request of revision 2 that every responder accepts.
 pub fn good_request() -> Vec<u8> {
     frame(REQUEST, C | S, 2, &depths(8, 8))
 }
@@ -57,7 +57,7 @@ pub fn dial(listener: &Listener) -> TcpStream {
     connect(listener.local_addr().unwrap())
 }
 
-/// A proper peer is still served.
+/// Checks that a proper peer is still served.
 pub fn still_listens(listener: &Listener) {
     use std::io::Write;
     let mut socket = dial(listener);

@@ -1,5 +1,5 @@
-//! The MPA startup against peers that keep to nothing (RFC 5044 §7.1, RFC 6581): what each gets, what the program
-//! learns, and that a listener goes on.
+//! The MPA startup against peers that break its rules (RFC 5044 §7.1, RFC 6581): the answer to
+//! each, the report to the program, and a listener that goes on.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod active;

@@ -24,7 +24,7 @@ fn options(private_data: &[u8]) -> ConnectOptions {
     ConnectOptions { private_data: private_data.to_vec(), ..Default::default() }
 }
 
-/// An end whose events go to a queue of their own.
+/// Returns an end whose events go to a queue of their own.
 fn end() -> (End, EventQueue) {
     let events = EventQueue::new().unwrap();
     (End::with(|config| config.events = Some(events.clone())), events)
@@ -34,7 +34,7 @@ fn begins(end: &End, socket: TcpStream, options: &ConnectOptions, active: bool) 
     end.qp.begin(Socket::from(socket), options, active).unwrap();
 }
 
-/// Why it was not connected.
+/// Returns the reason why the QP was not connected.
 fn refusal(end: &End, events: &EventQueue) -> ConnectError {
     let event = events.wait(Some(PATIENCE)).unwrap().expect("no event came");
     assert_eq!((event.qp, event.kind), (end.qp.num(), AsyncEventKind::NotConnected));
@@ -64,11 +64,11 @@ fn both_ends_connect_over_sockets_of_their_own() {
 }
 
 #[test]
-fn it_waits_for_tcp_to_be_connected() {
+fn a_startup_waits_for_tcp_to_be_connected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_nonblocking(true).unwrap();
-    // In progress, most often: then nobody has answered yet.
+    // Mostly this returns "in progress": then no peer has answered yet.
     let _ = socket.connect(&listener.local_addr().unwrap().into());
     let ((active, _), (passive, _)) = (end(), end());
     active.qp.begin(socket, &options(b""), true).unwrap();
@@ -92,7 +92,7 @@ fn tcp_that_is_refused_is_told() {
     );
 }
 
-/// RFC 5044 §7.1.2: who speaks no MPA is left, and TCP is closed.
+/// RFC 5044 §7.1.2: a peer that speaks no MPA gets no answer, and TCP is closed.
 #[test]
 fn peers_that_speak_something_else_are_left() {
     for active in [true, false] {
@@ -139,7 +139,8 @@ fn a_qp_that_goes_during_the_startup_takes_it_along() {
     assert!(rest.len() < 600);
 }
 
-/// RFC 6581 §9.2: the RTR is nobody's work; a program may close before it has been answered.
+/// RFC 6581 §9.2: the RTR is no request of the program's, which may close before it has been
+/// answered.
 #[test]
 fn a_close_right_behind_the_startup_is_graceful() {
     for rtr in [Rtr::Read, Rtr::Write] {
@@ -170,7 +171,7 @@ fn a_close_right_behind_the_startup_is_graceful() {
     }
 }
 
-/// Who holds the socket, too, holds no connection when ours has been reset.
+/// A reset ends the connection even while another holder has the socket.
 #[test]
 fn a_reset_is_sent_though_the_program_keeps_its_socket() {
     let ((active, _), (passive, events)) = (end(), end());

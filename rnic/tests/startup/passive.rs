@@ -1,4 +1,4 @@
-//! The listening side.
+//! MPA startups of the listening end.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ use crate::frames::{
     listener, options, still_listens,
 };
 
-/// Sends `octets` to a listener, which must close without a word, and serve the next.
+/// Sends `octets` to a listener, which must close without sending anything, and serve the next.
 fn is_closed(octets: &[u8]) {
     let end = End::new();
     let listener = listener(&end, &options(PATIENCE));
@@ -44,7 +44,7 @@ fn reply(socket: &mut TcpStream) -> Vec<u8> {
 
 /// RFC 5044 §7.1.1, §7.1.2 rule 5: a wrong key closes at once, without a word.
 #[test]
-fn rubbish_is_closed() {
+fn octets_that_are_no_request_close_the_connection() {
     is_closed(b"GET / HTTP/1.1\r\n\r\n");
     is_closed(&[0; 100]);
     is_closed(b"MPA ID Req FramE");
@@ -110,7 +110,8 @@ fn a_fin_in_the_middle_of_the_request_is_closed() {
     still_listens(&listener);
 }
 
-/// RFC 5044 §7.1.2 rule 10: whoever stops half-way is closed when the time is up, however far it came.
+/// RFC 5044 §7.1.2 rule 10: a peer that stops half-way is closed when the time is
+/// over, however far it came.
 #[test]
 fn half_a_request_and_silence_is_closed_in_time() {
     let end = End::new();
@@ -163,7 +164,8 @@ fn a_request_one_octet_at_a_time_is_taken() {
     assert_eq!(reply(&mut socket)[17], 2);
 }
 
-/// RFC 5044 §7.1.1, RFC 6581 §10: in the revision and the form of the Request; reserved bits change nothing.
+/// RFC 5044 §7.1.1, RFC 6581 §10: in the revision and the form of the Request;
+/// reserved bits change nothing.
 #[test]
 fn the_reply_mirrors_the_request() {
     let requests = [
@@ -202,7 +204,8 @@ fn the_reply_mirrors_the_request() {
     }
 }
 
-/// RFC 6581 §9.1: 0x3fff leaves the depth to the program; everything else is held to what the device has.
+/// RFC 6581 §9.1: 0x3fff leaves the depth to the program; everything else is held to what the
+/// device has.
 #[test]
 fn depths_stay_within_the_device() {
     let cases = [(0x3fff, 0x3fff, 32, 32), (1, 0, 0, 1), (0x3ffe, 0x3ffe, 1024, 32)];
@@ -218,7 +221,7 @@ fn depths_stay_within_the_device() {
     }
 }
 
-/// RFC 5044 §7.1.2 rule 4: what the program posts waits for the initiator's first FPDU.
+/// RFC 5044 §7.1.2 rule 4: messages that the program posts wait for the initiator's first FPDU.
 #[test]
 fn a_responder_is_silent_until_the_first_fpdu() {
     let (end, mut raw) = with_raw(Role::Passive, &client_server(), &plain());
@@ -230,7 +233,7 @@ fn a_responder_is_silent_until_the_first_fpdu() {
     end.success();
 }
 
-/// RFC 5044 §7.1.2 rule 4: nothing valid has come, so nothing may be said: not even a Terminate.
+/// RFC 5044 §7.1.2 rule 4: nothing valid has arrived, so nothing may be sent, not even a Terminate.
 #[test]
 fn a_broken_first_fpdu_is_closed_without_a_terminate() {
     let (end, mut raw) = with_raw(Role::Passive, &client_server(), &plain());
@@ -242,7 +245,7 @@ fn a_broken_first_fpdu_is_closed_without_a_terminate() {
     assert_eq!((end.qp.terminate_sent(), end.qp.negotiated().is_some()), (None, true));
 }
 
-/// RFC 6581 §5: an initiator that owes an RTR and does not send it is no connection.
+/// RFC 6581 §5: an initiator that does not send the RTR it owes gets no connection.
 #[test]
 fn a_missing_rtr_ends_the_connection() {
     let options = options(SHORT);
@@ -271,7 +274,8 @@ fn a_connection_outlives_the_time_limit_of_its_rtr() {
     assert!(end.rnic.async_event().is_none());
 }
 
-/// RFC 6581 §9.2: whatever comes first opens the responder, and each kind does what it says.
+/// RFC 6581 §9.2: whichever RTR comes first opens the responder, and each kind does
+/// what its operation does.
 #[test]
 fn each_rtr_opens_the_responder() {
     for rtr in [Rtr::Send, Rtr::Write, Rtr::Read] {
@@ -305,7 +309,7 @@ fn each_rtr_opens_the_responder() {
     }
 }
 
-/// RFC 5044 §7.1.2: the connection request says what the peer asked for.
+/// RFC 5044 §7.1.2: the connection request has what the peer asked for.
 #[test]
 fn the_program_sees_the_request() {
     let end = End::new();

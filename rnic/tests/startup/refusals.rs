@@ -1,4 +1,4 @@
-//! Private data and rejections, both sides.
+//! Private data and rejections, at both ends.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -9,7 +9,7 @@ use rddp_test_support::{accept_request, pattern, read_to_end};
 use crate::common::{End, PATIENCE};
 use crate::frames::{C, R, REPLY, S, depths, dial, frame, good_request, listener, options, still_listens};
 
-/// Connects with private data of both; `decide` says what the passive program does.
+/// Connects with private data of both; `decide` returns the answer of the passive program.
 fn attempt(
     active: &ConnectOptions,
     decide: impl FnOnce(rddp_rnic::ConnectRequest, &End) + Send,
@@ -49,7 +49,8 @@ fn private_data_reaches_the_other_program() {
     }
 }
 
-/// RFC 5042 §6.4.2, RFC 5044 §7.1.2 rule 2: the reason reaches the peer's program, and the QP is idle as before.
+/// RFC 5042 §6.4.2, RFC 5044 §7.1.2 rule 2: the reason reaches the peer's program, and the QP is
+/// idle as before.
 #[test]
 fn a_rejection_carries_its_reason() {
     for (revision, len) in
@@ -90,7 +91,8 @@ fn too_much_private_data_is_refused_here() {
     }
 }
 
-/// siw drops the private data of a Reply that has a FIN right behind it: the rejected initiator closes first.
+/// siw drops the private data of a Reply that has a FIN right behind it, so the rejected initiator
+/// has to close first.
 #[test]
 fn a_rejecting_side_lets_the_initiator_close_first() {
     use std::io::{Read, Write};
@@ -107,7 +109,7 @@ fn a_rejecting_side_lets_the_initiator_close_first() {
     assert!(socket.read(&mut [0]).is_err(), "a FIN right behind the Reply");
 }
 
-/// RFC 6581 §9.1: an initiator takes a rejection in whatever form it comes.
+/// RFC 6581 §9.1: an initiator accepts a rejection in any form.
 #[test]
 fn a_rejection_without_depths_is_a_rejection() {
     for (flags, revision) in [(R, 1), (R | C, 2), (R | 0x0f, 1)] {
@@ -127,7 +129,7 @@ fn a_rejection_without_depths_is_a_rejection() {
     }
 }
 
-/// RFC 6581 §10: the program of a peer that knows only revision 1 may say no as well.
+/// RFC 6581 §10: the program of a peer that knows only revision 1 may reject as well.
 #[test]
 fn a_rejection_of_the_second_attempt_is_what_the_program_hears() {
     let end = End::new();

@@ -1,4 +1,4 @@
-//! FIN in every situation (draft-hilland-rddp-verbs §6.2), and what still arrives afterwards.
+//! FIN in every state (draft-hilland-rddp-verbs §6.2), and octets that still arrive afterwards.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn our_graceful_close_ends_in_idle() {
     }
 }
 
-/// 0x0207 behind what TCP had begun.
+/// Checks for a bad close: Terminate 0x0207, behind the octets that TCP had begun to take.
 fn is_a_bad_close(end: &End, raw: &mut Peer, ids: std::ops::Range<u64>) {
     assert_eq!(raw.terminate_code(), TerminateCode::CATASTROPHIC_STREAM);
     end.event_like(|event| *event == AsyncEventKind::BadClose);
@@ -103,7 +103,7 @@ fn a_fin_with_a_read_of_ours_outstanding_is_a_bad_close() {
     }
 }
 
-/// RFC 5044 §8 code 1: nothing of the half FPDU is delivered.
+/// RFC 5044 §8 code 1: nothing of a half FPDU is delivered.
 #[test]
 fn a_fin_in_the_middle_of_an_fpdu_is_a_bad_close() {
     for len in [4, 60_000] {
@@ -130,7 +130,7 @@ fn disconnecting_with_work_outstanding_resets() {
     assert_eq!(raw.recv(), None);
 }
 
-/// draft-hilland-rddp-verbs §6.2: any segment that arrives in Closing is one too many.
+/// draft-hilland-rddp-verbs §6.2: any segment that arrives in Closing makes it a bad close.
 #[test]
 fn a_segment_in_closing_is_a_bad_close() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -141,7 +141,7 @@ fn a_segment_in_closing_is_a_bad_close() {
     assert_eq!(end.qp.state(), QpState::Error);
 }
 
-/// draft-hilland-rddp-verbs §6.2: and so is work that is posted then.
+/// draft-hilland-rddp-verbs §6.2: so does work that is posted in Closing.
 #[test]
 fn work_posted_in_closing_is_a_bad_close() {
     let (end, _raw) = with_plain_raw(Role::Active);
@@ -162,8 +162,8 @@ fn a_receive_posted_in_closing_is_flushed() {
     assert_eq!(end.event(), AsyncEventKind::CloseComplete);
 }
 
-/// RFC 5040 §6.2.1: TCP loses a Terminate when the socket is closed with octets unread. It must not here: neither what
-/// the peer still sends nor what it has not read yet is in the way.
+/// RFC 5040 §6.2.1: TCP loses a Terminate if the socket is closed with octets unread. Neither the
+/// octets that the peer still sends nor those that it has not read may cause that.
 #[test]
 fn a_terminate_reaches_a_peer_that_is_still_sending() {
     for role in BOTH {
@@ -184,7 +184,7 @@ fn a_terminate_reaches_a_peer_that_is_still_sending() {
     }
 }
 
-/// RFC 5042 §6.4.2: to read on behind a Terminate has bounds, in octets and in time.
+/// RFC 5042 §6.4.2: reading on behind a Terminate is limited, in octets and in time.
 #[test]
 fn reading_on_behind_a_terminate_is_bounded() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -200,7 +200,8 @@ fn reading_on_behind_a_terminate_is_bounded() {
     assert!(end.qp.counters().octets_received < 160 << 20);
 }
 
-/// RFC 5040 §5.4, RFC 5041 §7.1: one Terminate, and whatever comes behind the first fault is dropped without a word.
+/// RFC 5040 §5.4, RFC 5041 §7.1: one Terminate, and whatever comes behind the first fault is
+/// dropped without a word.
 #[test]
 fn everything_behind_the_first_fault_is_dropped() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -221,7 +222,7 @@ fn everything_behind_the_first_fault_is_dropped() {
     assert_eq!(faults.filter(|event| matches!(event.kind, AsyncEventKind::Fault(_))).count(), 1);
 }
 
-/// What is posted behind the end is flushed at once (draft-hilland-rddp-verbs §6.2).
+/// Work posted after the end of a connection is flushed at once (draft-hilland-rddp-verbs §6.2).
 #[test]
 fn work_posted_behind_the_end_is_flushed() {
     let (end, raw) = with_plain_raw(Role::Active);

@@ -1,4 +1,5 @@
-//! Where asynchronous events go, and what they name (draft-hilland-rddp-verbs §8.3.3).
+//! Asynchronous events: their receivers, and the objects that they name
+//! (draft-hilland-rddp-verbs §8.3.3).
 
 use std::sync::{Arc, Mutex};
 

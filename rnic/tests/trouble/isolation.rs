@@ -1,4 +1,5 @@
-//! Who may reach what (RFC 5042 §6.1.1, §6.2.1, §6.3.5, draft-hilland-rddp-verbs §7.6).
+//! Isolation of peers, streams and protection domains (RFC 5042 §6.1.1, §6.2.1, §6.3.5,
+//! draft-hilland-rddp-verbs §7.6).
 
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode, ReadRequestRepr, TerminateCode};
 use rddp_rnic::{Access, Completed, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, Stag, Status};
@@ -8,7 +9,7 @@ use crate::common::guarded::Guarded;
 use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for, with_plain_raw};
 use crate::common::{ALL, End};
 
-/// What a peer can do to an STag.
+/// An operation of a peer on an STag that it may not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
     Write,
@@ -36,7 +37,7 @@ impl Attack {
         }
     }
 
-    /// Whether it takes a message number of queue 1.
+    /// Returns whether the operation takes a message number of queue 1.
     fn is_request(self) -> bool {
         matches!(self, Attack::Read | Attack::Atomic)
     }
@@ -45,10 +46,10 @@ impl Attack {
         matches!(self, Attack::Write | Attack::Atomic)
     }
 
-    /// Tries it; the Terminate's code, or `None` if it was done.
+    /// Tries the operation; returns the Terminate's code, or `None` if the operation was done.
     fn attempt(self, raw: &mut Peer, region: &Guarded) -> Option<TerminateCode> {
         raw.send(&self.ulpdu(region.region.remote(0)));
-        // Its answer tells that the attack has been dealt with.
+        // The answer shows that the attack has been handled.
         raw.send(&raw::read_from(if self.is_request() { 2 } else { 1 }, &region.region, 0));
         loop {
             let ulpdu = raw.recv().expect("closed without a word");
@@ -63,7 +64,7 @@ impl Attack {
     }
 }
 
-/// A QP of `pd` towards a raw peer, with a receive posted.
+/// Makes a QP of `pd` towards a raw peer, with a receive posted.
 fn stream(
     device: &End,
     pd: &rddp_rnic::ProtectionDomain,
@@ -82,7 +83,8 @@ fn stream(
     (end, raw, inbox)
 }
 
-/// An attack on a region, in the QP's own PD or another, with these rights and switches; the code that is due.
+/// Attacks a region, in the QP's own PD or another, with these rights and switches, and compares
+/// the Terminate's code.
 fn check(
     device: &End,
     attack: Attack,
@@ -104,7 +106,7 @@ fn check(
     region.assert_guards();
 }
 
-/// RFC 5042 §6.1.1: an STag of one PD on a stream of another, in every way of using it.
+/// RFC 5042 §6.1.1: an STag of one PD cannot be used on a stream of another, in any way.
 #[test]
 fn an_stag_works_in_its_own_protection_domain_only() {
     let device = End::new();
@@ -119,7 +121,8 @@ fn an_stag_works_in_its_own_protection_domain_only() {
     }
 }
 
-/// RFC 5042 §6.3.5, RFC 5040 §8.1.1: each use needs its right, and the QP's leave (draft-hilland-rddp-verbs §7.6.3).
+/// RFC 5042 §6.3.5, RFC 5040 §8.1.1: each use needs its right, and the QP's permission
+/// (draft-hilland-rddp-verbs §7.6.3).
 #[test]
 fn each_use_needs_its_right_and_the_qps_leave() {
     let device = End::new();
@@ -144,7 +147,7 @@ fn each_use_needs_its_right_and_the_qps_leave() {
     }
 }
 
-/// RFC 5041 §8.2: what was given to one stream is of no use on another of the same PD.
+/// RFC 5041 §8.2: an STag given to one stream cannot be used on another of the same PD.
 #[test]
 fn a_window_serves_one_stream() {
     let device = End::new();
@@ -165,8 +168,8 @@ fn a_window_serves_one_stream() {
     assert_eq!(region.octets()[..8], *b"attacked");
 }
 
-/// RFC 5044 §6: a Write reaches memory after its CRC was found good; before it only if the program chose so. Nothing is
-/// delivered either way.
+/// RFC 5044 §6: a Write reaches memory after its CRC was checked, or before it if the program chose
+/// so. Nothing is delivered either way.
 #[test]
 fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
     for place_before_crc in [false, true] {
@@ -181,7 +184,7 @@ fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
             *octets.last_mut().unwrap() ^= 1;
             let (head, rest) = octets.split_at(octets.len() / 4);
             raw.octets(head);
-            // What is there whole is staged: the engine is to see the first part alone.
+            // Octets that arrive together are staged: the engine is to see the first part alone.
             while end.qp.counters().octets_received < before + head.len() as u64 {
                 std::thread::yield_now();
             }
@@ -194,7 +197,7 @@ fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
     }
 }
 
-/// RFC 5044 §4.4: nothing of an FPDU with a wrong CRC is delivered, whatever it says it is.
+/// RFC 5044 §4.4: nothing of an FPDU with a wrong CRC is delivered, whatever its header says.
 #[test]
 fn nothing_with_a_wrong_crc_is_delivered() {
     type Make = fn(&rddp_rnic::MemoryRegion) -> Vec<u8>;

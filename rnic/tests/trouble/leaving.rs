@@ -1,4 +1,4 @@
-//! A program that lets go of its QP, and of the device: what completed before arrives nevertheless.
+//! A program that drops its QP, and the device: messages that completed before arrive nevertheless.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -15,8 +15,8 @@ use crate::slow::goes_on;
 
 const MESSAGE: usize = 64 * 1024;
 
-/// An end that has sent twelve messages to a peer that reads nothing,
-/// and seen all their completions.
+/// Returns an end that has sent twelve messages to a peer that reads nothing, and seen all their
+/// completions.
 fn has_sent(role: Role) -> (End, Peer) {
     let (end, raw) = with_plain_raw(role);
     let source = end.region(MESSAGE, ALL);
@@ -28,7 +28,7 @@ fn has_sent(role: Role) -> (End, Peer) {
     (end, raw)
 }
 
-/// The peer goes on reading, and finds the twelve messages, then an orderly end.
+/// Has the peer go on reading, and checks that it gets the twelve messages, then an orderly end.
 fn all_arrive(raw: &mut Peer) {
     for message in 0..12 {
         let mut octets = Vec::new();
@@ -40,8 +40,8 @@ fn all_arrive(raw: &mut Peer) {
     assert_eq!(raw.recv(), None);
 }
 
-/// draft-hilland-rddp-verbs §6.2: every program ends like this.
-/// The peer was slow meanwhile, or stopped.
+/// draft-hilland-rddp-verbs §6.2: every program ends like this. The peer was slow
+/// meanwhile, or had stopped.
 #[test]
 fn what_completed_before_a_disconnect_arrives_after_the_qp_is_gone() {
     for role in BOTH {
@@ -61,8 +61,7 @@ fn what_completed_arrives_without_a_disconnect_too() {
     }
 }
 
-/// Octets that nobody has read make TCP reset at close,
-/// and lose what is on its way in the other direction.
+/// Unread octets make TCP reset at close, and lose octets on their way in the other direction.
 #[test]
 fn what_the_peer_still_sends_takes_nothing_away() {
     let (end, mut raw) = has_sent(Role::Passive);
@@ -79,8 +78,8 @@ fn what_the_peer_still_sends_takes_nothing_away() {
     drop(device);
 }
 
-/// A QP that goes while an FPDU is half sent owes the rest of it,
-/// and nothing of what was posted behind it.
+/// A QP that is dropped while an FPDU is half sent still sends the rest of it, and nothing of the
+/// requests behind it.
 #[test]
 fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -100,8 +99,8 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     assert_eq!(other.qp.state(), QpState::Idle);
 }
 
-/// A program that sends twelve messages, and ends as soon as its objects are gone. Its peer is the
-/// test.
+/// Runs a program that sends twelve messages, and ends as soon as its objects are dropped. Its peer
+/// is the test.
 fn sends_and_ends(addr: SocketAddr) {
     let end = End::new();
     end.qp.connect(addr, &client_server()).unwrap();
@@ -114,12 +113,12 @@ fn sends_and_ends(addr: SocketAddr) {
     println!("sent");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     drop((end, source));
-    // SAFETY: the end of the process, at once.
+    // SAFETY: ends the process at once.
     unsafe { libc::_exit(0) };
 }
 
-/// The last handle of a device waits for its connections: a process that ends with octets unread
-/// would have TCP reset them.
+/// Dropping the last handle of a device waits for its connections: if a process ended with octets
+/// unread, TCP would reset them.
 #[test]
 fn a_process_that_ends_at_once_loses_nothing() {
     if let Ok(addr) = std::env::var("RDDP_LEAVING_TEST") {
@@ -148,8 +147,8 @@ fn a_process_that_ends_at_once_loses_nothing() {
     all_arrive(&mut raw);
 }
 
-/// RFC 5042 §6.4.2: a peer that neither reads nor closes is left after five seconds, and the
-/// device's last handle waits for it a second at most.
+/// RFC 5042 §6.4.2: a peer that neither reads nor closes is given up after five seconds, and
+/// dropping the device's last handle waits for it a second at most.
 #[test]
 fn a_device_that_goes_waits_for_no_peer_for_long() {
     let (end, raw) = has_sent(Role::Passive);
@@ -159,7 +158,7 @@ fn a_device_that_goes_waits_for_no_peer_for_long() {
     drop(raw);
 }
 
-/// Dropping a QP is no reset for the peer's program either: it is idle again, with nothing lost.
+/// Dropping a QP is no reset for the peer's program: its QP is idle again, with nothing lost.
 #[test]
 fn the_peer_sees_an_orderly_end() {
     let (active, passive) = connected(&rddp_rnic::ConnectOptions::default());
@@ -169,7 +168,7 @@ fn the_peer_sees_an_orderly_end() {
     passive.await_state(QpState::Idle);
 }
 
-/// What `abort` does has not changed.
+/// `abort` still resets.
 #[test]
 fn an_abort_still_resets() {
     let (end, mut raw) = has_sent(Role::Passive);

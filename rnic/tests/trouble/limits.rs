@@ -1,4 +1,4 @@
-//! Peers that ask for more than was agreed, or than there is.
+//! Peers that ask for more than was agreed on, or than there is.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::common::raw::{self, BOTH, Role, client_server, open_for, with_plain_r
 use crate::common::{ALL, End, PATIENCE, connect_on};
 use crate::slow::goes_on;
 
-/// An end that takes so many Reads at a time.
+/// Returns an end that takes this many Reads at a time.
 fn with_ird(role: Role, ird: u16) -> (End, Peer) {
     let options = ConnectOptions { ird, ..client_server() };
     let mut startup = plain();
@@ -43,14 +43,15 @@ fn as_many_reads_as_agreed_are_served_again_and_again() {
     }
 }
 
-/// RFC 5040 §6.1: one more is refused, whatever state the others are in, and its source is not looked at.
+/// RFC 5040 §6.1: one Read more is refused, whatever state the others are in, and its source is not
+/// checked.
 #[test]
 fn a_read_too_many_is_terminated() {
     for role in BOTH {
         for ird in [0, 1, 2, 8] {
             let (end, mut raw) = with_ird(role, ird);
             let source = end.region(16 << 20, ALL);
-            // The peer does not read, so none of them ends.
+            // The peer does not read, so none of the Reads ends.
             for msn in 1..=u32::from(ird) {
                 raw.send(&raw::read_from(msn, &source, 16 << 20));
             }
@@ -61,7 +62,7 @@ fn a_read_too_many_is_terminated() {
     }
 }
 
-/// RFC 7306 §5.2: atomics count among them.
+/// RFC 7306 §5.2: atomics count among the Reads.
 #[test]
 fn an_atomic_too_many_is_terminated() {
     let (end, mut raw) = with_ird(Role::Passive, 2);
@@ -107,7 +108,7 @@ fn a_read_of_one_octet_too_many_gets_no_octet() {
     }
 }
 
-/// RFC 5042 §6.4.4: served segment by segment, and no further than the peer reads.
+/// RFC 5042 §6.4.4: large Reads are served segment by segment, and no further than the peer reads.
 #[test]
 fn large_reads_that_nobody_takes_cost_no_memory() {
     let (end, mut raw) = with_ird(Role::Passive, 32);
@@ -157,7 +158,8 @@ fn a_flood_of_empty_writes_starves_nobody() {
     assert_eq!(flooded.qp.state(), QpState::ReadyToSend);
 }
 
-/// RFC 5041 §7.1: the octets that fit are placed, none behind them, and the receive ends in an error.
+/// RFC 5041 §7.1: the octets that fit are placed, none behind them, and the receive ends in an
+/// error.
 #[test]
 fn a_message_longer_than_its_receive_is_terminated() {
     for role in BOTH {
@@ -204,8 +206,8 @@ fn a_message_without_a_receive_is_terminated() {
     }
 }
 
-/// RFC 5040 §6.2.1: what comes behind a fault is read,
-/// so that TCP does not lose the Terminate; but not for ever.
+/// RFC 5040 §6.2.1: octets behind a fault are read, so that TCP does not lose the Terminate; but
+/// only up to a limit.
 #[test]
 fn a_peer_that_writes_on_behind_a_terminate_is_reset() {
     let (end, mut raw) = with_plain_raw(Role::Passive);

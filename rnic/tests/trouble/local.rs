@@ -1,5 +1,5 @@
-//! What our own program gets wrong: one completion says so, everything else is flushed, the peer gets a Terminate without
-//! headers (draft-hilland-rddp-verbs §8.3.2), and what was posted before is done.
+//! Mistakes of this end's program: one completion reports it, all others are flushed, the peer gets
+//! a Terminate without headers (draft-hilland-rddp-verbs §8.3.2), and work posted before is done.
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
@@ -13,7 +13,8 @@ use crate::common::{ALL, End};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
-/// Ways in which 16 octets of memory are no good; the regions are kept, so that the fault is the one meant.
+/// Returns 16 octets of memory that are invalid in several ways; the regions are kept, so that the
+/// fault is the intended one.
 fn bad_sges(end: &End) -> Vec<(SgeFault, &'static str, Sge, Vec<MemoryRegion>)> {
     let good = end.region(16, ALL);
     let foreign = end.rnic.alloc_pd().allocate(16, ALL).unwrap();
@@ -33,7 +34,7 @@ fn bad_sges(end: &End) -> Vec<(SgeFault, &'static str, Sge, Vec<MemoryRegion>)> 
     end.qp.post_send(&SendWr::bind(99, window.stag(), good.whole(), Access::REMOTE_READ)).unwrap();
     end.success();
     let bound = Sge { stag: window.stag(), ..good.whole() };
-    // Forgotten, so that it stays bound.
+    // Leaked, so that it stays bound.
     std::mem::forget(window);
     vec![
         (SgeFault::Invalid, "unknown", Sge { stag: Stag(0x1234_5678), ..good.whole() }, vec![]),
@@ -52,14 +53,14 @@ fn bad_sges(end: &End) -> Vec<(SgeFault, &'static str, Sge, Vec<MemoryRegion>)> 
     ]
 }
 
-/// Ways in which memory goes bad behind the back of a request that was posted.
+/// Ways in which memory becomes invalid after a request was posted.
 const WAYS: [fn(&MemoryRegion); 3] = [
     |region| region.deregister().unwrap(),
     |region| _ = region.reregister(ALL).unwrap(),
     |region| _ = region.reregister(Access::REMOTE_READ).unwrap(),
 ];
 
-/// The peer sees `before`, then a Terminate that names nothing.
+/// Checks that the peer gets `before`, then a Terminate without headers.
 fn sees_the_end(raw: &mut Peer, before: &[Opcode]) {
     for opcode in before {
         raw.expect(*opcode);
@@ -68,7 +69,7 @@ fn sees_the_end(raw: &mut Peer, before: &[Opcode]) {
     assert_eq!((terminate.code, terminate.header), (TerminateCode::LOCAL_CATASTROPHIC, None));
 }
 
-/// The ids 0 and 1 succeed, 2 fails, all others are flushed.
+/// Checks that the ids 0 and 1 succeed, 2 fails, and all others are flushed.
 fn fails_at_two(end: &End, count: u64, failure: Status) {
     for completion in end.completions_of(0..count) {
         let expected = match completion.wr_id {
@@ -81,7 +82,7 @@ fn fails_at_two(end: &End, count: u64, failure: Status) {
     end.event_like(|event| *event == AsyncEventKind::Fault(Fault::LocalCatastrophic));
 }
 
-/// Memory that an earlier request of the queue makes invalid: when it was posted, it was good.
+/// Memory that an earlier request of the queue makes invalid was valid when it was posted.
 #[test]
 fn bad_memory_in_a_request_ends_it_alone() {
     type Make = fn(Sge, Sge) -> SendWr;
@@ -139,7 +140,8 @@ fn bad_memory_in_a_receive_ends_it_alone() {
     }
 }
 
-/// draft-hilland-rddp-verbs §8.2: elements that a message does not reach are not looked at, empty ones neither.
+/// draft-hilland-rddp-verbs §8.2: elements that a message does not reach are not checked, and
+/// neither are empty ones.
 #[test]
 fn memory_that_is_not_used_is_not_checked() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -155,7 +157,7 @@ fn memory_that_is_not_used_is_not_checked() {
     assert_eq!(raw.read_request().size, 0);
 }
 
-/// draft-hilland-rddp-verbs §6.5: a Read where none may be out.
+/// draft-hilland-rddp-verbs §6.5: a Read on a connection with an ORD of 0.
 #[test]
 fn a_read_without_ord_ends_the_connection() {
     for make in [
@@ -181,7 +183,8 @@ fn a_read_without_ord_ends_the_connection() {
     }
 }
 
-/// draft-hilland-rddp-verbs §7.8, §7.10: binds and invalidations that are refused.
+/// draft-hilland-rddp-verbs §7.8, §7.10: binds and invalidations that are refused end the
+/// connection.
 #[test]
 fn refused_binds_and_invalidations_end_the_connection() {
     type Make = fn(&End, &MemoryRegion) -> SendWr;
@@ -220,7 +223,7 @@ fn refused_binds_and_invalidations_end_the_connection() {
     }
 }
 
-/// The same for the invalidation that is part of a Read: here a window holds the sink.
+/// A Read whose sink cannot be invalidated ends the connection; here a window holds the sink.
 #[test]
 fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -245,7 +248,8 @@ fn a_sink_that_cannot_be_invalidated_ends_the_connection() {
     assert_eq!(sink.read(0, 8).unwrap(), [7; 8]);
 }
 
-/// draft-hilland-rddp-verbs §8.1: refused at once, the queue as before, nothing of the list from there on.
+/// draft-hilland-rddp-verbs §8.1: such a request is refused at once; the queue is unchanged, and
+/// nothing of the list from there on is posted.
 #[test]
 fn requests_that_cannot_be_posted_leave_the_queue_alone() {
     let end = End::with(|config: &mut QpConfig| (config.max_send, config.max_recv) = (4, 2));
@@ -287,7 +291,7 @@ fn requests_that_cannot_be_posted_leave_the_queue_alone() {
     assert_eq!(end.completions_of([7, 7, 7, 7, 0, 1]).len(), 6);
 }
 
-/// RFC 5041 §5.2: no DDP message is that long, and none is made shorter in silence.
+/// RFC 5041 §5.2: no DDP message is that long, and none is shortened silently.
 #[test]
 fn a_range_of_more_than_a_message_is_refused() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -306,8 +310,8 @@ fn a_range_of_more_than_a_message_is_refused() {
     raw.expect(Opcode::Send);
 }
 
-/// draft-hilland-rddp-verbs §8.1: what can never become right is told at once,
-/// and the connection goes on.
+/// draft-hilland-rddp-verbs §8.1: a request that can never become valid is refused at once, and the
+/// connection goes on.
 #[test]
 fn bad_memory_is_refused_when_it_is_posted() {
     let (end, mut raw) = with_plain_raw(Role::Active);

@@ -1,5 +1,6 @@
-//! Peers that stop, stall, break off, lie and flood, and programs that ask for what cannot be: each gets the Terminate or
-//! close that is due, the program a completion or event that says why, and others go on.
+//! Peers that stop, stall, break off, lie and flood, and programs that ask for what cannot be: each
+//! gets the Terminate or close that is due, the program a completion or event that says why, and
+//! others go on.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../common/mod.rs"]

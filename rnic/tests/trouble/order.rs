@@ -1,4 +1,4 @@
-//! What may go out, and what may complete, before what (RFC 5040 §5.5,
+//! Order in which messages go out and requests complete (RFC 5040 §5.5,
 //! draft-hilland-rddp-verbs §8.2).
 
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn a_local_fence_waits_for_all_that_was_posted_before() {
 /// Octets of a Send that is one FPDU on loopback.
 const SEND: usize = 30_001;
 
-/// What they are with header, pad and CRC.
+/// Length of the FPDU of such a Send: header, payload, pad and CRC.
 const FPDU: u64 = 30_028;
 
 /// An end whose peer does not read, and whose last Send TCP has begun to take and not taken whole.
@@ -51,10 +51,10 @@ struct HalfSent {
     raw: Peer,
     source: MemoryRegion,
     sends: u64,
-    /// Those that the peer has read.
+    /// Number of Sends that the peer has read.
     read: u64,
     posted: u64,
-    /// Requests before the last Send.
+    /// Number of requests before the last Send.
     before: u64,
     done: Vec<Completion>,
 }
@@ -94,7 +94,7 @@ impl HalfSent {
         self.read += 1;
     }
 
-    /// Octets of the posted Sends that TCP has not taken.
+    /// Returns the octets of the posted Sends that TCP has not taken.
     fn unsent(&self) -> u64 {
         self.sends * FPDU - self.end.qp.counters().octets_sent
     }
@@ -103,7 +103,7 @@ impl HalfSent {
         (1..FPDU).contains(&self.unsent())
     }
 
-    /// Until TCP takes no more and there are no completions left to take.
+    /// Polls until TCP takes no more and no completion is left.
     fn settle(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         let mut quiet = 0;

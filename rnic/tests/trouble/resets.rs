@@ -1,4 +1,4 @@
-//! TCP that breaks, at any octet.
+//! TCP connections that are reset, at any octet.
 
 use rddp_rnic::{Access, AsyncEventKind, MemoryRegion, QpState, RecvWr, Remote, SendWr, Stag, Status};
 use rddp_test_support::{Peer, segment};
@@ -6,7 +6,8 @@ use rddp_test_support::{Peer, segment};
 use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 use crate::common::{ALL, End};
 
-/// An end with one request of each kind and two receives posted: ids 0 to 5; and what its peer would answer.
+/// Returns an end with one request of each kind and two receives posted, ids 0 to 5, and the octets
+/// that its peer would answer.
 fn busy(role: Role) -> (End, Peer, Vec<u8>, [MemoryRegion; 2]) {
     let (end, mut raw) = with_plain_raw(role);
     let (sink, inbox) = (end.region(64, ALL), end.region(64, Access::LOCAL_WRITE));
@@ -29,7 +30,7 @@ fn busy(role: Role) -> (End, Peer, Vec<u8>, [MemoryRegion; 2]) {
     (end, raw, octets, [sink, inbox])
 }
 
-/// Success of a kind is followed by no success behind a flushed one of the same queue.
+/// Checks that no success follows a flushed completion of the same queue.
 fn check(end: &End) {
     let completions = end.completions_of(0..6);
     for queue in [&completions[..2], &completions[2..]] {
@@ -80,7 +81,7 @@ fn with_everything_answered_a_fin_is_graceful() {
     assert_eq!((end.next().status, end.qp.state()), (Status::Flushed, QpState::Idle));
 }
 
-/// A reset of ours is a reset for the peer, with no Terminate (draft-hilland-rddp-verbs §6.2).
+/// A reset by this end is a reset for the peer, with no Terminate (draft-hilland-rddp-verbs §6.2).
 #[test]
 fn an_abort_resets() {
     for role in BOTH {

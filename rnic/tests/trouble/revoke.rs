@@ -1,5 +1,5 @@
-//! Memory that goes away while it is in use (RFC 5042 §6.2.2): from then on no octet of it changes, and whoever used it
-//! learns so.
+//! Memory that is revoked while it is in use (RFC 5042 §6.2.2): from then on no octet of it
+//! changes, and its users get an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ use crate::common::{ALL, End, at_once, connect_on};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
-/// Ways to end what a region allows: by its owner, by a request of the same QP.
+/// Ways to revoke a region: by its owner, by a request of the same QP.
 const WAYS: [fn(&End, &MemoryRegion); 2] = [
     |_, region| region.deregister().unwrap(),
     |end, region| {
@@ -42,7 +42,8 @@ fn the_target_of_a_write_goes_between_two_segments() {
     }
 }
 
-/// RFC 5040 §4.8, RFC 5042 §6.3.3: nothing more is read, and the Terminate says how far the Read had come.
+/// RFC 5040 §4.8, RFC 5042 §6.3.3: nothing more is read, and the Terminate shows how far the Read
+/// had come.
 #[test]
 fn the_source_of_a_read_goes_while_it_is_served() {
     for role in BOTH {
@@ -72,7 +73,8 @@ fn the_source_of_a_read_goes_while_it_is_served() {
     }
 }
 
-/// The memory of a receive or of our own Read, of small messages and of those that are received straight into it.
+/// The memory of a receive or of this end's own Read, of small messages and of those that are
+/// received straight into place.
 #[test]
 fn a_sink_goes_in_the_middle_of_its_message() {
     for (read, len) in [(false, 40), (true, 40), (false, 60_000), (true, 60_000)] {
@@ -103,7 +105,8 @@ fn a_sink_goes_in_the_middle_of_its_message() {
     }
 }
 
-/// The same in the middle of one FPDU: half of it has been received straight into the memory.
+/// A sink is revoked in the middle of one FPDU, half of which has been received straight into
+/// memory.
 #[test]
 fn a_sink_goes_in_the_middle_of_an_fpdu() {
     for read in [false, true] {
@@ -135,7 +138,8 @@ fn a_sink_goes_in_the_middle_of_an_fpdu() {
     }
 }
 
-/// RFC 5040 §8.1.1: after revocation has returned, no packet changes the memory; the peer writes all the time.
+/// RFC 5040 §8.1.1: after revocation has returned, no packet changes the memory; the peer writes
+/// all the time.
 #[test]
 fn nothing_changes_after_revocation_has_returned() {
     for round in 0..20 {
@@ -174,7 +178,8 @@ fn nothing_changes_after_revocation_has_returned() {
     }
 }
 
-/// RFC 5040 §5.3: an invalidation by the peer takes the memory from all streams before the receive completes.
+/// RFC 5040 §5.3: an invalidation by the peer revokes the memory for all streams
+/// before the receive completes.
 #[test]
 fn a_remote_invalidation_is_in_force_when_the_receive_completes() {
     let (end, mut raw) = with_plain_raw(Role::Passive);
@@ -193,7 +198,7 @@ fn a_remote_invalidation_is_in_force_when_the_receive_completes() {
     assert_eq!(target.octets()[..4], *b"good");
 }
 
-/// RFC 5040 §8.1.1: it may be invalidated only if its owner said so.
+/// RFC 5040 §8.1.1: a peer may invalidate only an STag whose owner allowed it.
 #[test]
 fn a_peer_may_not_invalidate_what_was_not_given_for_that() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -206,8 +211,8 @@ fn a_peer_may_not_invalidate_what_was_not_given_for_that() {
     assert!(shared.is_valid());
 }
 
-/// A peer stops reading in the middle of the last FPDU that was posted: an invalidation behind it is done all the same, and
-/// what was begun completes when the peer reads again.
+/// A peer stops reading in the middle of the last FPDU that was posted: an invalidation behind it
+/// is done nevertheless, and the Write that was begun completes when the peer reads again.
 #[test]
 fn an_invalidation_behind_a_started_fpdu_leaves_it_to_complete() {
     const LEN: usize = 20_000;
@@ -220,7 +225,8 @@ fn an_invalidation_behind_a_started_fpdu_leaves_it_to_complete() {
         posted += 1;
         let before = std::mem::replace(&mut sent, end.qp.counters().octets_sent);
         match sent - before {
-            // It took none of this one, which is begun later: once more, when the peer has read some.
+            // It took none of this one, which is begun later: once more, when the peer has read
+            // some.
             0 => drop(raw.expect(Opcode::Write)),
             taken if taken < LEN as u64 => break,
             _ => {}

@@ -1,4 +1,4 @@
-//! Where FPDUs lie in TCP's segments (RFC 5044 §5.1, §6), as the peer's TCP counts them.
+//! Alignment of FPDUs with TCP's segments (RFC 5044 §5.1, §6), as the peer's TCP counts them.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use socket2::SockRef;
 use crate::common::raw::{client_server, listen_on};
 use crate::common::{ALL, End};
 
-/// Segments with data that the peer's TCP has received.
+/// Returns the number of segments with data that the peer's TCP has received.
 fn segments(raw: &Peer) -> u32 {
     // SAFETY: all of it are integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -25,7 +25,7 @@ fn segments(raw: &Peer) -> u32 {
     info.tcpi_data_segs_in
 }
 
-/// RFC 5044 §5.1: an FPDU that does not fit behind another begins a segment, also where TCP has to
+/// RFC 5044 §5.1: an FPDU that does not fit behind another begins a segment, even if TCP has to
 /// keep several writes because its peer has no room, and could join them.
 #[test]
 fn fpdus_that_wait_in_tcp_begin_segments_of_their_own() {

@@ -1,4 +1,5 @@
-//! What several streams share: completion queues, receive queues, the memory for partial FPDUs (RFC 5042 §6.4.3, §6.4.6).
+//! Resources shared by several streams: completion queues, receive queues, the memory for partial
+//! FPDUs (RFC 5042 §6.4.3, §6.4.6).
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::common::raw::{self, Role, client_server, connect_raw, open_for};
 use crate::common::{ALL, End, PATIENCE};
 use crate::slow::goes_on;
 
-/// A QP of the device towards a raw peer.
+/// Connects a QP of the device to a raw peer.
 fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) -> (End, Peer) {
     let mut config = QpConfig::new(cq);
     config.srq = srq.cloned();
@@ -26,7 +27,8 @@ fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) 
     (end, raw)
 }
 
-/// RFC 5042 §6.4.6: a queue that overflows ends the connections that use it, idle ones too, and no other.
+/// RFC 5042 §6.4.6: a queue that overflows ends the connections that use it, idle ones too, and no
+/// others.
 #[test]
 fn an_overflowing_queue_hurts_its_own_streams_only() {
     let device = End::new();
@@ -51,7 +53,7 @@ fn an_overflowing_queue_hurts_its_own_streams_only() {
     assert!(ended.contains(&guilty.qp.num()) && ended.contains(&idle.qp.num()), "{ended:?}");
     assert_eq!(raw.terminate_code(), TerminateCode::CATASTROPHIC_STREAM);
     assert_eq!(idle_raw.terminate_code(), TerminateCode::CATASTROPHIC_STREAM);
-    // What was in the queue is still there, in order.
+    // Completions that were in the queue are still there, in order.
     assert_eq!([small.poll_one().unwrap().wr_id, small.poll_one().unwrap().wr_id], [0, 1]);
     assert!(small.poll_one().is_none());
     other.qp.post_recv(RecvWr::one(9, inbox.whole())).unwrap();
@@ -65,7 +67,8 @@ fn shared(device: &End, quota: Option<usize>) -> (SharedReceiveQueue, MemoryRegi
     (srq, device.region(64 * 64, Access::LOCAL_WRITE))
 }
 
-/// draft-hilland-rddp-verbs §6.3: one receive for each message, whoever sends it; completions name the QP.
+/// draft-hilland-rddp-verbs §6.3: a message takes one receive, whoever sends it;
+/// completions name the QP.
 #[test]
 fn messages_of_several_streams_take_from_one_queue() {
     let device = End::new();
@@ -86,7 +89,7 @@ fn messages_of_several_streams_take_from_one_queue() {
         }
     }
     assert!(srq.is_empty());
-    // None is left: the stream that wants one ends, the other does not.
+    // No receive is left: the stream that wants one ends, the other does not.
     raw_a.send(&segment::send(5, 0, true, b"one more"));
     assert_eq!(raw_a.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
     assert_eq!(b.qp.state(), QpState::ReadyToSend);
@@ -95,7 +98,8 @@ fn messages_of_several_streams_take_from_one_queue() {
     assert_eq!(device.success().qp, b.qp.num());
 }
 
-/// RFC 5042 §6.4.3.1: no stream takes more than its share; what was polled counts no longer.
+/// RFC 5042 §6.4.3.1: no stream takes more than its share; receives whose completions were polled
+/// count no longer.
 #[test]
 fn a_quota_keeps_one_stream_from_taking_all() {
     let device = End::new();
@@ -119,7 +123,7 @@ fn a_quota_keeps_one_stream_from_taking_all() {
     assert_eq!(taken[3], modest.qp.num());
 }
 
-/// The share is whole again after the connection has ended and another is made.
+/// The share is complete again after the connection has ended and another is made.
 #[test]
 fn a_quota_is_given_back_when_the_connection_ends() {
     let device = End::new();
@@ -127,7 +131,8 @@ fn a_quota_is_given_back_when_the_connection_ends() {
     let cq = device.rnic.create_cq(16).unwrap();
     let (end, mut raw) = stream(&device, &cq, Some(&srq));
     for round in 0..3 {
-        // Once no receive is there, once the connection ends in the middle of a message.
+        // In one round no receive is left, in the other the connection ends in the middle of a
+        // message.
         if round % 2 == 0 {
             raw.send(&segment::send(1, 0, true, b"no receive"));
             assert_eq!(raw.terminate_code(), TerminateCode::UNTAGGED_NO_BUFFER);
@@ -153,8 +158,8 @@ fn a_quota_is_given_back_when_the_connection_ends() {
     }
 }
 
-/// draft-hilland-rddp-verbs §6.2: the receives of a QP that closes are flushed, and no message takes a shared one then,
-/// though the connection is there until its RTR has been answered.
+/// draft-hilland-rddp-verbs §6.2: the receives of a QP that closes are flushed, and no message
+/// takes a shared one then, though the connection exists until its RTR has been answered.
 #[test]
 fn a_stream_that_closes_takes_nothing_any_more() {
     let device = End::new();
@@ -174,7 +179,7 @@ fn a_stream_that_closes_takes_nothing_any_more() {
     assert_eq!((srq.len(), srq.outstanding()), (1, 1));
 }
 
-/// draft-hilland-rddp-verbs §6.3: the limit is told once for each time it is asked for.
+/// draft-hilland-rddp-verbs §6.3: the limit is reported once for each time that it is armed.
 #[test]
 fn the_limit_is_told_once() {
     let device = End::new();
@@ -202,8 +207,8 @@ fn the_limit_is_told_once() {
     assert_eq!(limits, [3, 5]);
 }
 
-/// draft-hilland-rddp-verbs §6.3: a limit that is reached already when it is asked for is told at
-/// once, by one of the queue's QPs; where there is none yet, by the first.
+/// draft-hilland-rddp-verbs §6.3: a limit that is reached already when it is armed is reported at
+/// once, by one of the queue's QPs; if there is none yet, by the first.
 #[test]
 fn a_limit_that_is_reached_already_is_told_at_once() {
     let device = End::new();
@@ -226,7 +231,7 @@ fn a_limit_that_is_reached_already_is_told_at_once() {
     assert_eq!(told(), [end.qp.num()]);
 }
 
-/// draft-hilland-rddp-verbs §6.3: the PD of the shared queue counts for its memory.
+/// draft-hilland-rddp-verbs §6.3: the memory of receives is checked by the PD of the shared queue.
 #[test]
 fn a_shared_queue_uses_its_own_protection_domain() {
     let device = End::new();
@@ -261,8 +266,9 @@ fn a_shared_receive_whose_memory_has_gone_ends_the_connection() {
     assert_eq!(end.next().status, Status::LocalProtection);
 }
 
-/// RFC 5042 §6.4.1, §6.4.2: peers that stop half-way through their FPDUs use up the memory for partial FPDUs. Others wait
-/// for no longer than those are given, which one that is merely slow does not notice.
+/// RFC 5042 §6.4.1, §6.4.2: peers that stop half-way through their FPDUs use up the memory for
+/// partial FPDUs. Others wait for no longer than the stalled ones are allowed, and a peer that is
+/// merely slow does not notice.
 #[test]
 fn stalled_peers_do_not_stop_the_others() {
     let rnic = Rnic::with_config(&RnicConfig { max_partial: 100_000, ..Default::default() }).unwrap();
@@ -291,9 +297,9 @@ fn stalled_peers_do_not_stop_the_others() {
     assert_eq!(slow.1.expect(Opcode::ReadResponse).1, [2]);
 }
 
-/// RFC 5042 §6.4.1: a thread asleep on a QP that may not begin an FPDU, because others keep
-/// all the memory for partial ones, is asleep, and sees what others complete; among a few
-/// QPs, and with an epoll set.
+/// RFC 5042 §6.4.1: a thread asleep on a QP that may not begin an FPDU, because others hold all the
+/// memory for partial ones, does sleep, and sees the completions of others; among a few QPs, and
+/// with an epoll set.
 #[test]
 fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
     for siblings in [0, 10] {
@@ -316,7 +322,7 @@ fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
         rests.1.send(&segment::send(1, 0, true, b""));
         let (began, spent) = (Instant::now(), thread_time());
         assert!(!device.cq.wait(Some(Duration::from_millis(500))).unwrap());
-        // No measure of speed: a thread that does not sleep takes all of it.
+        // No measure of speed: a thread that does not sleep uses all of the time.
         let spent = thread_time() - spent;
         assert!(spent < began.elapsed() / 5, "awake for {spent:?} of {:?}", began.elapsed());
         // The memory is free again.
@@ -326,7 +332,7 @@ fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn thread_time() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }

@@ -1,6 +1,6 @@
-//! Memory that others may change while it is sent: a third peer by its Writes, or whoever writes
-//! the file that it is a mapping of. What leaves is a mixture of old and new octets, but its CRC is
-//! that of what leaves (RFC 5044 §4.4), so that the receiver's connection goes on.
+//! Memory that others may change while it is sent: a third peer by its Writes, or another process
+//! that writes the file of which it is a mapping. The octets sent are a mixture of old and new
+//! ones, but their CRC is right (RFC 5044 §4.4), so that the receiver's connection goes on.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -18,10 +18,11 @@ use crate::common::{ALL, End, connect_on};
 
 const LEN: usize = 1 << 20;
 
-/// As many messages of that length as went wrong many times over.
+/// Number of messages sent: enough for many of them to arrive with a wrong CRC if nothing were
+/// copied.
 const MESSAGES: u64 = 50;
 
-/// One device with two connections: to whom it sends, and to a third peer.
+/// One device with two connections: to the receiver, and to a third peer.
 struct Three {
     end: End,
     receiver: End,
@@ -49,8 +50,8 @@ impl Three {
         Three { end, receiver, inbox, second, third, octets }
     }
 
-    /// The third peer writes to all of it, these octets and then those. The Read's Response tells
-    /// that they are there.
+    /// Has the third peer write to all of it, these octets and then those. The Response to a Read
+    /// shows that they are there.
     fn write_to(&self, remote: Remote) {
         let [these, those] =
             [0..LEN, LEN..2 * LEN].map(|part| SendWr::write(7, self.octets.sge(part), remote).unsignaled());
@@ -59,7 +60,7 @@ impl Three {
         self.third.success();
     }
 
-    /// A Write and a Send of the region, which the receiver gets.
+    /// Sends the region by a Write and a Send, which the receiver gets.
     fn send(&self, region: &MemoryRegion) {
         self.receiver.qp.post_recv(RecvWr::one(1, self.inbox.sge(LEN..2 * LEN))).unwrap();
         let write = SendWr::write(2, region.whole(), self.inbox.remote(0)).unsignaled();
@@ -69,20 +70,20 @@ impl Three {
         self.end.success();
     }
 
-    /// Payload octets that [`send`](Self::send) copies.
+    /// Returns the payload octets that [`send`](Self::send) copies.
     fn copied_of(&self, region: &MemoryRegion) -> u64 {
         self.copied_by(|| self.send(region))
     }
 
-    /// Payload octets that are copied meanwhile. A short segment at the end of a message counts as
-    /// if it were long.
+    /// Returns the payload octets that are copied meanwhile. A short segment at the end of a
+    /// message counts as if it were long.
     fn copied_by(&self, send: impl FnOnce()) -> u64 {
         let before = self.end.qp.counters().octets_copied;
         send();
         (self.end.qp.counters().octets_copied - before).next_multiple_of(LEN as u64)
     }
 
-    /// Sends the region many times, while another thread disturbs.
+    /// Sends the region many times, while another thread runs `disturb`.
     fn send_while(&self, region: &MemoryRegion, disturb: impl Fn() + Sync) {
         let done = Done::default();
         std::thread::scope(|scope| {
@@ -114,15 +115,15 @@ impl Drop for SetAtEnd<'_> {
 /// All octets of a Write and a Send.
 const ALL_COPIED: u64 = 2 * LEN as u64;
 
-/// Another region over the same octets.
+/// Registers another region over the same octets.
 fn again(pd: &ProtectionDomain, region: &MemoryRegion, access: Access) -> MemoryRegion {
     let start = NonNull::new(region.base() as usize as *mut u8).unwrap();
-    // SAFETY: the octets are `region`'s, which the tests drop last,
-    // and are only read and written by copying.
+    // SAFETY: the octets are those of `region`, which the tests drop last, and are only read and
+    // written by copying.
     unsafe { pd.register(start, region.len(), access) }.unwrap()
 }
 
-/// All of a file, mapped and registered. Neither is taken back before the process ends.
+/// Maps and registers all of a file. Both last until the process ends.
 fn mapped(pd: &ProtectionDomain, file: &impl AsRawFd, access: Access) -> MemoryRegion {
     mapped_as(libc::MAP_SHARED, pd, file, access)
 }
@@ -158,7 +159,8 @@ fn a_third_peer_writes_through_another_region() {
     three.send_while(&region, || three.write_to(second.remote(0)));
 }
 
-/// What counts are the addresses: the STags are of different protection domains.
+/// Addresses count, not STags: a third peer writes to the memory by an STag of another protection
+/// domain.
 #[test]
 fn a_third_peer_writes_from_another_protection_domain() {
     let three = Three::with(&ConnectOptions::default(), |end| {
@@ -172,7 +174,7 @@ fn a_third_peer_writes_from_another_protection_domain() {
     three.send_while(&region, || three.write_to(second.remote(0)));
 }
 
-/// Each Write goes through a window that was bound while something was on its way.
+/// Each Write goes through a window that was bound while messages were outstanding.
 #[test]
 fn a_third_peer_writes_through_windows_bound_meanwhile() {
     let three = Three::with(&ConnectOptions::default(), |end| {
@@ -202,7 +204,7 @@ fn a_file_is_rewritten_whose_mapping_is_sent() {
     three.send_while(&region, || octets.iter().for_each(|octets| file.write_all_at(octets, 0).unwrap()));
 }
 
-/// Pages of a private mapping that the process has not written to are the file's.
+/// Pages of a private mapping that the process has not written to show the file.
 #[test]
 fn a_file_is_rewritten_whose_private_mapping_is_sent() {
     let three = Three::new();
@@ -212,7 +214,7 @@ fn a_file_is_rewritten_whose_private_mapping_is_sent() {
     three.send_while(&region, || octets.iter().for_each(|octets| file.write_all_at(octets, 0).unwrap()));
 }
 
-/// A call that fails takes nothing away from the connection that the QP has.
+/// A call that fails leaves the QP's connection as it was.
 #[test]
 fn a_second_connection_that_a_qp_refuses_leaves_the_first_as_it_was() {
     let three = Three::new();
@@ -226,8 +228,8 @@ fn a_second_connection_that_a_qp_refuses_leaves_the_first_as_it_was() {
     assert_eq!(three.copied_of(&region), ALL_COPIED);
 }
 
-/// draft-hilland-rddp-verbs §7.6.3: who may change octets is a matter of the region's rights, its
-/// PD and its QP.
+/// draft-hilland-rddp-verbs §7.6.3: the region's rights, its PD and its QP decide who may change
+/// octets.
 #[test]
 fn what_no_third_peer_may_change_is_not_copied() {
     let three = Three::new();
@@ -275,7 +277,7 @@ fn only_what_overlaps_is_copied() {
     assert_eq!(copied_of(0), 0);
 }
 
-/// A window is its QP's alone.
+/// A window can be used on its own QP alone.
 #[test]
 fn what_a_window_opens_is_copied_if_it_is_a_third_peers() {
     for third in [false, true] {

@@ -1,4 +1,4 @@
-//! Peers that send or read slowly, or no more at all.
+//! Peers that send or read slowly, or stop.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn trickled(end: &End, raw: &mut Peer) {
     assert_eq!(end.next().status, Status::Flushed);
 }
 
-/// The same for messages that are received straight into their places.
+/// Large FPDUs, which are received straight into place, may arrive in pieces.
 #[test]
 fn large_fpdus_arrive_in_pieces() {
     for role in BOTH {
@@ -81,7 +81,7 @@ fn large_fpdus_arrive_in_pieces() {
     }
 }
 
-/// RFC 5042 §6.4.2: whoever stops in the middle of an FPDU holds up nobody else, and may go on.
+/// RFC 5042 §6.4.2: a peer that stops in the middle of an FPDU delays no other, and may go on.
 #[test]
 fn half_an_fpdu_and_silence_stalls_nobody_else() {
     for len in [50, 60_000] {
@@ -100,7 +100,7 @@ fn half_an_fpdu_and_silence_stalls_nobody_else() {
     }
 }
 
-/// A hundred messages on another connection of the same device.
+/// Sends a hundred messages on another connection of the same device.
 pub fn goes_on(beside: &End) {
     let (active, passive) = (End::new(), beside.sibling());
     connect_on("127.0.0.1:0", &active, &passive, &client_server(), &client_server());
@@ -113,7 +113,7 @@ pub fn goes_on(beside: &End) {
     }
 }
 
-/// A peer that reads no more, and Writes that wait for it.
+/// Returns an end with Writes that wait for a peer that has stopped reading.
 fn stalled(role: Role) -> (End, Peer, MemoryRegion) {
     let (end, raw) = with_plain_raw(role);
     let source = end.region(4 << 20, Access::empty());
@@ -132,7 +132,7 @@ fn stalled(role: Role) -> (End, Peer, MemoryRegion) {
     }
 }
 
-/// RFC 5042 §6.4.2: our sends to it wait, what it sends still arrives, and others go on.
+/// RFC 5042 §6.4.2: this end's messages to it wait, its own still arrive, and others go on.
 #[test]
 fn a_peer_that_stops_reading_stalls_its_own_sends_only() {
     let (end, mut raw, _source) = stalled(Role::Passive);
@@ -145,7 +145,7 @@ fn a_peer_that_stops_reading_stalls_its_own_sends_only() {
         assert_eq!(end.success().wr_id, 100);
     }
     goes_on(&end);
-    // It reads again: everything comes, each FPDU whole.
+    // It reads again: everything arrives, each FPDU whole.
     let mut octets = 0;
     while octets < 16 * (4 << 20) {
         octets += raw.expect(Opcode::Write).1.len();
@@ -154,7 +154,8 @@ fn a_peer_that_stops_reading_stalls_its_own_sends_only() {
     assert!(late.iter().all(|completion| completion.status == Status::Success));
 }
 
-/// RFC 5042 §6.4.2: no call waits for a peer that has stopped reading, and everything completes once.
+/// RFC 5042 §6.4.2: no call waits for a peer that has stopped reading, and everything completes
+/// once.
 #[test]
 fn leaving_a_peer_that_stops_reading_takes_no_time() {
     let ways: [fn(&End); 3] = [|end| end.qp.abort(), |end| end.qp.disconnect(), |end| end.qp.terminate()];
@@ -174,7 +175,8 @@ fn leaving_a_peer_that_stops_reading_takes_no_time() {
     assert_eq!(ids, Vec::from_iter(0..16));
 }
 
-/// Deregistering waits for no peer: what TCP has begun of an FPDU is finished from a copy, the rest fails.
+/// Deregistering waits for no peer: an FPDU that TCP has begun is finished from a copy, the rest
+/// fails.
 #[test]
 fn deregistering_what_a_stalled_peer_waits_for_takes_no_time() {
     let ways: [fn(MemoryRegion) -> Option<MemoryRegion>; 2] = [
@@ -191,7 +193,7 @@ fn deregistering_what_a_stalled_peer_waits_for_takes_no_time() {
         let (end, mut raw, source) = stalled(Role::Passive);
         source.write(0, &vec![0x77; 4 << 20]).unwrap();
         let _kept = at_once("deregistering", || end_region(source));
-        // All that was on its way is sound: the deframer checks each CRC.
+        // Every FPDU is intact: the deframer checks each CRC.
         let mut terminate = None;
         while let Some(ulpdu) = raw.recv() {
             terminate = Some(ulpdu).filter(|ulpdu| ulpdu[1] == 0x47);
@@ -207,7 +209,8 @@ fn deregistering_what_a_stalled_peer_waits_for_takes_no_time() {
     }
 }
 
-/// draft-hilland-rddp-verbs §6.2: Closing and Terminate end by a timer when the peer does not close.
+/// draft-hilland-rddp-verbs §6.2: Closing and Terminate end by a timer when the peer does not
+/// close.
 #[test]
 fn a_peer_that_does_not_close_is_left_by_the_timer() {
     let begin = Instant::now();

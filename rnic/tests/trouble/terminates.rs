@@ -1,4 +1,4 @@
-//! Terminates that come, sound and broken (RFC 5040 §4.8, §7.1).
+//! Terminates that arrive, well-formed and malformed (RFC 5040 §4.8, §7.1).
 
 use rddp_ddp::{Header, Msn, Qn, TaggedRepr};
 use rddp_rdmap::{
@@ -10,7 +10,7 @@ use rddp_test_support::{Peer, segment};
 use crate::common::End;
 use crate::common::raw::{BOTH, Role, with_plain_raw};
 
-/// An end with a receive (0), a Send that TCP takes (1) and a Read (2) that waits.
+/// Returns an end with a receive (0), a Send that TCP takes (1) and a Read (2) that waits.
 fn waiting(role: Role) -> (End, Peer) {
     let (end, mut raw) = with_plain_raw(role);
     let region = end.region(64, Access::LOCAL_WRITE);
@@ -23,7 +23,7 @@ fn waiting(role: Role) -> (End, Peer) {
     (end, raw)
 }
 
-/// Everything is over, and no Terminate was sent.
+/// Checks that the connection is over, and that no Terminate was sent.
 fn is_over(end: &End, raw: &mut Peer, read: Status) {
     assert_eq!(raw.recv(), None, "a Terminate was answered");
     assert_eq!(end.qp.terminate_sent(), None);
@@ -42,13 +42,13 @@ fn every_code_ends_the_connection_and_is_told() {
         raw.send(&segment::terminate(code));
         end.event_like(|event| *event == AsyncEventKind::TerminateReceived(code));
         assert_eq!(end.qp.terminate_received().unwrap().code, code);
-        // What says that memory was refused is about the oldest Read.
+        // Codes that say that memory was refused are about the oldest Read.
         let refused = code.0 >> 8 == 0x01 && code != TerminateCode::CANNOT_INVALIDATE_PROTECTION;
         is_over(&end, &mut raw, if refused { Status::RemoteAccess } else { Status::Flushed });
     }
 }
 
-/// draft-hilland-rddp-verbs §8.3.3, example V2: the Read that was refused, and nothing else, ends in an error.
+/// draft-hilland-rddp-verbs §8.3.3, example V2: only the refused Read ends in an error.
 #[test]
 fn a_refused_read_is_told_apart() {
     let (end, mut raw) = with_plain_raw(Role::Active);
@@ -75,7 +75,7 @@ fn a_refused_read_is_told_apart() {
     assert_eq!(end.qp.terminate_received(), Some(terminate));
 }
 
-/// RFC 5040 §4.8: a Terminate about a Send of ours does not blame a Read that happens to be out.
+/// RFC 5040 §4.8: a Terminate about a Send of this end does not blame a Read that is outstanding.
 #[test]
 fn a_terminate_about_another_message_does_not_blame_the_read() {
     let (end, mut raw) = waiting(Role::Active);
@@ -90,7 +90,7 @@ fn a_terminate_about_another_message_does_not_blame_the_read() {
     is_over(&end, &mut raw, Status::Flushed);
 }
 
-/// The payload of the longest Terminate.
+/// Returns the payload of the longest Terminate.
 fn longest() -> Vec<u8> {
     let header: Header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(1), 0, true);
     let read_request =
@@ -100,7 +100,8 @@ fn longest() -> Vec<u8> {
     terminate_for(&fault, Some(&offending)).octets().as_ref().to_vec()
 }
 
-/// RFC 5040 §4.8, RFC 5042: every part is optional, whatever M, D and R say, and nothing is answered.
+/// RFC 5040 §4.8, RFC 5042: every part is optional, whatever M, D and R say, and nothing is
+/// answered.
 #[test]
 fn a_terminate_cut_anywhere_ends_the_connection() {
     let whole = longest();
@@ -135,7 +136,7 @@ fn header_flags_that_lie_harm_nobody() {
     }
 }
 
-/// RFC 5040 §7.1: a Terminate that is none only leads to closing.
+/// RFC 5040 §7.1: a malformed Terminate only leads to closing.
 #[test]
 fn a_misplaced_terminate_is_not_answered() {
     let untagged = |qn, msn, mo, last| {
@@ -173,7 +174,7 @@ fn a_misplaced_terminate_is_not_answered() {
 
 /// RFC 5040 §7.1, §6.2: both ends fail at once; one Terminate each way, and both end.
 #[test]
-fn terminates_that_cross_answer_each_other_not() {
+fn terminates_that_cross_are_not_answered() {
     for role in BOTH {
         let (end, mut raw) = with_plain_raw(role);
         raw.send(&segment::terminate(TerminateCode::LOCAL_CATASTROPHIC));
@@ -190,7 +191,8 @@ fn terminates_that_cross_answer_each_other_not() {
     }
 }
 
-/// draft-hilland-rddp-verbs §6.2.4: both can be asked for afterwards, until the next connection.
+/// draft-hilland-rddp-verbs §6.2.4: the Terminates of both ends can be read afterwards,
+/// until the next connection.
 #[test]
 fn terminates_are_kept_for_the_program() {
     let (end, mut raw) = waiting(Role::Active);

@@ -1,5 +1,5 @@
-//! Who goes first when both have much to send: Responses to the peer's Reads,
-//! and messages of this side's own.
+//! Turns between two flows with much to send: Responses to the peer's Reads, and this end's own
+//! messages.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::common::{ALL, End, PATIENCE, connected};
 
 const MIB: usize = 1 << 20;
 
-/// The opcode, the L bit and the payload's length of the segment that comes next.
+/// Returns the opcode, the L bit and the payload's length of the next segment.
 fn next(raw: &mut Peer) -> (Opcode, bool, usize) {
     let (header, payload) = raw.segment().unwrap();
     let last = match header {
@@ -23,7 +23,7 @@ fn next(raw: &mut Peer) -> (Opcode, bool, usize) {
     (Opcode::from_number(header.control() & 0xf).unwrap(), last, payload.len())
 }
 
-/// Four Reads by a peer that takes nothing: the engine has begun to answer, and TCP is full.
+/// Has a peer that takes nothing send four Reads: the engine has begun to answer, and TCP is full.
 fn four_reads(end: &End, raw: &mut Peer, source: &MemoryRegion, len: u32) {
     let before = end.qp.counters().fpdus_received;
     for msn in 1..=4 {
@@ -37,8 +37,8 @@ fn four_reads(end: &End, raw: &mut Peer, source: &MemoryRegion, len: u32) {
     raw.socket.peek(&mut [0]).unwrap();
 }
 
-/// Octets of Responses that come before the first segment of another opcode,
-/// and how many of them are whole.
+/// Returns the octets of Responses that arrive before the first segment of another opcode, and how
+/// many Responses are complete.
 fn before_own(raw: &mut Peer) -> (Opcode, usize, usize) {
     let (mut octets, mut whole) = (0, 0);
     loop {
@@ -62,7 +62,7 @@ fn a_send_goes_between_the_segments_of_a_response() {
         end.qp.post_send(&SendWr::send_inline(1, &[7; 64])).unwrap();
         let (opcode, octets, _) = before_own(&mut raw);
         assert_eq!(opcode, Opcode::Send);
-        // What the two sockets hold, and what was made ready for them.
+        // The contents of the two sockets, and the Responses prepared for them.
         assert!(octets < 16 << 20, "{octets} octets of Responses before a Send of 64");
     }
 }
@@ -72,7 +72,7 @@ fn a_send_goes_between_the_segments_of_a_response() {
 #[test]
 fn a_write_goes_between_two_responses() {
     let nowhere = Remote { stag: Stag(1), to: 0 };
-    // Lengths whose ends lie anywhere in what is prepared at a time, also near its beginning.
+    // Lengths that end anywhere in the octets prepared at a time, also near their beginning.
     for nth in 0..64 {
         let (end, mut raw) = with_plain_raw(raw::Role::Passive);
         let source = end.region(8 << 20, ALL);
@@ -83,7 +83,7 @@ fn a_write_goes_between_two_responses() {
     }
 }
 
-/// The other way round: Responses do not wait until this side has nothing more to say.
+/// Responses do not wait until this end has nothing of its own to send.
 #[test]
 fn a_response_goes_between_own_messages() {
     let (end, mut raw) = with_plain_raw(raw::Role::Passive);

@@ -1,4 +1,4 @@
-//! Sends that wait for a receive (`NoReceive::Wait`), and what that excludes.
+//! Sends that wait for a receive (`NoReceive::Wait`), and the operations that this excludes.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn pair() -> (End, End) {
     (sender, receiver)
 }
 
-/// Until nothing has been read for a while.
+/// Waits until nothing has been read for a while.
 fn settled(end: &End) {
     let mut before = u64::MAX;
     let deadline = Instant::now() + PATIENCE;
@@ -37,13 +37,13 @@ fn settled(end: &End) {
     }
 }
 
-/// RFC 5041 §7.2 has a Terminate for it; here TCP's window is the flow control.
+/// RFC 5041 §7.2 has a Terminate for a missing receive; here TCP's window is the flow control.
 #[test]
 fn sends_wait_until_receives_are_posted() {
     let (sender, receiver) = pair();
     let out = sender.region(100_000, Access::empty());
     let inbox = receiver.region(100_000, Access::LOCAL_WRITE);
-    // Short ones, of several FPDUs, and of none.
+    // Short messages, messages of several FPDUs, and one of none.
     let sizes = [1, 5, 100_000, 0, 70_000, 3];
     for (id, size) in sizes.into_iter().enumerate() {
         out.write(0, &pattern(size, id as u8)).unwrap();
@@ -79,7 +79,7 @@ fn a_sender_is_held_by_tcp_and_loses_nothing() {
         receiver.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
         assert_eq!(receiver.success().byte_len, 60_000);
         assert_eq!(inbox.read(0, 60_000).unwrap(), pattern(60_000, 0));
-        // Whether the sender's thread is there or not.
+        // This makes progress, whether the sender's thread does or not.
         let _ = sender.cq.poll_one();
     }
 }
@@ -95,12 +95,12 @@ fn writes_behind_a_send_that_waits_wait_too() {
     let inbox = receiver.region(8, Access::LOCAL_WRITE);
     receiver.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
     receiver.success();
-    // They came together, so they are placed together.
+    // They arrived together, so they are placed together.
     assert_eq!(target.read(0, 6).unwrap(), b"second");
 }
 
 #[test]
-fn it_goes_on_sending_while_a_send_waits() {
+fn own_messages_go_out_while_a_send_of_the_peers_waits() {
     let (one, other) = pair();
     for end in [&one, &other] {
         end.qp.post_send(&SendWr::send_inline(1, b"crossed")).unwrap();
@@ -148,7 +148,7 @@ fn a_fin_is_seen_behind_what_waits() {
     }
 }
 
-/// draft-hilland-rddp-verbs §6.2: closing with octets that were not delivered is no graceful close.
+/// draft-hilland-rddp-verbs §6.2: closing with octets that were not delivered is not graceful.
 #[test]
 fn closing_over_a_send_that_waits_is_a_bad_close() {
     let (end, _raw) = stuck(Role::Active);
@@ -176,8 +176,8 @@ fn there_are_no_reads_where_sends_wait() {
     assert!(matches!(refused, Err(Error::Conflict(_))));
 }
 
-/// RFC 5042 §6.4.1: what waited is given back when its connection ends, however that comes. If it
-/// were not, no QP of the device could begin a partial FPDU some day.
+/// RFC 5042 §6.4.1: memory of a waiting Send is given back when its connection ends, in whatever
+/// way. Otherwise no QP of the device could begin a partial FPDU some day.
 #[test]
 fn memory_of_a_send_that_waits_is_given_back_at_the_end() {
     let ways: [fn(&End, Peer); 5] = [

@@ -1,4 +1,4 @@
-//! The engine and a raw peer, brought to where a vector's context has them.
+//! The engine and a raw peer, in the state that a vector's context describes.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::common::raw::{self, Role};
 use crate::common::{End, PATIENCE};
 use crate::vector::{Vector, number, stag};
 
-/// A region that stands for one of the vector's.
+/// A region that takes the place of one of the vector's.
 pub struct Standin {
     pub stag: Stag,
     pub base: u64,
@@ -33,9 +33,9 @@ pub struct Bench<'a> {
     pub raw: Peer,
     pub regions: Vec<Standin>,
     pub inbox: Guarded,
-    /// Received but of no interest yet.
+    /// Events that were received and not asked for yet.
     events: Vec<AsyncEventKind>,
-    /// What the engine's Atomic Request said.
+    /// Request Identifier of the engine's Atomic Request.
     request_id: u32,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Bench<'a> {
         bench
     }
 
-    /// What has happened on the stream before the vector's octets.
+    /// Brings the stream to the state that the vector begins in.
     fn bring_to_context(&mut self) {
         let rx = &self.vector.rx;
         for (index, region) in self.regions.iter().enumerate() {
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
         self.vector.ulpdu.as_ref().is_some_and(|ulpdu| ulpdu.windows(4).any(|window| window == octets))
     }
 
-    /// Messages that bring the stream to the MSN and the position of the vector.
+    /// Sends messages that bring the stream to the MSN and the position of the vector.
     fn earlier_sends(&mut self, next: u64) {
         for msn in 1..next {
             let left =
@@ -137,7 +137,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Reads before the vector's: answered ones, or ones that wait with it.
+    /// Sends Reads before the vector's: answered ones, or ones that wait with it.
     fn earlier_reads(&mut self) {
         let q1 = &self.vector.rx["q1"];
         let (next, waiting) = (number(&q1["next_msn"]), number(&q1["reads_in_progress"]));
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Our own Reads and atomics that wait for the vector.
+    /// Posts Reads and atomics of this end that wait for the vector.
     fn outstanding(&mut self) {
         let reads = self.vector.rx["outstanding_reads"].as_array().unwrap();
         let remote = Remote { stag: Stag(5), to: 6 };
@@ -176,7 +176,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The region's own STag, TO and offset for what the vector calls `stag` and `to`.
+    /// Returns the region's own STag, TO and offset for the vector's `stag` and `to`.
     fn translate(&self, stag: Stag, to: u64, len: u64) -> (Stag, u64) {
         let Some(region) = self.regions.iter().rev().find(|region| region.stag.0 >> 8 == stag.0 >> 8) else {
             return (stag, to);
@@ -196,7 +196,7 @@ impl<'a> Bench<'a> {
         ulpdu[at + 4..at + 12].copy_from_slice(&to.to_be_bytes());
     }
 
-    /// The vector's ULPDU with the STags and TOs of the regions.
+    /// Returns the vector's ULPDU with the STags and TOs of the regions.
     fn patched(&self) -> Option<Vec<u8>> {
         let mut ulpdu = self.vector.ulpdu.clone()?;
         let header = Header::parse(&ulpdu).ok();
@@ -221,7 +221,7 @@ impl<'a> Bench<'a> {
         Some(ulpdu)
     }
 
-    /// Sends the vector; its ULPDU as it was sent.
+    /// Sends the vector; returns its ULPDU as it was sent.
     pub fn play(&mut self) -> Option<Vec<u8>> {
         let waiting = number(&self.vector.rx["q1"]["reads_in_progress"]) as u32;
         let mut burst = Vec::new();
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
             _ => burst.extend(&self.vector.octets),
         }
         if let (Some(ulpdu), "accept") = (&patched, self.vector.verdict()) {
-            // Where the stream stands now, whatever the vector's reserved bits are.
+            // The present position of the stream, whatever the vector's reserved bits are.
             let (mut framer, mut octets) =
                 (Framer::at(self.vector.framing, self.vector.position), Vec::new());
             framer.emit(b"", ulpdu.len(), |_, _| {}, &mut octets);
@@ -248,7 +248,8 @@ impl<'a> Bench<'a> {
         patched
     }
 
-    /// The vector framed here is the vector: only what was patched, and the CRC, may differ.
+    /// Checks that the vector framed here differs from the vector only where it was
+    /// patched, and in the CRC.
     fn assert_only_patched(&self, ulpdu: &[u8], framed: &[u8]) {
         let original = self.vector.ulpdu.as_ref().unwrap();
         let mut octets = Vec::new();

@@ -1,10 +1,12 @@
-//! Every vector about FPDUs, DDP and RDMAP through a real socket, towards the active and the passive side: placement,
-//! guard octets, completions, the asynchronous event, and the Terminate octet for octet.
+//! Every vector about FPDUs, DDP and RDMAP through a real socket, towards the active and the
+//! passive side: placement, guard octets, completions, the asynchronous event, and the Terminate
+//! octet for octet.
 //!
-//! A vector names fixed STags and TOs; here regions have others. The vector's octets are therefore patched: an STag of
-//! its context becomes that of the region that stands for it, with the same difference in the key, and a TO moves with
-//! the region's base. TOs that wrap stay as they are. The CRC is computed anew for what was patched; all else is sent
-//! as the vector has it. Two vectors about the MSN's wrap need a stream that is four billion messages old:
+//! A vector names fixed STags and TOs; here regions have others. The vector's octets are
+//! therefore patched: an STag of its context becomes that of the region that stands for it, with
+//! the same difference in the key, and a TO moves with the region's base. TOs that wrap stay as
+//! they are. The CRC is computed anew for what was patched; all else is sent as the vector has
+//! it. Two vectors about the MSN's wrap need a stream that is four billion messages old:
 //! `src/qp/tests.rs` has them.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
@@ -22,7 +24,7 @@ use vector::{Vector, vectors};
 /// `send_msn_wrap_last` and `send_msn_wrapped`.
 const ELSEWHERE: [&str; 2] = ["send_msn_wrap_last", "send_msn_wrapped"];
 
-/// Runs a layer towards both roles; how many vectors.
+/// Runs a layer's vectors towards both roles; returns their number.
 fn run(layer: &str) -> usize {
     let vectors = vectors(layer);
     let here = vectors.iter().filter(|vector| !ELSEWHERE.contains(&&*vector.name));
@@ -37,7 +39,8 @@ fn run(layer: &str) -> usize {
 fn run_one(vector: &Vector, role: Role) {
     let rnic = Rnic::open().unwrap();
     let pds = [rnic.alloc_pd(), rnic.alloc_pd()];
-    // A passive side may send nothing before the first good FPDU: both ways, where the stream allows it.
+    // A passive side may send nothing before the first good FPDU: both ways, where the stream
+    // allows it.
     let opened: &[bool] = match role {
         Role::Active => &[false],
         Role::Passive if vector.framing.markers => &[false],

@@ -1,4 +1,4 @@
-//! What a vector must lead to.
+//! The outcome that a vector must lead to.
 
 use rddp_ddp::Header;
 use rddp_rdmap::{
@@ -10,7 +10,7 @@ use rddp_test_support::segment;
 use crate::bench::Bench;
 use crate::vector::{hex, number};
 
-/// The message that shows that everything before it was handled.
+/// A message sent after the vector, whose arrival shows that everything before it was handled.
 const FENCE: &[u8] = b"fence";
 
 pub fn check(bench: &mut Bench<'_>, sent: Option<&[u8]>, may_answer: bool) {
@@ -28,7 +28,8 @@ fn name(bench: &Bench<'_>) -> &'static str {
     bench.vector.name.clone().leak()
 }
 
-/// The payload is where it belongs and nowhere else, and whoever waited for it is told.
+/// Checks that the payload is in its place and nowhere else, and that the waiting request has
+/// completed.
 fn accepted(bench: &mut Bench<'_>, ulpdu: &[u8]) {
     let name = name(bench);
     let header = Header::parse(ulpdu).unwrap();
@@ -73,7 +74,7 @@ fn accepted(bench: &mut Bench<'_>, ulpdu: &[u8]) {
         (Header::Untagged(header), _) => {
             let mo = header.mo as usize;
             if opcode.is_extension() {
-                // RFC 7306 §6.3: the receive's memory is left alone.
+                // RFC 7306 §6.3: the receive's memory is not touched.
             } else {
                 inbox[mo..mo + payload.len()].copy_from_slice(payload);
             }
@@ -109,18 +110,18 @@ fn sent_message(bench: &Bench<'_>, opcode: Opcode, payload: &[u8], done: &Comple
     }
     let revoked = opcode.invalidates().then(|| bench.regions[0].guarded.region.stag());
     assert_eq!(done.invalidated, revoked, "{name}");
-    // RFC 5040 §5.3: invalid by the time that the receive completes.
+    // RFC 5040 §5.3: the STag is invalid when the receive completes.
     assert_eq!(bench.regions[0].guarded.region.is_valid(), revoked.is_none(), "{name}");
 }
 
-/// Sends what the vector leaves of the Response; the Read completes.
+/// Sends the rest of the Response, and checks that the Read completes.
 fn read_done(bench: &mut Bench<'_>, header: &rddp_ddp::TaggedRepr, len: usize) {
     let read = &bench.vector.rx["outstanding_reads"][0];
     let size = number(&read["length"]) as usize;
     let sink = &bench.regions.last().unwrap().guarded;
     if !header.last {
         let done = (header.to - sink.region.base()) as usize + len;
-        // The same octets as are there already.
+        // The same octets as those that are there already.
         let rest = sink.filled()[done..size].to_vec();
         let octets = segment::response(header.stag, header.to + len as u64, true, &rest);
         bench.raw.send(&octets);
@@ -134,7 +135,7 @@ fn read_done(bench: &mut Bench<'_>, header: &rddp_ddp::TaggedRepr, len: usize) {
     );
 }
 
-/// RFC 5040 §5.2.2: STag and TO as the Request named them, the source's octets.
+/// Checks a Response. RFC 5040 §5.2.2: STag and TO as in the Request, the source's octets.
 fn read_answered(bench: &mut Bench<'_>, payload: &[u8]) {
     let request = ReadRequestRepr::parse(payload).unwrap();
     let (header, octets) = bench.raw.expect(Opcode::ReadResponse);
@@ -151,7 +152,7 @@ fn read_answered(bench: &mut Bench<'_>, payload: &[u8]) {
     }
 }
 
-/// RFC 7306 §5: done once, the original returned.
+/// Checks an answer to an atomic. RFC 7306 §5: done once, the original value returned.
 fn atomic_answered(bench: &mut Bench<'_>, payload: &[u8], expected: &mut [Vec<u8>]) {
     let request = AtomicRequestRepr::parse(payload).unwrap();
     let (_, octets) = bench.raw.expect(Opcode::AtomicResponse);
@@ -163,7 +164,8 @@ fn atomic_answered(bench: &mut Bench<'_>, payload: &[u8], expected: &mut [Vec<u8
     target.copy_from_slice(&request.op.apply(original).unwrap_or(original).to_ne_bytes());
 }
 
-/// RFC 5040 §7.1: the program is told, everything is flushed, and nothing answers a Terminate.
+/// Checks the end by the peer's Terminate. RFC 5040 §7.1: the program is told, everything is
+/// flushed, and nothing answers a Terminate.
 fn terminated(bench: &mut Bench<'_>, ulpdu: &[u8]) {
     let terminate = TerminateRepr::parse(&ulpdu[18..]).unwrap();
     assert_eq!(u64::from(terminate.code.0), number(&bench.vector.expect["code"]));
@@ -174,7 +176,7 @@ fn terminated(bench: &mut Bench<'_>, ulpdu: &[u8]) {
     flushed(bench, Status::Flushed);
 }
 
-/// Nothing is delivered, nothing is touched, the peer is told as the vector has it.
+/// Checks that nothing is delivered or touched, and that the peer gets the vector's Terminate.
 fn refused(bench: &mut Bench<'_>, sent: Option<&[u8]>, may_answer: bool) {
     let (name, expect) = (name(bench), &bench.vector.expect);
     if expect["mpa_error"] == 1 {
@@ -215,7 +217,7 @@ fn refused(bench: &mut Bench<'_>, sent: Option<&[u8]>, may_answer: bool) {
     }
 }
 
-/// The vector's Terminate, about the segment as it was sent.
+/// Returns the vector's Terminate, about the segment as it was sent.
 fn expected_terminate(bench: &Bench<'_>, sent: Option<&[u8]>) -> Vec<u8> {
     const UP_TO_HEADER: usize = 24;
     let vector = hex(&bench.vector.expect["terminate_ulpdu_hex"]);
@@ -225,7 +227,8 @@ fn expected_terminate(bench: &Bench<'_>, sent: Option<&[u8]>) -> Vec<u8> {
     [&vector[..UP_TO_HEADER], &sent[..copied]].concat()
 }
 
-/// Everything that was posted completes exactly once, the first receive with `first`; then the QP is in error.
+/// Checks that everything posted completes exactly once, the first receive with `first`, and that
+/// the QP is in Error then.
 fn flushed(bench: &mut Bench<'_>, first: Status) {
     let name = name(bench);
     let rx = &bench.vector.rx;

@@ -34,7 +34,7 @@ pub fn stag(value: &Value) -> Stag {
     Stag(number(value) as u32)
 }
 
-/// The vectors of a layer that have octets, each with the context of its receiver.
+/// Returns the vectors of a layer that have octets, each with the context of its receiver.
 pub fn vectors(layer: &str) -> Vec<Vector> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/vectors.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -80,7 +80,7 @@ impl Vector {
         self.expect.get("terminate").map(|terminate| number(&terminate["code"]))
     }
 
-    /// Whether its context is reached only when the engine sends something first.
+    /// Returns whether the vector's context is reached only when the engine sends something first.
     pub fn makes_the_engine_send(&self) -> bool {
         let reads = self.rx["outstanding_reads"].as_array().unwrap();
         !reads.is_empty() || ["atomic_fetchadd_rsp", "write_invalidated_stag"].contains(&&*self.name)

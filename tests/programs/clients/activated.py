@@ -1,4 +1,5 @@
-"""A web server of the current folder on the listener that it is started with (LISTEN_FDS, as systemd does it)."""
+"""Serves the current folder over HTTP on the listener that it is started with
+(LISTEN_FDS, as systemd does it)."""
 
 import functools
 import http.server

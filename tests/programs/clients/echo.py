@@ -1,7 +1,9 @@
-"""Echo over TCP: echo.py serve KIND ADDRESS PORT, echo.py ask KIND ADDRESS PORT CONNECTIONS MEBIOCTETS
+"""Echoes over TCP: echo.py serve KIND ADDRESS PORT, echo.py ask KIND ADDRESS PORT CONNECTIONS
+MEBIOCTETS
 
-KIND is asyncio, selectors or threads, or, to serve, programs. Each connection sends as many octets in pieces of random lengths while it reads what comes
-back, then closes its own direction and reads to the end; a hash of all of it is printed for each.
+KIND is asyncio, selectors or threads, or, to serve, programs. Each connection sends as many octets
+in pieces of random lengths while it reads what comes back, then closes its own direction and reads
+to the end; a hash of all of it is printed for each.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ LARGEST = 100_000
 
 
 class Pieces:
-    """What a connection sends, and what became of what it received."""
+    """The octets that a connection sends, in pieces, and a check of those that it receives."""
 
     def __init__(self, number, octets):
         self.numbers = random.Random(number)
@@ -27,7 +29,7 @@ class Pieces:
         self.count = 0
 
     def next(self):
-        """The next piece; none at the end."""
+        """Returns the next piece; none at the end."""
         piece = self.numbers.randbytes(min(self.left, self.numbers.randint(1, LARGEST)))
         self.left -= len(piece)
         return piece
@@ -108,7 +110,7 @@ def ask_threads(address, port, all_pieces):
 
 
 def serve_programs(address, port):
-    """A connection is another program's input and output, and closed here at once."""
+    """Serves each connection by another program's input and output, and closes it here at once."""
     children = []
     with socket.create_server((address, port), backlog=100) as listener:
         while True:
@@ -119,7 +121,8 @@ def serve_programs(address, port):
 
 
 class Loop:
-    """Connections that never block, each with octets to send and an interest in both directions."""
+    """A loop over connections that never block, each with octets to send and an
+    interest in both directions."""
 
     def __init__(self):
         self.selector = selectors.DefaultSelector()
@@ -127,7 +130,7 @@ class Loop:
 
     def add(self, connection, pieces=None):
         connection.setblocking(False)
-        # Nothing to send yet: an asker begins to send, a server waits for what it is to echo.
+        # Nothing to send yet: the end that asks begins to send, a server waits for octets to echo.
         state = {"pieces": pieces, "out": b"", "read": True, "write": pieces is not None}
         self.selector.register(connection, self.interest(state), state)
         self.open += 1

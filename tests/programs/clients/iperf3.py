@@ -1,7 +1,7 @@
-"""What iperf3 -J told: iperf3.py FILE OCTETS STREAMS
+"""Prints the results of iperf3 -J: iperf3.py FILE OCTETS STREAMS
 
-It counts in blocks, and the end that receives stops when it is told that all has been sent: what can be compared is how much was
-sent, and that something arrived.
+It counts in blocks, and the end that receives stops when it is told that all has been sent: what
+can be compared is how much was sent, and that something arrived.
 """
 
 import json

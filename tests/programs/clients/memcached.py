@@ -1,7 +1,8 @@
 """Sets and gets values in memcached: memcached.py ADDRESS PORT CLIENTS COUNT
 
-Each client is a thread with a connection and sets COUNT values of its own, the lengths of which follow from a seed; then it gets
-them back, one at a time and many at once. Prints a hash of all that came back, and what the server counted.
+Each client is a thread with a connection and sets COUNT values of its own, the lengths of which
+follow from a seed; then it gets them back, one at a time and many at once. Prints a hash of all
+that came back, and what the server counted.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Somebody who speaks plain TCP to a server in DDPMODE: outsider.py ADDRESS PORT
+"""Speaks plain TCP to a server in DDPMODE: outsider.py ADDRESS PORT
 
 It has to be reset without an octet, framed or not. Exit status 1 when anything else happens.
 """

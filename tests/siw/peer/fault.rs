@@ -1,4 +1,4 @@
-//! Scenario `fault`: one misdeed, and what either end is told of it.
+//! Scenario `fault`: one violation, and what is reported to each end.
 
 use rddp_rnic::{Access, Gather, Remote, SendWr, Stag, Status};
 
@@ -22,11 +22,11 @@ enum Misdeed {
     Own,
 }
 
-/// What the second half of a kind's name says.
+/// The second half of a kind's name, taken apart.
 struct Kind {
     misdeed: Misdeed,
     stag_change: u32,
-    /// Where in the token, as a TO relative to its first.
+    /// Place in the token, as a TO relative to its first.
     offset: Option<u64>,
     withheld: Access,
     other_pd: bool,
@@ -138,7 +138,7 @@ fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
             Ok(())
         }
         Misdeed::Own => {
-            // Good when it is posted, and gone when it is sent.
+            // Valid when it is posted, and invalidated before it is sent.
             let invalidate = SendWr::invalidate(0, link.sink.stag()).unsignaled();
             let list = [invalidate, SendWr::send(0, link.sink.sge(0..OCTETS as usize))];
             link.qp.post_sends(&list).map_err(|(error, _)| error)?;
@@ -163,8 +163,8 @@ fn send_invalidate(link: &mut Link<'_>, stag: Stag) -> Outcome<()> {
     link.expect_sent(Status::Success).map(drop)
 }
 
-/// A Send of `size` octets of fill where 16 are expected. It may be flushed: the peer can end the connection before all
-/// of it has gone.
+/// A Send of `size` octets of fill where 16 are expected. It may be flushed: the peer can end the
+/// connection before all of it has gone.
 fn send_fill(link: &mut Link<'_>) -> Outcome<()> {
     let size = if link.options.size == 0 { OCTETS as usize } else { link.options.size };
     let octet = link.token.sge(0..TOKEN);

@@ -1,4 +1,4 @@
-//! One connection with its regions, receives and adverts: what all scenarios begin with.
+//! One connection with its regions, receives and adverts, as all scenarios begin.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -47,7 +47,8 @@ pub struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
-    /// Everything up to the posted receives. The token has `rights`, and a PD of its own if `apart`.
+    /// Prepares everything up to the posted receives. The token has `rights`, and a PD of its own
+    /// if `apart`.
     pub fn prepare(
         options: &'a Options,
         number: u64,
@@ -128,7 +129,7 @@ impl<'a> Link<'a> {
 
     // Connections
 
-    /// The passive end's request, its private data checked.
+    /// Takes the passive end's Request, and checks its private data.
     pub fn take_request(&self, listener: &Listener) -> Outcome<ConnectRequest> {
         let request = listener.accept(Some(self.options.timeout))?.ok_or("nobody connects")?;
         self.expect(request.private_data() == self.private_data().0, "private data of the Request")?;
@@ -148,7 +149,7 @@ impl<'a> Link<'a> {
         Ok(request.reject(&self.private_data().1)?)
     }
 
-    /// Connects; the outer error is one that no peer should cause.
+    /// Connects. The outer error is one that no peer should cause.
     pub fn connect(&self) -> Outcome<Result<(), ConnectError>> {
         let (request, reply) = self.private_data();
         let options = rddp_rnic::ConnectOptions { private_data: request, ..self.options.connect_options() };
@@ -174,7 +175,7 @@ impl<'a> Link<'a> {
     fn check_negotiated(&self, negotiated: &Negotiated) -> Outcome<()> {
         let options = self.options;
         self.expect(negotiated.revision == options.revision, "the revision")?;
-        // A Read RTR raises a depth of 0.
+        // A Read as RTR raises a depth of 0.
         let depths = (negotiated.ird, negotiated.ord);
         let right = depths == (options.reads, options.reads) || options.reads == 0;
         if options.revision == Revision::Two && !right {
@@ -185,7 +186,7 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Steps 3 to 5: the adverts.
+    /// Exchanges the adverts: steps 3 to 5.
     pub fn exchange_adverts(&mut self) -> Outcome<()> {
         if self.options.role == End::Active {
             self.send_adverts()?;
@@ -269,7 +270,7 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// The next receive's completion.
+    /// Returns the next receive's completion, which must have this status.
     pub fn expect_received(&mut self, status: Status) -> Outcome<Completion> {
         if !self.receive_within(self.options.timeout)? {
             return Err("no receive completes".into());
@@ -281,7 +282,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// The next completion of the send queue.
+    /// Returns the next completion of the send queue, which must have this status.
     pub fn expect_sent(&mut self, status: Status) -> Outcome<Completion> {
         let deadline = Instant::now() + self.options.timeout;
         while self.sent.is_empty() && Instant::now() < deadline {
@@ -306,7 +307,7 @@ impl<'a> Link<'a> {
         self.expect_sent(Status::Success).map(drop)
     }
 
-    /// The 16 octets of the message that the receive at `place` of the messages region is for.
+    /// Returns the 16 octets of the message whose receive is at `place` of the messages region.
     fn expect_octets(&mut self, place: usize) -> Outcome<Vec<u8>> {
         let completion = self.expect_received(Status::Success)?;
         self.expect(completion.byte_len as usize == MESSAGE, "length of a message")?;
@@ -319,7 +320,7 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// The message `nth` (0 DONE, 1 VERIFIED).
+    /// Expects message `nth` (0 DONE, 1 VERIFIED).
     pub fn expect_message(&mut self, nth: usize, name: &str, value: u64) -> Outcome<()> {
         let octets = self.expect_octets(ADVERTS + nth)?;
         self.expect(octets == message(name, value), name)?;
@@ -327,7 +328,7 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Whether a Send's receive says what the Send said.
+    /// Checks that a Send's completion shows the Send's length and flags.
     pub fn check_flags(&self, item: Item, completion: &Completion) -> Outcome<()> {
         let Item::Send { solicited, invalidate } = item else { return Ok(()) };
         self.expect(completion.byte_len as usize == self.options.size, "length of a Send")?;
@@ -337,7 +338,7 @@ impl<'a> Link<'a> {
 
     // The end
 
-    /// Waits until there is no connection any more; what was said about it.
+    /// Waits until the connection is over; returns the events that reported it.
     pub fn wait_for_end(&self) -> Outcome<Vec<AsyncEventKind>> {
         let deadline = Instant::now() + self.options.timeout;
         let mut events = Vec::new();
@@ -355,7 +356,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// All that the peer could reach is as it has to be.
+    /// Checks all memory that the peer could reach.
     pub fn check_regions(&self) -> Outcome<()> {
         let options = self.options;
         let peer = options.role.other();
@@ -370,7 +371,8 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// The peer's items in the slots of Reads (or of all else) if any were done, fill elsewhere.
+    /// Checks that the slots of Reads (or of all else) hold the peer's items if any were
+    /// done, and fill elsewhere.
     pub fn check_slots(&self, region: &MemoryRegion, done: bool, reads: bool, name: &str) -> Outcome<()> {
         let options = self.options;
         for k in 0..options.items() {
@@ -392,7 +394,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// A name of eight octets and a number.
+/// Returns a message: a name of eight octets and a number.
 pub fn message(name: &str, value: u64) -> Vec<u8> {
     [format!("{name:8}").as_bytes(), &value.to_be_bytes()].concat()
 }

@@ -71,7 +71,8 @@ fn run(options: &Options) -> Outcome<()> {
     }
 }
 
-/// How many descriptors are open, once those of the last connection have had time to be closed.
+/// Returns the number of open descriptors, once those of the last connection have had time to be
+/// closed.
 fn settled_descriptors(most: usize) -> Outcome<usize> {
     let deadline = Instant::now() + Duration::from_secs(2);
     while open_descriptors()? > most && Instant::now() < deadline {

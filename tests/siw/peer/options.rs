@@ -167,7 +167,7 @@ impl Options {
                 u16::from_str_radix(value.strip_prefix("0x")?, 16).ok().map(Some)
             })?,
         };
-        // For the guest's end: how this one writes a Terminate.
+        // An option of the guest's end, which tells how this one writes a Terminate.
         keys.take("order", (), |value| one_of(value, &[("rfc", ()), ("siw", ())]))?;
         match keys.0.into_keys().next() {
             Some(key) => Err(format!("no key {key}")),
@@ -187,7 +187,7 @@ impl Options {
         self.by.contains(&end)
     }
 
-    /// How many of the items that `end` does are Sends.
+    /// Returns the number of Sends among the items of `end`.
     pub fn sends_of(&self, end: End) -> usize {
         if !self.does(end) {
             return 0;

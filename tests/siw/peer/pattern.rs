@@ -2,10 +2,10 @@
 
 use crate::options::End;
 
-/// What nobody has written.
+/// The octet in memory that nobody has written.
 pub const FILL: u8 = 0xa5;
 
-/// The item that private data is.
+/// The number of the item that stands for private data.
 pub const PRIVATE: u64 = 0x3fff_ffff;
 
 pub fn pattern(seed: u64, end: End, item: u64, len: usize) -> Vec<u8> {

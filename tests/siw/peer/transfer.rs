@@ -1,4 +1,5 @@
-//! Scenario `transfer`: items done, everything checked on both sides, the connection closed.
+//! Scenario `transfer`: items are done, everything is checked at both ends, the connection is
+//! closed.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub fn run(link: &mut Link<'_>) -> Outcome<()> {
 fn do_items(link: &mut Link<'_>) -> Outcome<()> {
     let options = link.options;
     if options.size == 0 && options.ops.contains(&Item::Read) {
-        // siw gets a Read of no octets wrong while it is sending.
+        // siw handles a Read of no octets wrongly while it is sending.
         sleep(Duration::from_millis(100));
     }
     for k in 0..options.items() {

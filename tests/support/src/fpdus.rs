@@ -5,7 +5,8 @@ use rddp_mpa::{Deframer, Framer, Framing, Negotiated, Step};
 /// One end's framing: makes FPDUs of ULPDUs, and finds ULPDUs in the octets that have arrived.
 #[derive(Debug)]
 pub struct Fpdus {
-    /// Where in the stream, and how, the next FPDU is made; a test may set another.
+    /// State from which the next FPDU is made, its place in the stream included; a test may set
+    /// another.
     pub framer: Framer,
     deframer: Deframer,
     /// Octets that arrived and are no whole FPDU yet.
@@ -13,13 +14,13 @@ pub struct Fpdus {
 }
 
 impl Fpdus {
-    /// The beginning of both streams: `tx` is what this end sends, `rx` what it receives.
+    /// Begins both streams: `tx` is the framing of what this end sends, `rx` of what it receives.
     #[must_use]
     pub fn new(tx: Framing, rx: Framing) -> Self {
         Fpdus { framer: Framer::new(tx), deframer: Deframer::new(rx), staging: Vec::new() }
     }
 
-    /// The framing that a startup has agreed on.
+    /// Begins both streams with the framing that a startup has agreed on.
     #[must_use]
     pub fn negotiated(negotiated: &Negotiated) -> Self {
         Self::new(negotiated.tx(), negotiated.rx())

@@ -1,13 +1,13 @@
-//! What tests of several crates share: an iWARP peer made by hand, a generator of pseudo-random
-//! numbers and octets that show where they belong.
+//! Tools shared by the tests of several crates: an iWARP peer made by hand, a generator of
+//! pseudo-random numbers, and octets that show where they belong.
 //!
-//! [`Peer`] is a plain TCP socket and the frames of `rddp_mpa`: it sends whatever a test wants it to
-//! send, right or wrong, and reads what the end under test answers. [`Fpdus`] is the same without a
-//! socket, for tests that move octets themselves. [`segment`] makes ULPDUs. Everything stands on the
-//! wire forms of `mpa`, `ddp` and `rdmap` alone, never on what sends and receives in `rnic` and the
-//! byte stream, so that no test proves that code by itself.
+//! [`Peer`] is a plain TCP socket with the frames of `rddp_mpa`: it sends whatever a test asks for,
+//! right or wrong, and reads the answers of the end under test. [`Fpdus`] does so without a socket,
+//! for tests that move octets themselves. [`segment`] makes ULPDUs. Everything is built on the wire
+//! forms of `mpa`, `ddp` and `rdmap` alone, never on the code that sends and receives in `rnic` and
+//! the byte stream, so that no test checks that code by itself.
 //!
-//! All of it panics where the end under test does not do what the test wants of it.
+//! All of it panics where the end under test does not do what the test expects.
 #![forbid(unsafe_code)]
 
 mod fpdus;

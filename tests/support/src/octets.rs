@@ -1,18 +1,18 @@
 //! Octets and numbers that are the same in each run.
 
-/// Octets that show where they belong: neighbours differ, and so do the pages of 256.
+/// Returns octets that show where they belong: neighbours differ, and so do the pages of 256.
 #[must_use]
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     pattern_from(0, len).into_iter().map(|octet| octet.wrapping_add(seed)).collect()
 }
 
-/// The octets of an endless [`pattern`] of seed 0 that begin at `from`.
+/// Returns octets of an endless [`pattern`] of seed 0, from `from` on.
 #[must_use]
 pub fn pattern_from(from: usize, len: usize) -> Vec<u8> {
     (from..from + len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8)).collect()
 }
 
-/// Octets without any order, of this seed.
+/// Returns pseudo-random octets from this seed.
 #[must_use]
 pub fn random_octets(seed: u64, count: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
@@ -24,7 +24,7 @@ pub fn random_octets(seed: u64, count: usize) -> Vec<u8> {
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of this seed.
+    /// Starts with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
@@ -43,7 +43,8 @@ impl Random {
         ((self.number() >> 16) % limit.max(1) as u64) as usize
     }
 
-    /// Returns how many of `len` octets come at once: one, a few, some or all; none of none.
+    /// Returns a number of octets that arrive at once out of `len`: one, a few, some or all; 0 of
+    /// 0.
     pub fn chunk(&mut self, len: usize) -> usize {
         let some = self.below(len) + 1;
         [1, some.min(17), some, len][self.below(4)].min(len)

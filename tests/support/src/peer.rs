@@ -12,7 +12,7 @@ use socket2::SockRef;
 use crate::startup::prepare;
 use crate::{Fpdus, PATIENCE, segment};
 
-/// A connected peer. What it sends need not be right, what it reads has to be.
+/// A connected peer, which may send anything, but insists that what it reads is right.
 ///
 /// [`frame`](Self::frame) and [`send`](Self::send) take a ULPDU, `frame_segment` and `send_segment`
 /// a header and a payload, `frame_message` and `send_message` the payload of the next Send;
@@ -23,14 +23,14 @@ pub struct Peer {
     pub socket: TcpStream,
     /// The framing of both directions.
     pub fpdus: Fpdus,
-    /// What the startup came to, as this peer sees it.
+    /// The outcome of the startup, as this peer sees it.
     pub negotiated: Negotiated,
     /// The MSN of the next message.
     msn: Msn,
 }
 
 impl Peer {
-    /// A peer whose startup is over.
+    /// Makes a peer whose startup is over.
     #[must_use]
     pub fn new(socket: TcpStream, negotiated: Negotiated) -> Self {
         prepare(&socket);
@@ -123,7 +123,7 @@ impl Peer {
         None
     }
 
-    /// Returns whether all that came was taken, and nothing comes for a while.
+    /// Returns whether everything that arrived was taken, and nothing arrives for a while.
     pub fn is_silent(&mut self, time: Duration) -> bool {
         if !self.fpdus.is_empty() {
             return false;
@@ -156,7 +156,7 @@ impl Peer {
         ReadRequestRepr::parse(&self.expect(Opcode::ReadRequest).1).unwrap()
     }
 
-    /// Returns so many octets of payload, or more: those of whole segments.
+    /// Returns at least `count` octets of payload, those of whole segments.
     pub fn payload(&mut self, count: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -165,8 +165,8 @@ impl Peer {
         all
     }
 
-    /// Skips what comes before the Terminate and returns it; behind it nothing may come but the end
-    /// (RFC 5040 §5.4).
+    /// Skips everything before the Terminate and returns it; only the end of the stream may
+    /// follow it (RFC 5040 §5.4).
     pub fn terminate(&mut self) -> TerminateRepr {
         self.ended().expect("closed without a Terminate")
     }
@@ -203,7 +203,7 @@ fn opcode_of(header: &Header) -> Option<Opcode> {
     Opcode::from_number(header.control() & 0xf)
 }
 
-/// Returns everything that comes until the other end closes or resets.
+/// Returns everything that arrives until the other end closes or resets.
 pub fn read_to_end(mut socket: &TcpStream) -> Vec<u8> {
     let (mut octets, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
     loop {

@@ -7,7 +7,7 @@ use rddp_mpa::{Initiator, InitiatorStep, Responder, ResponderStep, Revision, Rtr
 
 use crate::{PATIENCE, Peer};
 
-/// The plainest of client-server connections: CRC, no markers, depths of 32.
+/// Returns the settings of a plain client-server connection: CRC, no markers, depths of 32.
 #[must_use]
 pub fn plain() -> StartupConfig {
     StartupConfig {
@@ -24,8 +24,9 @@ pub fn plain() -> StartupConfig {
 }
 
 impl Peer {
-    /// The initiator on `socket`. Whoever has the end under test say something between Request and
-    /// Reply uses [`request`](Self::request) and [`after_request`](Self::after_request).
+    /// Connects as the initiator on `socket`. A test that has the end under test do something
+    /// between Request and Reply uses [`request`](Self::request) and
+    /// [`after_request`](Self::after_request).
     #[must_use]
     pub fn initiator(socket: TcpStream, config: &StartupConfig) -> Self {
         let mut socket = socket;
@@ -54,7 +55,7 @@ impl Peer {
         }
     }
 
-    /// The responder on `socket`: reads the Request and accepts it.
+    /// Connects as the responder on `socket`: reads the Request and accepts it.
     #[must_use]
     pub fn responder(mut socket: TcpStream, config: &StartupConfig) -> Self {
         prepare(&socket);
@@ -68,7 +69,7 @@ impl Peer {
     }
 }
 
-/// Returns a TCP connection of a test's.
+/// Opens a TCP connection for a test.
 #[must_use]
 pub fn connect(addr: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(addr).unwrap();
@@ -76,7 +77,7 @@ pub fn connect(addr: SocketAddr) -> TcpStream {
     socket
 }
 
-/// Returns a connection and the Request that came on it.
+/// Accepts a connection, and returns it with the Request that arrived on it.
 #[must_use]
 pub fn accept_request(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     let (mut socket, _) = listener.accept().unwrap();
@@ -85,7 +86,7 @@ pub fn accept_request(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     (socket, octets)
 }
 
-/// Returns the octets of a Request, and takes none behind them off the socket.
+/// Returns the octets of a Request, and leaves those behind it in the socket.
 pub fn read_request(socket: &mut TcpStream) -> Vec<u8> {
     let mut octets = Vec::new();
     while let ResponderStep::Need { total } = Responder::new().handle(&octets).unwrap() {

@@ -1,4 +1,5 @@
-//! `captures FOLDER`: connections of every kind, as captures and as lists of what was meant (see ../README.md).
+//! `captures FOLDER`: connections of every kind, as captures and as lists of what was
+//! meant (see ../README.md).
 #![allow(missing_docs, unreachable_pub, reason = "a program of its own")]
 
 mod meant;

@@ -1,4 +1,4 @@
-//! What was meant: the messages that each side was told to send, as JSON for `check.py`.
+//! The messages that each end was told to send, as JSON for `check.py`.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ impl Message {
         }
     }
 
-    /// Its DDP header as a single segment, in hex.
+    /// Returns the message's DDP header as a single segment, in hex.
     pub fn header(&self, msn: u32) -> String {
         let opcode = 0x40 | self.opcode;
         match self.kind {
@@ -63,7 +63,8 @@ impl Expected {
         self.messages.push_back(message);
     }
 
-    /// The MSN that the next message on this queue gets, once all that were pushed before have been sent.
+    /// The MSN that the next message on this queue gets, once all that were pushed before have been
+    /// sent.
     pub fn next_msn(&self, qn: u32) -> u32 {
         let pending = |message: &&Message| matches!(message.kind, Kind::Untagged { qn: on, .. } if on == qn);
         self.msn[qn as usize] + 1 + self.messages.iter().filter(pending).count() as u32
@@ -73,7 +74,8 @@ impl Expected {
         self.messages.is_empty()
     }
 
-    /// The fields that an FPDU with this `ULPDU_Length` has to have. Only its length is taken from what was sent.
+    /// The fields that an FPDU with this `ULPDU_Length` has to have. Only its length is taken from
+    /// what was sent.
     pub fn fpdu(&mut self, ulpdu_len: usize) -> Result<Value, String> {
         let message = self.messages.front().ok_or("an FPDU that nobody asked for")?;
         let header = if matches!(message.kind, Kind::Tagged { .. }) { 14 } else { 18 };

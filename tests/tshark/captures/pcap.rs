@@ -10,7 +10,7 @@ const HEADERS: usize = 14 + 20 + 20;
 
 pub struct Capture<W> {
     out: W,
-    /// What each side has said so far.
+    /// Sequence number of each end: the octets that it has sent so far.
     sequence: [u32; 2],
     packets: u32,
 }

@@ -16,7 +16,7 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
 const ROOM: usize = 20_000;
 
-/// How the connection ends.
+/// The way in which the connection ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending {
     Graceful,
@@ -77,7 +77,7 @@ impl End {
     }
 }
 
-/// What came of one connection.
+/// The outcome of one connection.
 pub struct Played {
     pub talk: Talk,
     pub negotiated: Negotiated,

@@ -1,18 +1,18 @@
-//! A relay between the two ends that remembers what each of them said.
+//! A relay between the two ends that records what each of them sent.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// Who speaks: the initiator of the connection or the responder.
+/// The sender of octets: the initiator of the connection or the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Initiator,
     Responder,
 }
 
-/// What was said, in the order in which it passed.
+/// The octets of both ends, in the order in which they passed.
 pub type Talk = Vec<(Side, Vec<u8>)>;
 
 pub struct Relay {
@@ -42,7 +42,7 @@ impl Relay {
         Ok(Relay { addr, talk, thread })
     }
 
-    /// What was said, once both ends have closed.
+    /// Returns what was sent, once both ends have closed.
     pub fn finish(self) -> io::Result<Talk> {
         self.thread.join().map_err(|_| io::Error::other("the relay panicked"))??;
         let mut talk = self.talk.lock().map_err(|_| io::Error::other("the relay panicked"))?;

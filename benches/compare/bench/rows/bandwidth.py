@@ -15,7 +15,7 @@ and with ends that poll (non-blocking sockets; `CompletionQueue::poll`)."""
 
 
 def spec(op, size, wait, **more):
-    """A lane as this row measures it."""
+    """Returns a lane as this row measures it."""
     batch = 1 if op == "read" else batch_of(size)
     return {"op": op, "size": size, "wait": wait, "depth": DEPTH, "batch": batch, "window": 4 * DEPTH} | more
 
@@ -25,7 +25,7 @@ def tcp(size, wait, **more):
 
 
 def compare(plan, base, ours):
-    """Two lanes: [(octets a second, octets a second)]."""
+    """Compares two lanes, and returns [(octets a second, octets a second)]."""
     return plan.compare(lambda: base.bandwidth(plan.ms), lambda: ours.bandwidth(plan.ms))
 
 
@@ -35,7 +35,7 @@ def item(what, pairs, name="rddp", **more):
 
 
 def measure_ops(ops, reach, options):
-    """A row's measure: each of `ops` at both sizes, both ways of waiting."""
+    """Returns a row's measure: each of `ops` at both sizes, with both ways of waiting."""
 
     def measure(plan, row):
         for size in SIZES:

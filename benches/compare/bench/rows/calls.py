@@ -1,4 +1,5 @@
-"""What a call through librddp_sockets.so costs: what ext-sockets/preload/benches/cost.rs prints."""
+"""Costs of a call through librddp_sockets.so, as ext-sockets/preload/benches/cost.rs prints
+them."""
 
 import re
 import subprocess
@@ -17,7 +18,8 @@ def measure(plan, row):
 
 
 def parse(table):
-    """Under a line of heads: a call, and nanoseconds without, with, and more at each start."""
+    """Parses a table: a line of heads; then a call, and nanoseconds without, with, and more at each
+    start."""
     for line in table.splitlines()[1:]:
         if found := re.fullmatch(r"(.+?)((?: +-?[\d.]+)+)", line):
             yield found[1], list(map(float, found[2].split()))

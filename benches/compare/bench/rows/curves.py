@@ -1,4 +1,4 @@
-"""What the charts show beside other stacks: TCP and rddp over message size."""
+"""Curves for the charts beside other stacks: TCP and rddp over message size."""
 
 from ..plan import medians, size_name
 from ..result import Item
@@ -19,7 +19,7 @@ def measure(plan, row):
 
 
 def measure_bandwidth(plan, row, size, lines):
-    """The better of sleeping and polling, for TCP and for rddp."""
+    """Measures TCP and rddp, each by the better of sleeping and polling."""
     best = {}
     for wait in ("sleep", "poll"):
         with plan.instrument() as ends:

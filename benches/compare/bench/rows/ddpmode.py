@@ -11,7 +11,7 @@ from .passthrough import window_of
 
 SIZES = (1, 4, 16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 SLICE_MS = 20
-# What the report's user-level stack added to TCP's latency, in microseconds.
+# Microseconds that the report's user-level stack added to TCP's latency.
 REPORTED_US = 100
 CRC = {"CRC on": True, "CRC off": False}
 
@@ -21,9 +21,9 @@ class Way:
     name: str
     wait: str
     where: Callable
-    # Whether two threads of each process make its calls, as in the report.
+    # True if two threads of each process make its calls, as in the report.
     threads: bool = False
-    # Whether the charts over all sizes have room for it.
+    # True if the charts over all sizes have space for it.
     charted: bool = True
 
 
@@ -69,7 +69,7 @@ def measure_size(plan, row, lines, way, size):
     for place, crc in enumerate(CRC, 1):
         name = f"{way.name}, {crc}"
         row.items.append(latency_item(name, size, [(taken[0], taken[place]) for taken in latencies]))
-        # A chart with a logarithmic axis has no room for less than nothing.
+        # A chart with a logarithmic axis has no place for negative values.
         note(lines, "ddpmode-added", name, size, max(1e-7, row.items[-1].median / 1e6), is_charted(way, crc))
         row.items.append(bandwidth_item(name, size, [(taken[0], taken[place]) for taken in rates]))
     for name, latency, rate in zip(("TCP", *CRC), medians(latencies), medians(rates)):

@@ -22,7 +22,7 @@ ATTEMPTS = 3
 
 
 def lane(pieces, way=None):
-    """Plain TCP when there is no way."""
+    """Returns a lane; plain TCP if `way` is None."""
     spec = {"size": SIZE, "wait": "sleep", "pieces": pieces, "depth": window_of(SIZE)}
     return spec | ({"op": "tcp"} if way is None else {"op": "ddp", "gather": way})
 
@@ -55,7 +55,8 @@ def measure_time(plan, row, where, pieces):
 
 
 def measure_wire(plan, row, where, namespace, pieces, first):
-    """`first`: the octets of the first capture of all, once there is one."""
+    """Compares the octets on the wire with those of the first capture of all, which `first` holds
+    once there is one."""
     for way in WAYS:
         stream = captured(plan, where, namespace, lane(pieces, way))
         octets, count = bytes(capture.join(stream)[0]), capture.count_stream(stream)
@@ -67,14 +68,14 @@ def measure_wire(plan, row, where, namespace, pieces, first):
 
 
 def captured(plan, where, namespace, spec):
-    """What arrives of some messages: payload by offset."""
+    """Captures some messages, and returns the payload by offset."""
     for _ in range(ATTEMPTS):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "capture.pcap"
             with Dump(namespace, path), plan.instrument(**where) as ends:
                 opened = ends.open(**spec)
                 for _ in range(CAPTURED):
-                    # A slice of no time is one message.
+                    # A slice of no time carries one message.
                     opened.bandwidth(0)
             stream = capture.initiators(path)
         if capture.join(stream)[1] == 0:

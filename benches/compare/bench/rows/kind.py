@@ -1,4 +1,4 @@
-"""What a row is before it has been measured."""
+"""Kinds of rows: the description of a row before it has been measured."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 class RowKind:
     name: str
     title: str
-    # How it is measured, for the docs.
+    # The way in which it is measured, for the docs.
     method: str
-    # Fills a `Row`, of which it is given an empty one.
+    # Fills in a `Row`, of which it is given an empty one.
     measure: Callable
-    # Debian packages that it needs.
+    # Debian packages that the row needs.
     packages: tuple = ()
     needs_root: bool = False
-    # Which page of the docs it is on.
+    # The page of the docs on which the row appears.
     page: str = "engine"

@@ -33,7 +33,8 @@ def measure_asleep(plan, row):
 
 
 def measure_sleep(plan, row):
-    """Whether ends that say so do sleep: a message that has to wake somebody leaves the processor idle meanwhile."""
+    """Measures whether ends that should sleep do: a message that has to wake somebody leaves the
+    processor idle meanwhile."""
     for wait, name in (("channel", "on the completion channel"), ("sleep", "in `CompletionQueue::wait`")):
         with plan.instrument() as ends:
             base, ours = ends.open(op="tcp", size=SIZE, wait=wait), ends.open(op="send", size=SIZE, wait=wait)

@@ -1,4 +1,4 @@
-"""Against libfabric's tcp provider, at every size."""
+"""Comparison with libfabric's tcp provider, at every size."""
 
 from ..peers import FiMsg, fi_pingpong
 from ..plan import batch_of, medians, rate_name, ratios, receives_of, size_name
@@ -7,16 +7,16 @@ from ..setup import build_fi_msg
 from .kind import RowKind
 from .latency import of_times
 
-# As peers/fi_msg.c, and libfabric's own fabtests, do it.
+# Requests outstanding at a time, as in peers/fi_msg.c and libfabric's own fabtests.
 OUTSTANDING = 64
 
 
-# Up to this size it is also told what posting one at a time gives.
+# Up to this size, the row also shows the result of posting one at a time.
 SHORT = 1024
 
 
 def sends(ends, size, batch=None):
-    """Sends posted by lists, by ends that poll."""
+    """Opens a lane of Sends that are posted by lists, by ends that poll."""
     window = receives_of(size, OUTSTANDING)
     batch = batch or min(batch_of(size), OUTSTANDING // 2)
     return ends.open(op="send", size=size, depth=OUTSTANDING, batch=batch, window=window, crc=False, wait="poll")

@@ -36,7 +36,8 @@ def measure(plan, row):
 
 
 def memory(end, grown):
-    """An upper limit of what is ours: all memory that became present meanwhile."""
+    """Makes an item of an upper limit of our own memory: all memory that became present
+    meanwhile."""
     receives = LANE["window"] if end == "passive" else 8
     what = f"memory of the process for each idle QP, {end} end, {receives} receives posted"
     return Item(what, [grown / CONNECTIONS / 1024], unit="KiB", at_most=8, sides={"all": f"{grown / (1 << 20):.1f} MiB"})

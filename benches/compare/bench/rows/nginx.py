@@ -1,4 +1,5 @@
-"""nginx in DDPMODE beside TCP, in processor time of each end: a connection a request (ab), and bulk over few (wrk)."""
+"""nginx in DDPMODE beside TCP, in processor time of each end: a connection a request (ab),
+and bulk over few (wrk)."""
 
 import os
 import re
@@ -24,7 +25,7 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Load:
-    """What asks nginx for something, and how to read how many answers it got."""
+    """A load on nginx: the program that asks, and how to read the number of its answers."""
 
     name: str
     words: Callable
@@ -44,7 +45,7 @@ ENDS = ("server", "client")
 
 @dataclass
 class Cost:
-    """Seconds of one end: of its processor, and of them as the kernel's ticks have split them."""
+    """Seconds of one end: of its processor, and their split by the kernel's ticks."""
 
     all: float
     user: float
@@ -71,13 +72,13 @@ class Nginx:
         self.words, self.process, self.at = words, process, at
 
     def cost(self):
-        """Of the server so far."""
+        """Returns the cost of the server so far."""
         about = Path(f"/proc/{self.process.pid}")
         fields = (about / "stat").read_text().rpartition(")")[2].split()
         return Cost(int((about / "schedstat").read_text().split()[0]) / 1e9, int(fields[11]) * TICK, int(fields[12]) * TICK)
 
     def take(self, load, quick):
-        """One slice: how many answers, and what each end paid for all of them."""
+        """Runs one slice, and returns the number of answers and the cost of each end."""
         before = (self.cost(), of_children())
         asked = subprocess.run([*self.words, *load.words(self.at, quick)], capture_output=True, text=True, timeout=60,
                                check=False)
@@ -90,7 +91,7 @@ class Nginx:
 
 @contextmanager
 def nginx(folder, words):
-    """A server without a master process, on a free port."""
+    """Starts a server without a master process, on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         at = f"127.0.0.1:{free.getsockname()[1]}"
     own = Path(tempfile.mkdtemp(dir=folder))
@@ -120,13 +121,13 @@ def await_answer(process, words, at):
 
 
 def of_children():
-    """Of all programs that have ended."""
+    """Returns the cost of all programs that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Cost(used.ru_utime + used.ru_stime, used.ru_utime, used.ru_stime)
 
 
 def items_of(load, taken):
-    """Of slices [(TCP's, DDPMODE's)], each (answers, server, client)."""
+    """Makes items of slices [(TCP's, DDPMODE's)], each (answers, server, client)."""
     items = []
     for place, end in enumerate(ENDS, 1):
         each = [tuple(one[place].all / one[0] for one in pair) for pair in taken]
@@ -137,7 +138,7 @@ def items_of(load, taken):
 
 
 def split(what, taken, place, kind):
-    """Ticks are too coarse for a slice: one ratio, of all of them."""
+    """Makes an item of one ratio of all slices, since ticks are too coarse for a single slice."""
     tcp, ddp = (sum(getattr(pair[side][place], kind) for pair in taken) / sum(pair[side][0] for pair in taken)
                 for side in (0, 1))
     sides = {"TCP": f"{tcp * 1e6:.1f} µs", "DDPMODE": f"{ddp * 1e6:.1f} µs"}

@@ -26,7 +26,7 @@ def measure(plan, row):
 
 
 def both(lane, plan):
-    """Octets a second, and seconds of processor time an octet."""
+    """Returns octets a second, and seconds of processor time an octet."""
     report = lane.slice("bandwidth", plan.ms)
     cpu_s = report["active"]["cpu_s"] + report["passive"]["cpu_s"]
     return report["octets"] / report["seconds"], cpu_s / report["octets"]

@@ -1,4 +1,5 @@
-"""Sockets that are not in DDPMODE, with librddp_sockets.so loaded and without: figure 5 of the OSU report."""
+"""Sockets that are not in DDPMODE, with librddp_sockets.so loaded and without: figure 5 of the OSU
+report."""
 
 import contextlib
 
@@ -8,21 +9,22 @@ from ..result import Item
 from .kind import RowKind
 
 SIZES = (1, 16, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB)
-# Where the ends are, and how they wait there.
+# Places of the ends, and the ways in which they wait there.
 PLACES = {"on one processor, asleep": ("sleep", together), "each on its own, polling": ("poll", apart)}
-# Processes start anew that often: where their memory lies makes a difference as long as they live.
+# Number of times that processes start anew: the addresses of their memory make a difference as long
+# as they live.
 STARTS = 12
 SLICES, SLICE_MS = 24, 6
 REACH = 1.01
 
 
 def window_of(size):
-    """How many messages go one way before they are answered."""
+    """Returns the number of messages that go one way before they are answered."""
     return max(4, min(64, MIB // size))
 
 
 def measure(take, name_of, chart):
-    """A row's measure: `take` gives a slice's figure, of which more is worse."""
+    """Returns a row's measure: `take` returns a slice's figure, of which more is worse."""
 
     def measure_row(plan, row):
         starts, slices = (2, 3) if plan.quick else (STARTS, SLICES)
@@ -40,7 +42,8 @@ def measure(take, name_of, chart):
 
 
 def start(plan, stack, number, wait, where):
-    """Three pairs of processes, (without, with, without), in an order of starting that changes; lanes by size."""
+    """Starts three pairs of processes, (without, with, without), in an order that
+    changes; lanes by size."""
     programs = [None] * 3
     for place in range(3):
         which = (place + number) % 3
@@ -51,7 +54,7 @@ def start(plan, stack, number, wait, where):
 
 
 def turns(plan, take, programs, size, slices):
-    """Figures without, with, and without once more: medians of slices that took turns."""
+    """Returns figures without, with, and without once more: medians of slices that took turns."""
     kinds = [lambda lane=lanes[size]: take(lane) for lanes in programs]
     taken = plan.turns(kinds, slices)
     once, loaded, again = medians(taken)
@@ -78,7 +81,7 @@ def latency(lane):
 
 
 def window(lane):
-    """Seconds of a window: as bandwidth, less is better."""
+    """Returns the seconds of a window: a bandwidth as a figure of which less is better."""
     return lane.spec["depth"] * lane.spec["size"] / lane.window(SLICE_MS)
 
 

@@ -32,8 +32,8 @@ def measure(plan, row):
 
 
 def counted(plan, lane, end, where=None):
-    """System calls of one end by name, less those of setting up; and the messages. `where` both ends are: an instrument's
-    options."""
+    """Counts the system calls of one end by name, less those of setting up, and the messages.
+    `where` both ends are: an instrument's options."""
     where = where or {}
     traced = "server_in" if end == "passive" else "client_in"
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def counted(plan, lane, end, where=None):
 
 
 def parse(table):
-    """% time, seconds, usecs/call, calls, [errors,] name."""
+    """Parses lines of strace's table: % time, seconds, usecs/call, calls, [errors,] name."""
     lines = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", table, re.MULTILINE)
     return {name: int(count) for count, name in lines if name != "total"}
 

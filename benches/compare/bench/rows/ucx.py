@@ -1,4 +1,4 @@
-"""Against UCX's tcp transport, at every size."""
+"""Comparison with UCX's tcp transport, at every size."""
 
 from ..peers import ucx_bandwidth, ucx_latency
 from ..plan import batch_of, medians, receives_of, size_name
@@ -6,7 +6,7 @@ from .kind import RowKind
 from .latency import of_times
 from .libfabric import bandwidth_item
 
-# What ucx_perftest allows itself unless told otherwise.
+# Requests that ucx_perftest keeps outstanding unless told otherwise.
 OUTSTANDING = 32
 
 
@@ -16,7 +16,7 @@ def lane(ends, op, size, crc):
 
 
 def count_of(size, ms):
-    """Messages that take about that long."""
+    """Returns the number of messages that take about that long."""
     return max(20, int(ms / 1e3 / (5e-6 + size / 2e9)))
 
 

@@ -11,7 +11,7 @@ from ..result import CannotMeasure, Item
 from .bandwidth import compare, item, spec, tcp
 from .kind import RowKind
 
-# How long the traffic is that is counted.
+# Seconds of the traffic that is counted.
 CAPTURED_MS = 30
 ATTEMPTS = 3
 
@@ -35,7 +35,8 @@ def measure(plan, row):
 
 
 def counted(plan, where, namespace, op, batch):
-    """Captures some traffic where it is received; again when the capture is not complete."""
+    """Captures some traffic at the receiver, once more if the capture is incomplete, and counts
+    segments."""
     for _ in range(ATTEMPTS):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "capture.pcap"

@@ -1,4 +1,4 @@
-//! The end that posts.
+//! The active end, which posts.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::host::now_ns;
 use crate::spec::{Kind, Latency, Message, Op, Spec, Wait};
 
-/// Receives for credits and answers: there are never more on their way.
+/// Number of receives for credits and answers: there are never more outstanding.
 const RECEIVES: usize = 8;
 
 pub(crate) struct Active {
@@ -31,7 +31,7 @@ impl Active {
         Ok(Active { theirs: side.memory(), side, load, mark: 0 })
     }
 
-    /// Connects all; what was agreed on.
+    /// Connects all connections; returns the outcome of the startup.
     pub(crate) fn connect(&mut self, addr: SocketAddr) -> Outcome<Negotiated> {
         let options = self.side.spec.options();
         let mut agreed = None;
@@ -74,12 +74,12 @@ impl Active {
         self.side.counters()
     }
 
-    /// Posts for that long; how many messages.
+    /// Posts for `time`; returns the number of messages.
     pub(crate) fn bandwidth(&mut self, time: Duration) -> Outcome<u64> {
         self.load.bandwidth(&mut self.side, time)
     }
 
-    /// One message at a time, on the first connection.
+    /// Measures one message at a time, on the first connection.
     pub(crate) fn latency(&mut self, time: Duration) -> Outcome<Option<Latency>> {
         let op = self.side.spec.op;
         let ways = if op == Op::Read { 1 } else { 2 };
@@ -99,7 +99,7 @@ impl Active {
         Ok(Latency::of(times))
     }
 
-    /// Marked Writes there and back; whoever has posted one polls for that one alone,
+    /// Measures marked Writes there and back. An end that has posted one polls for that one alone,
     /// or (`Silent`) never.
     pub(crate) fn watch(&mut self, time: Duration, kind: Kind) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
@@ -122,7 +122,8 @@ impl Active {
         Ok(Latency::of(times))
     }
 
-    /// One Write at a time that says when it was posted; the passive end, which looks at memory alone, measures and nods.
+    /// Posts one Write at a time that carries the time of its posting; the passive end, which looks
+    /// at memory alone, measures and nods.
     pub(crate) fn notice(&mut self, time: Duration, control: &mut Control) -> Outcome<()> {
         let end = Instant::now() + time;
         let stamp = self.side.spec.size.checked_sub(8).ok_or("a message has no room for the time")?;
@@ -135,7 +136,7 @@ impl Active {
         post_write(&self.side, &self.theirs)
     }
 
-    /// Whether such a slice can be had on this lane.
+    /// Returns an error if this lane cannot run slices of this kind.
     pub(crate) fn can(spec: &Spec, kind: Kind) -> Result<(), &'static str> {
         match kind {
             Kind::Window => Err("windows are for streams"),
@@ -150,7 +151,7 @@ impl Active {
     }
 }
 
-/// A marked Write, answered by one: nothing but memory tells of it.
+/// Posts a marked Write and waits for one in return, which only memory shows.
 fn round_in_memory(load: &mut rdma::Active, side: &mut Side, theirs: &Message, mark: &mut u8) -> Outcome<()> {
     *mark = next_mark(*mark);
     side.region.write(side.spec.size - 1, &[*mark])?;
@@ -158,7 +159,7 @@ fn round_in_memory(load: &mut rdma::Active, side: &mut Side, theirs: &Message, m
     load.until(side, |_, side| Ok(side.marked()? == *mark))
 }
 
-/// Writes the first connection's message to the other end; no completion tells of it.
+/// Writes the first connection's message to the other end, without a completion.
 fn post_write(side: &Side, theirs: &Message) -> Outcome<()> {
     let target = remote(theirs, side.target(0))?;
     rdma::post(side, 0, &[SendWr::write(single_id(0), side.registered_message(0), target).unsignaled()])

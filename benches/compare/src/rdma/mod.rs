@@ -22,10 +22,11 @@ use crate::{Fault, Outcome};
 /// Completions taken at once.
 const POLLED: usize = 64;
 
-/// How long an end sleeps before it looks whether anything is wrong.
+/// Time that an end sleeps before it checks for errors.
 const NAP: Duration = Duration::from_millis(200);
 
-/// One end of all connections of a lane. Its memory is, for each connection, a source and a target of one message.
+/// One end of all connections of a lane. Its memory is, for each connection, a source and a target
+/// of one message.
 struct Side {
     spec: Spec,
     rnic: Rnic,
@@ -38,7 +39,7 @@ struct Side {
 }
 
 impl Side {
-    /// Idle QPs with room for `sends`, and with `receives` posted on each.
+    /// Makes idle QPs that hold `sends` requests, each with `receives` posted.
     fn new(spec: &Spec, sends: usize, receives: usize) -> Outcome<Self> {
         let rnic = Rnic::open()?;
         let channel = (spec.wait == Wait::Channel).then(|| rnic.create_channel()).transpose()?;
@@ -69,13 +70,13 @@ impl Side {
         self.source(at) + self.spec.size
     }
 
-    /// What the other end may use.
+    /// Returns the memory that the other end may use.
     fn memory(&self) -> Message {
         let Remote { stag, to } = self.region.remote(0);
         Message::Memory { stag: stag.0, to }
     }
 
-    /// The message that is sent again and again.
+    /// Returns the message that is sent again and again.
     fn message(&self, at: usize) -> Gather {
         if self.spec.is_inline() {
             return Gather::Inline(vec![FILL; self.spec.size]);
@@ -102,7 +103,7 @@ impl Side {
         Ok(())
     }
 
-    /// The last octet of what the other end has written.
+    /// Returns the last octet that the other end has written.
     fn marked(&self) -> Outcome<u8> {
         let mut last = [0];
         self.region.read_into(2 * self.spec.size - 1, &mut last)?;
@@ -168,14 +169,14 @@ impl End for Side {
     }
 }
 
-/// What has been added to the counters.
+/// Stores in `tally` what has been added to the counters.
 pub(crate) fn count(tally: &mut Tally, before: Counters, after: Counters) {
     tally.send_calls = after.send_calls - before.send_calls;
     tally.receive_calls = after.receive_calls - before.receive_calls;
     tally.fpdus_sent = after.fpdus_sent - before.fpdus_sent;
 }
 
-/// Memory of the other end.
+/// Returns a place in the other end's memory.
 fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
     match *memory {
         Message::Memory { stag, to } => Ok(Remote { stag: Stag(stag), to: to + offset as u64 }),
@@ -183,13 +184,13 @@ fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
     }
 }
 
-/// Whether both ends learn of messages by looking at memory.
+/// Returns whether both ends notice messages by looking at memory.
 fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
     spec.op == crate::spec::Op::Write && kind == Kind::Latency
 }
 
-/// The mark behind a message of the ping-pong in memory; never what buffers hold from the
-/// beginning, and never [`END`].
+/// Returns the mark behind the next message of the ping-pong in memory. It is never the octet that
+/// buffers hold at the beginning, and never [`END`].
 fn next_mark(mark: u8) -> u8 {
     match mark.wrapping_add(1) {
         FILL => FILL + 1,

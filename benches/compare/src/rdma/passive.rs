@@ -1,4 +1,4 @@
-//! The end that answers.
+//! The passive end, which answers.
 
 use rddp_load::FILL;
 use rddp_load::rdma::{self, single_id};
@@ -10,10 +10,10 @@ use crate::control::Control;
 use crate::host::now_ns;
 use crate::spec::{Kind, Latency, Message, Spec};
 
-/// Requests that it has on its way on a connection: answers and credits.
+/// Limit on outstanding requests of a connection: answers and credits.
 const SENDS: usize = 32;
 
-/// In place of a time, before there is one.
+/// Octets in place of a time, before there is one.
 const NO_TIME: [u8; 8] = [0; 8];
 
 pub(crate) struct Passive {
@@ -23,7 +23,7 @@ pub(crate) struct Passive {
     answers: Answers,
 }
 
-/// What it says, and when.
+/// The answers of the passive end, beside credits.
 struct Answers {
     theirs: Message,
     answer: SendWr,
@@ -66,24 +66,24 @@ impl Passive {
         self.side.counters()
     }
 
-    /// Before the active end begins a slice.
+    /// Prepares memory before the active end begins a slice.
     pub(crate) fn prepare(&self, kind: Kind) -> Outcome<()> {
         if kind == Kind::Notice {
             self.side.region.write(self.stamp(), &NO_TIME)?;
         }
         if matches!(kind, Kind::Watch | Kind::Silent) {
-            // There may be the end of the slice before.
+            // The end of the slice before may still be there.
             self.side.region.write(2 * self.side.spec.size - 1, &[FILL])?;
         }
         Ok(())
     }
 
-    /// Where a message says when it was posted.
+    /// Returns the offset at which a message carries the time of its posting.
     fn stamp(&self) -> usize {
         2 * self.side.spec.size - NO_TIME.len()
     }
 
-    /// Does its part until the active end has ended the slice on every connection.
+    /// Answers until the active end has ended the slice on every connection.
     pub(crate) fn serve(&mut self, kind: Kind, control: &mut Control) -> Outcome<Option<Latency>> {
         if kind == Kind::Notice {
             return self.notice(control);
@@ -96,8 +96,8 @@ impl Passive {
         Ok(None)
     }
 
-    /// Answers marked Writes until the one that ends the slice; polls for its own alone,
-    /// or (`Silent`) never.
+    /// Answers marked Writes until the one that ends the slice; polls for its own Writes
+    /// alone, or (`Silent`) never.
     fn watch(&mut self, kind: Kind) -> Outcome<()> {
         loop {
             let due = next_mark(self.answers.mark);
@@ -114,8 +114,8 @@ impl Passive {
         }
     }
 
-    /// Looks at memory and makes no other call of rddp's. Gives way at every look, as the background thread may have no
-    /// other processor.
+    /// Looks at memory and makes no other call of rddp's. Offers the processor to others at every
+    /// look, as the background thread may have no other.
     fn notice(&mut self, control: &mut Control) -> Outcome<Option<Latency>> {
         let (mut times, mut seen, mut octets) = (Vec::new(), NO_TIME, NO_TIME);
         loop {

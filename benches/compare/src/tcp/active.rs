@@ -1,4 +1,4 @@
-//! The end that sends.
+//! The active end, which sends.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(crate) struct Active {
 impl Active {
     pub(crate) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<Self> {
         let list = (0..spec.connections).map(|_| mode::connect(spec, addr)).collect::<Outcome<Vec<_>>>()?;
-        // Octets that tell pieces of a message apart.
+        // Neighbouring pieces of a message have different octets.
         let mut message = Octets::new(spec.size, |at| (at ^ at >> 8) as u8);
         let answer = Octets::new(spec.size, |_| 0);
         *message.last_mut().ok_or("a message has no octets")? = MORE;
@@ -30,12 +30,12 @@ impl Active {
         Ok(Active { streams: Lane::new(spec, list)?, load, message, answer })
     }
 
-    /// Sends for that long; how many messages.
+    /// Sends for `time`; returns the number of messages.
     pub(crate) fn bandwidth(&mut self, time: Duration) -> Outcome<u64> {
         self.load.bandwidth(&mut self.streams, &mut self.message, time)
     }
 
-    /// One message at a time there and back.
+    /// Measures one message at a time there and back.
     pub(crate) fn latency(&mut self, time: Duration) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
         self.load.latency(&mut self.streams, &mut self.message, &mut self.answer, time, |time| {
@@ -44,7 +44,8 @@ impl Active {
         Ok(Latency::of(times))
     }
 
-    /// Windows, each answered; how many messages, and how long a window took.
+    /// Sends windows, each of which is answered; returns the number of messages, and the times of
+    /// windows.
     pub(crate) fn windows(&mut self, time: Duration) -> Outcome<(u64, Option<Latency>)> {
         let depth = self.streams.spec.depth.max(1);
         let mut times = Vec::new();
@@ -70,7 +71,8 @@ impl Active {
         }
     }
 
-    /// One message at a time that says when it was sent; the passive end measures, and answers.
+    /// Sends one message at a time that carries the time of sending; the passive end measures, and
+    /// answers.
     pub(crate) fn notice(&mut self, time: Duration, control: &mut Control) -> Outcome<()> {
         let end = Instant::now() + time;
         let mut message = vec![MORE; self.message.len()];

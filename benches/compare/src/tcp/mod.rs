@@ -1,7 +1,8 @@
-//! Plain TCP streams: what everything is measured against. The same program in DDPMODE, which knows of it only in `mode`.
+//! Plain TCP streams, against which everything is measured. The same program runs in DDPMODE, which
+//! only `mode` knows.
 //!
-//! The loops are those of `rddp_load::stream`. The last octet of a message may also say that it ends a window; nothing follows
-//! that one until it is answered.
+//! The loops are those of `rddp_load::stream`. The last octet of a message may also say that it
+//! ends a window; nothing follows that one until it is answered.
 
 mod active;
 mod mode;
@@ -23,7 +24,7 @@ use crate::spec::{Spec, Wait};
 use crate::turns::Turns;
 use crate::{Fault, Outcome};
 
-/// The last octet of a message that ends a window.
+/// Last octet of a message that ends a window.
 const ANSWER: u8 = 0xc3;
 
 /// One end of all connections of a lane.
@@ -71,7 +72,7 @@ impl Streams for Lane {
         self.moved(result)
     }
 
-    /// One call takes a message out of as many pieces as the spec says.
+    /// Sends a message by one call, out of as many pieces as the spec says.
     fn send_from(&mut self, at: usize, message: &[u8], position: usize) -> Outcome<usize> {
         if self.spec.pieces == 1 {
             return self.send(at, &[IoSlice::new(&message[position..])]);

@@ -1,4 +1,5 @@
-//! DDPMODE, asked for as any program asks for it: by options that `rddp/ddp.h` names, before the socket is connected or listens.
+//! DDPMODE, requested as any program requests it: by options that `rddp/ddp.h` names, before the
+//! socket is connected or listens.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -12,7 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::Outcome;
 use crate::spec::{Gather, Op, Spec};
 
-/// A connection as the spec wants it.
+/// Connects as the spec asks.
 pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<TcpStream> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     prepare(&socket, spec)?;
@@ -20,7 +21,7 @@ pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<TcpStream> {
     Ok(socket.into())
 }
 
-/// Puts a socket, which may listen already, into DDPMODE if the spec wants that.
+/// Puts a socket, which may listen already, into DDPMODE if the spec asks for that.
 pub(crate) fn prepare(socket: &impl AsFd, spec: &Spec) -> Outcome<()> {
     if spec.op != Op::Ddp {
         return Ok(());

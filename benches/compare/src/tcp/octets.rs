@@ -1,7 +1,7 @@
 //! Octets that begin a page.
 //!
-//! How fast the kernel copies depends on where in a page they lie, and where an allocator puts them on what else was allocated:
-//! with a library preloaded, on that.
+//! The speed of the kernel's copies depends on where in a page the octets lie, and an allocator's
+//! choice depends on everything else that was allocated: with a library preloaded, on that.
 
 use std::ops::{Deref, DerefMut};
 
@@ -14,7 +14,7 @@ pub(super) struct Octets {
 }
 
 impl Octets {
-    /// Each as `octet` says.
+    /// Makes octets, each as `octet` returns it.
     pub(super) fn new(len: usize, octet: impl Fn(usize) -> u8) -> Self {
         let mut room = vec![0; len + PAGE];
         let start = room.as_ptr().align_offset(PAGE).min(PAGE);

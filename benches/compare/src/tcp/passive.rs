@@ -1,4 +1,4 @@
-//! The end that receives.
+//! The passive end, which receives.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -11,7 +11,8 @@ use crate::control::Control;
 use crate::host::now_ns;
 use crate::spec::{Kind, Latency, Spec};
 
-/// Octets that one call receives at most: a message, but short ones many at a time, and long ones in pieces.
+/// Octets that one call receives at most: a message, but short ones many at a time,
+/// and long ones in pieces.
 const LEAST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! The end that measures.
+//! The active end, which measures.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::perf::control::{Op, Places, Setup, Wait};
 use crate::perf::measure::Latencies;
 use crate::perf::spin::Wish;
 
-/// Receives for credits and answers: there are never more on their way.
+/// Number of receives for credits and answers: there are never more outstanding.
 const RECEIVES: usize = 8;
 
 pub(in crate::perf) struct Active {
@@ -33,12 +33,12 @@ impl Active {
         Ok(Active { lanes, load, first: None, mark: 0 })
     }
 
-    /// Memory for the passive end.
+    /// Returns the memory that the passive end may use.
     pub(in crate::perf) fn places(&self) -> Vec<Places> {
         self.lanes.places()
     }
 
-    /// Connects all; what was agreed on.
+    /// Connects all connections; returns the outcome of the startup.
     pub(in crate::perf) fn connect(&self, addr: SocketAddr, session: u64) -> Result<Agreed, Failure> {
         let mut agreed = None;
         for (number, lane) in (0u16..).zip(&self.lanes.list) {
@@ -78,12 +78,12 @@ impl Active {
         }
     }
 
-    /// Posts for `time`; returns how many messages there were.
+    /// Posts for `time`; returns the number of messages.
     pub(in crate::perf) fn bandwidth(&mut self, time: Duration) -> Result<u64, Failure> {
         self.load.bandwidth(&mut self.lanes, time)
     }
 
-    /// One message at a time, for `time`.
+    /// Measures one message at a time, for `time`.
     pub(in crate::perf) fn latency(
         &mut self,
         time: Duration,
@@ -92,7 +92,7 @@ impl Active {
         let Some(first) = self.first else { return Ok(()) };
         let op = self.lanes.setup.op;
         let single = SendWr::new(single_id(0), self.operation(0, first));
-        // Of a Read the completion tells, of a Send its answer.
+        // A Read ends with its own completion, a Send with the answer.
         let single = [if op == Op::Read { single } else { single.unsignaled() }];
         let round_trips = if op == Op::Read { 1 } else { 2 };
         let mark = &mut self.mark;
@@ -113,7 +113,7 @@ impl Active {
     }
 }
 
-/// A marked Write, answered by one.
+/// Posts a marked Write, and waits for one in return.
 fn write_once(
     load: &mut rdma::Active,
     lanes: &mut Lanes,

@@ -21,21 +21,21 @@ use crate::endpoint::{close, ended, wait};
 use crate::failure::Failure;
 use crate::signals;
 
-/// Completions taken at once.
+/// Number of completions taken at once.
 const POLLED: usize = 64;
 
-/// How often a passive end that always has something to do looks at the clock.
+/// Number of turns after which a passive end that always has something to do looks at the clock.
 const LOOK_EVERY: u64 = 4096;
 
-/// How long an end sleeps that shall not spin any longer.
+/// Time that an end sleeps once it should not spin any longer.
 const REST: Duration = Duration::from_millis(1);
 
 /// One end of one connection.
 struct Lane {
     qp: QueuePair,
-    /// Data leaves from here.
+    /// The memory that data is sent from.
     source: MemoryRegion,
-    /// And arrives here.
+    /// The memory that data arrives in.
     target: MemoryRegion,
     receive: RecvWr,
 }
@@ -45,7 +45,7 @@ impl Lane {
         Places { source: self.source.remote(0).into(), target: self.target.remote(0).into() }
     }
 
-    /// The octets of a message, the last of them `mark`.
+    /// Returns the octets of a message, the last of them `mark`.
     fn marked(&self, mark: u8, setup: &Setup) -> Result<Gather, Failure> {
         if setup.size() <= MAX_INLINE {
             let mut octets = vec![FILL; setup.size()];
@@ -56,14 +56,14 @@ impl Lane {
         Ok(self.source.sge(0..setup.size()).into())
     }
 
-    /// Whether the last octet of the target is `mark`.
+    /// Returns whether the last octet of the target is `mark`.
     fn has_mark(&self, mark: u8, setup: &Setup) -> Result<bool, Failure> {
         let mut last = [0];
         self.target.read_into(setup.size() - 1, &mut last)?;
         Ok(last == [mark])
     }
 
-    /// A message of the bandwidth phase.
+    /// Returns a message of the bandwidth phase.
     fn message(&self, setup: &Setup) -> Gather {
         match setup.size() {
             size if size <= MAX_INLINE => Gather::Inline(vec![FILL; size]),
@@ -80,14 +80,14 @@ struct Lanes {
     list: Vec<Lane>,
     polled: Vec<Completion>,
     spin: Spin,
-    /// FPDUs received, at the last look.
+    /// Number of FPDUs received at the last look.
     received: u64,
-    /// Turns of a passive end.
+    /// Number of turns of a passive end.
     turns: u64,
 }
 
 impl Lanes {
-    /// Idle connections with `receives` posted on each, and room for `sends`.
+    /// Makes idle connections that hold `sends` requests, each with `receives` posted.
     fn new(setup: &Setup, sends: usize, receives: usize, wish: Wish) -> Result<Self, Failure> {
         let rnic = Rnic::open()?;
         let cq = rnic.create_cq(usize::from(setup.qps) * (sends + receives))?;
@@ -116,8 +116,8 @@ impl Lanes {
         self.list.iter().map(Lane::places).collect()
     }
 
-    /// Returns whether the peers' octets have come since the last look: Reads and Writes complete
-    /// nothing at the passive end.
+    /// Returns whether octets of the peers have arrived since the last look: Reads and Writes
+    /// complete nothing at the passive end.
     fn has_received(&mut self) -> bool {
         let received = self.list.iter().map(|lane| lane.qp.counters().fpdus_received).sum();
         let before = std::mem::replace(&mut self.received, received);
@@ -171,7 +171,7 @@ impl End for Lanes {
                 if self.spin.turn()? || self.has_received() {
                     return Ok(());
                 }
-                // Memory that is looked at wakes nobody.
+                // A Write to memory wakes no thread.
                 wait(&self.cq, REST).map(drop)
             }
             Wait::Event => {
@@ -191,7 +191,7 @@ impl End for Lanes {
     }
 }
 
-/// The mark of the next message. Never what buffers hold from the beginning.
+/// Returns the mark of the next message. It is never the octet that buffers hold at the beginning.
 fn next_mark(mark: u8) -> u8 {
     match mark.wrapping_add(1) {
         FILL => FILL + 1,
@@ -199,7 +199,8 @@ fn next_mark(mark: u8) -> u8 {
     }
 }
 
-/// A Write of a marked message; asleep ends learn of it by a Send of one octet behind it.
+/// Returns the requests of a marked message: a Write, and for ends that sleep a Send of one octet
+/// behind it, which wakes them.
 fn marked_write(gather: Gather, remote: rddp_rnic::Remote, mark: u8, wait: Wait) -> Vec<SendWr> {
     let write = SendWr::new(single_id(0), Operation::Write { gather, remote }).unsignaled();
     match wait {
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A passive end completes nothing while it is Read from, and has to go on all the same.
+    /// A passive end completes nothing while it is Read from, and must not give up nevertheless.
     #[test]
     fn an_end_that_is_read_from_notices() {
         let setup = Setup::default();

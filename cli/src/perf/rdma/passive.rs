@@ -1,4 +1,4 @@
-//! The end that is measured against.
+//! The passive end, which answers.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::perf::control::{Op, Phase, Places, Setup, Wait};
 use crate::perf::spin::Wish;
 
-/// Requests that the passive end has on its way: answers and credits.
+/// Limit on outstanding requests of the passive end: answers and credits.
 const SENDS: usize = 32;
 
 pub(in crate::perf) struct Passive {
@@ -19,7 +19,7 @@ pub(in crate::perf) struct Passive {
     answers: Answers,
 }
 
-/// What it says, and when.
+/// The answers of the passive end, beside credits.
 struct Answers {
     phase: Phase,
     /// Memory at the active end.
@@ -28,7 +28,7 @@ struct Answers {
 }
 
 impl Passive {
-    /// Idle connections towards an active end with this memory.
+    /// Makes idle connections towards an active end with this memory.
     pub(in crate::perf) fn new(setup: &Setup, theirs: &[Places]) -> Result<Self, Failure> {
         if theirs.len() != usize::from(setup.qps) {
             return Err(Failure::peer("the client names memory of another number of connections"));
@@ -43,7 +43,7 @@ impl Passive {
         self.lanes.places()
     }
 
-    /// Connects one of them.
+    /// Connects one of the connections.
     pub(in crate::perf) fn accept(&self, number: u16, request: ConnectRequest) -> Result<(), Failure> {
         let failed = |why: String| Failure::peer(format!("a data connection: {why}"));
         let lane = self.lanes.list.get(usize::from(number)).ok_or_else(|| failed("no such number".into()))?;
@@ -51,7 +51,7 @@ impl Passive {
         accepted.map(drop).map_err(|error| failed(error.to_string()))
     }
 
-    /// Does its part until the active end has said on all connections that the slice is over.
+    /// Answers until the active end has ended the slice on all connections.
     pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
         self.answers.phase = phase;
         self.lanes.spin.serve_until(deadline);
@@ -71,7 +71,7 @@ impl rdma::Answers<Lanes> for Answers {
         }
     }
 
-    /// Answers a Write that memory tells of: its mark comes behind the last one's.
+    /// Answers a Write that only memory shows: its mark is the one after the last.
     fn look(&mut self, lanes: &mut Lanes) -> Result<bool, Failure> {
         let Setup { op, wait, .. } = lanes.setup;
         let on_memory = self.phase == Phase::Latency && op == Op::Write && wait == Wait::Poll;

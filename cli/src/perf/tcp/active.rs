@@ -1,4 +1,4 @@
-//! The end that measures.
+//! The active end, which measures.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(in crate::perf) struct Active {
 }
 
 impl Active {
-    /// Connects all.
+    /// Connects all connections.
     pub(in crate::perf) fn connect(setup: &Setup, addr: SocketAddr, session: u64) -> Result<Self, Failure> {
         let mut list = Vec::new();
         for lane in 0..setup.qps {
@@ -34,13 +34,14 @@ impl Active {
         Ok(Active { sockets, load, message, answer })
     }
 
-    /// Writes for `time`, then the last message; returns how many messages the other end will have.
+    /// Writes for `time`, then the last message; returns the number of messages that the other end
+    /// gets.
     pub(in crate::perf) fn bandwidth(&mut self, time: Duration) -> Result<u64, Failure> {
         self.sockets.spin.reset();
         self.load.bandwidth(&mut self.sockets, &mut self.message, time)
     }
 
-    /// One message at a time there and back, for `time`.
+    /// Measures one message at a time there and back, for `time`.
     pub(in crate::perf) fn latency(
         &mut self,
         time: Duration,

@@ -1,7 +1,7 @@
-//! The plain TCP sockets to measure beside: the same messages, the same batches, the same ways to wait.
+//! Plain TCP sockets to compare with: the same messages, the same batches, the same ways to wait.
 //!
-//! The loops are those of `rddp_load::stream`. An end that sleeps with one socket uses it blocking; with several it sleeps in
-//! poll(2); an end that spins uses non-blocking sockets.
+//! The loops are those of `rddp_load::stream`. An end that sleeps with one socket uses it blocking;
+//! with several it sleeps in poll(2); an end that spins uses non-blocking sockets.
 
 mod active;
 mod passive;
@@ -22,10 +22,10 @@ use super::spin::{Spin, Wish};
 use crate::failure::Failure;
 use crate::signals;
 
-/// Octets that one call receives at most, of messages that are shorter.
+/// Limit on the octets that one call receives, of messages that are shorter.
 const CHUNK: usize = 256 * 1024;
 
-/// How often a passive end that always has something to do looks at the clock.
+/// Number of turns after which a passive end that always has something to do looks at the clock.
 const LOOK_EVERY: u64 = 4096;
 
 /// One end of all connections.
@@ -33,7 +33,7 @@ struct Sockets {
     setup: Setup,
     list: Vec<TcpStream>,
     spin: Spin,
-    /// Turns of a passive end.
+    /// Number of turns of a passive end.
     turns: u64,
 }
 
@@ -53,7 +53,7 @@ fn blocks(setup: &Setup) -> bool {
 fn set_up(socket: &TcpStream, blocking: bool) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket.set_nonblocking(!blocking)?;
-    // A blocking call that has waited this long comes back, as if there were nothing.
+    // A blocking call returns after this time, as if there were nothing.
     let patience = Some(Duration::from_millis(100));
     socket.set_read_timeout(patience)?;
     socket.set_write_timeout(patience)
@@ -88,7 +88,7 @@ impl Streams for Sockets {
             };
             let waiting = self.list.iter().enumerate().filter(|(at, _)| waits(*at));
             let mut fds: Vec<_> = waiting.map(|(_, socket)| PollFd::new(socket.as_fd(), flags)).collect();
-            // A poll that fails is one that has not slept.
+            // A poll that fails has not slept.
             let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Streams for Sockets {
 }
 
 impl Sockets {
-    /// Octets that a call moved; 0 when it would have to wait.
+    /// Returns the octets that a call moved; 0 if it would have blocked.
     fn moved(&mut self, result: io::Result<usize>) -> Result<usize, Failure> {
         use ErrorKind::{Interrupted, TimedOut, WouldBlock};
         match result {

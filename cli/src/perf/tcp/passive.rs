@@ -1,4 +1,4 @@
-//! The end that is measured against.
+//! The passive end, which answers.
 
 use std::net::TcpStream;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::perf::spin::Wish;
 pub(in crate::perf) struct Passive {
     sockets: Sockets,
     load: Receiver,
-    /// Where messages go.
+    /// Memory for messages.
     room: Vec<u8>,
     answer: Vec<u8>,
 }
@@ -30,7 +30,7 @@ impl Passive {
         })
     }
 
-    /// Does its part until the last message has come on all connections.
+    /// Answers until the last message has arrived on all connections.
     pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
         self.sockets.spin.serve_until(deadline);
         let (size, answer) = (self.answer.len(), &self.answer);

@@ -1,4 +1,4 @@
-//! What a stream does with each kind of segment, rule by rule.
+//! Tests of a stream with each kind of segment, rule by rule.
 
 mod atomics_of_ours;
 mod death;
@@ -67,7 +67,7 @@ fn refused(stream: &mut Stream, header: Header, len: usize) -> TerminateCode {
     accept(stream, header, len).unwrap_err().code()
 }
 
-/// Accepts and commits a segment without RDMAP's own payload.
+/// Accepts and commits a segment that carries no message to RDMAP itself.
 fn take(stream: &mut Stream, header: Header, len: usize) -> Event {
     accept(stream, header, len).unwrap();
     stream.commit(&header, len, &[]).unwrap()

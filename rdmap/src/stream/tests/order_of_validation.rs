@@ -70,7 +70,7 @@ fn only_the_legal_combinations_of_opcode_kind_and_queue_pass() {
 
 fn check_combination(extensions: bool, number: u8, header: Header, qn: Option<u32>) {
     let mut stream = Stream::new(StreamConfig { ird: 1, ord: 2, extensions });
-    // What responses answer; only one of the two is at the head of the line.
+    // A request for responses to answer; only one of the two is at the head of the line.
     if number == 2 {
         stream.issue_read(1, Stag(1), 0, 4);
     } else {
@@ -108,7 +108,7 @@ fn check_combination(extensions: bool, number: u8, header: Header, qn: Option<u3
 
 #[test]
 fn without_the_extensions_their_opcodes_are_unexpected() {
-    // RFC 7306 §1.1: what is not negotiated is not spoken.
+    // RFC 7306 §1.1: extensions that were not negotiated are refused.
     for op in Opcode::ALL.into_iter().filter(|op| op.is_extension()) {
         let header = untagged(op, 1, 0, true);
         let fault = accept(&mut plain(), header, 8).unwrap_err();

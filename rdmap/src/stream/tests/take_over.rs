@@ -6,7 +6,7 @@ use rddp_ddp::OpenTagged;
 use super::*;
 use crate::{OutstandingAtomic, OutstandingRead, OutstandingRequest, TakeOverError};
 
-/// A new stream that goes on where `before` stopped, by octets alone.
+/// Returns a new stream that goes on where `before` stopped, from exported octets alone.
 fn successor(before: &Stream) -> Stream {
     let mut after = stream();
     let requests = before.requests().map(|request| request.octets()).collect::<Vec<_>>();
@@ -122,7 +122,7 @@ fn open(opcode: Opcode, stag: u32, next_to: u64) -> Option<OpenTagged> {
     Some(OpenTagged { rsvd_ulp: opcode.control(), stag: Stag(stag), next_to: Some(next_to) })
 }
 
-/// Why these are refused. The stream must be as it was.
+/// Returns the reason why these requests are refused. The stream must be unchanged.
 fn refused_requests(open: Option<OpenTagged>, requests: &[OutstandingRequest]) -> TakeOverError {
     let mut stream = stream();
     stream.issue_read(77, Stag(1), 0, 4);
@@ -257,7 +257,7 @@ proptest! {
         prop_assert_eq!(Response::parse(&atomic.octets()), Ok(atomic));
     }
 
-    /// Whatever stands in shared memory is refused or makes a stream that may be driven.
+    /// Any octets in shared memory are refused, or make a stream that may be driven.
     #[test]
     fn octets_that_anybody_wrote_never_panic(
         kinds in prop::collection::vec(0..5_u8, 3),

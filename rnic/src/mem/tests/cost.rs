@@ -1,4 +1,5 @@
-//! What the hot paths cost. Run with `cargo test --release -p rddp-rnic mem::tests::cost -- --ignored --nocapture`.
+//! Measurements of the hot paths. Run with `cargo test --release -p rddp-rnic mem::tests::cost
+//! -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -6,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::mem::alloc::Mapping;
 
-/// Nanoseconds of one call, the least of several runs.
+/// Returns the nanoseconds of one call, the least of several runs.
 fn nanoseconds(calls: u32, mut call: impl FnMut(u32)) -> f64 {
     (0..7)
         .map(|_| {

@@ -1,4 +1,5 @@
-//! Who may make a region's STag invalid, and what that does (draft-hilland-rddp-verbs §7.8).
+//! Invalidation: the parties that may make a region's STag invalid, and the effect
+//! (draft-hilland-rddp-verbs §7.8).
 #![forbid(unsafe_code)]
 
 use rddp_rdmap::{AccessError, InvalidateError};
@@ -38,7 +39,7 @@ fn invalidating_twice_succeeds() {
     }
 }
 
-/// RFC 5042 §6.4.5: a peer takes away only what it was given with leave to do so.
+/// RFC 5042 §6.4.5: a peer invalidates only an STag that was given with that right.
 #[test]
 fn a_peer_needs_the_right_to_invalidate() {
     let table = table();
@@ -62,7 +63,8 @@ fn another_pd_cannot_invalidate() {
     assert_eq!(table.invalidate_local(region.stag(), OTHER_PD, QP), Err(InvalidateError::Pd));
 }
 
-/// RFC 5042 §6.2.2: the owner validates what came after it has taken the right to change it away.
+/// RFC 5042 §6.2.2: the owner reads and validates received octets after it has taken away the right
+/// to change them.
 #[test]
 fn the_owner_reads_and_writes_an_invalidated_region() {
     let table = table();

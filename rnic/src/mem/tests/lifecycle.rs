@@ -1,4 +1,4 @@
-//! How long registrations, STags and the table's own books last.
+//! Lifetimes of registrations and STags, and the table's own counts.
 
 use std::collections::HashSet;
 

@@ -37,7 +37,8 @@ fn octets(region: &Region) -> Vec<u8> {
     octets
 }
 
-/// A program's own memory, with octets in front of and behind the registered ones that must not change.
+/// Memory of a program's own, with octets in front of and behind the registered ones that must not
+/// change.
 struct Guarded {
     start: NonNull<u8>,
     len: usize,
@@ -48,7 +49,7 @@ const GUARD_OCTET: u8 = 0xa5;
 
 impl Guarded {
     fn new(len: usize) -> Self {
-        // SAFETY: the layout is not empty, and `alloc` gave room for all of it.
+        // SAFETY: the layout is not empty, and `alloc` returned space for all of it.
         let start = unsafe {
             let start = alloc(Self::layout(len));
             start.write_bytes(GUARD_OCTET, len + 2 * GUARD);
@@ -63,7 +64,8 @@ impl Guarded {
     }
 
     fn register(&self, table: &MemTable, access: Access) -> Arc<Region> {
-        // SAFETY: inside what `new` allocated. The tests drop it after the table and make no references to it.
+        // SAFETY: inside what `new` allocated. The tests drop it after the table and make no
+        // references to it.
         unsafe {
             table.register(PD, self.start.add(GUARD), self.len, access, &RegionOptions::default()).unwrap()
         }

@@ -1,4 +1,5 @@
-//! Whoever sees the last octet of a Write sees all of it: looked at behind each instruction.
+//! Order of the stores of a Write: whoever sees its last octet sees all of it. Looked
+//! at after each instruction.
 #![cfg(all(target_arch = "x86_64", not(miri)))]
 
 use std::arch::asm;
@@ -15,11 +16,12 @@ const LEN: usize = 4096;
 /// The octets that [`look`] looks at, all of which become 1.
 static START: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// How often it found the last one to be there, and how often one before it was not.
+/// Number of times that the last octet was there, and that one before it was missing then.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static EARLY: AtomicUsize = AtomicUsize::new(0);
 
-/// What a program that polls sees now. Runs behind each instruction while the trap flag is set.
+/// Looks at the memory as a program that polls does. Runs after each instruction while the trap
+/// flag is set.
 extern "C" fn look(_signal: c_int) {
     let (start, count) = (START.load(SeqCst), COUNT.load(SeqCst));
     // SAFETY: the test's region, which is there until it has cleared the trap flag.
@@ -32,8 +34,8 @@ extern "C" fn look(_signal: c_int) {
 
 /// Runs `work` a single instruction at a time.
 fn step_by_step(work: impl FnOnce()) {
-    // SAFETY: the handler does what one may in a handler. The flag is this thread's, and cleared
-    // behind `work`; nobody else in the process wants SIGTRAP.
+    // SAFETY: the handler does only what a signal handler may do. The flag is this thread's, and
+    // cleared behind `work`; nothing else in the process uses SIGTRAP.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = look as extern "C" fn(c_int) as libc::sighandler_t;
@@ -45,14 +47,14 @@ fn step_by_step(work: impl FnOnce()) {
     }
 }
 
-/// Lengths and alignments around those for which a copy has its own ways.
+/// Returns lengths and alignments around those at which a copy changes its method.
 fn places() -> impl Iterator<Item = Range<usize>> {
     let lengths = [1, 2, 3, 4, 7, 8, 9, 12, 16, 17, 31, 33, 64, 65, 100, 128, 200, 256, 300, 1000, 2000];
     let start = |len: usize| [0, 1, 4, 7].map(move |start| 64 + start..64 + start + len);
     lengths.into_iter().flat_map(start)
 }
 
-/// No program sees the last octet before another: it polls that one.
+/// No program sees the last octet before another, since that is the one it polls.
 #[test]
 fn the_last_octet_is_stored_last() {
     let table = table();

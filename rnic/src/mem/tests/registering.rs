@@ -1,4 +1,4 @@
-//! Registering the program's memory: what is refused, and what it costs (RFC 5042 §7.3).
+//! Registration of a program's memory: refusals, and the cost (RFC 5042 §7.3).
 
 use std::time::Instant;
 
@@ -23,7 +23,8 @@ fn register_with(
     access: Access,
     options: &RegionOptions,
 ) -> Result<Arc<Region>, MemError> {
-    // SAFETY: the tests of this file either unmap nothing before the table is gone, or see the registration refused.
+    // SAFETY: the tests of this file either unmap nothing before the table is gone, or see
+    // the registration refused.
     unsafe { table.register(PD, ptr, len, access, options) }
 }
 
@@ -33,7 +34,7 @@ fn protect(mapping: &Mapping, offset: usize, len: usize, rights: i32) {
     assert_eq!(answer, 0);
 }
 
-/// How many pages of a mapped range are in memory.
+/// Returns the number of pages of a mapped range that are in memory.
 fn resident(start: *mut u8, len: usize) -> usize {
     let mut pages = vec![0_u8; len / 4096];
     // SAFETY: room for one octet for each page; asking about memory touches none.
@@ -109,7 +110,7 @@ fn locking_keeps_pages_in_memory_and_says_what_to_raise_when_refused() {
 #[cfg_attr(miri, ignore = "needs the list of mappings")]
 fn memory_that_is_not_mapped_is_refused_by_address() {
     let table = table();
-    // Below what the kernel lets anybody map.
+    // Below the lowest address that the kernel lets programs map.
     let refused =
         register(&table, NonNull::new(0x1000 as *mut u8).unwrap(), 16, Access::empty()).unwrap_err();
     assert!(matches!(refused, MemError::NotMapped { at: 0x1000, .. }));

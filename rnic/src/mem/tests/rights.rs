@@ -1,4 +1,4 @@
-//! Who may touch what: rights, PDs, streams, bounds, and in which order they are asked.
+//! Checks of accesses: rights, PDs, streams, bounds, and the order of the checks.
 #![forbid(unsafe_code)]
 
 use rddp_ddp::Stag;
@@ -7,7 +7,7 @@ use rddp_rdmap::{AccessError, InvalidateError};
 use super::*;
 use crate::mem::Grant;
 
-/// What somebody may want of a region.
+/// A use of a region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
     Write,
@@ -37,7 +37,8 @@ fn check(
     }
 }
 
-/// Whether the rights give leave, said once more and in other words than the code's (draft-hilland-rddp-verbs §7.5).
+/// Returns whether the rights allow a use, written independently of the code under test
+/// (draft-hilland-rddp-verbs §7.5).
 fn gives(access: Access, how: Use) -> bool {
     match how {
         Use::Write => access.contains(Access::REMOTE_WRITE),
@@ -77,7 +78,7 @@ fn every_use_needs_exactly_its_right() {
     }
 }
 
-/// RFC 5042 §6.3.5: what is granted for reading cannot be written by mistake of ours either.
+/// RFC 5042 §6.3.5: a grant for reading cannot be written to, not even by a mistake of the engine.
 #[test]
 fn only_uses_that_change_octets_get_writable_grants() {
     let table = table();
@@ -98,7 +99,8 @@ fn wanting_nothing_or_no_remote_right_is_refused() {
     }
 }
 
-/// RFC 5041 §7.1, §8.3: the exact octets and not one more, without wrapping. Compared with arithmetic that cannot wrap.
+/// RFC 5041 §7.1, §8.3: the exact octets and not one more, without wrapping. Compared with
+/// arithmetic that cannot wrap.
 #[test]
 fn ranges_are_exact_to_the_octet_and_do_not_wrap() {
     let table = table();
@@ -146,7 +148,8 @@ fn octets_around_a_region_never_change() {
     drop(table);
 }
 
-/// RFC 5040 §8.1.1: index and key, all 32 bits, for every use and for invalidation.
+/// RFC 5040 §8.1.1: all 32 bits of an STag, index and key, count for every use and for
+/// invalidation.
 #[test]
 fn every_bit_of_the_stag_counts() {
     let table = table();
@@ -191,7 +194,7 @@ fn an_stag_works_only_in_its_pd() {
     }
 }
 
-/// RFC 5041 §8.2: an STag given to one stream is no use to the peers of others.
+/// RFC 5041 §8.2: an STag given to one stream cannot be used by the peers of others.
 #[test]
 fn an_stag_given_to_one_qp_works_only_there() {
     let table = table();
@@ -206,7 +209,7 @@ fn an_stag_given_to_one_qp_works_only_there() {
     assert_eq!(table.invalidate_remote(region.stag(), PD, QP), Ok(()));
 }
 
-/// RFC 5041 §7.1: the first thing that is wrong, in this order, is what the peer is told.
+/// RFC 5041 §7.1: the first fault in this order is the one that the peer is told of.
 #[test]
 fn faults_are_found_in_the_order_of_the_rfc() {
     let table = table();

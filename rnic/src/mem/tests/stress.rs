@@ -8,11 +8,12 @@ use super::*;
 use crate::mem::BindWindow;
 
 const ROUNDS: usize = if cfg!(miri) { 10 } else { 100 };
-/// Two that write at once are a race by intention, which Miri would not let pass; with one it sees any other race.
+/// Two peers that write at once are an intended race, which Miri would report; with one it finds
+/// any other race.
 const PEERS: u8 = if cfg!(miri) { 1 } else { 2 };
 const LEN: usize = if cfg!(miri) { 64 } else { 16 << 10 };
 
-/// Peers that write without end, as far as they are let.
+/// Runs peers that write without end, as long as they are allowed to.
 fn peers<'scope, 'env>(
     scope: &'scope thread::Scope<'scope, 'env>,
     writer: impl Fn(u8) + Send + Copy + 'scope,
@@ -22,7 +23,7 @@ fn peers<'scope, 'env>(
     }
 }
 
-/// Fails when an octet changes after revocation.
+/// Fails if an octet changes after revocation.
 fn assert_at_rest(region: &Region) {
     let before = octets(region);
     for _ in 0..4 {
@@ -63,7 +64,7 @@ fn nothing_is_placed_after_invalidation_has_returned() {
     });
 }
 
-/// RFC 5042 §6.2.2, for windows: the memory is another window's at once.
+/// RFC 5042 §6.2.2, for windows: the memory is lent to another window at once.
 #[test]
 fn nothing_is_placed_through_a_window_after_it_is_unbound() {
     let table = &table();
@@ -103,8 +104,8 @@ fn nothing_is_placed_through_a_window_after_it_is_unbound() {
     assert_eq!(table.windows_of(QP), 0);
 }
 
-/// RFC 5042 §6.2.2: the program may unmap its memory as soon as deregistration has returned; a late placement would
-/// end the process.
+/// RFC 5042 §6.2.2: the program may unmap its memory as soon as deregistration has returned; a late
+/// placement would end the process.
 #[test]
 #[cfg_attr(miri, ignore = "needs the list of mappings")]
 fn memory_may_be_unmapped_once_it_is_deregistered() {
@@ -179,7 +180,7 @@ fn dropping_the_table_waits_for_a_grant_that_is_out() {
     assert_eq!(octets(&region), b"in time!");
 }
 
-/// RFC 7306 §5.3: atomic against atomics of every stream.
+/// RFC 7306 §5.3: atomic against atomics of every other stream.
 #[test]
 fn no_increment_is_lost_between_threads() {
     let (threads, times) = if cfg!(miri) { (3, 50) } else { (4, 50_000) };
@@ -236,7 +237,7 @@ fn an_stag_is_always_found_between_its_registration_and_its_end() {
     assert!(table.is_empty());
 }
 
-/// A peer that keeps the memory busy cannot put revocation off.
+/// A peer that uses the memory all the time cannot delay revocation.
 #[test]
 #[cfg_attr(miri, ignore = "measures time")]
 fn revocation_is_not_starved_by_busy_peers() {

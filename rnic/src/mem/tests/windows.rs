@@ -9,7 +9,7 @@ use crate::mem::{BindWindow, MemError, Window};
 
 const REMOTE: Access = Access::REMOTE.union(Access::REMOTE_INVALIDATE);
 
-/// A region of 64 octets, and a window bound to 16 of them from 16 on.
+/// A region of 64 octets, and a window bound to 16 of them from offset 16 on.
 struct Bound {
     table: MemTable,
     region: Arc<Region>,
@@ -54,7 +54,8 @@ fn an_unbound_window_opens_nothing() {
     assert_eq!(answer.err(), Some(AccessError::Stag));
 }
 
-/// draft-hilland-rddp-verbs §7.6.3: an access through a window does not look at the region's remote rights.
+/// draft-hilland-rddp-verbs §7.6.3: an access through a window does not depend on the region's
+/// remote rights.
 #[test]
 fn a_window_gives_its_own_rights_to_its_own_range() {
     let Bound { table, region, window } = bound();
@@ -110,7 +111,7 @@ fn a_zero_based_window_counts_from_its_own_start() {
     );
 }
 
-/// RFC 5042 §6.1.1: the key changes, so the STag of the last binding is no use.
+/// RFC 5042 §6.1.1: the key changes, so the STag of the last binding is invalid.
 #[test]
 fn binding_changes_the_key_and_not_the_index() {
     let Bound { table, region, window } = unbound(ALL);
@@ -123,7 +124,8 @@ fn binding_changes_the_key_and_not_the_index() {
     assert_eq!(chosen.0, stag.0 & !0xff | 0x5a);
 }
 
-/// draft-hilland-rddp-verbs §7.10.2, §7.10.6.1: each condition of a bind, and nothing changes when one fails.
+/// draft-hilland-rddp-verbs §7.10.2, §7.10.6.1: each condition of a bind is checked, and nothing
+/// changes if one fails.
 #[test]
 fn a_bind_that_breaks_a_rule_is_refused_and_leaves_no_trace() {
     let Bound { table, region, window } = unbound(Access::BIND);
@@ -168,7 +170,7 @@ fn an_invalid_region_takes_no_window() {
     assert!(error(table.bind(&request(&region, &window))).contains("is invalid"));
 }
 
-/// draft-hilland-rddp-verbs §5.2.2, §7.8, §7.9: what has windows bound stays as it is.
+/// draft-hilland-rddp-verbs §5.2.2, §7.8, §7.9: a region with windows bound stays as it is.
 #[test]
 fn a_region_with_windows_is_neither_deregistered_nor_invalidated() {
     let Bound { table, region, window } = bound();
@@ -181,7 +183,8 @@ fn a_region_with_windows_is_neither_deregistered_nor_invalidated() {
     table.deregister(stag).unwrap();
 }
 
-/// draft-hilland-rddp-verbs §7.10.6.3: unbound by the QP it is bound on; after that, by its PD, to no effect.
+/// draft-hilland-rddp-verbs §7.10.6.3: a window is unbound on the QP on which it is bound; after
+/// that, by its PD, without effect.
 #[test]
 fn invalidating_a_window_unbinds_it() {
     let Bound { table, region, window } = bound();

@@ -1,4 +1,4 @@
-//! What one QP may take up: of a thread's time and of memory, while others want some.
+//! Bounds on a QP's share of a thread's time and of memory while others need them.
 
 use super::super::progress::Pulled;
 use super::*;
@@ -27,12 +27,12 @@ fn a_turn_of_reading_has_an_end() {
         send(&mut framer, msn, &[7; 40_000], &mut octets);
     }
     peer.set_nonblocking(true).unwrap();
-    // Nobody else reads meanwhile.
+    // No other thread reads meanwhile.
     let mut turns = qp.inner.anywhere().with_core(|qp, core| {
         let (mut turns, mut written, deadline) = (Vec::new(), 0, Instant::now() + PATIENCE);
         while core.counters.octets_received < octets.len() as u64 {
             assert!(Instant::now() < deadline, "{turns:?}");
-            // As much as TCP keeps.
+            // As much as TCP takes.
             while let Ok(count @ 1..) = peer.write(&octets[written..]) {
                 written += count;
             }

@@ -1,4 +1,4 @@
-//! Who reads the socket: the program while it polls, else the background thread.
+//! The reader of the socket: the program's thread while it polls, else the background thread.
 
 use super::*;
 
@@ -14,8 +14,8 @@ fn write(framer: &mut Framer) -> Vec<u8> {
     out
 }
 
-/// What arrives no longer wakes the background thread once it has seen that the program polls; and
-/// does again when the program has stopped.
+/// Arriving octets no longer wake the background thread once it has seen that the program polls,
+/// and wake it again when the program has stopped.
 #[test]
 fn a_socket_is_left_to_a_program_that_polls_and_taken_back() {
     let (_pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
