@@ -9,7 +9,7 @@ use rddp_fault_guard::sockets;
 use rddp_rdma::{ConnectOptions, Keepalive};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use super::plain::stay_plain;
+use super::sys::stay_plain;
 
 /// A TCP connection of the device's, or a listener. Children of `fork` close what they have of it.
 #[derive(Debug)]
