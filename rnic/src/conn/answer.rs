@@ -11,10 +11,13 @@ use rddp_mpa::Request;
 use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
+use super::begin::Part;
 use super::half_open::HalfOpen;
 use super::listen::{HalfOpenCount, REJECT_LINGER};
 use super::socket::{TcpSocket, write_all};
-use super::startup::{Done, Part, Stage, Startup, close};
+use super::stage::{Done, Stage};
+use super::startup::Startup;
+use super::steps::close;
 use crate::config::startup_config;
 use crate::deadline::Deadline;
 use crate::error::{AnswerError, ConnectError};
@@ -42,7 +45,7 @@ impl QueuePair {
 
     /// The Request that has come: `None` before that, or when this has been asked before.
     pub fn request(&self) -> Option<Request> {
-        self.inner.here().ok()?.startup().lock().as_ref()?.outcome.lock().request.take()
+        self.inner.here().ok()?.startup().lock().as_ref()?.take_request()
     }
 
     /// Answers the Request. After a yes [`Connected`](crate::AsyncEventKind::Connected) follows, or

@@ -15,7 +15,8 @@ use socket2::{SockAddr, Socket};
 
 use super::port_mapper::Query;
 use super::socket::{TcpSocket, tcp_socket, write_all};
-use super::startup::{Next, Plan, Stage, Startup};
+use super::stage::{Next, Stage};
+use super::startup::{Plan, Startup};
 use crate::config::startup_config;
 use crate::error::ConnectError;
 use crate::qp::QueuePair;

@@ -1,0 +1,92 @@
+//! A program's side of a startup: it begins one, and asks what has come of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rddp_mpa::Initiator;
+use rddp_rdma::ConnectOptions;
+use socket2::Socket;
+
+use super::connect::Connected;
+use super::socket::TcpSocket;
+use super::stage::Stage;
+use super::startup::{Plan, Startup};
+use crate::config::startup_config;
+use crate::error::ConnectError;
+use crate::qp::{QpState, QueuePair};
+
+impl QueuePair {
+    /// Connects an idle QP over a TCP connection that is there, or that is being made: `active` sends the Request, else
+    /// the peer's is awaited and accepted. Returns at once; [`Connected`](crate::AsyncEventKind::Connected) or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) tells the end. `stream` becomes non-blocking.
+    ///
+    /// # Errors
+    /// The QP is not idle, or the settings make no startup frame.
+    pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
+        self.begin_as(TcpSocket::new(stream), options, if active { Part::Active } else { Part::Passive })
+    }
+
+    pub(super) fn begin_as(
+        &self,
+        stream: TcpSocket,
+        options: &ConnectOptions,
+        part: Part,
+    ) -> Result<(), ConnectError> {
+        let plan = Plan { reports: true, asks: part == Part::Asking, addr: None };
+        let begun = self.begin_by(options, plan, |options| {
+            let active = part == Part::Active;
+            let initiator = active
+                .then(|| Initiator::new(&startup_config(options), &options.private_data))
+                .transpose()?;
+            stream.set_nonblocking(true)?;
+            Ok(Stage::Tcp { socket: stream, initiator })
+        });
+        begun.map(drop)
+    }
+
+    pub(super) fn begin_by(
+        &self,
+        options: &ConnectOptions,
+        plan: Plan,
+        first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
+    ) -> Result<Arc<Startup>, ConnectError> {
+        let (inner, state) = (self.inner.here()?, self.state());
+        // A `connect` that sleeps is its caller's alone.
+        let mut place = plan.reports.then(|| inner.startup().lock());
+        let begun = place.as_ref().and_then(|place| place.as_ref());
+        if state != QpState::Idle || begun.is_some_and(|startup| !startup.is_over()) {
+            return Err(ConnectError::NotIdle(state));
+        }
+        let options = inner.options(options);
+        let first = first(&options)?;
+        let startup = Startup::add(inner, options, plan, first);
+        if let Some(place) = &mut place {
+            **place = Some(startup.clone());
+        }
+        drop(place);
+        startup.begin_watching().map(|()| startup)
+    }
+
+    /// What has come of [`begin`](Self::begin) or [`begin_to`](Self::begin_to): `None` while it goes on, or when this has been asked before.
+    pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
+        self.inner.here().ok()?.startup().lock().as_ref()?.take_result()
+    }
+
+    /// Sleeps until that is over, one way or the other, for at most `timeout`. Whether it is.
+    pub fn await_begun(&self, timeout: Duration) -> bool {
+        let Ok(inner) = self.inner.here() else { return true };
+        let Some(startup) = inner.startup().lock().clone() else { return true };
+        startup.await_over(timeout)
+    }
+}
+
+/// What this side does in a startup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Sends the Request.
+    Active,
+    /// Accepts the peer's.
+    Passive,
+    /// Leaves the answer to the program.
+    Asking,
+}

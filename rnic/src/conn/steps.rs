@@ -1,0 +1,152 @@
+//! Steps of a startup: what is done with its socket in each stage.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use nix::sys::epoll::EpollFlags;
+use rddp_iwarp::Refusal;
+use rddp_mpa::{Initiator, InitiatorStep, Request, StartupError};
+use rddp_rdma::AsyncEventKind;
+
+use super::connect::send_terminate;
+use super::half_open::{nothing_behind, read_request};
+use super::socket::{TcpSocket, no_delay, write_all};
+use super::stage::{Done, Next, Stage};
+use super::startup::Startup;
+use crate::config::startup_config;
+use crate::error::ConnectError;
+
+impl Startup {
+    pub(super) fn step(&self, stage: Stage) -> Result<Next, ConnectError> {
+        match stage {
+            Stage::Mapper { socket, query, initiator } => self.ask_mapper(socket, query, initiator),
+            Stage::Tcp { socket, initiator } => self.begin(socket, initiator),
+            Stage::Reply { socket, initiator, octets } => self.read_reply(socket, initiator, octets),
+            Stage::Request { socket, mut octets, mut total } => {
+                match read_request(&socket, &mut octets, &mut total).map_err(startup_error) {
+                    Ok(None) => Ok(Next::Wait(Stage::Request { socket, octets, total }, EpollFlags::EPOLLIN)),
+                    Ok(Some(request)) if self.plan.asks => Ok(self.ask(socket, request)),
+                    Ok(Some(request)) => self.accept(socket, &request),
+                    Err(error) => Err(close(&socket, error)),
+                }
+            }
+            Stage::Asked { socket, request } => match nothing_behind(&socket).map_err(startup_error) {
+                Ok(()) => Ok(Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)),
+                Err(error) => Err(close(&socket, error)),
+            },
+            Stage::Answered | Stage::Over => Err(ConnectError::GivenUp),
+        }
+    }
+
+    fn begin(&self, socket: TcpSocket, initiator: Option<Initiator>) -> Result<Next, ConnectError> {
+        if let Some(error) = socket.take_error()? {
+            return Err(tcp_error(error, self.options.timeout));
+        }
+        if socket.peer_addr().is_err() {
+            return Ok(Next::Wait(Stage::Tcp { socket, initiator }, EpollFlags::EPOLLOUT));
+        }
+        no_delay(&socket)?;
+        let octets = Vec::new();
+        Ok(Next::Again(match initiator {
+            Some(initiator) => {
+                // A frame is small, and nothing else is in the send buffer.
+                write_all(&socket, initiator.request())
+                    .map_err(|error| startup_tcp_error(error, self.options.timeout))?;
+                Stage::Reply { socket, initiator, octets }
+            }
+            None => Stage::Request { socket, octets, total: 1 },
+        }))
+    }
+
+    /// The program is told, and the peer watched meanwhile.
+    fn ask(&self, socket: TcpSocket, request: Request) -> Next {
+        self.outcome.lock().request = Some(request.clone());
+        if let Some(qp) = self.qp.upgrade() {
+            qp.report(AsyncEventKind::Requested);
+        }
+        Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)
+    }
+
+    fn accept(&self, socket: TcpSocket, request: &Request) -> Result<Next, ConnectError> {
+        let (reply, negotiated) =
+            request.accept(&startup_config(&self.options), &self.options.private_data)?;
+        write_all(&socket, &reply).map_err(|error| tcp_error(error, self.options.timeout))?;
+        let private_data = request.private_data.clone();
+        Ok(Next::Done(Done { socket, negotiated, private_data, active: false }))
+    }
+
+    /// Takes exactly the Reply's octets from the socket: what follows is FPDUs.
+    fn read_reply(
+        &self,
+        socket: TcpSocket,
+        mut initiator: Initiator,
+        mut octets: Vec<u8>,
+    ) -> Result<Next, ConnectError> {
+        loop {
+            let total = match initiator.handle(&octets) {
+                Ok(InitiatorStep::Need { total }) => total,
+                Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
+                    return Ok(Next::Done(Done { socket, negotiated, private_data, active: true }));
+                }
+                // RFC 5044 §7.1.2: TCP stays open, and is the program's again.
+                Ok(InitiatorStep::Rejected { private_data, .. }) => {
+                    return Err(ConnectError::Rejected { private_data });
+                }
+                Err(error) => {
+                    let Refusal::Terminate { terminate, framing } =
+                        Refusal::of(&error, initiator.tx(), false)
+                    else {
+                        return Err(close(&socket, error.into()));
+                    };
+                    send_terminate(&socket, &terminate, framing);
+                    // Nobody else has it, and TCP may lose the Terminate if it is closed now.
+                    if self.plan.addr.is_some() {
+                        self.linger(socket);
+                    }
+                    return Err(error.into());
+                }
+            };
+            let mut chunk = [0; 64];
+            let want = chunk.len().min(total - octets.len());
+            match (&*socket).read(&mut chunk[..want]) {
+                Ok(0) => return Err(close(&socket, initiator.closed(&octets).into())),
+                Ok(count) => octets.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Next::Wait(Stage::Reply { socket, initiator, octets }, EpollFlags::EPOLLIN));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(startup_tcp_error(error, self.options.timeout)),
+            }
+        }
+    }
+}
+
+/// RFC 5044 §7.1.2: a peer that speaks no MPA, or not in time, is left; also where the program holds the socket, too.
+pub(super) fn close(socket: &TcpSocket, error: ConnectError) -> ConnectError {
+    let _ = socket.shutdown(Shutdown::Both);
+    error
+}
+
+fn startup_error(error: io::Error) -> ConnectError {
+    match error.downcast::<StartupError>() {
+        Ok(error) => error.into(),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => ConnectError::Closed,
+        Err(error) => ConnectError::Tcp(error),
+    }
+}
+
+fn tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
+    match error.kind() {
+        ErrorKind::TimedOut => ConnectError::TimedOut(timeout),
+        _ => ConnectError::Tcp(error),
+    }
+}
+
+/// The same once TCP is connected: the peer has left, instead of answering.
+fn startup_tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ConnectError::Closed,
+        _ => tcp_error(error, timeout),
+    }
+}
