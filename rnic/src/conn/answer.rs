@@ -13,13 +13,12 @@ use socket2::Socket;
 
 use super::begin::Part;
 use super::half_open::HalfOpen;
-use super::listen::{HalfOpenCount, REJECT_LINGER};
+use super::half_open_count::HalfOpenCount;
 use super::socket::{TcpSocket, write_all};
 use super::stage::{Done, Stage};
 use super::startup::Startup;
 use super::steps::close;
 use crate::config::startup_config;
-use crate::deadline::Deadline;
 use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
 
@@ -108,7 +107,7 @@ impl Startup {
         self.device.driver.unwatch(socket.as_fd());
         let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
         let kept = match HalfOpenCount::take(&self.device, peer) {
-            Some(slot) => HalfOpen::linger(&self.device, socket, slot, Deadline::after(REJECT_LINGER)),
+            Some(slot) => HalfOpen::linger(&self.device, socket, slot),
             None => socket.shutdown(Shutdown::Both),
         };
         if let Err(error) = kept {

@@ -4,19 +4,24 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
-use super::listen::{ListenerInner, Slot};
+use super::half_open_count::Slot;
+use super::listen::ListenerInner;
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::io::driver::{Driver, Failure, Source};
+
+/// How long a rejected peer has to close.
+const REJECT_LINGER: Duration = Duration::from_secs(2);
 
 /// All of a device, by their tokens: what keeps them alive.
 #[derive(Debug, Default)]
@@ -75,13 +80,8 @@ impl HalfOpen {
     }
 
     /// Keeps a rejected connection until the initiator closes it.
-    pub(super) fn linger(
-        device: &Arc<DeviceInner>,
-        socket: TcpSocket,
-        slot: Slot,
-        deadline: Deadline,
-    ) -> io::Result<()> {
-        Self::add(device, Stage::Rejected { socket, _slot: slot }, deadline)
+    pub(super) fn linger(device: &Arc<DeviceInner>, socket: TcpSocket, slot: Slot) -> io::Result<()> {
+        Self::add(device, Stage::Rejected { socket, _slot: slot }, Deadline::after(REJECT_LINGER))
     }
 
     fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Deadline) -> io::Result<()> {
@@ -94,7 +94,7 @@ impl HalfOpen {
         device.driver.by(deadline, half_open.token);
         let watched = match &*half_open.stage.lock() {
             Stage::Request { socket, .. } | Stage::Rejected { socket, .. } => {
-                device.driver.watch(std::os::fd::AsFd::as_fd(socket), half_open.token, EpollFlags::EPOLLIN)
+                device.driver.watch(socket.as_fd(), half_open.token, EpollFlags::EPOLLIN)
             }
             Stage::Over => Ok(()),
         };
@@ -131,12 +131,12 @@ impl HalfOpen {
                 else {
                     return Some(Done::Closed);
                 };
-                driver.unwatch(std::os::fd::AsFd::as_fd(&socket));
+                driver.unwatch(socket.as_fd());
                 Some(Done::Request { socket, request, slot, listener })
             }
             Ok(None) => {
                 if let Stage::Request { socket, .. } | Stage::Rejected { socket, .. } = &*stage {
-                    driver.arm(std::os::fd::AsFd::as_fd(socket), self.token, EpollFlags::EPOLLIN);
+                    driver.arm(socket.as_fd(), self.token, EpollFlags::EPOLLIN);
                 }
                 None
             }
