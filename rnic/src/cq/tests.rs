@@ -3,11 +3,14 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use nix::poll::PollFlags;
+use nix::sys::epoll::EpollFlags;
 
 use super::*;
-use crate::io::driver::{Failure, Source};
+use crate::io::driver::{Failure, Holder, Source};
+use crate::io::lease::Lease;
 use crate::mem::QpNum;
 use crate::{Completed, QpConfig, Rnic, SendWr, Status};
 
