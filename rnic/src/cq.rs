@@ -1,8 +1,14 @@
-//! Completion queues (draft-hilland-rddp-verbs §8.2) and who makes progress on their behalf.
+//! Completion queues (draft-hilland-rddp-verbs §8.2).
 //!
-//! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so no other
-//! thread has to be woken on the way of a message. While it does, the background thread leaves
-//! those sockets alone: see [`Presence`].
+//! | file | subject |
+//! |---|---|
+//! | `entries` | the completions that wait in a queue |
+//! | `members` | the QPs that complete into a queue |
+//! | `progress` | threads that poll or sleep on a queue drive its members on |
+//!
+//! A thread that polls or waits on a queue reads the sockets of the QPs that use it, so that no
+//! message waits for another thread to be woken. Meanwhile the background thread leaves those
+//! sockets alone: see [`Presence`].
 
 mod entries;
 mod members;
@@ -17,7 +23,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rddp_rdma::{Completion, CqNum};
 
-use self::entries::{Armed, Entry, Queue};
+use self::entries::{Entries, Entry};
 use self::members::Members;
 pub(crate) use self::members::{FEW, Member, Watched};
 pub(crate) use self::progress::Waiter;
@@ -29,7 +35,12 @@ use crate::io::lease::Presence;
 use crate::io::ready_set::ReadySet;
 use crate::srq::SrqInner;
 
-/// A queue of completions. Cloning gives another handle to the same queue.
+/// A completion queue: completions of one or more QPs, in the order in which they happened. Cloning
+/// gives another handle to the same queue.
+///
+/// A program polls the queue ([`poll_one`](Self::poll_one), [`poll`](Self::poll)), sleeps on it
+/// ([`wait`](Self::wait)), or [arms](Self::arm) it and waits on its
+/// [`CompletionChannel`](crate::CompletionChannel).
 ///
 /// ```
 /// let rnic = rddp_rnic::Rnic::open()?;
@@ -41,17 +52,21 @@ use crate::srq::SrqInner;
 pub struct CompletionQueue(pub(crate) Home<Arc<CqInner>>);
 
 impl CompletionQueue {
-    /// Takes the oldest completion, after making progress on the sockets of this queue's QPs if there is none yet.
+    /// Takes the oldest completion. If there is none, the sockets of this queue's QPs are read
+    /// first. Never sleeps.
     pub fn poll_one(&self) -> Option<Completion> {
         let cq = self.0.here().ok()?;
         if let Some(completion) = cq.take() {
             return Some(completion);
         }
+        // Only a poll that finds nothing reads sockets: a program that has completions left works
+        // on those before it asks the kernel for more.
         cq.look();
         cq.take()
     }
 
-    /// Appends up to `max` completions to `out`, oldest first; how many.
+    /// Appends up to `max` completions to `out`, oldest first, and returns their number. Otherwise
+    /// works as [`poll_one`](Self::poll_one).
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> usize {
         let Ok(cq) = self.0.here() else { return 0 };
         let count = cq.take_many(max, out);
@@ -62,8 +77,8 @@ impl CompletionQueue {
         cq.take_many(max, out)
     }
 
-    /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), reading the sockets in this thread.
-    /// Whether there is one.
+    /// Sleeps until there is a completion, for at most `timeout` (`None`: no limit), and reads the
+    /// sockets of the queue's QPs in this thread. Returns whether there is a completion.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let deadline = Deadline::after_any(timeout);
         loop {
@@ -74,38 +89,42 @@ impl CompletionQueue {
         }
     }
 
-    /// Sleeps until there is a completion or `other` is true; a signal ends it with `Interrupted`. Otherwise as
-    /// [`wait`](Self::wait). Events of the queue's QPs make it ask `other` again, and so does [`wake`](Self::wake).
+    /// Sleeps until there is a completion or `other` returns true. A signal ends the sleep with
+    /// `Interrupted`; otherwise works as [`wait`](Self::wait). An asynchronous event of one of the
+    /// queue's QPs, and [`wake`](Self::wake), lead to another call of `other`.
     pub fn wait_or(&self, timeout: Option<Duration>, other: impl Fn() -> bool) -> io::Result<bool> {
         self.0.here()?.wait(timeout, &other)
     }
 
-    /// Makes who sleeps in [`wait_or`](Self::wait_or) look again. What there is to see has been stored with `SeqCst`.
+    /// Makes each thread that sleeps in [`wait_or`](Self::wait_or) call its `other` again. The
+    /// program stores with `SeqCst` before this call what `other` is to see.
     pub fn wake(&self) {
         if let Ok(cq) = self.0.here() {
             cq.ready.bell.ring();
         }
     }
 
-    /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at the next solicited
-    /// one or error. One that is in the queue already counts, so nothing is missed between a poll and this call.
+    /// Asks for one event on the queue's channel: at the next completion, or (`solicited_only`) at
+    /// the next that is solicited or an error. A completion that is in the queue already counts, so
+    /// nothing is missed between a poll and this call.
     pub fn arm(&self, solicited_only: bool) {
         if let Ok(cq) = self.0.here() {
             cq.arm(solicited_only);
         }
     }
 
-    /// Its number, as events name it.
+    /// Returns the number by which events name the queue.
     pub fn num(&self) -> CqNum {
         self.0.anywhere().num
     }
 
-    /// Completions that it can hold.
+    /// Returns the number of completions that the queue can hold.
     pub fn capacity(&self) -> usize {
         self.0.anywhere().capacity
     }
 
-    /// Whether more completions came than it could hold. All its QPs are in error then (RFC 5042 §6.4.6).
+    /// Returns whether more completions came than the queue could hold. All its QPs are in Error
+    /// then (RFC 5042 §6.4.6).
     pub fn is_overflowed(&self) -> bool {
         self.0.anywhere().is_overflowed()
     }
@@ -115,20 +134,22 @@ impl CompletionQueue {
 pub(crate) struct CqInner {
     pub(crate) num: CqNum,
     capacity: usize,
-    queue: Mutex<Queue>,
-    /// How many entries there are: polling an empty queue takes no lock.
+    entries: Mutex<Entries>,
+    /// The number of entries, stored apart so that to poll an empty queue takes no lock.
     len: AtomicUsize,
     overflowed: AtomicBool,
-    /// What completes into it. Each leaves when the program lets go of it.
+    /// The QPs that complete into the queue, until the program drops them.
     members: Mutex<Members>,
-    /// Once they have been more than a [`FEW`]: their sockets are in `ready`.
+    /// Set once there have been more members than [`FEW`]: their sockets are in the epoll set of
+    /// `ready` from then on.
     by_epoll: AtomicBool,
     pub(crate) ready: ReadySet,
     channel: Option<Arc<ChannelInner>>,
     driver: Arc<Driver>,
-    /// What the program does about the sockets of the QPs.
+    /// The polls and waits of the program, by which the background thread knows that the program
+    /// reads the sockets.
     presence: Presence,
-    /// Tokens of the sources that the background thread has left to this queue's program.
+    /// Tokens of the sources that the background thread leaves to this queue's program.
     left: Mutex<HashSet<u64>>,
 }
 
@@ -142,7 +163,7 @@ impl CqInner {
         let cq = Arc::new(CqInner {
             num,
             capacity,
-            queue: Mutex::default(),
+            entries: Mutex::default(),
             len: AtomicUsize::new(0),
             overflowed: AtomicBool::new(false),
             members: Mutex::default(),
@@ -159,44 +180,43 @@ impl CqInner {
         Ok(cq)
     }
 
-    /// Whether it belongs to the device with this background thread.
+    /// Returns whether the queue belongs to the device with this background thread.
     pub(crate) fn is_of(&self, driver: &Arc<Driver>) -> bool {
         Arc::ptr_eq(&self.driver, driver)
     }
 
-    /// Adds a completion, unless the queue is full: then the queue is in error for good, and its QPs learn it from
-    /// [`is_overflowed`](Self::is_overflowed) when they next do anything, which for idle ones is at once (RFC 5042 §6.4.6:
-    /// others are not hurt).
+    /// Adds a completion, unless the queue is full.
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
-        let mut queue = self.queue.lock();
-        if queue.entries.len() == self.capacity {
-            drop(queue);
-            if let Some(srq) = srq {
-                srq.release(completion.qp);
-            }
-            if !self.overflowed.swap(true, Ordering::AcqRel) {
-                self.rouse_members();
-            }
-            return;
+        let mut entries = self.entries.lock();
+        if entries.len() == self.capacity {
+            drop(entries);
+            return self.overflow(completion, srq);
         }
-        queue.entries.push_back(Entry { completion, srq: srq.cloned() });
-        // A thread that falls asleep counts itself before it looks at this: one of the two sees the other.
-        self.len.store(queue.entries.len(), Ordering::SeqCst);
-        let fires = match queue.armed {
-            None => false,
-            Some(Armed::Any) => true,
-            Some(Armed::Solicited) => completion.is_urgent(),
-        };
-        if fires {
-            queue.armed = None;
-        }
-        drop(queue);
+        let fires = entries.push(completion, srq);
+        // A thread that falls asleep counts itself with the bell before it looks at `len`, and the
+        // bell looks at that count after this store: so either the thread sees the completion, or
+        // the bell wakes it.
+        self.len.store(entries.len(), Ordering::SeqCst);
+        drop(entries);
         if fires {
             self.fire();
         }
         self.ready.bell.ring();
     }
 
+    /// Drops a completion for which there is no room. The queue is in error for good then. Its QPs
+    /// see that by [`is_overflowed`](Self::is_overflowed) whenever they do anything, and those that
+    /// are idle are made to look now. QPs of other queues go on (RFC 5042 §6.4.6).
+    fn overflow(&self, completion: Completion, srq: Option<&Arc<SrqInner>>) {
+        if let Some(srq) = srq {
+            srq.release(completion.qp);
+        }
+        if !self.overflowed.swap(true, Ordering::AcqRel) {
+            self.rouse_members();
+        }
+    }
+
+    /// Reports to the completion channel, if the queue has one.
     fn fire(self: &Arc<Self>) {
         if let Some(channel) = &self.channel {
             channel.push(self);
@@ -204,35 +224,27 @@ impl CqInner {
     }
 
     fn arm(self: &Arc<Self>, solicited_only: bool) {
-        let mut queue = self.queue.lock();
-        let has_one = if solicited_only {
-            queue.entries.iter().any(|entry| entry.completion.is_urgent())
-        } else {
-            !queue.entries.is_empty()
-        };
-        queue.armed = match (has_one, solicited_only, queue.armed) {
-            (true, ..) => None,
-            // Who asked for any is not to be put off with less.
-            (false, false, _) | (false, true, Some(Armed::Any)) => Some(Armed::Any),
-            (false, true, _) => Some(Armed::Solicited),
-        };
-        drop(queue);
-        if has_one {
+        let fires = self.entries.lock().arm(solicited_only);
+        if fires {
             self.fire();
         } else if self.channel.as_ref().is_some_and(|channel| channel.is_watched_elsewhere()) {
-            // The program is likely to sleep on the descriptor next: the sockets are the background thread's now.
+            // The program is likely to sleep on the descriptor next, where it reads no socket: the
+            // background thread does so from now on.
             self.give_back();
         }
     }
 
+    /// Takes the oldest completion. A program that polls finds none most of the time, and such a
+    /// poll touches no lock.
     fn take(&self) -> Option<Completion> {
         if self.is_empty() {
             return None;
         }
-        let mut queue = self.queue.lock();
-        let entry = queue.entries.pop_front();
-        self.len.store(queue.entries.len(), Ordering::Release);
-        drop(queue);
+        let mut entries = self.entries.lock();
+        let entry = entries.pop();
+        self.len.store(entries.len(), Ordering::Release);
+        // To release a shared receive takes that queue's lock, for which this one need not be held.
+        drop(entries);
         entry.map(Entry::take)
     }
 
@@ -240,11 +252,11 @@ impl CqInner {
         if self.is_empty() {
             return 0;
         }
-        let mut queue = self.queue.lock();
-        let count = max.min(queue.entries.len());
-        out.extend(queue.entries.drain(..count).map(Entry::take));
-        self.len.store(queue.entries.len(), Ordering::Release);
-        count
+        let mut entries = self.entries.lock();
+        let before = out.len();
+        out.extend(entries.drain(max).map(Entry::take));
+        self.len.store(entries.len(), Ordering::Release);
+        out.len() - before
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -261,8 +273,8 @@ impl Drop for CqInner {
         if let Some(channel) = &self.channel {
             channel.remove(self);
         }
-        // Nobody takes these any more: shared receives are free again.
-        self.queue.get_mut().entries.drain(..).map(Entry::take).for_each(drop);
+        // No program takes these completions any more: their shared receives are free again.
+        self.entries.get_mut().drain(usize::MAX).map(Entry::take).for_each(drop);
     }
 }
 

@@ -1,4 +1,8 @@
-//! Progress on behalf of a completion queue: its members, and who drives them on.
+//! Progress of a completion queue's members, made by threads that poll the queue or sleep on it.
+//!
+//! The sockets of up to [`FEW`](super::FEW) members are in no epoll set: a poll tries them all, and
+//! a thread that goes to sleep names them all. With more members the queue has an epoll set, and
+//! only the members that are ready are tried.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,10 +21,11 @@ use crate::io::driver::Holder;
 use crate::io::lease::Lease;
 use crate::io::sleep::Sleep;
 
-/// A program that has polled lately, but not for so long, does something else.
+/// The time without a poll after which a program that has polled is taken to do something else.
 const MOMENT: Duration = Duration::from_micros(10);
 
 impl CqInner {
+    /// Adds a member. With one more than [`FEW`](super::FEW) the queue begins to use an epoll set.
     pub(crate) fn add_member(&self, token: u64, member: Arc<dyn Member>) -> io::Result<()> {
         let are_few = self.members.lock().insert(token, member);
         if are_few { Ok(()) } else { self.use_epoll() }
@@ -30,20 +35,21 @@ impl CqInner {
         self.members.lock().remove(token);
     }
 
-    /// Whether the sockets of its QPs are in its epoll set.
+    /// Returns whether the sockets of the members are in the queue's epoll set.
     pub(crate) fn is_by_epoll(&self) -> bool {
         self.by_epoll.load(Ordering::Acquire)
     }
 
-    /// Puts the sockets of all its QPs into the epoll set, now and from now on.
+    /// Puts the sockets of all members into the epoll set, and has those of later ones put there.
     pub(crate) fn use_epoll(&self) -> io::Result<()> {
         if self.by_epoll.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // One that connects meanwhile has seen the flag, or is found connected here.
+        // A member that connects at this moment sees the flag and enters by itself, or is found
+        // connected here.
         let members = self.members.lock().all();
         if let Err(error) = members.iter().try_for_each(|member| member.enter(self)) {
-            // The kernel is out of watches: the QP that is one too many will not be made.
+            // The kernel has no room for another watch: the QP that is being made is refused.
             self.by_epoll.store(false, Ordering::Release);
             return Err(error);
         }
@@ -51,7 +57,7 @@ impl CqInner {
         Ok(())
     }
 
-    /// One of its QPs has been connected.
+    /// Watches the socket of a member that has been connected.
     pub(crate) fn admit(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         if self.is_by_epoll() {
             self.ready.add(socket, token)?;
@@ -60,16 +66,17 @@ impl CqInner {
         Ok(())
     }
 
-    /// What one of its connections waits for has changed.
+    /// Changes the events that the socket of a member is watched for.
     pub(crate) fn set_interest(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
         if self.is_by_epoll() {
             self.ready.set_interest(socket, token, interest);
         } else {
+            // Threads that sleep have named the events to the kernel: they go to sleep anew.
             self.ready.bell.ring();
         }
     }
 
-    /// A connection of one of its QPs is over.
+    /// Stops watching the socket of a member whose connection is over.
     pub(crate) fn dismiss(&self, socket: BorrowedFd<'_>) {
         if self.is_by_epoll() {
             self.ready.remove(socket);
@@ -77,36 +84,40 @@ impl CqInner {
         self.ready.bell.ring();
     }
 
-    /// Makes the background thread call each QP's `on_timer`.
+    /// Makes the background thread call the `on_timer` of each member.
     pub(super) fn rouse_members(&self) {
         let now = Instant::now();
         self.members.lock().tokens().for_each(|token| self.driver.at(now, token));
     }
 
-    /// Ends the lease of a program that polled and will not for a while.
+    /// Ends the lease of a program that has polled and now is going to sleep elsewhere.
     pub(super) fn give_back(&self) {
         self.presence.give_back();
         self.driver.end_of_wait();
     }
 
-    /// Reads the sockets as [`progress`](Self::progress) does, counted as a look, which the
-    /// background thread notices.
+    /// Reads the sockets as [`progress`](Self::progress) does. That counts as a look, by which the
+    /// background thread knows that the program reads them (see [`io::lease`](crate::io::lease)).
     pub(super) fn look(&self) {
         let _look = self.presence.look();
         self.progress();
     }
 
-    /// Reads the sockets of this queue's QPs, as far as they have anything.
+    /// Has each member that may have something to do make progress.
     pub(crate) fn progress(&self) {
+        // The list is shared, so that no lock is held while members are tried: a member that
+        // completes something, or leaves the queue, comes back to it.
         let few = self.members.lock().few();
         match few {
             Some(list) => list.iter().for_each(|member| member.try_progress()),
-            // Nothing ready is no error, and a failing epoll set shows in `wait`.
+            // An error of the epoll set is reported by `wait`: a poll has no way to report it.
             None => drop(self.serve_ready(Some(Duration::ZERO), None)),
         }
     }
 
-    /// See [`CompletionQueue::wait`](super::CompletionQueue::wait); `other` is another reason to wake, for which the bell has rung.
+    /// Sleeps until there is a completion, as
+    /// [`CompletionQueue::wait_or`](super::CompletionQueue::wait_or) does. Whoever makes `other`
+    /// true rings the bell.
     pub(super) fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
         let _waiter = Waiter::new(self);
         let deadline = Deadline::after_any(timeout);
@@ -123,8 +134,10 @@ impl CqInner {
         }
     }
 
-    /// Sleeps until a socket has something or there is another reason to look, and makes progress.
+    /// Sleeps until a socket is ready or the bell rings, and makes progress.
     fn wait_ready(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<()> {
+        // From here on the bell wakes this thread, so that a completion which comes after this look
+        // at the queue is not overlooked.
         let asleep = self.ready.bell.fall_asleep();
         if !self.is_empty() || other() {
             return Ok(());
@@ -140,7 +153,7 @@ impl CqInner {
         Ok(())
     }
 
-    /// What a thread that sleeps on this queue, of a few members, has to watch.
+    /// Adds what a thread that sleeps on this queue has to watch, while the members are few.
     pub(crate) fn watch(&self, sleep: &mut Sleep) {
         let few = self.members.lock().few();
         let members = few.iter().flat_map(|list| list.iter());
@@ -149,6 +162,7 @@ impl CqInner {
         }
     }
 
+    /// Waits for members that are ready by the epoll set, and has them make progress.
     fn serve_ready(&self, timeout: Option<Duration>, asleep: Option<Asleep<'_>>) -> io::Result<()> {
         self.ready.wait(timeout, asleep, |token| {
             let member = self.members.lock().by_token(token);
@@ -161,7 +175,8 @@ impl CqInner {
 
 impl Holder for CqInner {
     fn lease(&self, turn: u64) -> Lease {
-        // The program may have no other processor.
+        // The program's thread may need the processor that this thread runs on to poll again, so
+        // it is offered that while it may be about to.
         let mut until = None;
         self.presence.lease(turn, || {
             std::thread::yield_now();
@@ -175,7 +190,8 @@ impl Holder for CqInner {
     }
 }
 
-/// A thread asleep on a queue.
+/// A thread that sleeps on a queue, or on its channel. The background thread leaves the queue's
+/// sockets alone as long as there is one.
 pub(crate) struct Waiter<'a>(&'a CqInner);
 
 impl<'a> Waiter<'a> {

@@ -132,7 +132,8 @@ fn members_of_two_kinds_complete_into_one_queue() {
     assert_eq!(polled, expected);
 }
 
-/// A few are named one by one, more are in an epoll set. The background thread does not know of them.
+/// A few are named one by one, more are in an epoll set. The background thread does not know of
+/// them.
 #[test]
 fn a_thread_that_sleeps_on_a_queue_is_woken_by_any_of_its_members() {
     let rnic = Rnic::open().unwrap();
