@@ -31,7 +31,7 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Where a [`Probe`] panics.
+/// The function in which a [`Probe`] panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Nowhere,
@@ -40,7 +40,7 @@ enum Fault {
     Ready,
     Timer,
     GivingUp,
-    /// Nowhere, but it cannot rest at once.
+    /// In none, but it cannot rest at once.
     Busy,
 }
 
@@ -183,10 +183,10 @@ impl Source for Slow {
     fn give_up(&self, _driver: &Driver, _failure: Failure) {}
 }
 
-/// What a source belongs to ends in the thread that lets go of it last. That is never the
-/// background thread.
+/// An object is dropped in the thread that lets go of it last. For the owner of a source that is
+/// never the background thread.
 #[test]
-fn who_leaves_a_source_is_the_last_that_has_it() {
+fn the_thread_that_leaves_a_source_is_the_last_that_has_it() {
     let driver = Driver::start().unwrap();
     for _ in 0..50 {
         let (begun, may_end) = Default::default();
