@@ -1,4 +1,4 @@
-//! A program's side of a startup: it begins one, and asks what has come of it.
+//! A program's side of a startup: to begin one, and to ask for its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,20 @@ use crate::error::ConnectError;
 use crate::qp::{QpState, QueuePair};
 
 impl QueuePair {
-    /// Connects an idle QP over a TCP connection that is there, or that is being made: `active` sends the Request, else
-    /// the peer's is awaited and accepted. Returns at once; [`Connected`](crate::AsyncEventKind::Connected) or
-    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) tells the end. `stream` becomes non-blocking.
+    /// Connects an idle QP over a TCP connection that the program has made, or is making: as the
+    /// initiator (`active`) it sends the Request, else it awaits the peer's Request and accepts it.
+    ///
+    /// Returns at once. The event [`Connected`](crate::AsyncEventKind::Connected) or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) reports the end, and
+    /// [`begun`](Self::begun) has the result. `stream` becomes non-blocking.
     ///
     /// # Errors
-    /// The QP is not idle, or the settings make no startup frame.
+    /// The QP is not idle, or a startup frame cannot hold the settings or the private data.
     pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
         self.begin_as(TcpSocket::new(stream), options, if active { Part::Active } else { Part::Passive })
     }
 
+    /// Begins a startup over a TCP connection of the program's own.
     pub(super) fn begin_as(
         &self,
         stream: TcpSocket,
@@ -44,6 +48,7 @@ impl QueuePair {
         begun.map(drop)
     }
 
+    /// Begins a startup whose first stage `first` makes.
     pub(super) fn begin_by(
         &self,
         options: &ConnectOptions,
@@ -51,7 +56,8 @@ impl QueuePair {
         first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
     ) -> Result<Arc<Startup>, ConnectError> {
         let (inner, state) = (self.inner.here()?, self.state());
-        // A `connect` that sleeps is its caller's alone.
+        // A startup that no event reports is that of a `connect` that sleeps: its caller alone gets
+        // the result, so it takes no place here.
         let mut place = plan.reports.then(|| inner.startup().lock());
         let begun = place.as_ref().and_then(|place| place.as_ref());
         if state != QpState::Idle || begun.is_some_and(|startup| !startup.is_over()) {
@@ -67,12 +73,14 @@ impl QueuePair {
         startup.begin_watching().map(|()| startup)
     }
 
-    /// What has come of [`begin`](Self::begin) or [`begin_to`](Self::begin_to): `None` while it goes on, or when this has been asked before.
+    /// Takes the result of [`begin`](Self::begin) or [`begin_to`](Self::begin_to). `None` while the
+    /// startup goes on, or when the result has been taken before.
     pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
         self.inner.here().ok()?.startup().lock().as_ref()?.take_result()
     }
 
-    /// Sleeps until that is over, one way or the other, for at most `timeout`. Whether it is.
+    /// Sleeps until the startup that was begun is over, with a connection or without one, for at
+    /// most `timeout`. Returns whether it is over.
     pub fn await_begun(&self, timeout: Duration) -> bool {
         let Ok(inner) = self.inner.here() else { return true };
         let Some(startup) = inner.startup().lock().clone() else { return true };
@@ -80,13 +88,13 @@ impl QueuePair {
     }
 }
 
-/// What this side does in a startup.
+/// The part that this end has in a startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Sends the Request.
     Active,
-    /// Accepts the peer's.
+    /// Accepts the peer's Request.
     Passive,
-    /// Leaves the answer to the program.
+    /// Has the program answer the peer's Request.
     Asking,
 }

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use crate::device::DeviceInner;
 
-/// Counts connections that have not finished their startup, of the whole device and by peer (RFC 5042 §6.4.2).
+/// The number of connections that have not finished their startup, of the whole device and of each
+/// peer. RFC 5042 §6.4.2: peers must not be able to use up this end's memory and sockets.
 #[derive(Debug)]
 pub(crate) struct HalfOpenCount {
     max: usize,
@@ -16,8 +17,8 @@ pub(crate) struct HalfOpenCount {
     count: Mutex<(usize, HashMap<Origin, usize>)>,
 }
 
-/// Whom a connection is counted with: an IPv4 address, or the network of an IPv6 address, of which
-/// one host has 2^64.
+/// The origin that a connection is counted with: an IPv4 address, or the network of an IPv6
+/// address, since one host may have all 2^64 addresses of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
     V4(Ipv4Addr),
@@ -41,6 +42,7 @@ impl HalfOpenCount {
         HalfOpenCount { max, max_per_peer, count: Mutex::default() }
     }
 
+    /// Counts one connection more. Returns `None` where there are too many already.
     pub(super) fn take(device: &Arc<DeviceInner>, peer: Option<IpAddr>) -> Option<Slot> {
         let this = &device.half_open;
         let peer = peer.map(Origin::of);
@@ -73,7 +75,7 @@ impl HalfOpenCount {
     }
 }
 
-/// One of the counted connections.
+/// A counted connection. Dropping it takes it off the count.
 #[derive(Debug)]
 pub(crate) struct Slot {
     device: Weak<DeviceInner>,
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
     use crate::{Rnic, RnicConfig};
 
-    /// RFC 5042 §6.4.2: who has a /64 has as many addresses as it likes.
+    /// RFC 5042 §6.4.2: a host in a /64 network can have as many addresses as it likes.
     #[test]
     fn half_open_connections_are_counted_by_network_in_ipv6() {
         let config = RnicConfig { max_half_open_per_peer: 2, ..RnicConfig::default() };

@@ -1,4 +1,4 @@
-//! The passive side: listeners, and the connection requests that come out of them.
+//! Listeners: TCP sockets that take connections, read their Requests and hand them to the program.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -26,16 +26,18 @@ use crate::io::driver::{Driver, Failure, Source};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
-/// Connections that the kernel may keep ready for us.
+/// The number of connections that the kernel may keep ready for a listener.
 const BACKLOG: i32 = 1024;
 
-/// Connections taken in one turn.
+/// The number of connections that one turn of the background thread takes.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// How long a listener that is out of descriptors rests.
+/// The pause of a listener that cannot take connections, as when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(50);
 
-/// Waits for peers that connect. Its descriptor is readable while there is a [`ConnectRequest`] to take.
+/// A listener for iWARP peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is
+/// readable while there is a [`ConnectRequest`] to take. Dropping it closes the connections whose
+/// requests were not taken.
 #[derive(Debug)]
 pub struct Listener(Home<Arc<ListenerInner>>);
 
@@ -67,18 +69,20 @@ impl Listener {
         Ok(Listener(Home::new(inner)))
     }
 
-    /// Where it listens.
+    /// Returns the address at which the listener listens, with the port that the kernel has chosen
+    /// if it was 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let addr = self.0.here()?.socket.local_addr()?;
         addr.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Takes the oldest request. Never sleeps.
+    /// Takes the oldest request, if there is one. Never sleeps.
     pub fn try_accept(&self) -> Option<ConnectRequest> {
         self.0.here().ok()?.take()
     }
 
-    /// Sleeps until a peer asks to be connected, for at most `timeout` (`None`: no limit).
+    /// Takes the oldest request. Sleeps until there is one, for at most `timeout` (`None`: no
+    /// limit).
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<ConnectRequest>> {
         let listener = self.0.here()?;
         let deadline = Deadline::after_any(timeout);
@@ -127,6 +131,7 @@ fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> 
     Ok(socket)
 }
 
+/// The part of a [`Listener`] that the background thread shares.
 #[derive(Debug)]
 pub(crate) struct ListenerInner {
     token: u64,
@@ -159,7 +164,7 @@ impl ListenerInner {
         self.ready.give();
     }
 
-    /// Takes what the kernel has ready; whether there may be more.
+    /// Takes connections that the kernel has ready. Returns whether there may be more.
     fn accept_ready(&self) -> io::Result<bool> {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.socket.accept() {
@@ -173,9 +178,14 @@ impl ListenerInner {
         Ok(true)
     }
 
+    /// Has the background thread read the Request of a new connection, unless too many are
+    /// half-open.
     fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
         let Some(slot) = HalfOpenCount::take(&self.device, peer.map(|peer| peer.ip())) else {
-            tracing::warn!(?peer, "refused: too many connections have not finished their startup");
+            tracing::warn!(
+                ?peer,
+                "connection refused: too many have not finished their startup (RnicConfig::max_half_open)"
+            );
             return;
         };
         let deadline = Deadline::after(self.options.timeout);
@@ -184,7 +194,7 @@ impl ListenerInner {
             .and_then(|()| no_delay(&socket))
             .and_then(|()| HalfOpen::await_request(&self.device, self.this.clone(), socket, slot, deadline));
         if let Err(error) = admitted {
-            tracing::warn!(?peer, %error, "refused");
+            tracing::warn!(?peer, %error, "connection refused");
         }
     }
 }
@@ -195,8 +205,8 @@ impl Source for ListenerInner {
             Ok(true) => return true,
             Ok(false) => driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN),
             Err(error) => {
-                // Most likely out of descriptors: others may be closed meanwhile.
-                tracing::warn!(%error, "cannot take connections");
+                // Most likely the process is out of descriptors, and closes some after a while.
+                tracing::warn!(%error, "a listener cannot take connections, and tries again");
                 driver.at(Instant::now() + REST, self.token);
             }
         }
@@ -210,7 +220,7 @@ impl Source for ListenerInner {
     fn give_up(&self, driver: &Driver, failure: Failure) {
         driver.unwatch(self.socket.as_fd());
         driver.remove(self.token);
-        // Whoever connects is refused from now on.
+        // The kernel refuses connections from now on.
         let _ = self.socket.shutdown(Shutdown::Both);
         *self.failure.lock() = Some(failure);
         self.ready.give();

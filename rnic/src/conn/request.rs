@@ -15,10 +15,12 @@ use crate::error::ConnectError;
 use crate::home::Home;
 use crate::qp::{QpState, QueuePair};
 
-/// A peer that asks to be connected. Dropping it closes the connection without an answer.
+/// A peer's request to be connected. The program [accepts](Self::accept) it,
+/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer.
 #[derive(Debug)]
 pub struct ConnectRequest(pub(super) Home<Pending>);
 
+/// The parts of a [`ConnectRequest`].
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) device: Arc<DeviceInner>,
@@ -29,30 +31,32 @@ pub(super) struct Pending {
 }
 
 impl ConnectRequest {
-    /// Who asks.
+    /// Returns the address of the peer, unless the peer has left.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.0.here().ok()?.socket.peer_addr().ok()?.as_socket()
     }
 
-    /// What the peer's program says. Unauthenticated (RFC 5042 §5.4).
+    /// Returns the private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
     pub fn private_data(&self) -> &[u8] {
         &self.request().private_data
     }
 
-    /// The MPA Request: revision, depths and wishes of the peer (RFC 6581 §9.1: handed to the program).
+    /// Returns the MPA Request: the revision, IRD, ORD and settings that the peer asks for (RFC
+    /// 6581 §9.1: the program gets to see them).
     pub fn request(&self) -> &Request {
         &self.0.anywhere().request
     }
 
-    /// Connects `qp`, which must be idle, by the listener's settings. What `qp` posts is sent once the peer's first
-    /// FPDU has come ([`Established`](crate::AsyncEventKind::Established)).
+    /// Accepts: connects `qp`, which must be idle, with the listener's settings and this private
+    /// data. Requests that `qp` posts are sent once the peer's first FPDU has come
+    /// ([`Established`](crate::AsyncEventKind::Established)).
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Negotiated, ConnectError> {
         let options =
             ConnectOptions { private_data: private_data.to_vec(), ..self.0.anywhere().options.clone() };
         self.accept_with(qp, &options)
     }
 
-    /// The same, by other settings.
+    /// Accepts as [`accept`](Self::accept) does, with settings of its own.
     pub fn accept_with(self, qp: &QueuePair, options: &ConnectOptions) -> Result<Negotiated, ConnectError> {
         let state = qp.state();
         if state != QpState::Idle {
@@ -68,15 +72,15 @@ impl ConnectRequest {
         Ok(negotiated)
     }
 
-    /// Says no, with a reason for the peer's program.
+    /// Rejects, with private data that tell the peer's program why.
     ///
-    /// The connection is kept until the peer has closed it, for two seconds at most: a FIN right behind the Reply makes
-    /// some peers (siw) overlook it. So a process should not end at once.
+    /// The connection is kept until the peer has closed it, for two seconds at most: some peers
+    /// (siw) overlook a Reply with a FIN right behind it. So the process should not end at once.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
         let reply = request.reject(&startup_config(&options), private_data)?;
         write_all(&socket, &reply)?;
-        // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
+        // Some peers overlook a Reply with a FIN right behind it, so the peer closes first.
         HalfOpen::linger(&device, socket, slot)?;
         Ok(())
     }

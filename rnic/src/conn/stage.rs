@@ -1,4 +1,4 @@
-//! Stages of a startup, and what leads from one to the next.
+//! Stages of a startup, and what a step from one stage leads to.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,51 +8,36 @@ use rddp_mpa::{Initiator, Negotiated, Request};
 use super::port_mapper::Query;
 use super::socket::TcpSocket;
 
+/// A stage of a startup, with all that it needs: the socket, and what has arrived so far.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The port mapper of the peer's host has been asked.
-    Mapper {
-        socket: TcpSocket,
-        query: Query,
-        initiator: Initiator,
-    },
-    /// Until TCP is connected.
-    Tcp {
-        socket: TcpSocket,
-        initiator: Option<Initiator>,
-    },
-    /// The Request has been sent.
-    Reply {
-        socket: TcpSocket,
-        initiator: Initiator,
-        octets: Vec<u8>,
-    },
+    Mapper { socket: TcpSocket, query: Query, initiator: Initiator },
+    /// TCP is connecting.
+    Tcp { socket: TcpSocket, initiator: Option<Initiator> },
+    /// The Request has been sent, and the Reply is arriving.
+    Reply { socket: TcpSocket, initiator: Initiator, octets: Vec<u8> },
     /// The peer's Request is arriving.
-    Request {
-        socket: TcpSocket,
-        octets: Vec<u8>,
-        total: usize,
-    },
-    /// The program is to answer it.
-    Asked {
-        socket: TcpSocket,
-        request: Request,
-    },
-    /// It has. What comes of that is in the outcome.
+    Request { socket: TcpSocket, octets: Vec<u8>, total: usize },
+    /// The program is to answer the peer's Request.
+    Asked { socket: TcpSocket, request: Request },
+    /// The program has answered. The result follows in the outcome.
     Answered,
+    /// The startup is over.
     Over,
 }
 
-/// What a look at the socket leads to.
+/// The result of one step.
 pub(super) enum Next {
-    /// Another look.
+    /// This stage is next, and may have something to do at once.
     Again(Stage),
-    /// Nothing before the socket is ready for this.
+    /// This stage waits until the socket is ready for these events.
     Wait(Stage, EpollFlags),
-    /// A connection.
+    /// Both ends agree: there is a connection.
     Done(Done),
 }
 
+/// A connection that a startup has led to.
 pub(super) struct Done {
     pub(super) socket: TcpSocket,
     pub(super) negotiated: Negotiated,
@@ -61,6 +46,7 @@ pub(super) struct Done {
 }
 
 impl Stage {
+    /// Returns the TCP socket, unless the startup is out of the background thread's hands.
     pub(super) fn socket(&self) -> Option<&TcpSocket> {
         match self {
             Stage::Mapper { socket, .. }
@@ -72,7 +58,7 @@ impl Stage {
         }
     }
 
-    /// The descriptor that it waits for.
+    /// Returns the descriptor that the stage waits for.
     pub(super) fn watched(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Stage::Mapper { query, .. } => Some(query.as_fd()),
@@ -80,7 +66,7 @@ impl Stage {
         }
     }
 
-    /// Nothing more is to be done, if something was: its socket.
+    /// Ends the startup, unless it is out of the background thread's hands. Returns its socket.
     pub(super) fn end(&mut self) -> Option<TcpSocket> {
         match std::mem::replace(self, Stage::Over) {
             Stage::Mapper { socket, .. }

@@ -1,9 +1,11 @@
-//! The MPA startup, by the background thread (RFC 5044 §7.1, RFC 6581).
+//! One MPA startup of a QP, made by the background thread (RFC 5044 §7.1, RFC 6581).
 //!
-//! [`QueuePair::begin`](crate::QueuePair::begin) hands over a TCP connection that the program has made itself and returns; TCP may
-//! still be connecting. What comes of it is reported by an event and kept for [`QueuePair::begun`](crate::QueuePair::begun).
-//! [`QueuePair::begin_to`](crate::QueuePair::begin_to) and [`QueuePair::connect`](crate::QueuePair::connect) begin with an address (see `connect.rs`): the port
-//! mapper is asked first, and revision 1 tried after a refusal of 2, which takes another TCP connection.
+//! [`QueuePair::begin`](crate::QueuePair::begin) hands over a TCP connection of the program's own
+//! and returns; TCP may still be connecting. [`QueuePair::begin_to`](crate::QueuePair::begin_to)
+//! and [`QueuePair::connect`](crate::QueuePair::connect) begin with an address (see `connect.rs`):
+//! the port mapper is asked first, and revision 1 is tried after a refusal of revision 2, which
+//! takes another TCP connection. An event reports the end, and the result is kept for
+//! [`QueuePair::begun`](crate::QueuePair::begun).
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,26 +29,27 @@ use crate::error::ConnectError;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::QpInner;
 
-/// How a startup is made.
+/// The way in which a startup is made.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Events tell the program of its end; else somebody sleeps until then.
+    /// An event reports the end to the program; else a thread of the program sleeps until then.
     pub(super) reports: bool,
-    /// The program answers the Request.
+    /// The program answers the peer's Request.
     pub(super) asks: bool,
-    /// Where the peer listens, if this side makes the TCP connection.
+    /// The address at which the peer listens, if this end makes the TCP connection.
     pub(super) addr: Option<SocketAddr>,
 }
 
+/// The outcome of a startup, as far as there is one.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// For the program that answers it.
+    /// The Request that the program is to answer, until the program takes it.
     pub(super) request: Option<Request>,
     over: bool,
     result: Option<Result<Connected, ConnectError>>,
 }
 
-/// See the module.
+/// A startup that is under way, or that is over and keeps its result for the program.
 #[derive(Debug)]
 pub(crate) struct Startup {
     pub(super) token: u64,
@@ -54,7 +57,7 @@ pub(crate) struct Startup {
     pub(super) qp: Weak<QpInner>,
     pub(super) options: ConnectOptions,
     pub(super) plan: Plan,
-    /// Why the peer has refused revision 2, once 1 is tried.
+    /// The peer's refusal of revision 2, once revision 1 is tried.
     pub(super) refusal: Mutex<Option<ConnectError>>,
     deadline: Deadline,
     pub(super) stage: Mutex<Stage>,
@@ -85,6 +88,7 @@ impl Startup {
         startup
     }
 
+    /// Has the background thread begin with the first stage.
     pub(super) fn begin_watching(&self) -> Result<(), ConnectError> {
         let watched = self.watch(&self.stage.lock());
         watched.map_err(|error| {
@@ -93,7 +97,7 @@ impl Startup {
         })
     }
 
-    /// Puts what a first stage waits for into the background thread's set.
+    /// Puts the descriptor that a first stage waits for into the background thread's epoll set.
     pub(super) fn watch(&self, stage: &Stage) -> io::Result<()> {
         let driver = &self.device.driver;
         match stage {
@@ -106,14 +110,14 @@ impl Startup {
         }
     }
 
-    /// Sleeps until it is over. Returns what has come of it.
+    /// Sleeps until the startup is over. Takes its result.
     pub(super) fn outcome(&self) -> Result<Connected, ConnectError> {
         let mut outcome = self.outcome.lock();
         self.over.wait_while(&mut outcome, |outcome| !outcome.over);
         outcome.result.take().unwrap_or(Err(ConnectError::GivenUp))
     }
 
-    /// Takes what has come of it, if it is over.
+    /// Takes the result, if the startup is over.
     pub(super) fn take_result(&self) -> Option<Result<Connected, ConnectError>> {
         self.outcome.lock().result.take()
     }
@@ -123,7 +127,7 @@ impl Startup {
         self.outcome.lock().request.take()
     }
 
-    /// Sleeps until it is over, for at most `timeout`. Returns whether it is.
+    /// Sleeps until the startup is over, for at most `timeout`. Returns whether it is.
     pub(super) fn await_over(&self, timeout: Duration) -> bool {
         let mut outcome = self.outcome.lock();
         match Deadline::after(timeout).moment() {
@@ -137,12 +141,13 @@ impl Startup {
         self.outcome.lock().over
     }
 
-    /// The program wants it no more: nothing is reported.
+    /// Ends the startup for a program that no longer wants it: nothing is reported.
     pub(crate) fn forget(&self, driver: &Driver) {
         drop(self.end(driver));
     }
 
-    /// The same, and TCP is reset, whoever else holds the socket.
+    /// Ends the startup as [`forget`](Self::forget) does, and resets TCP, even where others hold
+    /// the socket, too.
     pub(crate) fn abort(&self, driver: &Driver) {
         if let Some(socket) = self.end(driver) {
             reset(socket.as_fd());
@@ -156,7 +161,8 @@ impl Startup {
         socket
     }
 
-    /// Notes the end, if it is the first. Whether it is.
+    /// Stores the result and wakes threads that sleep until then, unless the startup was over
+    /// before. Returns whether it was not.
     fn conclude(&self, result: Result<Connected, ConnectError>) -> bool {
         let mut outcome = self.outcome.lock();
         let first = !std::mem::replace(&mut outcome.over, true);
@@ -167,6 +173,7 @@ impl Startup {
         first
     }
 
+    /// Ends the startup without a connection.
     pub(super) fn fail(&self, driver: &Driver, error: ConnectError) {
         driver.remove(self.token);
         if self.conclude(Err(self.blame(error)))
@@ -177,7 +184,8 @@ impl Startup {
         }
     }
 
-    /// The startup is over: the QP goes to work. Its program learns that before anything else of this connection.
+    /// Ends the startup with a connection, which the QP takes over. The program is told of that
+    /// before any other event of the connection.
     pub(super) fn succeed(&self, driver: &Driver, done: Done) {
         let Some(qp) = self.qp.upgrade() else { return self.fail(driver, ConnectError::GivenUp) };
         let Done { socket, negotiated, private_data, active } = done;
@@ -195,7 +203,7 @@ impl Startup {
         }
     }
 
-    /// Goes on as far as the socket lets it.
+    /// Takes one step after another until one has to wait for the socket, or the startup is over.
     fn advance(&self, driver: &Driver) {
         let mut place = self.stage.lock();
         if place.socket().is_none() {

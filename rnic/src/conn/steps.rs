@@ -1,4 +1,4 @@
-//! Steps of a startup: what is done with its socket in each stage.
+//! Steps of a startup: what is done in each stage when the socket is ready.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -18,6 +18,7 @@ use crate::config::startup_config;
 use crate::error::ConnectError;
 
 impl Startup {
+    /// Takes the step that `stage` calls for.
     pub(super) fn step(&self, stage: Stage) -> Result<Next, ConnectError> {
         match stage {
             Stage::Mapper { socket, query, initiator } => self.ask_mapper(socket, query, initiator),
@@ -39,6 +40,7 @@ impl Startup {
         }
     }
 
+    /// Sends the Request, or begins to await the peer's, once TCP is connected.
     fn begin(&self, socket: TcpSocket, initiator: Option<Initiator>) -> Result<Next, ConnectError> {
         if let Some(error) = socket.take_error()? {
             return Err(tcp_error(error, self.options.timeout));
@@ -50,7 +52,7 @@ impl Startup {
         let octets = Vec::new();
         Ok(Next::Again(match initiator {
             Some(initiator) => {
-                // A frame is small, and nothing else is in the send buffer.
+                // This does not wait: the frame is small, and the socket's send buffer is empty.
                 write_all(&socket, initiator.request())
                     .map_err(|error| startup_tcp_error(error, self.options.timeout))?;
                 Stage::Reply { socket, initiator, octets }
@@ -59,7 +61,7 @@ impl Startup {
         }))
     }
 
-    /// The program is told, and the peer watched meanwhile.
+    /// Has the program answer the Request, and watches the peer meanwhile.
     fn ask(&self, socket: TcpSocket, request: Request) -> Next {
         self.outcome.lock().request = Some(request.clone());
         if let Some(qp) = self.qp.upgrade() {
@@ -68,6 +70,7 @@ impl Startup {
         Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)
     }
 
+    /// Accepts the Request without asking the program.
     fn accept(&self, socket: TcpSocket, request: &Request) -> Result<Next, ConnectError> {
         let (reply, negotiated) =
             request.accept(&startup_config(&self.options), &self.options.private_data)?;
@@ -76,7 +79,7 @@ impl Startup {
         Ok(Next::Done(Done { socket, negotiated, private_data, active: false }))
     }
 
-    /// Takes exactly the Reply's octets from the socket: what follows is FPDUs.
+    /// Takes exactly the Reply's octets from the socket: those behind them are FPDUs.
     fn read_reply(
         &self,
         socket: TcpSocket,
@@ -89,7 +92,7 @@ impl Startup {
                 Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
                     return Ok(Next::Done(Done { socket, negotiated, private_data, active: true }));
                 }
-                // RFC 5044 §7.1.2: TCP stays open, and is the program's again.
+                // RFC 5044 §7.1.2: a rejection leaves TCP open, for the program to use.
                 Ok(InitiatorStep::Rejected { private_data, .. }) => {
                     return Err(ConnectError::Rejected { private_data });
                 }
@@ -100,7 +103,8 @@ impl Startup {
                         return Err(close(&socket, error.into()));
                     };
                     send_terminate(&socket, &terminate, framing);
-                    // Nobody else has it, and TCP may lose the Terminate if it is closed now.
+                    // TCP may lose the Terminate if the socket is closed now. A socket of the
+                    // program's own stays open.
                     if self.plan.addr.is_some() {
                         self.linger(socket);
                     }
@@ -122,12 +126,14 @@ impl Startup {
     }
 }
 
-/// RFC 5044 §7.1.2: a peer that speaks no MPA, or not in time, is left; also where the program holds the socket, too.
+/// Closes the TCP connection, even where the program holds the socket, too, and passes `error` on.
+/// RFC 5044 §7.1.2: so does an end whose peer does not speak MPA, or not in time.
 pub(super) fn close(socket: &TcpSocket, error: ConnectError) -> ConnectError {
     let _ = socket.shutdown(Shutdown::Both);
     error
 }
 
+/// Returns the error of reading a Request.
 fn startup_error(error: io::Error) -> ConnectError {
     match error.downcast::<StartupError>() {
         Ok(error) => error.into(),
@@ -136,6 +142,7 @@ fn startup_error(error: io::Error) -> ConnectError {
     }
 }
 
+/// Returns the error of connecting TCP or writing to it.
 fn tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
     match error.kind() {
         ErrorKind::TimedOut => ConnectError::TimedOut(timeout),
@@ -143,7 +150,7 @@ fn tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
     }
 }
 
-/// The same once TCP is connected: the peer has left, instead of answering.
+/// Returns the error of a TCP connection that was there: the peer has left in place of answering.
 fn startup_tcp_error(error: io::Error, timeout: Duration) -> ConnectError {
     match error.kind() {
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ConnectError::Closed,

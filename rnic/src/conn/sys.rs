@@ -8,18 +8,18 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// connection with it; to close this end's descriptor would leave theirs connected.
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    // SAFETY: `nowhere` is a `sockaddr` that lives through the call, and the length is its size. The
-    // call fails only where there is no connection to reset.
+    // SAFETY: `nowhere` is a `sockaddr` that lives through the call, and the length is its size.
+    // The call fails only where there is no connection to reset.
     unsafe {
         libc::connect(socket.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t)
     };
 }
 
-/// Has the socket switch (`rddp run`) leave a socket alone that carries FPDUs already. Called before
-/// the socket connects or listens; sockets that it accepts are left alone, too.
+/// Has the socket switch (`rddp run`) leave a socket alone that carries FPDUs already. Called
+/// before the socket connects or listens; sockets that it accepts are left alone, too.
 pub(super) fn stay_plain(socket: BorrowedFd<'_>) {
-    // SAFETY: the value is a `c_int` that is never freed, and the length is its size. Where there is
-    // no switch the kernel refuses the option, and the socket is as it should be.
+    // SAFETY: the value is a `c_int` that is never freed, and the length is its size. Where there
+    // is no switch the kernel refuses the option, and the socket is as it should be.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
