@@ -11,7 +11,8 @@ use crate::event::{EventQueue, Sink};
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
-/// Settings of a device: limits for the memory and the sockets that peers make it keep.
+/// Settings of a device: limits for the memory and the sockets that peers make it keep, and a sink
+/// for its events.
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
     /// The greatest number of connections, of all listeners together, that have not finished the
@@ -23,11 +24,14 @@ pub struct RnicConfig {
     /// The octets of partly received FPDUs that all QPs together may keep. A QP with more is not
     /// read until others have finished, and a QP that keeps others waiting for seconds is reset.
     pub max_partial: usize,
+    /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
+    /// sink of each QP.
+    pub sink: Option<Arc<dyn Sink>>,
 }
 
 impl Default for RnicConfig {
     fn default() -> Self {
-        RnicConfig { max_half_open: 1024, max_half_open_per_peer: 512, max_partial: 256 << 20 }
+        RnicConfig { max_half_open: 1024, max_half_open_per_peer: 512, max_partial: 256 << 20, sink: None }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::conn::listen::Listener;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
-use crate::event::EventQueue;
+use crate::event::{EventQueue, Sink};
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
@@ -72,6 +72,7 @@ impl Rnic {
             driver,
             mem: MemTable::new(MemLimits::default()),
             events: EventQueue::new()?,
+            sink: config.sink.clone(),
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
@@ -171,6 +172,7 @@ pub(crate) struct DeviceInner {
     pub(crate) driver: Arc<Driver>,
     pub(crate) mem: MemTable,
     pub(crate) events: EventQueue,
+    pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
     /// Octets of partial FPDUs.
     pub(crate) partial: Budget,

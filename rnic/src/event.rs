@@ -18,8 +18,9 @@ use crate::home::Home;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
-/// A receiver of asynchronous events as they happen: see
-/// [`QpConfig::sink`](crate::QpConfig::sink).
+/// A receiver of asynchronous events as they happen: those of one QP
+/// ([`QpConfig::sink`](crate::QpConfig::sink)), or of all QPs of a device
+/// ([`RnicConfig::sink`](crate::RnicConfig::sink)).
 pub trait Sink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
     /// device: this must return soon, and must not call the device.
