@@ -51,7 +51,7 @@ fn a_sink_takes_what_the_queue_takes_and_learns_that_a_qp_is_gone() {
     assert_eq!(*sink.forgotten.lock().unwrap(), [num]);
 }
 
-/// Whatever queue and sink a QP has of its own.
+/// A QP may have a queue and a sink of its own besides.
 #[test]
 fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
     let [of_device, of_qp] = [0, 1].map(|_| Arc::new(Kept::default()));
@@ -78,7 +78,8 @@ fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
     assert_eq!(*of_qp.forgotten.lock().unwrap(), [special.qp]);
 }
 
-/// draft-hilland-rddp-verbs §6.3: the program may then drop the QP, or give its receives to others.
+/// As `IBV_EVENT_QP_LAST_WQE_REACHED` of ibv_get_async_event(3): the program may then drop the QP,
+/// or leave the receives to others.
 #[test]
 fn a_qp_in_error_says_that_it_takes_no_more_from_a_shared_queue() {
     let device = End::new();
