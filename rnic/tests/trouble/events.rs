@@ -78,8 +78,8 @@ fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
     assert_eq!(*of_qp.forgotten.lock().unwrap(), [special.qp]);
 }
 
-/// As `IBV_EVENT_QP_LAST_WQE_REACHED` of ibv_get_async_event(3): the program may then drop the QP,
-/// or leave the receives to others.
+/// `IBV_EVENT_QP_LAST_WQE_REACHED` of ibv_get_async_event(3): the program may then drop the QP, or
+/// leave the receives to others.
 #[test]
 fn a_qp_in_error_says_that_it_takes_no_more_from_a_shared_queue() {
     let device = End::new();
