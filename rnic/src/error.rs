@@ -170,8 +170,8 @@ pub enum ConnectError {
     /// A startup frame cannot hold the settings or the private data.
     #[error(transparent)]
     Misuse(#[from] StartupMisuse),
-    /// The QP is not idle.
-    #[error("the QP is in state {0}: only an idle QP can be connected")]
+    /// The QP is not idle; or it is, and is being connected already.
+    #[error("{}", not_idle(*.0))]
     NotIdle(QpState),
     /// The program of this end has rejected the peer's Request.
     #[error("the program of this end rejected the peer's Request")]
@@ -182,6 +182,13 @@ pub enum ConnectError {
     /// A child of `fork` connects a QP of its parent's, or answers a Request for it.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+fn not_idle(state: QpState) -> String {
+    match state {
+        QpState::Idle => "the QP is being connected already: wait for the end of that".into(),
+        _ => format!("the QP is in state {state}: only an idle QP can be connected"),
+    }
 }
 
 /// The reason why a Request was not answered.

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 
-use rddp_mpa::Request;
+use rddp_mpa::{Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
@@ -70,6 +70,7 @@ impl QueuePair {
 impl Startup {
     fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
         let mut place = self.stage.lock();
+        // In the stage `Answered` the background thread leaves the socket to this thread.
         let (socket, request) = match std::mem::replace(&mut *place, Stage::Answered) {
             Stage::Asked { socket, request } => (socket, request),
             Stage::Answered => return Err(AnswerError::Answered),
@@ -78,14 +79,7 @@ impl Startup {
                 return Err(AnswerError::NoRequest);
             }
         };
-        let config = startup_config(&self.options);
-        let reply = match answer {
-            Answer::Accept => {
-                request.accept(&config, private_data).map(|(reply, agreed)| (reply, Some(agreed)))
-            }
-            Answer::Reject => request.reject(&config, private_data).map(|reply| (reply, None)),
-        };
-        let (reply, agreed) = match reply {
+        let (reply, agreed) = match self.reply(&request, answer, private_data) {
             Ok(reply) => reply,
             Err(misuse) => {
                 *place = Stage::Asked { socket, request };
@@ -106,6 +100,23 @@ impl Startup {
             }
         }
         Ok(())
+    }
+
+    /// Returns the Reply to a Request, and what is agreed on if it accepts.
+    fn reply(
+        &self,
+        request: &Request,
+        answer: Answer,
+        private_data: &[u8],
+    ) -> Result<(Vec<u8>, Option<Negotiated>), StartupMisuse> {
+        let config = startup_config(&self.options);
+        Ok(match answer {
+            Answer::Accept => {
+                let (reply, agreed) = request.accept(&config, private_data)?;
+                (reply, Some(agreed))
+            }
+            Answer::Reject => (request.reject(&config, private_data)?, None),
+        })
     }
 
     /// Keeps the connection until its peer has closed it. Such connections count as half-open;

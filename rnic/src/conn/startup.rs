@@ -66,6 +66,7 @@ pub(crate) struct Startup {
 }
 
 impl Startup {
+    /// Makes a startup, and adds it to the sources of the background thread.
     pub(super) fn add(qp: &Arc<QpInner>, options: ConnectOptions, plan: Plan, stage: Stage) -> Arc<Self> {
         let device = qp.device().clone();
         let deadline = Deadline::after(options.timeout);
@@ -154,6 +155,7 @@ impl Startup {
         }
     }
 
+    /// Ends the startup without a report. Returns its socket, if it still has one.
     fn end(&self, driver: &Driver) -> Option<TcpSocket> {
         driver.leave(self.token);
         let socket = self.stage.lock().end();
@@ -206,6 +208,7 @@ impl Startup {
     /// Takes one step after another until one has to wait for the socket, or the startup is over.
     fn advance(&self, driver: &Driver) {
         let mut place = self.stage.lock();
+        // An answer of the program, or the end of the startup, may have come first.
         if place.socket().is_none() {
             return;
         }
@@ -244,6 +247,7 @@ impl Source for Startup {
 
     fn on_timer(&self, driver: &Driver, now: Instant) {
         if !self.deadline.is_over(now) {
+            // The timer is that of one try of the query, which sends the next.
             if matches!(*self.stage.lock(), Stage::Mapper { .. }) {
                 self.advance(driver);
             }

@@ -45,6 +45,7 @@ impl Startup {
         if let Some(error) = socket.take_error()? {
             return Err(tcp_error(error, self.options.timeout));
         }
+        // Without an error and without a peer's address TCP is still connecting.
         if socket.peer_addr().is_err() {
             return Ok(Next::Wait(Stage::Tcp { socket, initiator }, EpollFlags::EPOLLOUT));
         }
@@ -96,20 +97,7 @@ impl Startup {
                 Ok(InitiatorStep::Rejected { private_data, .. }) => {
                     return Err(ConnectError::Rejected { private_data });
                 }
-                Err(error) => {
-                    let Refusal::Terminate { terminate, framing } =
-                        Refusal::of(&error, initiator.tx(), false)
-                    else {
-                        return Err(close(&socket, error.into()));
-                    };
-                    send_terminate(&socket, &terminate, framing);
-                    // TCP may lose the Terminate if the socket is closed now. A socket of the
-                    // program's own stays open.
-                    if self.plan.addr.is_some() {
-                        self.linger(socket);
-                    }
-                    return Err(error.into());
-                }
+                Err(error) => return Err(self.refuse_reply(socket, &initiator, error)),
             };
             let mut chunk = [0; 64];
             let want = chunk.len().min(total - octets.len());
@@ -123,6 +111,21 @@ impl Startup {
                 Err(error) => return Err(startup_tcp_error(error, self.options.timeout)),
             }
         }
+    }
+
+    /// Ends the connection after a Reply that breaks a rule, or that this end cannot meet. Returns
+    /// the error to report.
+    fn refuse_reply(&self, socket: TcpSocket, initiator: &Initiator, error: StartupError) -> ConnectError {
+        let Refusal::Terminate { terminate, framing } = Refusal::of(&error, initiator.tx(), false) else {
+            return close(&socket, error.into());
+        };
+        send_terminate(&socket, &terminate, framing);
+        // TCP may lose the Terminate if the socket is closed now. A socket of the program's own
+        // stays open anyway.
+        if self.plan.addr.is_some() {
+            self.linger(socket);
+        }
+        error.into()
     }
 }
 
