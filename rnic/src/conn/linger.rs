@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_closed_needs_no_place() {
+    fn a_connection_whose_peer_has_closed_does_not_linger() {
         let driver = Driver::start().unwrap();
         let set = Arc::new(LingerSet::default());
         let (ours, theirs) = pair();

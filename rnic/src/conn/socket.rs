@@ -99,7 +99,8 @@ mod tests {
         })
     }
 
-    /// RFC 5042 §6.4.2: a host that has vanished holds a connection's memory no longer than this.
+    /// RFC 5042 §6.4.2: keepalive bounds the time for which a host that has vanished holds a
+    /// connection's memory.
     #[test]
     fn either_side_asks_whether_a_silent_peer_is_still_there() {
         let seldom = Keepalive { idle: Duration::from_secs(600), ..Keepalive::default() };

@@ -45,12 +45,11 @@ pub(crate) struct Presence {
     /// Set when the background thread has left sockets alone for as long as a waiter sleeps: the
     /// last waiter has to wake it.
     parked: AtomicBool,
-    // These three are written by the background thread alone.
-    /// The turn in which it last asked.
+    /// The turn in which the background thread last asked.
     turn: AtomicU64,
-    /// The value of `looks` when it last asked.
+    /// The value of `looks` when it last asked, or when the program gave its lease back.
     seen: AtomicU64,
-    /// The answer that it got.
+    /// The answer that it got, for other sockets of the queue in the same turn.
     answer: AtomicU8,
 }
 

@@ -83,6 +83,7 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
+    /// Returns the time to the next question or timer; `None` where there is neither.
     fn timeout(&self) -> Option<Duration> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
@@ -184,11 +185,13 @@ impl<'a> Turns<'a> {
         tokens.len() > FEW || tokens.into_iter().any(has_arrived)
     }
 
+    /// Serves all that was left to a holder.
     fn take_back(&mut self, holder: &Arc<dyn Holder>) {
         let back = std::mem::take(&mut *holder.left().lock());
         back.into_iter().for_each(|token| self.serve(token));
     }
 
+    /// Runs the timers that are due.
     fn expire(&mut self, now: Instant) {
         loop {
             let mut shared = self.driver.shared.lock();
