@@ -209,8 +209,8 @@ fn the_thread_that_leaves_a_source_is_the_last_that_has_it() {
     driver.stop();
 }
 
-/// If the program closes the descriptor of the thread's epoll set, and opens another file under its
-/// number, the thread ends in place of failing again and again, and reports that to all sources.
+/// A program that closes the descriptor of the thread's epoll set, and opens another file under its
+/// number, ends the thread, which else would fail again and again. All sources are told.
 #[test]
 fn without_its_set_the_thread_ends_and_gives_up_all() {
     let file = std::fs::File::open("/dev/null").unwrap();
