@@ -57,7 +57,7 @@ impl Rnic {
         Self::with_config(&RnicConfig::default())
     }
 
-    /// Opens a device with these limits. Starts one background thread.
+    /// Opens a device with these settings. Starts one background thread.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         // What the parent of this process had must not be taken for this process's own.
         sockets::close_inherited();
