@@ -14,7 +14,7 @@ pub const MAX_INLINE: usize = CAPABILITIES.max_inline;
 /// Largest IRD and ORD that the device offers.
 pub const MAX_DEPTH: u16 = CAPABILITIES.max_ird;
 
-/// What [`Rnic::capabilities`](crate::Rnic::capabilities) returns.
+/// The limits of this device, as [`Rnic::capabilities`](crate::Rnic::capabilities) returns them.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     max_qps: None,
     max_requests: None,

@@ -1,4 +1,5 @@
-//! Completion channels: a descriptor that is readable exactly when an armed completion queue has something.
+//! Completion channels: descriptors that are readable when an armed completion queue has a
+//! completion.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,8 +19,10 @@ use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::Sleep;
 
-/// Where armed completion queues report. Its descriptor works in poll, select, epoll and mio; each event that
-/// [`next_event`](Self::next_event) takes makes it readable once less.
+/// A channel to which [armed](CompletionQueue::arm) completion queues report, made by
+/// [`Rnic::create_channel`](crate::Rnic::create_channel). Its descriptor works in poll, select,
+/// epoll and mio, and is readable until [`next_event`](Self::next_event) has taken every event.
+/// Cloning gives another handle to the same channel.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(pub(crate) Home<Arc<ChannelInner>>);
 
@@ -28,13 +31,14 @@ impl CompletionChannel {
         Ok(CompletionChannel(Home::new(Arc::new(ChannelInner::new()?))))
     }
 
-    /// Takes one event: the queue that has something, and is no longer armed. Never sleeps.
+    /// Takes the oldest event. Returns its queue, which has a completion and is no longer armed.
+    /// Never sleeps.
     pub fn next_event(&self) -> Option<CompletionQueue> {
         self.0.here().ok()?.next_event()
     }
 
-    /// Sleeps until there is an event, for at most `timeout` (`None`: no limit), reading the sockets of the channel's
-    /// queues in this thread.
+    /// Takes the oldest event. Sleeps until there is one, for at most `timeout` (`None`: no limit),
+    /// and reads the sockets of the channel's queues in this thread.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
         self.0.here()?.wait(timeout)
     }
@@ -52,20 +56,22 @@ impl AsFd for CompletionChannel {
 #[derive(Debug)]
 pub(crate) struct ChannelInner {
     notify: Notify,
-    /// `notify` and the epoll sets of all queues, for more than a few.
+    /// An epoll set with `notify` and the epoll sets of all queues. A thread sleeps on it when the
+    /// queues, or the members of one, are more than [`FEW`].
     epoll: Epoll,
     events: Mutex<Events>,
     queues: Mutex<Vec<Weak<CqInner>>>,
-    /// Threads asleep in [`ChannelInner::wait`].
+    /// The number of threads that are asleep in [`ChannelInner::wait`].
     asleep: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Events {
     queues: VecDeque<Weak<CqInner>>,
-    /// How many of them `notify` has been told of. A thread that makes progress itself needs not be told.
+    /// The number of events that `notify` has been told of. It is told only if a thread may sleep
+    /// on it: a thread that makes progress itself looks at `queues`, and saves two system calls.
     told: usize,
-    /// The program has taken the descriptor, to sleep on it by means of its own.
+    /// Set once the program has asked for the descriptor, to sleep on it by means of its own.
     watched_elsewhere: bool,
 }
 
@@ -114,7 +120,8 @@ impl ChannelInner {
     pub(crate) fn push(&self, cq: &Arc<CqInner>) {
         let mut events = self.events.lock();
         events.queues.push_back(Arc::downgrade(cq));
-        // Who falls asleep counts itself, then looks for events once more: one of the two sees the other.
+        // A thread that goes to sleep counts itself in `asleep`, then looks for events once more:
+        // so either it sees this one, or it is woken.
         if events.watched_elsewhere || self.asleep.load(Ordering::SeqCst) > 0 {
             self.tell(&mut events);
         }

@@ -1,4 +1,4 @@
-//! Settings of the device and of a QP. None is process-wide.
+//! Settings of a device and of a QP. No setting is process-wide.
 
 use std::sync::Arc;
 
@@ -11,21 +11,27 @@ use crate::event::{EventQueue, Sink};
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
-/// How much of the host's memory and sockets a device lets peers take.
+/// Settings of a device: limits for the memory and the sockets that peers make it keep, and a sink
+/// for its events.
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
-    /// Connections of all listeners together that have not finished the MPA startup.
+    /// The greatest number of connections, of all listeners together, that have not finished the
+    /// MPA startup.
     pub max_half_open: usize,
-    /// Connections of that kind from one IPv4 address, or from one /64 of IPv6 addresses.
+    /// The greatest number of such connections from one IPv4 address, or from one /64 network of
+    /// IPv6 addresses.
     pub max_half_open_per_peer: usize,
-    /// Octets of partly received FPDUs of all QPs together. A QP beyond that is not read until
-    /// others have finished, and one that keeps others waiting for seconds is reset.
+    /// The octets of partly received FPDUs that all QPs together may keep. A QP with more is not
+    /// read until others have finished, and a QP that keeps others waiting for seconds is reset.
     pub max_partial: usize,
+    /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
+    /// sink of each QP.
+    pub sink: Option<Arc<dyn Sink>>,
 }
 
 impl Default for RnicConfig {
     fn default() -> Self {
-        RnicConfig { max_half_open: 1024, max_half_open_per_peer: 512, max_partial: 256 << 20 }
+        RnicConfig { max_half_open: 1024, max_half_open_per_peer: 512, max_partial: 256 << 20, sink: None }
     }
 }
 
@@ -36,21 +42,22 @@ pub struct QpConfig {
     pub send_cq: CompletionQueue,
     /// The completion queue of the receives.
     pub recv_cq: CompletionQueue,
-    /// A shared queue that receives come from, rather than from a queue of the QP's own.
+    /// The shared receive queue that the QP takes its receives from; `None` gives it a receive
+    /// queue of its own.
     pub srq: Option<SharedReceiveQueue>,
-    /// Requests that the send queue can hold.
+    /// The number of requests that the send queue can hold.
     pub max_send: usize,
-    /// Receives that the receive queue can hold.
+    /// The number of receives that the QP's own receive queue can hold.
     pub max_recv: usize,
-    /// The peer may Read (and use atomics) where regions allow it.
+    /// Allows the peer to Read, and to use atomic operations, where regions allow that, too.
     pub inbound_read: bool,
-    /// The peer may Write where regions allow it.
+    /// Allows the peer to Write where regions allow that, too.
     pub inbound_write: bool,
     /// Treatment of a Send for which no receive is posted.
     pub no_receive: NoReceive,
     /// The queue of asynchronous events; the device's own when `None`.
     pub events: Option<EventQueue>,
-    /// Takes each asynchronous event as it happens, besides that queue.
+    /// A receiver for each asynchronous event as it happens, besides the queue.
     pub sink: Option<Arc<dyn Sink>>,
 }
 

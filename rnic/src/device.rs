@@ -16,12 +16,13 @@ use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
 use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
+use crate::conn::half_open_count::HalfOpenCount;
 use crate::conn::linger::LingerSet;
-use crate::conn::listen::{HalfOpenCount, Listener};
+use crate::conn::listen::Listener;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
-use crate::event::EventQueue;
+use crate::event::{EventQueue, Sink};
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
@@ -56,7 +57,7 @@ impl Rnic {
         Self::with_config(&RnicConfig::default())
     }
 
-    /// Opens a device with these limits. Starts one background thread.
+    /// Opens a device with these settings. Starts one background thread.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
@@ -71,6 +72,7 @@ impl Rnic {
             driver,
             mem: MemTable::new(MemLimits::default()),
             events: EventQueue::new()?,
+            sink: config.sink.clone(),
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
@@ -170,6 +172,7 @@ pub(crate) struct DeviceInner {
     pub(crate) driver: Arc<Driver>,
     pub(crate) mem: MemTable,
     pub(crate) events: EventQueue,
+    pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
     /// Octets of partial FPDUs.
     pub(crate) partial: Budget,

@@ -1,5 +1,5 @@
-//! Errors of this crate's callers and of the host. Misbehaviour of a peer becomes completions and
-//! asynchronous events instead ([`crate::AsyncEventKind`]).
+//! Errors of the library's own caller, and of the host. Misbehaviour of a peer becomes completions
+//! and asynchronous events instead ([`crate::AsyncEventKind`]).
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::home::Forked;
 use crate::mem::MemError;
 use crate::qp::QpState;
 
-/// An error of creating an object: memory, a queue, a device.
+/// An error of making a device, a queue, a region or another object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,43 +19,43 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] MemError),
     /// The host refused a descriptor, a thread or a socket.
-    #[error("{what}: {source}")]
+    #[error("{what} failed: {source}")]
     Host {
-        /// The call that failed.
+        /// The step that failed.
         what: &'static str,
         /// The host's answer.
         source: io::Error,
     },
     /// A configured size is zero or beyond the device.
-    #[error("{what} is {value}: at most {max}, at least 1")]
+    #[error("{what} is {value}: it may be 1 to {max}")]
     OutOfRange {
-        /// The setting that is out of range.
+        /// The setting.
         what: &'static str,
-        /// The value that the caller gave.
+        /// The value that was asked for.
         value: usize,
         /// The device's limit.
         max: usize,
     },
-    /// An object that belongs to another protection domain or device.
-    #[error("{0} belongs to another device or protection domain")]
+    /// The object belongs to another protection domain or device.
+    #[error("{0} belongs to another device or protection domain: objects of one are used together")]
     Foreign(&'static str),
-    /// Settings that exclude each other.
+    /// Two settings exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
-    /// A child of `fork` used an object of its parent's.
+    /// A child of `fork` uses an object of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
 impl Error {
-    /// Returns a closure for `map_err` that names the failed call to the host.
+    /// Returns a function for `map_err` that names the step which the host refused.
     pub(crate) fn host<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::Host { what, source: source.into() }
     }
 }
 
-/// The reason why a work request was refused. It was not posted; of a list, neither were those
-/// behind it.
+/// The reason why a work request was refused. The request was not posted; of a list, this one and
+/// all behind it were not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -66,41 +66,41 @@ pub enum PostError {
         capacity: usize,
     },
     /// Too many scatter or gather elements.
-    #[error("{count} scatter or gather elements, at most {max}")]
+    #[error("the request has {count} scatter or gather elements: at most {max} are allowed")]
     TooManySges {
-        /// In the request.
+        /// The number of elements in the request.
         count: usize,
-        /// The limit.
+        /// The greatest number allowed.
         max: usize,
     },
     /// Too much inline data.
-    #[error("{len} octets inline, at most {max}")]
+    #[error("the request has {len} octets inline: at most {max} are allowed, more are sent from a region")]
     InlineTooLong {
-        /// In the request.
+        /// The number of octets in the request.
         len: usize,
-        /// The limit.
+        /// The greatest number allowed.
         max: usize,
     },
     /// The message is 4 GiB or longer (RFC 5041 §5.2).
-    #[error("a message of {len} octets: DDP messages are shorter than 4 GiB")]
+    #[error("a message of {len} octets: a DDP message is shorter than 4 GiB, so send it as several")]
     MessageTooLong {
-        /// In the request.
+        /// The number of octets in the request.
         len: u64,
     },
     /// The device does not know the operation.
-    #[error("this device has no such operation")]
+    #[error("this device does not know the operation: see Rnic::capabilities")]
     Unsupported,
     /// The QP takes its receives from a shared queue.
     #[error("this QP uses a shared receive queue: post to that")]
     UsesSharedQueue,
-    /// A child of `fork` posted to a queue of its parent's.
+    /// A child of `fork` posts to a queue of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// An element names memory that the request can never use. (What goes bad later ends the
-    /// connection, with [`Status::LocalProtection`](crate::Status::LocalProtection).)
+    /// An element names memory that the request can never use. (Memory that becomes invalid later
+    /// ends the connection, with [`Status::LocalProtection`](crate::Status::LocalProtection).)
     #[error("scatter or gather element {index}, STag {stag}: {fault}")]
     Memory {
-        /// The index of the element in the list, from 0 on.
+        /// The index of the element, from 0 on.
         index: usize,
         /// The element's STag.
         stag: Stag,
@@ -109,23 +109,23 @@ pub enum PostError {
     },
 }
 
-/// A fault of one element of a scatter or gather list.
+/// The fault of an element in a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SgeFault {
     /// No region has this STag, or it has been invalidated,
     /// or its region has been registered again under another.
-    #[error("it names no valid region")]
+    #[error("no region has this STag now: was it invalidated, or its region registered again?")]
     Invalid,
     /// The region belongs to another protection domain than the queue.
-    #[error("the region belongs to another protection domain")]
+    #[error("the region belongs to another protection domain than the queue: register it in the queue's")]
     OtherPd,
     /// Octets would be placed in a region without
     /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
-    #[error("the region was registered without the local write right")]
+    #[error("octets are to be placed in the region, which was registered without Access::LOCAL_WRITE")]
     ReadOnly,
     /// The sink of an atomic operation has fewer than eight octets.
-    #[error("it has fewer than the eight octets that an atomic operation returns")]
+    #[error("an atomic operation returns eight octets: the element is shorter")]
     TooShort,
     /// The octets are not all inside the region.
     #[error("the octets are not all inside the region")]
@@ -143,11 +143,11 @@ impl From<AccessError> for SgeFault {
     }
 }
 
-/// The reason why a connection was not made.
+/// The reason why a QP was not connected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// TCP did not connect, or broke.
+    /// TCP did not connect, or its connection was lost.
     #[error("TCP: {0}")]
     Tcp(#[from] io::Error),
     /// The peer did not answer in time.
@@ -158,46 +158,53 @@ pub enum ConnectError {
         "the peer closed the connection during MPA startup: it refuses this revision or setting, or is no iWARP listener"
     )]
     Closed,
-    /// The peer answered something that is no proper MPA startup.
+    /// The peer's startup frame breaks a rule of MPA, or has settings that this end cannot meet.
     #[error("MPA startup: {0}")]
     Startup(#[from] StartupError),
     /// The peer's program rejected the connection.
-    #[error("rejected by the peer ({} octets of private data)", private_data.len())]
+    #[error("the peer's program rejected the connection ({} octets of private data)", private_data.len())]
     Rejected {
-        /// Private data of the rejecting Reply (RFC 5044 §7.1).
+        /// The private data of the peer's program, which may say why.
         private_data: Vec<u8>,
     },
-    /// The settings make no valid startup frame.
+    /// A startup frame cannot hold the settings or the private data.
     #[error(transparent)]
     Misuse(#[from] StartupMisuse),
-    /// The QP is not idle.
-    #[error("the QP is in state {0}: only an idle QP can be connected")]
+    /// The QP is not idle; or it is, and is being connected already.
+    #[error("{}", not_idle(*.0))]
     NotIdle(QpState),
-    /// This end's program rejected the Request.
-    #[error("rejected by this end")]
+    /// The program of this end has rejected the peer's Request.
+    #[error("the program of this end rejected the peer's Request")]
     Declined,
-    /// The program gave up, or let go of the QP, before the startup was over.
-    #[error("given up before the startup was over")]
+    /// The program has aborted or dropped the QP before the startup was over.
+    #[error("the startup was given up: the QP was aborted or dropped before it was over")]
     GivenUp,
-    /// A child of `fork` used a QP of its parent's to connect or to answer.
+    /// A child of `fork` connects a QP of its parent's, or answers a Request for it.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+fn not_idle(state: QpState) -> String {
+    match state {
+        QpState::Idle => "the QP is being connected already: wait for the end of that".into(),
+        _ => format!("the QP is in state {state}: only an idle QP can be connected"),
+    }
 }
 
 /// The reason why a Request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// A child of `fork` answered a Request of its parent's.
+    /// A child of `fork` answers a Request of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// No Request is waiting for an answer: none has come, or its connection is over.
-    #[error("no Request waits for an answer")]
+    /// No Request has come, or the connection that it came on is over.
+    #[error("no Request waits for an answer: none has come, or its connection is over")]
     NoRequest,
-    /// The Request has been answered already.
-    #[error("the Request has been answered")]
+    /// The Request has been answered before.
+    #[error("the Request has been answered already")]
     Answered,
-    /// The settings or the private data make no valid Reply. The Request is still waiting.
+    /// A Reply cannot hold the settings or the private data. The Request still waits.
     #[error(transparent)]
     Misuse(#[from] StartupMisuse),
 }

@@ -18,47 +18,52 @@ use crate::home::Home;
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
-/// Takes asynchronous events as they happen: see [`QpConfig::sink`](crate::QpConfig::sink).
+/// A receiver of asynchronous events as they happen: those of one QP
+/// ([`QpConfig::sink`](crate::QpConfig::sink)), or of all QPs of a device
+/// ([`RnicConfig::sink`](crate::RnicConfig::sink)).
 pub trait Sink: Debug + Send + Sync {
-    /// Takes one event. The thread that calls is the one that noticed, and has locks of the device:
-    /// this must return soon, and call nothing of the device.
+    /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
+    /// device: this must return soon, and must not call the device.
     fn take(&self, event: AsyncEvent);
 
-    /// The QP is gone, and reports nothing more. Its number may be another's later.
+    /// Takes note that a QP is gone and reports nothing more. Another QP may have its number later.
     fn forget(&self, qp: QpNum) {
         let _ = qp;
     }
 }
 
-/// Where QPs report what happens to them: the device's own queue, or one that a [`QpConfig`](crate::QpConfig) names. Its
-/// descriptor is readable while there are events. Cloning gives another handle to the same queue.
+/// A queue of asynchronous events: the device's own, or one that a [`QpConfig`](crate::QpConfig)
+/// names. Its descriptor is readable while there are events. Cloning gives another handle to the
+/// same queue.
 ///
-/// A program that takes events slowly loses none that it may wait for. Two of one kind about one object are one, the later;
-/// and a QP takes its events along when it is dropped. So there are never more than a few for each QP.
+/// A program that takes events slowly loses none that it may wait for. Of several events of one
+/// kind about one object only the latest is kept, and the events of a QP are removed when it is
+/// dropped. So there are never more than a few for each QP.
 #[derive(Clone, Debug)]
 pub struct EventQueue(Home<Arc<Events>>);
 
 #[derive(Debug)]
 struct Events {
     pending: Mutex<Pending>,
+    /// The kinds of events that the queue takes.
     wanted: fn(&AsyncEventKind) -> bool,
-    /// How many there are, to be looked at without the lock.
+    /// The number of events, stored apart so that to look at it takes no lock.
     len: AtomicUsize,
     notify: Notify,
 }
 
-/// Events that were not taken yet.
+/// The events that the program has not taken yet.
 #[derive(Debug, Default)]
 struct Pending {
-    /// By the order in which they happened.
+    /// Events by their places in the order in which they happened.
     events: BTreeMap<u64, AsyncEvent>,
-    /// Where those of each QP stand in `events`.
+    /// The places of each QP's events in `events`.
     places: HashMap<QpNum, Vec<u64>>,
     next: u64,
 }
 
 impl Pending {
-    /// Adds one. Returns whether there is one more now.
+    /// Adds an event, in place of one like it. Returns whether there is one more now.
     fn push(&mut self, event: AsyncEvent) -> bool {
         let places = self.places.entry(event.qp).or_default();
         let before = places.len();
@@ -86,7 +91,7 @@ impl Pending {
         Some(event)
     }
 
-    /// Drops those of a QP. Returns how many they were.
+    /// Drops the events of a QP. Returns their number.
     fn forget(&mut self, qp: QpNum) -> usize {
         let places = self.places.remove(&qp).unwrap_or_default();
         places.iter().filter(|place| self.events.remove(place).is_some()).count()
@@ -100,19 +105,19 @@ fn is_like(one: &AsyncEvent, other: &AsyncEvent) -> bool {
 }
 
 impl EventQueue {
-    /// An empty one for events of all kinds.
+    /// Makes a queue for events of all kinds.
     pub fn new() -> Result<Self, Error> {
         Self::of(|_| true)
     }
 
-    /// An empty one for those that are `wanted`, and no others.
+    /// Makes a queue for the kinds of events that are `wanted`. Others are dropped.
     pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
         let (pending, len) = Default::default();
         Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify }))))
     }
 
-    /// Takes the oldest event. Never sleeps.
+    /// Takes the oldest event, if there is one. Never sleeps.
     pub fn next_event(&self) -> Option<AsyncEvent> {
         let queue = self.0.here().ok()?;
         let mut pending = queue.pending.lock();
@@ -122,12 +127,12 @@ impl EventQueue {
         Some(event)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no event.
     pub fn is_empty(&self) -> bool {
         self.0.anywhere().len.load(Ordering::SeqCst) == 0
     }
 
-    /// Sleeps until there is an event, for at most `timeout` (`None`: no limit).
+    /// Takes the oldest event. Sleeps until there is one, for at most `timeout` (`None`: no limit).
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<AsyncEvent>> {
         let deadline = Deadline::after_any(timeout);
         loop {
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_makes_nothing_readable() {
+    fn an_event_that_is_not_wanted_makes_nothing_readable() {
         let queue = EventQueue::of(|kind| *kind == AsyncEventKind::Connected).unwrap();
         queue.take(event(1, AsyncEventKind::Established));
         assert!(queue.is_empty() && queue.wait(Some(Duration::ZERO)).unwrap().is_none());

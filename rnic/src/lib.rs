@@ -1,8 +1,22 @@
 //! A software RNIC: RDMA over plain TCP, in user space, with iWARP's own octets on the wire.
 //!
-//! The words are those of the RDMA verbs. A [`Rnic`] has [`ProtectionDomain`]s; those have [`MemoryRegion`]s,
-//! [`MemoryWindow`]s and [`QueuePair`]s; QPs report to [`CompletionQueue`]s. A peer is any RNIC with iWARP, Linux's
-//! `siw`, or another `Rnic`.
+//! The names are those of the RDMA verbs:
+//!
+//! - A [`Rnic`] is a device. It has limits ([`RnicConfig`]), [`Capabilities`] and [`Counters`].
+//! - A [`ProtectionDomain`] holds memory and the QPs that may use it: [`MemoryRegion`]s,
+//!   [`MemoryWindow`]s, [`QueuePair`]s and [`SharedReceiveQueue`]s.
+//! - A [`QueuePair`] is one end of a connection. Work requests ([`SendWr`], [`RecvWr`]) are posted
+//!   to it, and end in [`Completion`]s, which a [`CompletionQueue`] hands to the program.
+//! - A QP is connected by its [`connect`](QueuePair::connect), by a [`Listener`]'s
+//!   [`ConnectRequest`], or over a TCP connection of the program's own
+//!   ([`begin`](QueuePair::begin)). The peer is any RNIC with iWARP, Linux's `siw`, or another
+//!   `Rnic`.
+//! - Whatever happens to a QP and no completion tells is an [`AsyncEvent`], in an [`EventQueue`] or
+//!   handed to a [`Sink`].
+//!
+//! # Example
+//!
+//! Two QPs of one device are connected, and one sends a message to the other:
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,8 +48,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Who moves the octets: posting writes to the socket, polling and waiting read it, each in the calling thread; one
-//! background thread does so for whoever is not there. See `docs/architecture.md`.
+//! # Threads
+//!
+//! A thread that posts a request writes to the socket, and a thread that polls a completion queue
+//! or waits on it reads the sockets of the queue's QPs. For programs whose threads do something
+//! else, one background thread of the device does both. So a one-sided operation of the peer needs
+//! no call of this program, and a program that polls is not slowed down by another thread. All
+//! types can be shared by threads. `docs/architecture.md` describes the design.
+//!
+//! # `fork`
+//!
+//! A child of `fork` cannot use its parent's objects: calls on them fail with [`Forked`], and the
+//! child opens a device of its own.
 #![deny(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
@@ -65,7 +89,8 @@ pub use channel::CompletionChannel;
 pub use config::{NoReceive, QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
-pub use conn::listen::{ConnectRequest, Listener};
+pub use conn::listen::Listener;
+pub use conn::request::ConnectRequest;
 pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;

@@ -21,37 +21,16 @@ import tokenize
 
 root = pathlib.Path(__file__).resolve().parents[2]
 
-# The folders and files that keep each rule. A folder stands for all that is in it.
-CLEAN = {
-    "opener": [
-        "mpa", "ddp", "fault-guard", "cli", "fuzz", "rnic/src/mem", "rnic/src/pd.rs",
-        "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs", "rnic/src/local.rs",
-        "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs", "rnic/src/error.rs",
-        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp", "benches", "load",
-        "tests", "examples", ".ci",
-    ],
-    "columns": [
-        "mpa", "ddp", "fault-guard", "cli", "fuzz", "docs", "README.md", "CONTRIBUTING.md",
-        "CHANGELOG.md", "benches/README.md", "tests/faults/README.md", "tests/mutants/README.md",
-        "tests/programs/README.md", "tests/sanitizer/README.md", "tests/shm/README.md",
-        "tests/siw-lab/README.md", "tests/siw/README.md", "tests/stress/README.md",
-        "tests/suites/README.md", "tests/tshark/README.md", "tests/policy/prose.py", "rnic/src/mem",
-        "rnic/src/pd.rs", "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs",
-        "rnic/src/local.rs", "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs",
-        "rnic/src/error.rs", "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma",
-        "iwarp", "benches", "load", "tests", "examples", ".ci",
-    ],
-    "safety": [
-        "mpa", "ddp", "fault-guard", "cli", "fuzz", "rnic/src/mem", "rnic/src/pd.rs",
-        "rnic/src/device.rs", "rnic/src/scratch.rs", "rnic/src/home.rs", "rnic/src/local.rs",
-        "rnic/src/budget.rs", "rnic/src/counters.rs", "rnic/src/deadline.rs", "rnic/src/error.rs",
-        "rnic/src/srq.rs", "rnic/src/qp", "rnic/tests", "rdmap", "rdma", "iwarp", "benches", "load",
-        "tests", "examples", ".ci",
-    ],
-}
+# The folders and files that keep the rules. A folder stands for all that is in it.
+TREE = [
+    "mpa", "ddp", "rdmap", "iwarp", "rdma", "fault-guard", "rnic", "load", "cli", "fuzz", "benches",
+    "tests", "examples", ".ci",
+]
+PAGES = ["docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+CLEAN = {"opener": TREE, "columns": [*TREE, *PAGES], "safety": TREE}
 # Parts of folders above that do not keep them yet.
 NOT_YET = {
-    "opener": [],
+    "opener": ["rnic/src/wire"],
     "columns": [],
     "safety": [],
 }

@@ -1,38 +1,43 @@
-//! Startups in which the program answers the Request ([`QueuePair::begin_asking`]; RFC 5044 §7.1.2).
+//! Startups in which the program answers the Request ([`QueuePair::begin_asking`]; RFC 5044
+//! §7.1.2).
 //!
-//! The background thread reads the Request, reports it, and watches that the peer stays and says nothing more. The answer is
-//! written by the thread that gives it. All of it together has the time that the settings give a startup.
+//! The background thread reads the Request and reports it by an event. Until the program answers,
+//! it ends the startup if the peer closes TCP or sends more. The thread that answers writes the
+//! Reply. `ConnectOptions::timeout` limits the time of all this together.
 
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 
-use rddp_mpa::Request;
+use rddp_mpa::{Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
+use super::begin::Part;
 use super::half_open::HalfOpen;
-use super::listen::{HalfOpenCount, REJECT_LINGER};
+use super::half_open_count::HalfOpenCount;
 use super::socket::{TcpSocket, write_all};
-use super::startup::{Done, Part, Stage, Startup, close};
+use super::stage::{Done, Stage};
+use super::startup::Startup;
+use super::steps::close;
 use crate::config::startup_config;
-use crate::deadline::Deadline;
 use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
 
-/// What the program says to a Request.
+/// A program's answer to a Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Yes.
+    /// The connection is accepted.
     Accept,
-    /// No.
+    /// The connection is rejected.
     Reject,
 }
 
 impl QueuePair {
-    /// As a passive [`begin`](Self::begin), but the peer's Request is not accepted at once:
-    /// [`Requested`](crate::AsyncEventKind::Requested) tells that it has come, [`request`](Self::request) what it says, and
-    /// [`answer`](Self::answer) answers it.
+    /// Begins a startup as the passive end, as [`begin`](Self::begin) does, and leaves the answer
+    /// to the program: the event [`Requested`](crate::AsyncEventKind::Requested) reports that the
+    /// peer's Request has come, [`request`](Self::request) returns it, and [`answer`](Self::answer)
+    /// answers it.
     ///
     /// # Errors
     /// The QP is not idle.
@@ -40,19 +45,22 @@ impl QueuePair {
         self.begin_as(TcpSocket::new(stream), options, Part::Asking)
     }
 
-    /// The Request that has come: `None` before that, or when this has been asked before.
+    /// Takes the Request that has come. `None` before that, or when it has been taken before.
     pub fn request(&self) -> Option<Request> {
-        self.inner.here().ok()?.startup().lock().as_ref()?.outcome.lock().request.take()
+        self.inner.here().ok()?.startup().lock().as_ref()?.take_request()
     }
 
-    /// Answers the Request. After a yes [`Connected`](crate::AsyncEventKind::Connected) follows, or
-    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) where the peer has gone meanwhile; after a no always the latter.
+    /// Answers the Request. After [`Answer::Accept`] the event
+    /// [`Connected`](crate::AsyncEventKind::Connected) follows, or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) where the peer has left meanwhile.
+    /// After [`Answer::Reject`] it is `NotConnected` in any case.
     ///
-    /// A peer that was refused is to close first, and has two seconds for it, as with
+    /// A peer that was rejected is to close first, and has two seconds for that, as with
     /// [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     ///
     /// # Errors
-    /// No Request waits for an answer, or the Reply cannot hold `private_data`.
+    /// No Request waits for an answer, or the Reply cannot hold `private_data`: then the Request
+    /// still waits.
     pub fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
         let startup = self.inner.here()?.startup().lock().clone();
         startup.ok_or(AnswerError::NoRequest)?.answer(answer, private_data)
@@ -62,6 +70,7 @@ impl QueuePair {
 impl Startup {
     fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
         let mut place = self.stage.lock();
+        // In the stage `Answered` the background thread leaves the socket to this thread.
         let (socket, request) = match std::mem::replace(&mut *place, Stage::Answered) {
             Stage::Asked { socket, request } => (socket, request),
             Stage::Answered => return Err(AnswerError::Answered),
@@ -70,14 +79,7 @@ impl Startup {
                 return Err(AnswerError::NoRequest);
             }
         };
-        let config = startup_config(&self.options);
-        let reply = match answer {
-            Answer::Accept => {
-                request.accept(&config, private_data).map(|(reply, agreed)| (reply, Some(agreed)))
-            }
-            Answer::Reject => request.reject(&config, private_data).map(|reply| (reply, None)),
-        };
-        let (reply, agreed) = match reply {
+        let (reply, agreed) = match self.reply(&request, answer, private_data) {
             Ok(reply) => reply,
             Err(misuse) => {
                 *place = Stage::Asked { socket, request };
@@ -100,20 +102,39 @@ impl Startup {
         Ok(())
     }
 
-    /// Keeps the connection until its peer has closed it. Such are counted: one too many is closed at once.
+    /// Returns the Reply to a Request, and what is agreed on if it accepts.
+    fn reply(
+        &self,
+        request: &Request,
+        answer: Answer,
+        private_data: &[u8],
+    ) -> Result<(Vec<u8>, Option<Negotiated>), StartupMisuse> {
+        let config = startup_config(&self.options);
+        Ok(match answer {
+            Answer::Accept => {
+                let (reply, agreed) = request.accept(&config, private_data)?;
+                (reply, Some(agreed))
+            }
+            Answer::Reject => (request.reject(&config, private_data)?, None),
+        })
+    }
+
+    /// Keeps the connection until its peer has closed it. Such connections count as half-open;
+    /// where there are too many, this one is closed at once.
     pub(super) fn linger(&self, socket: TcpSocket) {
         self.device.driver.unwatch(socket.as_fd());
         let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
         let kept = match HalfOpenCount::take(&self.device, peer) {
-            Some(slot) => HalfOpen::linger(&self.device, socket, slot, Deadline::after(REJECT_LINGER)),
+            Some(slot) => HalfOpen::linger(&self.device, socket, slot),
             None => socket.shutdown(Shutdown::Both),
         };
         if let Err(error) = kept {
-            tracing::info!(%error, "the peer may overlook why its connection has ended");
+            tracing::info!(%error, "closed at once: the peer may not see why its connection has ended");
         }
     }
 }
 
+/// Returns the error of writing a Reply.
 fn reply_error(error: io::Error) -> ConnectError {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => ConnectError::Closed,

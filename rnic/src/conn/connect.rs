@@ -1,4 +1,5 @@
-//! The active side (RFC 5044 §7.1, RFC 6581): port mapper, TCP, Request, Reply, and revision 1 for a peer that wants it.
+//! Connecting to an address (RFC 5044 §7.1, RFC 6581): the port mapper, TCP, the Request, and a
+//! second attempt with revision 1 where the peer refuses revision 2.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -15,38 +16,48 @@ use socket2::{SockAddr, Socket};
 
 use super::port_mapper::Query;
 use super::socket::{TcpSocket, tcp_socket, write_all};
-use super::startup::{Next, Plan, Stage, Startup};
+use super::stage::{Next, Stage};
+use super::startup::{Plan, Startup};
 use crate::config::startup_config;
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
 
-/// What the peer answered.
+/// The result of a startup that has led to a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Connected {
-    /// What both ends hold to now.
+    /// The settings that both ends have agreed on.
     pub negotiated: Negotiated,
-    /// What the peer's program says. Unauthenticated (RFC 5042 §5.4).
+    /// The private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
     pub private_data: Vec<u8>,
 }
 
 impl QueuePair {
-    /// Connects to a listening peer. Sleeps until that is done, or `options.timeout` has passed.
-    pub fn connect(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Connected, ConnectError> {
-        self.depart(addr, options, false)?.outcome()
-    }
-
-    /// Begins to connect to a listening peer as [`connect`](Self::connect) does, with the port mapper and the fall-back to
-    /// MPA revision 1, and returns at once. [`Connected`](crate::AsyncEventKind::Connected) or
-    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) tells the end, and [`begun`](Self::begun) what has come of it.
+    /// Connects to a peer that listens at `addr`. Sleeps until that is done, or `options.timeout`
+    /// has passed.
     ///
     /// # Errors
-    /// The QP is not idle, the settings make no startup frame, or TCP refuses the address.
-    pub fn begin_to(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<(), ConnectError> {
-        self.depart(addr, options, true).map(drop)
+    /// The QP is not idle, a startup frame cannot hold the settings or the private data, or the
+    /// peer cannot be reached, is no iWARP listener, rejects the connection, or does not answer in
+    /// time.
+    pub fn connect(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Connected, ConnectError> {
+        self.begin_connecting(addr, options, false)?.outcome()
     }
 
-    fn depart(
+    /// Begins to connect to a peer that listens at `addr`, as [`connect`](Self::connect) does, with
+    /// the port mapper and the fall-back to MPA revision 1, and returns at once. The event
+    /// [`Connected`](crate::AsyncEventKind::Connected) or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) reports the end, and
+    /// [`begun`](Self::begun) has the result.
+    ///
+    /// # Errors
+    /// The QP is not idle, a startup frame cannot hold the settings or the private data, or TCP
+    /// refuses the address.
+    pub fn begin_to(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<(), ConnectError> {
+        self.begin_connecting(addr, options, true).map(drop)
+    }
+
+    fn begin_connecting(
         &self,
         addr: SocketAddr,
         options: &ConnectOptions,
@@ -57,7 +68,7 @@ impl QueuePair {
     }
 }
 
-/// The first stage of a connection to `addr`.
+/// Makes the first stage of a connection to `addr`.
 fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectError> {
     let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
     let socket = tcp_socket(&addr, options)?;
@@ -70,7 +81,7 @@ fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectE
     Ok(Stage::Tcp { socket, initiator: Some(initiator) })
 }
 
-/// Has TCP connect, and does not wait for that.
+/// Has TCP connect, without waiting for the end of that.
 fn connect_tcp(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     match socket.connect(&SockAddr::from(addr)) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
@@ -79,7 +90,8 @@ fn connect_tcp(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
 }
 
 impl Startup {
-    /// Goes on with the port that the mapper names, once it does.
+    /// Connects to the port that the mapper names, or to the one that was given if no mapper
+    /// answers.
     pub(super) fn ask_mapper(
         &self,
         socket: TcpSocket,
@@ -98,15 +110,15 @@ impl Startup {
         Ok(Next::Again(stage))
     }
 
-    /// The first stage of a second attempt, if there is to be one; else the error.
+    /// Begins a second attempt after `error`, if there is to be one; else returns the error.
     pub(super) fn begin_again(&self, error: ConnectError) -> Result<Stage, ConnectError> {
         let stage = self.fall_back(error)?;
         self.watch(&stage)?;
         Ok(stage)
     }
 
-    /// RFC 6581 §10: the first stage with revision 1, where a peer that was connected to by its address has refused
-    /// revision 2; else the error.
+    /// Makes the first stage of an attempt with revision 1 (RFC 6581 §10), if this end has made the
+    /// TCP connection and the peer has refused revision 2; else returns the error.
     fn fall_back(&self, error: ConnectError) -> Result<Stage, ConnectError> {
         let options = &self.options;
         let Some(addr) = self.plan.addr else { return Err(error) };
@@ -125,18 +137,19 @@ impl Startup {
         }
     }
 
-    /// The error to tell of: that of revision 2 where 1 was tried in vain.
+    /// Returns the error to report: that of revision 2 where revision 1 was tried and failed, too.
     pub(super) fn blame(&self, error: ConnectError) -> ConnectError {
         match error {
-            // RFC 5044 §7.1.2: what the peer's program says is for ours.
+            // RFC 5044 §7.1.2: a rejection is the answer of the peer's program to this program.
             ConnectError::Rejected { .. } => error,
-            // Else the first answer tells more than a second refusal.
+            // Any other error of the second attempt says less than the first one did.
             _ => self.refusal.lock().take().unwrap_or(error),
         }
     }
 }
 
-/// RFC 6581 §10: a peer that knows only revision 1 closes, or answers in revision 1.
+/// Returns whether a peer refuses revision 2. RFC 6581 §10: a peer that knows only revision 1
+/// closes the connection, or answers in revision 1.
 fn refuses_two(error: &ConnectError) -> bool {
     match error {
         ConnectError::Startup(error) => error.retry_with_revision_one(),
@@ -145,8 +158,9 @@ fn refuses_two(error: &ConnectError) -> bool {
     }
 }
 
-/// RFC 6581 §9: what the Reply makes impossible is told in a Terminate, the only FPDU of this connection. A courtesy: the
-/// connection is over whatever becomes of it.
+/// Sends a Terminate, the only FPDU of this connection, to tell the peer that its Reply cannot be
+/// met (RFC 6581 §9). Errors are ignored: the connection is over, whether the Terminate arrives or
+/// not.
 pub(super) fn send_terminate(socket: &Socket, terminate: &TerminateRepr, framing: Framing) {
     let (message, mut framer) = (OwnMessage::terminate(terminate), Framer::new(framing));
     let mut fpdu = vec![0; message.fpdu_len(&framer)];

@@ -1,24 +1,31 @@
-//! Connections whose startup is not over: a Request that is arriving, or a rejected one that its peer may close.
+//! Half-open connections: those that a listener took and whose Request is still arriving, and those
+//! that were rejected and that their peers are to close.
 //!
-//! Read by the background thread, a time limit on the whole (RFC 5044 §7.1.2), their number bounded.
+//! The background thread reads them. Each has a time limit (RFC 5044 §7.1.2), and their number is
+//! bounded (see `half_open_count.rs`).
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
-use super::listen::{ListenerInner, Slot};
+use super::half_open_count::Slot;
+use super::listen::ListenerInner;
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::io::driver::{Driver, Failure, Source};
 
-/// All of a device, by their tokens: what keeps them alive.
+/// The time that a rejected peer has to close.
+const REJECT_LINGER: Duration = Duration::from_secs(2);
+
+/// The half-open connections of a device, by their tokens. The set alone keeps them alive.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpenSet(Mutex<HashMap<u64, Arc<HalfOpen>>>);
 
@@ -35,6 +42,7 @@ impl HalfOpenSet {
     }
 }
 
+/// The stage of a half-open connection.
 #[derive(Debug)]
 enum Stage {
     /// The Request is arriving.
@@ -45,7 +53,8 @@ enum Stage {
         slot: Slot,
         listener: Weak<ListenerInner>,
     },
-    /// Rejected: the initiator closes first, so that TCP does not lose the Reply.
+    /// The Request was rejected. The initiator is to close first, so that TCP does not lose the
+    /// Reply.
     Rejected {
         socket: TcpSocket,
         _slot: Slot,
@@ -53,6 +62,7 @@ enum Stage {
     Over,
 }
 
+/// A half-open connection.
 #[derive(Debug)]
 pub(crate) struct HalfOpen {
     token: u64,
@@ -62,7 +72,7 @@ pub(crate) struct HalfOpen {
 }
 
 impl HalfOpen {
-    /// Waits for the Request on a connection that a listener took.
+    /// Has the background thread await the Request on a connection that a listener took.
     pub(super) fn await_request(
         device: &Arc<DeviceInner>,
         listener: Weak<ListenerInner>,
@@ -75,13 +85,8 @@ impl HalfOpen {
     }
 
     /// Keeps a rejected connection until the initiator closes it.
-    pub(super) fn linger(
-        device: &Arc<DeviceInner>,
-        socket: TcpSocket,
-        slot: Slot,
-        deadline: Deadline,
-    ) -> io::Result<()> {
-        Self::add(device, Stage::Rejected { socket, _slot: slot }, deadline)
+    pub(super) fn linger(device: &Arc<DeviceInner>, socket: TcpSocket, slot: Slot) -> io::Result<()> {
+        Self::add(device, Stage::Rejected { socket, _slot: slot }, Deadline::after(REJECT_LINGER))
     }
 
     fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Deadline) -> io::Result<()> {
@@ -94,7 +99,7 @@ impl HalfOpen {
         device.driver.by(deadline, half_open.token);
         let watched = match &*half_open.stage.lock() {
             Stage::Request { socket, .. } | Stage::Rejected { socket, .. } => {
-                device.driver.watch(std::os::fd::AsFd::as_fd(socket), half_open.token, EpollFlags::EPOLLIN)
+                device.driver.watch(socket.as_fd(), half_open.token, EpollFlags::EPOLLIN)
             }
             Stage::Over => Ok(()),
         };
@@ -116,7 +121,7 @@ impl HalfOpen {
         }
     }
 
-    /// Reads on; what to do when that is over. `None`: wait for more.
+    /// Reads what has arrived. Returns how the stage has ended, or `None` where more is to come.
     fn advance(&self, driver: &Driver) -> Option<Done> {
         let mut stage = self.stage.lock();
         let result = match &mut *stage {
@@ -131,12 +136,12 @@ impl HalfOpen {
                 else {
                     return Some(Done::Closed);
                 };
-                driver.unwatch(std::os::fd::AsFd::as_fd(&socket));
+                driver.unwatch(socket.as_fd());
                 Some(Done::Request { socket, request, slot, listener })
             }
             Ok(None) => {
                 if let Stage::Request { socket, .. } | Stage::Rejected { socket, .. } = &*stage {
-                    driver.arm(std::os::fd::AsFd::as_fd(socket), self.token, EpollFlags::EPOLLIN);
+                    driver.arm(socket.as_fd(), self.token, EpollFlags::EPOLLIN);
                 }
                 None
             }
@@ -148,6 +153,7 @@ impl HalfOpen {
     }
 }
 
+/// The end of a half-open connection's stage.
 enum Done {
     Closed,
     Request { socket: TcpSocket, request: Request, slot: Slot, listener: Weak<ListenerInner> },
@@ -180,7 +186,7 @@ impl Source for HalfOpen {
     }
 }
 
-/// Takes exactly the Request's octets from the socket.
+/// Takes exactly the Request's octets from the socket. Returns the Request once all of it has come.
 pub(super) fn read_request(
     socket: &Socket,
     octets: &mut Vec<u8>,
@@ -188,7 +194,8 @@ pub(super) fn read_request(
 ) -> io::Result<Option<Request>> {
     loop {
         if octets.len() < *total {
-            // No frame is longer than its fixed part and the private data that MPA allows; `total` comes from there.
+            // `total` is at most the longest frame that MPA allows, however long the peer says its
+            // private data are.
             let mut chunk = [0; 64];
             let want = chunk.len().min(*total - octets.len());
             match (&*socket).read(&mut chunk[..want]) {
@@ -199,7 +206,8 @@ pub(super) fn read_request(
                 Err(error) => return Err(error),
             }
         }
-        // RFC 5044 §7.1.1: a wrong key is closed at the first wrong octet, whether more comes or not.
+        // RFC 5044 §7.1.1: the first wrong octet of the key ends the connection, so each octet is
+        // looked at when it arrives.
         match Responder::new().handle(octets).map_err(io::Error::other)? {
             ResponderStep::Need { total: need } => *total = need,
             ResponderStep::Request { request, .. } => {
@@ -209,7 +217,8 @@ pub(super) fn read_request(
     }
 }
 
-/// RFC 5044 §7.1.5: an initiator sends nothing behind its Request before it has the Reply.
+/// Checks that the peer has sent nothing behind its Request, and has not closed. RFC 5044 §7.1.5:
+/// an initiator sends nothing before it has the Reply.
 pub(super) fn nothing_behind(socket: &Socket) -> io::Result<()> {
     let mut next = [std::mem::MaybeUninit::uninit(); 1];
     match socket.peek(&mut next) {
@@ -220,10 +229,10 @@ pub(super) fn nothing_behind(socket: &Socket) -> io::Result<()> {
     }
 }
 
-/// Reads and throws away; an error when the peer has closed.
+/// Reads and throws away what has arrived. Returns an error when the peer has closed.
 fn drain(socket: &Socket) -> io::Result<()> {
     let mut chunk = [0; 512];
-    // Bounded: a peer that was rejected has nothing more to say.
+    // A peer that was rejected has no reason to send more, so not much is read.
     for _ in 0..64 {
         match (&*socket).read(&mut chunk) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -232,7 +241,7 @@ fn drain(socket: &Socket) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("it goes on sending"))
+    Err(io::Error::other("the rejected peer goes on sending"))
 }
 
 #[cfg(test)]
@@ -242,7 +251,8 @@ mod tests {
 
     use crate::{ConnectOptions, Rnic};
 
-    /// RFC 5042 §6.4.2: half-open connections go with their listener, and the background thread forgets them.
+    /// RFC 5042 §6.4.2: half-open connections go with their listener, and the background thread
+    /// forgets them.
     #[test]
     fn a_listener_that_goes_leaves_no_source_behind() {
         let rnic = Rnic::open().unwrap();

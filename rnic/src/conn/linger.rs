@@ -1,9 +1,10 @@
-//! Connections whose QP the program has let go of (draft-hilland-rddp-verbs §6.2).
+//! Lingering connections: those whose QP the program has dropped (draft-hilland-rddp-verbs §6.2).
 //!
-//! What completed before is TCP's, and a reset would take it away again; so would a close with
-//! octets unread. Hence the connection ends in order behind the program's back: what TCP was
-//! promised goes out, then FIN, and whatever the peer still sends is thrown away until its own FIN.
-//! Their number, their octets and their time are bounded.
+//! Requests that completed before have been handed to TCP, which has not sent all of them yet. A
+//! reset would discard them, and so would closing a socket with octets unread. So the background
+//! thread ends the connection in order: it sends the rest of what TCP has begun to take, then FIN,
+//! and throws away what the peer still sends until the peer's FIN. The number of such connections,
+//! the octets that they keep and their time are bounded.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -22,16 +23,16 @@ use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::poll_flags;
 
-/// How many there may be at a time: the oldest goes first.
+/// The greatest number of lingering connections of a device. Beyond that the oldest are closed.
 const MAX: usize = 1024;
 
-/// Octets that all of them together may owe to TCP.
+/// The octets that all of them together may still have to send. Beyond that the oldest are closed.
 const MAX_OWED: usize = 64 << 20;
 
-/// Octets of a peer that are thrown away; behind them its connection is no longer read.
+/// The octets of one peer that are thrown away. A connection with more is no longer read.
 const MAX_DISCARDED: usize = 64 << 20;
 
-/// Octets thrown away in one turn.
+/// The octets that are thrown away in one turn of the background thread.
 const TURN: usize = 1 << 20;
 
 /// The lingering connections of a device, by their tokens, which grow.
@@ -51,31 +52,33 @@ struct Lingering {
     set: Weak<LingerSet>,
     socket: Arc<TcpSocket>,
     deadline: Instant,
-    /// How many octets it owed at first.
+    /// The number of octets that were to be sent at first.
     owed: usize,
     rest: Mutex<Rest>,
 }
 
+/// The part of a connection's end that is still to come.
 #[derive(Debug)]
 struct Rest {
+    /// Octets that are to be sent before the FIN.
     owed: Vec<u8>,
     fin_sent: bool,
     peer_done: bool,
     discarded: usize,
 }
 
-/// How far a connection has come.
+/// The progress that a connection has made.
 enum Progress {
     Over,
     /// There is more to throw away.
     More,
-    /// Waits for these events; empty: for the deadline only.
+    /// Waits for these events; where there are none, for its deadline only.
     Wait(EpollFlags),
 }
 
 impl LingerSet {
-    /// Ends a connection in order: `owed` has been promised to TCP. At `deadline` it is closed,
-    /// however far it has come.
+    /// Ends a connection in order, after `owed` has been sent. At `deadline` the connection is
+    /// closed, however far it has come.
     pub(crate) fn add(
         self: &Arc<Self>,
         driver: &Driver,
@@ -113,8 +116,8 @@ impl LingerSet {
         }
     }
 
-    /// Waits until all of them are over, or `limit` has passed,
-    /// and goes on with them in this thread.
+    /// Waits until all connections are over, or `limit` has passed, and makes progress for them in
+    /// the calling thread.
     pub(crate) fn wait(&self, driver: &Driver, limit: Duration) {
         let limit = Instant::now() + limit;
         loop {
@@ -141,7 +144,7 @@ impl LingerSet {
                 }
             }
             if !ended {
-                // A signal, or a failure, leads to another look.
+                // After a signal, or an error, the connections are looked at again.
                 let _ = nix::poll::poll(&mut fds, epoll_timeout(Some(until.saturating_duration_since(now))));
             }
         }
@@ -149,7 +152,7 @@ impl LingerSet {
 }
 
 impl Lingerers {
-    /// Takes out the oldest, as far as there are too many.
+    /// Takes out the oldest connections, as far as there are too many.
     fn surplus(&mut self) -> Vec<Arc<Lingering>> {
         let mut surplus = Vec::new();
         while self.by_token.len() > MAX || (self.owed > MAX_OWED && self.by_token.len() > 1) {
@@ -174,8 +177,8 @@ impl Lingering {
         }
     }
 
-    /// Closes the connection. What TCP has of it still goes out,
-    /// unless the peer's octets are unread.
+    /// Closes the connection. The kernel still sends what it has taken, unless octets of the peer
+    /// are unread: then it resets TCP.
     fn end(&self, driver: &Driver) {
         driver.unwatch(self.socket.as_fd());
         driver.remove(self.token);
@@ -204,7 +207,7 @@ impl Rest {
         Ok(Progress::Wait(interest))
     }
 
-    /// What is owed, then FIN.
+    /// Sends the octets that are left, then FIN.
     fn send(&mut self, socket: &TcpSocket) -> io::Result<()> {
         while !self.owed.is_empty() {
             match socket.send_with_flags(&self.owed, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) {
@@ -220,7 +223,7 @@ impl Rest {
         Ok(())
     }
 
-    /// Throws away what the peer sends, for one turn; whether there may be more.
+    /// Throws away what the peer has sent, for one turn. Returns whether there may be more.
     fn discard(&mut self, socket: &TcpSocket) -> io::Result<bool> {
         let mut chunk = [MaybeUninit::uninit(); 16 * 1024];
         for _ in 0..TURN / chunk.len() {
@@ -244,7 +247,8 @@ impl Source for Lingering {
         match self.advance() {
             Progress::Over => self.end(driver),
             Progress::More => return true,
-            // The end of TCP is reported in any case, and for one that is not read again and again.
+            // epoll reports the end of a TCP connection whatever it is asked for: a socket that is
+            // not to be read, and that were armed, would be reported again and again.
             Progress::Wait(interest) if interest.is_empty() => {}
             Progress::Wait(interest) => driver.arm(self.socket.as_fd(), self.token, interest),
         }
@@ -268,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, ours first.
+    /// Makes a connection. Returns this end of it, then the peer's.
     fn pair() -> (Arc<TcpSocket>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -281,10 +285,10 @@ mod tests {
         theirs
     }
 
-    /// RFC 5042 §6.4.2: what peers that do not close make us keep is bounded,
-    /// in number, octets and time.
+    /// RFC 5042 §6.4.2: the connections of peers that do not close are bounded in number, octets
+    /// and time.
     #[test]
-    fn the_oldest_goes_when_there_are_too_many() {
+    fn the_oldest_is_closed_when_there_are_too_many() {
         let driver = Driver::start().unwrap();
         let (set, hour) = (Arc::new(LingerSet::default()), Duration::from_secs(3600));
         let _first = add(&set, &driver, 0, hour);
@@ -310,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_closed_needs_no_place() {
+    fn a_connection_whose_peer_has_closed_does_not_linger() {
         let driver = Driver::start().unwrap();
         let set = Arc::new(LingerSet::default());
         let (ours, theirs) = pair();

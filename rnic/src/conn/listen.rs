@@ -1,8 +1,8 @@
-//! The passive side: listeners, and the connection requests that come out of them.
+//! Listeners: TCP sockets that take connections, read their Requests and hand them to the program.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,35 +10,34 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
-use rddp_mpa::{Negotiated, Request};
+use rddp_mpa::Request;
 use rddp_rdma::ConnectOptions;
 use socket2::SockAddr;
 
 use super::half_open::HalfOpen;
-use super::socket::{TcpSocket, no_delay, tcp_socket, write_all};
-use crate::config::startup_config;
+use super::half_open_count::{HalfOpenCount, Slot};
+use super::request::{ConnectRequest, Pending};
+use super::socket::{TcpSocket, no_delay, tcp_socket};
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
-use crate::error::{ConnectError, Error};
+use crate::error::Error;
 use crate::home::Home;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
-use crate::qp::{QpState, QueuePair};
 
-/// Connections that the kernel may keep ready for us.
+/// The number of connections that the kernel may keep ready for a listener.
 const BACKLOG: i32 = 1024;
 
-/// Connections taken in one turn.
+/// The number of connections that one turn of the background thread takes.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// How long a listener that is out of descriptors rests.
+/// The pause of a listener that cannot take connections, as when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(50);
 
-/// How long a rejected peer has to close.
-pub(super) const REJECT_LINGER: Duration = Duration::from_secs(2);
-
-/// Waits for peers that connect. Its descriptor is readable while there is a [`ConnectRequest`] to take.
+/// A listener for iWARP peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is
+/// readable while there is a [`ConnectRequest`] to take. Dropping it closes the connections whose
+/// requests were not taken.
 #[derive(Debug)]
 pub struct Listener(Home<Arc<ListenerInner>>);
 
@@ -70,18 +69,20 @@ impl Listener {
         Ok(Listener(Home::new(inner)))
     }
 
-    /// Where it listens.
+    /// Returns the address at which the listener listens, with the port that the kernel has chosen
+    /// if it was 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let addr = self.0.here()?.socket.local_addr()?;
         addr.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Takes the oldest request. Never sleeps.
+    /// Takes the oldest request, if there is one. Never sleeps.
     pub fn try_accept(&self) -> Option<ConnectRequest> {
         self.0.here().ok()?.take()
     }
 
-    /// Sleeps until a peer asks to be connected, for at most `timeout` (`None`: no limit).
+    /// Takes the oldest request. Sleeps until there is one, for at most `timeout` (`None`: no
+    /// limit).
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<ConnectRequest>> {
         let listener = self.0.here()?;
         let deadline = Deadline::after_any(timeout);
@@ -130,6 +131,7 @@ fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> 
     Ok(socket)
 }
 
+/// The part of a [`Listener`] that the background thread shares.
 #[derive(Debug)]
 pub(crate) struct ListenerInner {
     token: u64,
@@ -162,7 +164,7 @@ impl ListenerInner {
         self.ready.give();
     }
 
-    /// Takes what the kernel has ready; whether there may be more.
+    /// Takes connections that the kernel has ready. Returns whether there may be more.
     fn accept_ready(&self) -> io::Result<bool> {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.socket.accept() {
@@ -176,9 +178,14 @@ impl ListenerInner {
         Ok(true)
     }
 
+    /// Has the background thread read the Request of a new connection, unless too many are
+    /// half-open.
     fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
         let Some(slot) = HalfOpenCount::take(&self.device, peer.map(|peer| peer.ip())) else {
-            tracing::warn!(?peer, "refused: too many connections have not finished their startup");
+            tracing::warn!(
+                ?peer,
+                "connection refused: too many have not finished their startup (RnicConfig::max_half_open)"
+            );
             return;
         };
         let deadline = Deadline::after(self.options.timeout);
@@ -187,7 +194,7 @@ impl ListenerInner {
             .and_then(|()| no_delay(&socket))
             .and_then(|()| HalfOpen::await_request(&self.device, self.this.clone(), socket, slot, deadline));
         if let Err(error) = admitted {
-            tracing::warn!(?peer, %error, "refused");
+            tracing::warn!(?peer, %error, "connection refused");
         }
     }
 }
@@ -198,8 +205,8 @@ impl Source for ListenerInner {
             Ok(true) => return true,
             Ok(false) => driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN),
             Err(error) => {
-                // Most likely out of descriptors: others may be closed meanwhile.
-                tracing::warn!(%error, "cannot take connections");
+                // Most likely the process is out of descriptors, and closes some after a while.
+                tracing::warn!(%error, "a listener cannot take connections, and tries again");
                 driver.at(Instant::now() + REST, self.token);
             }
         }
@@ -213,181 +220,9 @@ impl Source for ListenerInner {
     fn give_up(&self, driver: &Driver, failure: Failure) {
         driver.unwatch(self.socket.as_fd());
         driver.remove(self.token);
-        // Whoever connects is refused from now on.
+        // The kernel refuses connections from now on.
         let _ = self.socket.shutdown(Shutdown::Both);
         *self.failure.lock() = Some(failure);
         self.ready.give();
-    }
-}
-
-/// A peer that asks to be connected. Dropping it closes the connection without an answer.
-#[derive(Debug)]
-pub struct ConnectRequest(Home<Pending>);
-
-#[derive(Debug)]
-struct Pending {
-    device: Arc<DeviceInner>,
-    options: ConnectOptions,
-    socket: TcpSocket,
-    request: Request,
-    slot: Slot,
-}
-
-impl ConnectRequest {
-    /// Who asks.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.0.here().ok()?.socket.peer_addr().ok()?.as_socket()
-    }
-
-    /// What the peer's program says. Unauthenticated (RFC 5042 §5.4).
-    pub fn private_data(&self) -> &[u8] {
-        &self.request().private_data
-    }
-
-    /// The MPA Request: revision, depths and wishes of the peer (RFC 6581 §9.1: handed to the program).
-    pub fn request(&self) -> &Request {
-        &self.0.anywhere().request
-    }
-
-    /// Connects `qp`, which must be idle, by the listener's settings. What `qp` posts is sent once the peer's first
-    /// FPDU has come ([`Established`](crate::AsyncEventKind::Established)).
-    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Negotiated, ConnectError> {
-        let options =
-            ConnectOptions { private_data: private_data.to_vec(), ..self.0.anywhere().options.clone() };
-        self.accept_with(qp, &options)
-    }
-
-    /// The same, by other settings.
-    pub fn accept_with(self, qp: &QueuePair, options: &ConnectOptions) -> Result<Negotiated, ConnectError> {
-        let state = qp.state();
-        if state != QpState::Idle {
-            return Err(ConnectError::NotIdle(state));
-        }
-        let inner = qp.inner.here()?;
-        let options = &inner.options(options);
-        let Pending { socket, request, slot, .. } = self.0.into_inner()?;
-        let (reply, negotiated) = request.accept(&startup_config(options), &options.private_data)?;
-        write_all(&socket, &reply)?;
-        inner.attach(socket, negotiated.clone(), options, false, || ())?;
-        drop(slot);
-        Ok(negotiated)
-    }
-
-    /// Says no, with a reason for the peer's program.
-    ///
-    /// The connection is kept until the peer has closed it, for two seconds at most: a FIN right behind the Reply makes
-    /// some peers (siw) overlook it. So a process should not end at once.
-    pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
-        let reply = request.reject(&startup_config(&options), private_data)?;
-        write_all(&socket, &reply)?;
-        // A FIN right behind the Reply makes some peers overlook it, so the peer closes first.
-        HalfOpen::linger(&device, socket, slot, Deadline::after(REJECT_LINGER))?;
-        Ok(())
-    }
-}
-
-/// Counts connections that have not finished their startup, of the whole device and by peer (RFC 5042 §6.4.2).
-#[derive(Debug)]
-pub(crate) struct HalfOpenCount {
-    max: usize,
-    max_per_peer: usize,
-    count: Mutex<(usize, HashMap<Origin, usize>)>,
-}
-
-/// Whom a connection is counted with: an IPv4 address, or the network of an IPv6 address, of which
-/// one host has 2^64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Origin {
-    V4(Ipv4Addr),
-    V6([u16; 4]),
-}
-
-impl Origin {
-    fn of(peer: IpAddr) -> Self {
-        match peer.to_canonical() {
-            IpAddr::V4(addr) => Origin::V4(addr),
-            IpAddr::V6(addr) => {
-                let [a, b, c, d, ..] = addr.segments();
-                Origin::V6([a, b, c, d])
-            }
-        }
-    }
-}
-
-impl HalfOpenCount {
-    pub(crate) fn new(max: usize, max_per_peer: usize) -> Self {
-        HalfOpenCount { max, max_per_peer, count: Mutex::default() }
-    }
-
-    pub(super) fn take(device: &Arc<DeviceInner>, peer: Option<IpAddr>) -> Option<Slot> {
-        let this = &device.half_open;
-        let peer = peer.map(Origin::of);
-        let mut count = this.count.lock();
-        if count.0 >= this.max {
-            return None;
-        }
-        if let Some(peer) = peer {
-            let of_peer = count.1.entry(peer).or_default();
-            if *of_peer >= this.max_per_peer {
-                return None;
-            }
-            *of_peer += 1;
-        }
-        count.0 += 1;
-        Some(Slot { device: Arc::downgrade(device), peer })
-    }
-
-    fn give(&self, peer: Option<Origin>) {
-        let mut count = self.count.lock();
-        count.0 = count.0.saturating_sub(1);
-        if let Some(peer) = peer
-            && let Some(of_peer) = count.1.get_mut(&peer)
-        {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                count.1.remove(&peer);
-            }
-        }
-    }
-}
-
-/// One of the counted connections.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    device: Weak<DeviceInner>,
-    peer: Option<Origin>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        if let Some(device) = self.device.upgrade() {
-            device.half_open.give(self.peer);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Rnic, RnicConfig};
-
-    /// RFC 5042 §6.4.2: who has a /64 has as many addresses as it likes.
-    #[test]
-    fn half_open_connections_are_counted_by_network_in_ipv6() {
-        let config = RnicConfig { max_half_open_per_peer: 2, ..RnicConfig::default() };
-        let device = Rnic::with_config(&config).unwrap();
-        let device = device.0.anywhere();
-        let take = |peer: &str| HalfOpenCount::take(device, Some(peer.parse().unwrap()));
-        let first = take("2001:db8:0:1::1");
-        let second = take("2001:db8:0:1:ffff::2");
-        assert!(first.is_some() && second.is_some());
-        assert!(take("2001:db8:0:1::3").is_none(), "the same /64");
-        assert!(take("2001:db8:0:2::1").is_some(), "another");
-        drop(first);
-        assert!(take("2001:db8:0:1::3").is_some());
-        let mapped = [take("::ffff:192.0.2.1"), take("192.0.2.1")];
-        assert!(mapped.iter().all(Option::is_some) && take("192.0.2.1").is_none(), "one address");
-        assert!(take("192.0.2.2").is_some() && take("::ffff:192.0.2.3").is_some());
     }
 }

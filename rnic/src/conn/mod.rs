@@ -1,12 +1,29 @@
-//! How connections come about: TCP, then the MPA startup, then a QP at work on it.
+//! Connections from their beginning to the QP, and after it: TCP, the MPA startup, lingering.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `begin` | a program's calls that begin a startup on a TCP connection of its own |
+//! | `connect` | a program's calls that connect to an address; the fall-back to revision 1 |
+//! | `answer` | a program's answer to a Request that came on a TCP connection of its own |
+//! | `startup` | one startup of a QP, from its beginning to its end |
+//! | `stage`, `steps` | the stages of a startup, and what is done in each |
+//! | `port_mapper` | the query that an initiator sends to the port mapper |
+//! | `listen`, `request` | listeners, and the Requests that they hand to the program |
+//! | `half_open`, `half_open_count` | connections of listeners whose startup is not over |
+//! | `linger` | connections whose QP the program has dropped |
+//! | `socket`, `sys` | TCP sockets, and system calls on them |
 
 pub(crate) mod answer;
+mod begin;
 pub(crate) mod connect;
 pub(crate) mod half_open;
+pub(crate) mod half_open_count;
 pub(crate) mod linger;
 pub(crate) mod listen;
-mod plain;
 mod port_mapper;
-pub(crate) mod reset;
+pub(crate) mod request;
 pub(crate) mod socket;
+mod stage;
 pub(crate) mod startup;
+mod steps;
+pub(crate) mod sys;

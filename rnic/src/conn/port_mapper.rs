@@ -1,7 +1,9 @@
-//! The iWARP port mapper's query: which TCP port an RNIC really listens on (UDP port 3935).
+//! The query to the iWARP port mapper (UDP port 3935) of the peer's host: which TCP port an RNIC
+//! really listens on.
 //!
-//! The RNICs' drivers listen on ports of their own choice and tell the mapper (`iwpmd`) of their host. Hosts without one do
-//! not answer; then the port is as it was given.
+//! Drivers of hardware RNICs listen on ports of their own choice, and register them with their
+//! host's mapper (`iwpmd`). A host without a mapper does not answer; then the port is used as it
+//! was given.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use socket2::{SockAddr, Socket};
 
-/// Where port mappers answer.
+/// The UDP port at which port mappers answer.
 const PORT: u16 = 3935;
 
-/// How long each of the tries waits.
+/// The time that each try waits for an answer.
 const TRIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
-/// Octets of every message.
+/// The length of every message in octets.
 const MESSAGE_LEN: usize = 48;
 
 /// Message types, in bits 5 and 4 of the first octet.
@@ -24,24 +26,25 @@ const REQUEST: u8 = 0;
 const ACCEPT: u8 = 1;
 const ACKNOWLEDGE: u8 = 2;
 
-/// Datagrams looked at in one go: others wait for the background thread, too.
+/// The number of datagrams that are read in one turn of the background thread, so that a flood of
+/// them does not keep other connections waiting.
 const BATCH: usize = 16;
 
-/// A query on its way. Never sleeps: [`advance`](Self::advance) is called when its descriptor is
-/// readable and when it is [`due`](Self::due).
+/// A query that is under way. It never sleeps: its user calls [`advance`](Self::advance) when its
+/// descriptor is readable and when it is [`due`](Self::due).
 #[derive(Debug)]
 pub(super) struct Query {
     udp: UdpSocket,
     message: Message,
-    /// How long each try waits that has not been made yet.
+    /// The times to wait of the tries that have not been made yet.
     tries: std::slice::Iter<'static, Duration>,
-    /// When the present try is over.
+    /// The end of the present try.
     due: Instant,
 }
 
 impl Query {
-    /// Asks the host of `addr` for the port behind it. Binds `socket` to the address and port that
-    /// the query names. `None` where nobody can be asked.
+    /// Asks the port mapper of `addr`'s host for the port that stands for `addr`'s. Binds `socket`
+    /// to the address and port that the query names. Returns `None` where the query cannot be sent.
     pub(super) fn begin(socket: &Socket, addr: SocketAddr) -> Option<Self> {
         let begun = Self::to(socket, addr, PORT, &TRIES);
         begun.inspect_err(|error| tell_none(addr, error)).ok()
@@ -65,13 +68,13 @@ impl Query {
         Ok(query)
     }
 
-    /// When it is to be looked at, whether an answer has come or not.
+    /// Returns the time at which [`advance`](Self::advance) is to be called even without an answer.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks for the answer. Returns the address to connect to, which is the one that was given where
-    /// there is no answer, or a refusal; `None` while the query goes on.
+    /// Reads the answer. Returns the address to connect to: the one that was given, if the mapper
+    /// does not answer or does not know it. `None` while the query goes on.
     pub(super) fn advance(&mut self, now: Instant) -> Option<SocketAddr> {
         let addr = self.message.ap;
         match self.step(now) {
@@ -90,13 +93,13 @@ impl Query {
             match self.receive() {
                 Ok(Some(answer)) => return self.take(answer).map(Some),
                 Ok(None) if now < self.due => return Ok(None),
-                // The try is over, or the host has told that nobody is there (ICMP).
+                // The try is over, or the host has said by ICMP that it has no mapper.
                 Ok(None) | Err(_) => self.send(now)?,
             }
         }
     }
 
-    /// The next try.
+    /// Makes the next try.
     fn send(&mut self, now: Instant) -> io::Result<()> {
         let wait = self.tries.next().ok_or(io::ErrorKind::TimedOut)?;
         self.udp.send(&self.message.emit())?;
@@ -104,7 +107,7 @@ impl Query {
         Ok(())
     }
 
-    /// The answer with the request's handle, if it has come. Others are passed over.
+    /// Returns the answer with the query's handle, if it has come. Other messages are ignored.
     fn receive(&self) -> io::Result<Option<Message>> {
         let mut octets = [0; MESSAGE_LEN + 16];
         for _ in 0..BATCH {
@@ -122,7 +125,7 @@ impl Query {
 
     fn take(&self, answer: Message) -> io::Result<SocketAddr> {
         if answer.kind != ACCEPT || answer.ap.port() == 0 {
-            return Err(io::Error::other("the port mapper knows no such port"));
+            return Err(io::Error::other("the port mapper does not know this port"));
         }
         self.udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
         Ok(SocketAddr::new(self.message.ap.ip(), answer.ap.port()))
@@ -136,10 +139,11 @@ impl AsFd for Query {
 }
 
 fn tell_none(addr: SocketAddr, error: &io::Error) {
-    tracing::debug!(%addr, %error, "no port mapper: the port as given");
+    tracing::debug!(%addr, %error, "no answer of a port mapper: connecting to the port as given");
 }
 
-/// `ap` is the accepting peer, `cp` the connecting one.
+/// A message of the port mapper's protocol. `ap` is the address of the accepting peer, `cp` that of
+/// the connecting peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message {
     kind: u8,
@@ -176,7 +180,7 @@ impl Message {
     }
 }
 
-/// An IPv4 address stands in the first four octets.
+/// Writes an address. One of IPv4 stands in the first four octets.
 fn put_ip(out: &mut [u8], ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => out[..4].copy_from_slice(&ip.octets()),
@@ -217,7 +221,7 @@ mod tests {
         assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
-    /// A query from its beginning to its end.
+    /// Makes a query and awaits its end.
     fn ask(
         socket: &Socket,
         addr: SocketAddr,
@@ -238,8 +242,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(10);
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Asks for a service at port 7174 a mapper that sends `answers` to each message, of which so
-    /// many had come before: the outcome, and what the mapper was sent.
+    /// Asks a mapper for port 7174. The mapper sends `answers` to each message, given the number of
+    /// messages before it. Returns the outcome, and the messages that came to the mapper.
     fn asked(
         tries: &'static [Duration],
         answers: impl Fn(usize, Message) -> Vec<Message>,
@@ -253,7 +257,7 @@ mod tests {
             let asking = scope.spawn(|| ask(&socket, service, port, tries));
             mapper.set_read_timeout(Some(SHORT)).unwrap();
             loop {
-                // All that was sent is here then.
+                // If the asking thread is over, all that it sent has come.
                 let over = asking.is_finished();
                 while let Ok((len, from)) = mapper.recv_from(&mut octets) {
                     let message = Message::parse(&octets[..len]).unwrap();
@@ -298,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_the_query_and_so_does_silence() {
-        // One that knows no such port says so, or names port 0.
+        // A mapper that does not know a port says so, or names port 0.
         for (kind, port) in [(3, 7174), (ACCEPT, 0)] {
             let ap = SocketAddr::from(([127, 0, 0, 1], port));
             let (outcome, heard) = asked(&[PATIENCE], |_, message| vec![Message { kind, ap, ..message }]);

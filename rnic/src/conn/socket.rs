@@ -1,4 +1,4 @@
-//! TCP sockets as every connection wants them.
+//! TCP sockets with the options that every connection needs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,9 +9,10 @@ use rddp_fault_guard::sockets;
 use rddp_rdma::{ConnectOptions, Keepalive};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use super::plain::stay_plain;
+use super::sys::stay_plain;
 
-/// A TCP connection of the device's, or a listener. Children of `fork` close what they have of it.
+/// A TCP socket of the device: a connection or a listener. A child of `fork` closes its copies of
+/// all such sockets when it first uses the library.
 #[derive(Debug)]
 pub(crate) struct TcpSocket(Socket);
 
@@ -42,7 +43,8 @@ impl Drop for TcpSocket {
     }
 }
 
-/// A TCP socket for `addr`'s family, as `options` want it; one that listens hands all of that on.
+/// Makes a TCP socket for the family of `addr` with the MSS and keepalive of `options`. Connections
+/// that it accepts, if it listens, inherit both.
 pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
     stay_plain(socket.as_fd());
@@ -54,7 +56,7 @@ pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Res
         socket.set_tcp_keepalive(&keepalive).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "keepalive: 1 to 32767 seconds before and between probes, and 1 to 127 of them",
+                "ConnectOptions::keepalive is out of range: idle and interval take 1 to 32767 seconds, probes 1 to 127",
             ),
             _ => error,
         })?;
@@ -62,12 +64,13 @@ pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Res
     Ok(TcpSocket::new(socket))
 }
 
-/// FPDUs are written when they are due: nothing is to be held back by Nagle's algorithm.
+/// Switches Nagle's algorithm off: FPDUs are written when they are due, and TCP is not to hold them
+/// back.
 pub(super) fn no_delay(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)
 }
 
-/// Writes all of `octets`. A program that has not switched `SIGPIPE` off is not ended by a peer that has gone.
+/// Writes all of `octets`. Where the peer has left, no `SIGPIPE` ends the program.
 pub(super) fn write_all(socket: &Socket, mut octets: &[u8]) -> io::Result<()> {
     while !octets.is_empty() {
         match socket.send_with_flags(octets, libc::MSG_NOSIGNAL) {
@@ -96,7 +99,8 @@ mod tests {
         })
     }
 
-    /// RFC 5042 §6.4.2: a host that has vanished holds a connection's memory no longer than this.
+    /// RFC 5042 §6.4.2: keepalive bounds the time for which a host that has vanished holds a
+    /// connection's memory.
     #[test]
     fn either_side_asks_whether_a_silent_peer_is_still_there() {
         let seldom = Keepalive { idle: Duration::from_secs(600), ..Keepalive::default() };

@@ -1,4 +1,4 @@
-//! Members of a completion queue: what completes into it.
+//! Members of a completion queue: the QPs, of whatever kind, that complete into it.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -10,29 +10,31 @@ use nix::poll::PollFlags;
 
 use super::CqInner;
 
-/// Up to so many members a poll looks at them all and a thread asleep names them all; above, they
-/// are in an epoll set.
+/// The number of members up to which a poll tries them all, and a thread that goes to sleep names
+/// all their sockets. More members are in an epoll set.
 pub(crate) const FEW: usize = 8;
 
-/// A descriptor that a thread asleep watches. It is shared, so that it is not closed, and its number
-/// taken by another, meanwhile.
+/// A descriptor that a sleeping thread watches. The thread shares it, so that it is not closed, and
+/// its number not used for another, meanwhile.
 pub(crate) type Watched = Arc<dyn AsFd + Send + Sync>;
 
-/// A queue pair of any kind, as its completion queues see it: whoever polls or waits on a queue makes
-/// progress for its members.
+/// A queue pair of any kind, as its completion queues see it: a thread that polls a queue, or
+/// sleeps on it, makes progress for the queue's members.
 ///
-/// A member is also a [`Source`](crate::io::driver::Source) of the background thread, under the same
-/// token. It tells its queues when its descriptor begins to be watched ([`CqInner::admit`]), when what
-/// it waits for changes ([`CqInner::set_interest`]), and when that is over ([`CqInner::dismiss`]).
+/// A member is also a [`Source`](crate::io::driver::Source) of the background thread, under the
+/// same token. It tells its queues when its descriptor is to be watched ([`CqInner::admit`]), when
+/// it waits for other events ([`CqInner::set_interest`]), and when its descriptor is no longer to
+/// be watched ([`CqInner::dismiss`]).
 pub(crate) trait Member: Debug + Send + Sync {
-    /// Makes progress in the calling thread, without sleeping. Returns at once where another thread is
-    /// at it: that one will finish.
+    /// Makes progress in the calling thread, without sleeping. Returns at once where another thread
+    /// does so already: that thread also does what there is left to do.
     fn try_progress(&self);
 
-    /// Returns what a thread that sleeps on the queue is to watch, if there is anything.
+    /// Returns the descriptor that a thread which sleeps on the queue is to watch, and the events
+    /// to watch it for.
     fn watch_for(&self) -> Option<(Watched, PollFlags)>;
 
-    /// Puts its descriptor, if it has one now, into the epoll set of `cq`, which begins to use that.
+    /// Puts the member's descriptor, if it has one now, into the epoll set that `cq` begins to use.
     fn enter(&self, cq: &CqInner) -> io::Result<()>;
 }
 
@@ -40,12 +42,12 @@ pub(crate) trait Member: Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     by_token: HashMap<u64, Arc<dyn Member>>,
-    /// All of them while they are a [`FEW`].
+    /// The members as a list, while they are no more than [`FEW`].
     few: Option<Arc<[Arc<dyn Member>]>>,
 }
 
 impl Members {
-    /// Takes one in. Returns whether they are still a [`FEW`].
+    /// Adds a member. Returns whether there are no more than [`FEW`] now.
     pub(super) fn insert(&mut self, token: u64, member: Arc<dyn Member>) -> bool {
         self.by_token.insert(token, member);
         self.changed();

@@ -3,18 +3,21 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use nix::poll::PollFlags;
+use nix::sys::epoll::EpollFlags;
 
 use super::*;
-use crate::io::driver::{Failure, Source};
+use crate::io::driver::{Failure, Holder, Source};
+use crate::io::lease::Lease;
 use crate::mem::QpNum;
 use crate::{Completed, QpConfig, Rnic, SendWr, Status};
 
 /// Ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A receiver of datagrams: each completes a receive.
+/// A receiver of datagrams, each of which completes a receive.
 #[derive(Debug)]
 struct Datagrams {
     token: u64,
@@ -26,7 +29,7 @@ struct Datagrams {
 }
 
 impl Datagrams {
-    /// One that completes into `cq`, and a socket connected to it.
+    /// Makes a receiver that completes into `cq`, and a socket connected to it.
     fn new(num: u32, cq: &CompletionQueue) -> (Arc<Self>, UdpSocket) {
         let (socket, peer) =
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -97,7 +100,7 @@ impl Source for Datagrams {
     fn give_up(&self, _driver: &Driver, _failure: Failure) {}
 }
 
-/// Returns whether it came to be so in time.
+/// Waits until `is_so`. Returns whether that came in time.
 fn comes(is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_so() {
@@ -129,7 +132,8 @@ fn members_of_two_kinds_complete_into_one_queue() {
     assert_eq!(polled, expected);
 }
 
-/// A few are named one by one, more are in an epoll set. The background thread does not know of them.
+/// Few members are named one by one to the kernel, many are in an epoll set. The background thread
+/// does not watch these members, so it cannot be what wakes the thread.
 #[test]
 fn a_thread_that_sleeps_on_a_queue_is_woken_by_any_of_its_members() {
     let rnic = Rnic::open().unwrap();

@@ -1,4 +1,7 @@
-//! Wakes threads that sleep on descriptors, each of those that are asleep.
+//! The bell of a completion queue: it wakes all threads that sleep on the queue.
+//!
+//! A sleeping thread watches the bell's descriptor beside the sockets of the queue's QPs. So it
+//! learns what no socket shows: a completion that another thread made, or a QP that connects.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,13 +11,14 @@ use parking_lot::Mutex;
 
 use super::notify::Notify;
 
-/// Its descriptor is readable from a [`ring`](Self::ring) until the last thread that was asleep then, or fell asleep since, has
-/// woken up: so none is overlooked because another was faster.
+/// A wake-up for many threads. Its descriptor is readable from a [`ring`](Self::ring) until all
+/// threads that were asleep then, or fell asleep since, have woken up: so a thread that is slow to
+/// wake up finds it readable still, though others were faster.
 #[derive(Debug)]
 pub(crate) struct Bell {
     flag: Notify,
     sleepers: Mutex<Sleepers>,
-    /// `Sleepers::count`, to be looked at without the lock.
+    /// A copy of `Sleepers::count`, so that to ring where nobody sleeps takes no lock.
     asleep: AtomicUsize,
 }
 
@@ -24,7 +28,7 @@ struct Sleepers {
     rung: bool,
 }
 
-/// A thread that is asleep, or looks for the last time whether it has to.
+/// A thread that is asleep, or that looks once more for a reason to stay awake.
 pub(crate) struct Asleep<'a>(&'a Bell);
 
 impl Bell {
@@ -32,7 +36,10 @@ impl Bell {
         Ok(Bell { flag: Notify::flag()?, sleepers: Mutex::default(), asleep: AtomicUsize::new(0) })
     }
 
-    /// Wakes all who are asleep. What they are to see must have been stored before, with `SeqCst`.
+    /// Wakes all threads that are asleep. The caller has stored with `SeqCst` what they are to see.
+    ///
+    /// That store comes before this look at the number of sleepers, and a thread adds itself to
+    /// that number before it looks for the last time: so one of the two sees the other.
     pub(crate) fn ring(&self) {
         if self.asleep.load(Ordering::SeqCst) == 0 {
             return;
@@ -44,7 +51,8 @@ impl Bell {
         }
     }
 
-    /// From here on this thread is woken: it now looks whether there is a reason to stay awake, and else sleeps.
+    /// Counts the calling thread as asleep: from here on the bell wakes it. The thread now looks
+    /// once more for a reason to stay awake, and sleeps if there is none.
     pub(crate) fn fall_asleep(&self) -> Asleep<'_> {
         let mut sleepers = self.sleepers.lock();
         sleepers.count += 1;
@@ -81,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rings_until_the_last_has_woken_up() {
+    fn a_bell_rings_until_the_last_thread_has_woken_up() {
         let bell = Bell::new().unwrap();
         bell.ring();
         assert!(!is_ringing(&bell), "nobody is asleep");

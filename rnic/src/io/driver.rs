@@ -1,14 +1,16 @@
-//! The background thread: progress for whoever is not there (design: docs/architecture.md, "Who
-//! makes progress"). What it does in turn is in [`turns`](super::turns).
+//! The background thread: progress for programs whose threads do something else (design:
+//! docs/architecture.md, "Who makes progress"). The work of each turn is in
+//! [`turns`](super::turns).
 //!
-//! Every socket is in its epoll set one-shot: an event disarms it, and it is armed again once the
-//! socket has been read dry. When a program polls or waits on a completion queue of that socket (a
-//! [`Lease`]), the thread leaves it to that [`Holder`], and asks soon whether that still holds, and
-//! later and later while it does. So two threads never fight over one socket, and an edge that the
-//! program swallowed cannot stall it.
+//! Every socket is in the thread's epoll set one-shot: an event disarms it, and it is armed again
+//! once everything has been read. While a program polls or waits on a completion queue of that
+//! socket (which gives it a [`Lease`]), the thread leaves the disarmed socket to the queue, its
+//! [`Holder`]. It asks the holder soon whether the program still does so, and later and later as
+//! long as the answer is yes. So no two threads read one socket in turns, and no socket is
+//! forgotten when the program stops: the thread takes it back and looks at it.
 //!
-//! A panic over one source ends that source alone, an epoll set that fails all of them:
-//! see [`Source::give_up`].
+//! A panic in a function of one source ends that source alone; an epoll set that fails ends all of
+//! them: see [`Source::give_up`].
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
@@ -34,34 +36,38 @@ use super::ready_set::epoll_timeout;
 use super::turns::Turns;
 use crate::deadline::Deadline;
 
-/// Times shorter than this are kept to the microsecond, which costs a system call more.
+/// Sleeps shorter than this end on the microsecond, which costs another system call: `epoll_wait`
+/// counts in milliseconds.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// How late the kernel may wake the thread, in nanoseconds; as a rule it is 50 microseconds.
+/// The time in nanoseconds by which the kernel may wake the thread late. The kernel's default is 50
+/// microseconds, longer than the shortest sleeps.
 const SLACK: u64 = 1;
 
-/// What the kernel raises in the thread that is the cause.
+/// Signals that the kernel raises in the thread that has caused them.
 const FAULTS: [Signal; 6] =
     [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGSYS];
 
-/// The token of the wake-up.
+/// The token of the thread's own wake-up in the epoll set.
 pub(super) const WAKE: u64 = u64::MAX;
 
-/// No source has this token: they are counted from 1 on.
+/// A token that no source has: they are counted from 1 on.
 const NOWHERE: u64 = 0;
 
-/// Where a program looks after sockets: a completion queue.
+/// A completion queue, as far as the background thread leaves sockets to its program.
 pub(crate) trait Holder: Send + Sync {
-    /// Returns what the program does about these sockets in this turn of the background thread.
+    /// Returns whether the program reads these sockets itself, as far as is known in this turn of
+    /// the background thread.
     fn lease(&self, turn: u64) -> Lease;
-    /// Returns the sources that are left to this holder until the lease has lapsed.
+    /// Returns the tokens of the sources that are left to this holder until its lease has ended.
     fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
-/// Something with a socket or a timer.
+/// An object whose socket and timers the background thread looks after: a QP, a startup, a
+/// listener, or a connection that ends.
 pub(crate) trait Source: Send + Sync {
-    /// Returns what the program does about the socket, and the holder of that lease; `None` if no
-    /// program looks after it.
+    /// Returns the lease that a program has of the socket, and its holder; `None` if the socket is
+    /// the background thread's to read.
     fn lease(&self, _turn: u64) -> Option<(Lease, Arc<dyn Holder>)> {
         None
     }
@@ -69,23 +75,25 @@ pub(crate) trait Source: Send + Sync {
     fn has_arrived(&self) -> bool {
         false
     }
-    /// Takes the socket out of the set if that pays, now that it is left to a program. Returns
-    /// false if that is to be tried again.
+    /// Takes the socket out of the set, now that it is left to a program: a socket in a set costs
+    /// the kernel time with each packet. Returns false if that is to be tried again.
     fn rest(&self, _driver: &Driver) -> bool {
         true
     }
-    /// Its socket is ready, or may be. Arms it again; true when there is more to do at once.
+    /// Handles a socket that is ready, or may be, and arms it again. Returns whether there is more
+    /// to do at once.
     fn on_ready(&self, driver: &Driver) -> bool;
-    /// A timer set by [`Driver::at`] has run out (or an earlier one that no longer matters).
+    /// Handles a timer that was set by [`Driver::at`]. Timers are not taken back, so an older one
+    /// may run out that no longer matters.
     fn on_timer(&self, driver: &Driver, now: Instant);
-    /// It cannot be looked after: ends what it has, and tells the program.
+    /// Ends the source, which can no longer be looked after, and tells the program.
     fn give_up(&self, driver: &Driver, failure: Failure);
 }
 
-/// Why a source is given up.
+/// The reason why a source is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// One of its own functions has panicked: its state may be anything.
+    /// A function of the source has panicked, and has left its state in disorder.
     Panic,
     /// The background thread cannot go on.
     Device,
@@ -94,18 +102,22 @@ pub(crate) enum Failure {
 impl From<Failure> for io::Error {
     fn from(failure: Failure) -> Self {
         io::Error::other(match failure {
-            Failure::Panic => "a panic of the background thread",
-            Failure::Device => "the device has failed",
+            Failure::Panic => {
+                "the background thread panicked over this socket, a defect of the library: please report it"
+            }
+            Failure::Device => "the device's background thread cannot go on: open the device anew",
         })
     }
 }
 
+/// The time at which the `on_timer` of a source is to be called. The greatest is due first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timer {
     pub(super) due: std::cmp::Reverse<Instant>,
     pub(super) token: u64,
 }
 
+/// The part of a [`Driver`] that its lock protects.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) sources: HashMap<u64, Weak<dyn Source>>,
@@ -114,16 +126,18 @@ pub(super) struct Shared {
     pub(super) stopped: bool,
 }
 
+/// The background thread of one device, and what other threads share with it.
 pub(crate) struct Driver {
     epoll: Epoll,
     pub(super) wake: Notify,
     pub(super) shared: Mutex<Shared>,
-    /// The thread has ended because it could not go on.
+    /// Set when the thread has ended because it could not go on.
     failed: AtomicBool,
-    /// The source that the thread is at, or [`NOWHERE`]. Changes to a source with `shared` locked.
+    /// The token of the source whose function the thread calls at the moment, or [`NOWHERE`]. Set
+    /// to a token while `shared` is locked, so that [`Driver::leave`] misses no call.
     at: AtomicU64,
     thread: OnceLock<ThreadId>,
-    /// The next turn of the thread fails, as a test wants it.
+    /// Makes the next turn of the thread fail, for a test.
     #[cfg(test)]
     pub(crate) breaks: AtomicBool,
 }
@@ -134,9 +148,9 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// A source while the background thread is at it.
+/// A source while the background thread calls its functions.
 pub(crate) struct Visit<'a> {
-    /// Always there, but for a moment in `drop`.
+    /// `None` in `drop` alone.
     source: Option<Arc<dyn Source>>,
     driver: &'a Driver,
     before: u64,
@@ -152,13 +166,14 @@ impl Deref for Visit<'_> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
+        // The source goes first, as this may be its end: `leave` waits until `at` is another.
         self.source = None;
         self.driver.at.store(self.before, Ordering::Release);
     }
 }
 
 impl Driver {
-    /// One without a thread.
+    /// Makes a driver without a thread.
     pub(super) fn new(epoll: Epoll) -> io::Result<Arc<Self>> {
         let wake = Notify::flag()?;
         let (shared, failed, thread) = Default::default();
@@ -179,9 +194,10 @@ impl Driver {
         let driver = Self::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)?;
         driver.epoll.add(&driver.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let background = driver.clone();
-        // A thread has the signal mask of who starts it: the program's handlers run in the
-        // program's threads. A fault is the thread's own: blocked, its signal would end the
-        // process whoever handles it.
+        // A new thread has the signal mask of the thread that starts it. Everything is blocked in
+        // this one, so that the program's handlers run in the program's threads; all but the
+        // faults, since the kernel ends the process at a fault whose signal is blocked, handler or
+        // not.
         let mut mask = SigSet::all();
         FAULTS.into_iter().for_each(|signal| mask.remove(signal));
         let before = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
@@ -191,7 +207,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// What the thread does.
+    /// Runs the thread until it is stopped or cannot go on.
     pub(super) fn run(&self) {
         let _ = self.thread.set(thread::current().id());
         if let Err(error) = set_timerslack(SLACK) {
@@ -204,10 +220,11 @@ impl Driver {
         }
     }
 
-    /// The thread cannot go on: gives up all sources.
+    /// Gives up all sources, since the thread cannot go on.
     fn fail(&self, error: &io::Error) {
         tracing::error!(%error, "the background thread cannot go on: all connections of the device end");
-        // Whoever puts a socket in has seen this, or is among the sources.
+        // A thread that adds a source at this moment is refused by `watch`, which looks at this
+        // flag, or its source is in the list that is made here.
         self.failed.store(true, Ordering::SeqCst);
         let tokens: Vec<u64> = self.shared.lock().sources.keys().copied().collect();
         for token in tokens {
@@ -215,17 +232,17 @@ impl Driver {
         }
     }
 
-    /// Sleeps until there are events, for at most `timeout`; how many.
+    /// Sleeps until there are events, for at most `timeout`. Returns their number.
     pub(super) fn sleep(&self, events: &mut [EpollEvent], timeout: Option<Duration>) -> io::Result<usize> {
         #[cfg(test)]
         if self.breaks.load(Ordering::SeqCst) {
-            return Err(io::Error::other("as a test wants it"));
+            return Err(io::Error::other("a failure that a test has asked for"));
         }
         let is_short = |time: &Duration| *time < SHORT && !time.is_zero();
         let timeout = match timeout.filter(is_short) {
             Some(time) => {
                 let mut fds = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
-                // An error shows below.
+                // An error of the set is found by `epoll_wait` below.
                 let _ = ppoll(&mut fds, Some(TimeSpec::from(time)), None);
                 Some(Duration::ZERO)
             }
@@ -237,8 +254,7 @@ impl Driver {
         }
     }
 
-    /// Has a source take its socket out of the set, if that pays. Returns false if that is to be
-    /// tried again.
+    /// Has a source take its socket out of the set. Returns false if that is to be tried again.
     pub(super) fn rest(&self, token: u64) -> bool {
         self.source(token).is_none_or(|source| self.call(token, || source.rest(self)) != Some(false))
     }
@@ -246,12 +262,13 @@ impl Driver {
     fn give_up(&self, token: u64, failure: Failure) {
         let Some(source) = self.source(token) else { return };
         if catch_unwind(AssertUnwindSafe(|| source.give_up(self, failure))).is_err() {
-            tracing::error!(token, "a panic over a source that was given up");
+            tracing::error!(token, "a second panic over the same source, while it was given up");
             self.remove(token);
         }
     }
 
-    /// Calls one of the functions of a source. A panic in it ends that source and no other.
+    /// Calls one of the functions of a source. A panic in the function ends that source and no
+    /// other.
     pub(super) fn call<T>(&self, token: u64, function: impl FnOnce() -> T) -> Option<T> {
         let result = catch_unwind(AssertUnwindSafe(function));
         if result.is_err() {
@@ -261,13 +278,13 @@ impl Driver {
         result.ok()
     }
 
-    /// Ends the thread, after what it is doing now.
+    /// Ends the thread after its present turn.
     pub(crate) fn stop(&self) {
         self.shared.lock().stopped = true;
         self.wake.give();
     }
 
-    /// Takes a source in, and gives it its token.
+    /// Adds a source. Returns its token.
     pub(crate) fn add(&self, source: Weak<dyn Source>) -> u64 {
         let mut shared = self.shared.lock();
         shared.next_token += 1;
@@ -276,7 +293,7 @@ impl Driver {
         token
     }
 
-    /// Forgets a source. Its timers run out unheard.
+    /// Forgets a source. Its timers run out without an effect.
     pub(crate) fn remove(&self, token: u64) {
         self.shared.lock().sources.remove(&token);
     }
@@ -293,7 +310,7 @@ impl Driver {
     /// Arms a socket again for one event of `interest`.
     pub(crate) fn arm(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
         let mut event = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, token);
-        // A socket that has left the set needs no arming.
+        // This fails for a socket that has left the set, which is not to be armed.
         let _ = self.epoll.modify(socket, &mut event);
     }
 
@@ -313,14 +330,15 @@ impl Driver {
         }
     }
 
-    /// The same at a deadline, if there is one.
+    /// Calls the source's `on_timer` at a deadline, if there is one.
     pub(crate) fn by(&self, deadline: Deadline, token: u64) {
         if let Some(due) = deadline.moment() {
             self.at(due, token);
         }
     }
 
-    /// A thread that had been asleep while sockets were disarmed goes on: watch its lease again.
+    /// Tells the background thread that a program's thread which had been asleep goes on: its lease
+    /// is to be asked for anew.
     pub(crate) fn end_of_wait(&self) {
         self.wake.give();
     }
@@ -330,9 +348,10 @@ impl Driver {
         self.shared.lock().sources.len()
     }
 
-    /// The source of this token, if there still is one. For the background thread.
+    /// Returns the source of this token, if there still is one. Called by the background thread
+    /// alone.
     pub(crate) fn source(&self, token: u64) -> Option<Visit<'_>> {
-        // `at` has room for one thread's source.
+        // `at` names the source of one thread only.
         debug_assert!(self.thread.get().is_none_or(|thread| *thread == thread::current().id()));
         let shared = self.shared.lock();
         let source = Some(shared.sources.get(&token)?.upgrade()?);
@@ -340,9 +359,10 @@ impl Driver {
         Some(Visit { source, driver: self, before })
     }
 
-    /// Forgets a source, and waits until the background thread, if it is at it now, has let go of
-    /// it: else the last of what the source belongs to might end there, when the program has long
-    /// gone on or its process has ended. The caller holds no lock that the source takes.
+    /// Forgets a source. If the background thread is calling one of its functions, waits until the
+    /// call has returned: else the source, and all that only it still holds, would be dropped in
+    /// that thread, while the program goes on as if it were gone. The caller holds no lock that the
+    /// source takes.
     pub(crate) fn leave(&self, token: u64) {
         self.remove(token);
         if self.thread.get() == Some(&thread::current().id()) {

@@ -1,79 +1,88 @@
-//! What a program does about the sockets of a queue: whether it looks after them itself.
+//! Leases: the background thread leaves a queue's sockets to the program that reads them itself.
 //!
-//! Only a poll that finds nothing in its queue reads sockets; such a poll is a *look*, and
-//! looks are counted. A program that polls without pause is seen to look at any moment. One
-//! that polls now and then, and watches memory otherwise, is not, and the background thread
-//! must not wait for its next poll.
+//! Two threads that read the same sockets cost each other time, so the background thread finds out
+//! whether the program's threads read them. Only a poll that finds its queue empty reads sockets:
+//! such a poll is a *look*, and looks are counted. Of a program that polls without pause, a look is
+//! under way, or begins, whenever the background thread asks. Of a program that polls now and then,
+//! and watches memory in between, that is not so: what arrives for it must not wait for its next
+//! poll, and the background thread reads it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// How a program looks after its sockets, from not at all to at this moment. Of a QP with two
-/// queues the greater counts.
+/// The answer to the question whether a program reads a queue's sockets, in rising order. Of a QP
+/// with two queues the greater answer counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Lease {
-    /// Nothing since the background thread last asked.
+    /// No look since the background thread last asked, and no thread sleeps on the queue.
     None,
-    /// It has looked at them since then, but not at the moment.
+    /// Looks since then, but none at the moment.
     Paused,
-    /// A thread is asleep on them, and will call
-    /// [`Driver::end_of_wait`](super::driver::Driver::end_of_wait).
+    /// A thread has been asleep on the queue since then. It calls
+    /// [`Driver::end_of_wait`](super::driver::Driver::end_of_wait) when it goes on.
     Waited,
-    /// Threads sleep on them again and again.
+    /// Threads sleep on the queue for short times, again and again.
     Returning,
-    /// It looks at them at the moment.
+    /// A look is under way, or has begun while the question was asked.
     Polled,
 }
 
 impl Lease {
-    /// Returns whether the sockets are the program's to look after.
+    /// Returns whether the sockets are left to the program.
     pub(crate) fn is_held(self) -> bool {
         self >= Lease::Waited
     }
 }
 
-/// What the threads of a program do about one queue.
+/// A record of the looks and waits of a program's threads at one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// Grows by one when a look begins and when it ends, so that it is odd during a look, and by
-    /// two when a wait ends.
+    /// The number of looks, counted twice: a look adds one when it begins and one when it ends, so
+    /// that the number is odd while a thread looks. The end of a wait adds two.
     looks: AtomicU64,
     /// Threads asleep on the queue, or on its channel.
     waiters: AtomicUsize,
-    /// The background thread left sockets alone for as long as a waiter sleeps.
+    /// Set when the background thread has left sockets alone for as long as a waiter sleeps: the
+    /// last waiter has to wake it.
     parked: AtomicBool,
-    /// Of the background thread: the turn in which it last asked, what `looks` was then, and the
-    /// answer.
+    /// The turn in which the background thread last asked.
     turn: AtomicU64,
+    /// The value of `looks` when it last asked, or when the program gave its lease back.
     seen: AtomicU64,
+    /// The answer that it got, for other sockets of the queue in the same turn.
     answer: AtomicU8,
 }
 
 impl Presence {
-    /// A look begins; it ends when the result is dropped.
+    /// Begins a look, which ends when the result is dropped.
     pub(crate) fn look(&self) -> Look<'_> {
+        // Relaxed, here and below: the background thread compares counts that it read at different
+        // times, and needs no other memory of the program's thread. This is on the way of each
+        // poll.
         self.looks.fetch_add(1, Ordering::Relaxed);
         Look(self)
     }
 
-    /// A thread is going to sleep.
+    /// Notes that a thread is going to sleep.
     pub(crate) fn begin_wait(&self) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A thread has slept enough. Returns whether the background thread is to be told.
+    /// Notes that a thread goes on. Returns whether the background thread is to be woken, so that
+    /// it asks anew.
     pub(crate) fn end_wait(&self) -> bool {
         self.looks.fetch_add(2, Ordering::Relaxed);
         self.waiters.fetch_sub(1, Ordering::SeqCst) == 1 && self.parked.swap(false, Ordering::SeqCst)
     }
 
-    /// Whatever the program has done so far counts no more.
+    /// Ends the lease: the looks so far are no sign any more that the program reads the sockets.
     pub(crate) fn give_back(&self) {
         self.seen.store(self.looks.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Asks what the program does: once in a `turn` of the background thread. `pause` lets a moment
-    /// go by, and returns false when enough of them have.
+    /// Asks whether the program reads the queue's sockets. Called by the background thread, which
+    /// gets the same answer for all sockets of a queue within one `turn`. `pause` waits for a
+    /// moment and returns false once the program has had time enough for a look.
     pub(crate) fn lease(&self, turn: u64, pause: impl FnMut() -> bool) -> Lease {
         if self.turn.swap(turn, Ordering::Relaxed) != turn {
             let answer = self.ask(pause);
@@ -85,6 +94,8 @@ impl Presence {
     }
 
     fn ask(&self, mut pause: impl FnMut() -> bool) -> Lease {
+        // An odd count may have been odd all the time since the last question: that is one long
+        // look.
         let first = self.looks.load(Ordering::Relaxed);
         let before = self.seen.swap(first, Ordering::Relaxed);
         let is_looking = first % 2 == 1;
@@ -105,19 +116,21 @@ impl Presence {
         }
     }
 
-    /// Returns whether a waiter sleeps, where nothing has happened since the last question.
+    /// Asks whether a thread sleeps on the queue, where nothing else has happened since the last
+    /// question.
     fn ask_waiters(&self) -> Lease {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return Lease::None;
         }
-        // The waiter looks at `parked` after it has gone from `waiters`:
-        // one of the two sees the other.
+        // The waiter leaves `waiters` before it looks at `parked`, and this thread does it the
+        // other way round: so either this thread sees that the waiter has gone, or the waiter wakes
+        // it.
         self.parked.store(true, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) == 0 { Lease::None } else { Lease::Waited }
     }
 }
 
-/// A look at a queue's sockets, while it lasts.
+/// A look that is under way.
 pub(crate) struct Look<'a>(&'a Presence);
 
 impl Drop for Look<'_> {

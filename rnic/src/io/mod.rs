@@ -1,4 +1,14 @@
-//! The only module that owns TCP sockets' readiness and time: epoll sets, wake-ups, the background thread.
+//! Readiness of sockets, and time: the only module that has epoll sets, timers and a thread.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `driver` | the background thread: its sockets, its timers, and what it calls |
+//! | `turns` | what the thread does in each turn |
+//! | `lease` | which sockets the thread leaves to the program |
+//! | `ready_set` | an epoll set for the program's own threads |
+//! | `sleep` | sleeping on a few sockets without an epoll set |
+//! | `bell` | waking all threads that sleep on a queue |
+//! | `notify` | a descriptor that wakes |
 
 pub(crate) mod bell;
 pub(crate) mod driver;

@@ -1,7 +1,8 @@
-//! A level-triggered epoll set of the sockets that one completion queue's QPs use, if they are many, and a wake-up.
+//! The epoll set of one completion queue.
 //!
-//! A program that polls or waits reads its sockets by this set in its own thread (the background thread has a set of
-//! its own, in [`driver`](super::driver)).
+//! A program's thread that polls or waits finds by it which sockets are ready, if the queue has
+//! many QPs. It is level-triggered: what one thread leaves unread wakes the next. The background
+//! thread has a set of its own, in [`driver`](super::driver).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,9 +15,10 @@ use super::bell::{Asleep, Bell};
 /// The token of the wake-up; no QP has this number.
 const WAKE: u64 = u64::MAX;
 
-/// Ready sockets looked at in one go.
+/// The number of ready sockets that one call of `epoll_wait` may return.
 const BATCH: usize = 64;
 
+/// A completion queue's epoll set, and the bell that is in it.
 #[derive(Debug)]
 pub(crate) struct ReadySet {
     epoll: Epoll,
@@ -38,9 +40,9 @@ impl ReadySet {
         }
     }
 
-    /// Also looks for room to send, or no longer does.
+    /// Changes the events that a socket is watched for.
     pub(crate) fn set_interest(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
-        // A socket that has left the set needs no interest.
+        // This fails for a socket that has left the set, which is watched for nothing.
         let _ = self.epoll.modify(socket, &mut EpollEvent::new(interest, token));
     }
 
@@ -48,8 +50,9 @@ impl ReadySet {
         let _ = self.epoll.delete(socket);
     }
 
-    /// Calls `ready` with the token of each ready socket, after at most `timeout` (`None`: no limit; a signal ends it with
-    /// `Interrupted`). A thread that may sleep gives what says so.
+    /// Sleeps until a socket is ready, for at most `timeout` (`None`: no limit), and calls `ready`
+    /// with the token of each. A signal ends the sleep with `Interrupted`. A caller that may sleep
+    /// hands in `asleep`, so that the bell wakes it.
     pub(crate) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -58,6 +61,7 @@ impl ReadySet {
     ) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); BATCH];
         let count = self.epoll.wait(&mut events, epoll_timeout(timeout))?;
+        // Awake: the bell need not ring for this thread while it serves the sockets.
         drop(asleep);
         for event in &events[..count] {
             if event.data() != WAKE {
@@ -74,7 +78,8 @@ impl AsFd for ReadySet {
     }
 }
 
-/// Rounds up to whole milliseconds, so that nobody wakes a little early and again and again.
+/// Converts a time limit to whole milliseconds, at most a minute. It is rounded up: a thread that
+/// woke a little early would go to sleep for no time at all, again and again.
 pub(crate) fn epoll_timeout(timeout: Option<Duration>) -> EpollTimeout {
     let Some(timeout) = timeout else { return EpollTimeout::NONE };
     let millis = timeout.as_micros().div_ceil(1000).min(60_000);

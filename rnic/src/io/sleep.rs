@@ -1,8 +1,9 @@
-//! Sleeping on a few sockets, without an epoll set.
+//! Sleeping on a few sockets without an epoll set.
 //!
-//! While a socket is in a set, each packet for it costs the kernel a walk through the set's lists, also when nobody
-//! sleeps on it: about half a microsecond of every message's way. So the sockets of a queue with few QPs are in
-//! none, and who sleeps on them names them each time.
+//! For each packet of a socket that is in an epoll set the kernel walks through the set's lists,
+//! also when no thread sleeps on the set: about half a microsecond for every message. So the
+//! sockets of a queue with few QPs are in no set, and a thread that goes to sleep names them to the
+//! kernel.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +15,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::cq::Watched;
 
-/// Sockets and what to wake for.
+/// The sockets that a thread is going to sleep on, and the events to wake for.
 #[derive(Default)]
 pub(crate) struct Sleep {
     sockets: Vec<(Watched, PollFlags)>,
@@ -25,8 +26,8 @@ impl Sleep {
         self.sockets.push((socket, events));
     }
 
-    /// Sleeps until a socket has what it is watched for or one of `wakes` is readable, for at most `timeout` (`None`: no
-    /// limit). A signal ends it with `Interrupted`.
+    /// Sleeps until a socket has an event that it is watched for or one of `wakes` is readable, for
+    /// at most `timeout` (`None`: no limit). A signal ends the sleep with `Interrupted`.
     pub(crate) fn wait(self, wakes: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         let sockets = self.sockets.iter().map(|(socket, events)| PollFd::new(socket.as_fd(), *events));
         let wakes = wakes.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
@@ -38,7 +39,7 @@ impl Sleep {
     }
 }
 
-/// What `poll` is to watch for where an epoll set would watch for `interest`.
+/// Returns the events of `poll` that correspond to `interest` of an epoll set.
 pub(crate) fn poll_flags(interest: EpollFlags) -> PollFlags {
     let events = [(EpollFlags::EPOLLIN, PollFlags::POLLIN), (EpollFlags::EPOLLOUT, PollFlags::POLLOUT)];
     events.into_iter().filter(|(flag, _)| interest.contains(*flag)).map(|(_, flag)| flag).collect()

@@ -1,4 +1,5 @@
-//! The background thread's turns: events, what is left to programs, timers.
+//! Turns of the background thread: in each it serves the sockets that are ready, asks the holders
+//! whose answer is due whether their programs still poll, and runs the timers.
 
 use std::io;
 use std::sync::Arc;
@@ -10,20 +11,23 @@ use super::driver::{Driver, Holder, Timer, WAKE};
 use super::lease::Lease;
 use crate::cq::FEW;
 
-/// After how long a holder is asked anew whether its program still polls: at first, and in the end.
-/// Each time that it does, the next question takes twice as long.
+/// The time after which a holder is asked for the first time whether its program still polls. With
+/// each yes the time to the next question doubles, up to [`LEASE`].
 const FIRST_LEASE: Duration = Duration::from_micros(30);
+
+/// The longest time between two questions to a holder whose program polls.
 const LEASE: Duration = Duration::from_millis(1);
 
-/// Sources are left to a holder, which is asked again when that is `due`.
+/// A holder that sources are left to, and when it is asked again.
 struct Left {
     holder: Arc<dyn Holder>,
     due: Instant,
-    /// From a question to the next.
+    /// The time from the last question to the next.
     time: Duration,
-    /// None of their sockets has to be taken out of the set any more.
+    /// Set when none of the sources' sockets is in the epoll set any more.
     rested: bool,
-    /// The last one found it at something else, with octets unread, and the next comes sooner.
+    /// Set when the last answer was [`Lease::Paused`], with octets unread: the next question comes
+    /// early.
     doubted: bool,
 }
 
@@ -37,15 +41,15 @@ impl Left {
     }
 }
 
-/// What only the background thread holds.
+/// The state of the background thread that no other thread sees.
 pub(super) struct Turns<'a> {
     driver: &'a Driver,
     turn: u64,
-    /// Sources are left to these, because a program polls.
+    /// Holders that have sources because a program polls.
     polled: Vec<Left>,
-    /// Sources are left to these, because a program is asleep on them.
+    /// Holders that have sources because a program sleeps on their sockets.
     waited: Vec<Arc<dyn Holder>>,
-    /// Had more to do than one turn allows.
+    /// Tokens of sources that have more to do than one turn allows.
     again: Vec<u64>,
 }
 
@@ -79,6 +83,7 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
+    /// Returns the time to the next question or timer; `None` where there is neither.
     fn timeout(&self) -> Option<Duration> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
@@ -88,7 +93,8 @@ impl<'a> Turns<'a> {
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes the wake-up: a thread that slept goes on, so that all holders are asked anew.
+    /// Takes the wake-up. A program's thread that slept may have gone on, so all holders are asked
+    /// anew.
     fn wake(&mut self, now: Instant) {
         self.driver.wake.take();
         self.polled.iter_mut().for_each(|left| left.due = now);
@@ -96,6 +102,7 @@ impl<'a> Turns<'a> {
         self.polled.extend(waited.map(|holder| Left { due: now, rested: true, ..Left::new(holder, LEASE) }));
     }
 
+    /// Serves a source whose socket is ready, or leaves it to the program that reads it.
     fn serve(&mut self, token: u64) {
         let Some(source) = self.driver.source(token) else { return };
         let driver = self.driver;
@@ -106,7 +113,7 @@ impl<'a> Turns<'a> {
                 let first = left.is_empty();
                 left.insert(token);
                 drop(left);
-                // One that had some already is in a list.
+                // A holder that had sources already is in one of the lists.
                 if first {
                     self.list(lease, Left::new(holder, FIRST_LEASE));
                 } else {
@@ -121,11 +128,14 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Notes a holder that something is left to, and when to ask it again. One that polls without
-    /// pause, or sleeps on its sockets itself, is better off when they are in no set.
+    /// Adds a holder to the list that its lease calls for, and sets the time of the next question.
+    /// The sockets of a program that has polled for a while, or that sleeps on them, leave the
+    /// epoll set: in it they would cost the kernel time with each packet.
     fn list(&mut self, lease: Lease, left: Left) {
         let time = if lease == Lease::Polled { left.time.min(LEASE) } else { LEASE };
         let mut left = Left { due: Instant::now() + time, time, doubted: false, ..left };
+        // Not at once: to leave the set and come back takes two system calls, which a program that
+        // polls only briefly would not win back.
         if time == LEASE && !left.rested {
             let mut tokens = left.tokens();
             tokens.retain(|token| !self.driver.rest(*token));
@@ -137,22 +147,25 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Something more is left to a holder in one of the lists.
+    /// Leaves another source to a holder that is in one of the lists already.
     fn list_more(&mut self, holder: &Arc<dyn Holder>, token: u64) {
         let left = self.polled.iter_mut().find(|left| Arc::ptr_eq(&left.holder, holder));
         match left {
+            // `list` takes all sockets out of the set once the program has polled for long enough.
             Some(left) if left.time < LEASE => {}
             Some(left) => left.rested &= self.driver.rest(token),
             None => drop(self.driver.rest(token)),
         }
     }
 
-    /// Takes back what was left to a holder whose lease has lapsed.
+    /// Asks a holder again, and takes back its sources if the program no longer reads them.
     fn review(&mut self, left: Left) {
         match left.holder.lease(self.turn) {
             Lease::None => self.take_back(&left.holder),
             Lease::Paused => {
-                // It has left something unread: unless it looks very soon, it does something else.
+                // A program that has polled since the last question and leaves octets unread may be
+                // at its completions, or at something else for long. If it has not looked again by
+                // the next question, which comes early once, its lease has ended.
                 let doubted = !left.doubted && self.has_arrived(&left);
                 let due = Instant::now() + if doubted { FIRST_LEASE } else { left.time };
                 self.polled.push(Left { due, doubted, ..left });
@@ -161,8 +174,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Returns whether something of what is left to a holder has not been read.
-    /// To ask many takes too long.
+    /// Returns whether a source that is left to a holder has octets unread. To ask more than a few
+    /// would take too long: the answer is yes then.
     fn has_arrived(&self, left: &Left) -> bool {
         let tokens = left.tokens();
         let has_arrived = |token| {
@@ -172,11 +185,13 @@ impl<'a> Turns<'a> {
         tokens.len() > FEW || tokens.into_iter().any(has_arrived)
     }
 
+    /// Serves all that was left to a holder.
     fn take_back(&mut self, holder: &Arc<dyn Holder>) {
         let back = std::mem::take(&mut *holder.left().lock());
         back.into_iter().for_each(|token| self.serve(token));
     }
 
+    /// Runs the timers that are due.
     fn expire(&mut self, now: Instant) {
         loop {
             let mut shared = self.driver.shared.lock();

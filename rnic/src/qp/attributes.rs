@@ -41,11 +41,14 @@ impl QpAttributes {
     pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
         let event = AsyncEvent::new(self.num, element, kind);
         tracing::debug!(?event, "asynchronous event");
-        if let Some(sink) = &self.sink {
-            sink.take(event.clone());
-        }
+        self.sinks().for_each(|sink| sink.take(event.clone()));
         self.events.take(event);
         self.cqs().for_each(|cq| cq.ready.bell.ring());
+    }
+
+    /// Returns the sinks that take the events of the QP: the device's, and the QP's own.
+    pub(crate) fn sinks(&self) -> impl Iterator<Item = &Arc<dyn Sink>> {
+        self.device.sink.iter().chain(&self.sink)
     }
 
     /// Returns the completion queues of the QP, each once.

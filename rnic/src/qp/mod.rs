@@ -206,9 +206,7 @@ impl QpInner {
 impl Drop for QpInner {
     fn drop(&mut self) {
         self.attrs.events.forget(self.attrs.num);
-        if let Some(sink) = &self.attrs.sink {
-            sink.forget(self.attrs.num);
-        }
+        self.attrs.sinks().for_each(|sink| sink.forget(self.attrs.num));
     }
 }
 

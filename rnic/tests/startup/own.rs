@@ -126,8 +126,9 @@ fn a_qp_that_goes_during_the_startup_takes_it_along() {
     let (end, _) = end();
     let (mut peer, own) = pair();
     begins(&end, own, &options(b""), true);
-    let again = end.qp.begin(Socket::from(pair().0), &options(b""), true);
-    assert!(matches!(again, Err(ConnectError::NotIdle(_))));
+    let again = end.qp.begin(Socket::from(pair().0), &options(b""), true).unwrap_err();
+    assert!(matches!(again, ConnectError::NotIdle(_)));
+    assert!(again.to_string().contains("being connected already"), "{again}");
     let mut request = [0; 16];
     peer.read_exact(&mut request).unwrap();
     assert_eq!(request, REQUEST[..16]);

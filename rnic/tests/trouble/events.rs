@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use rddp_rnic::{
-    Access, AsyncEvent, AsyncEventKind, CqNum, Element, QpConfig, QpNum, QpState, QueuePair, RecvWr, Sink,
-    SrqConfig, Status,
+    Access, AsyncEvent, AsyncEventKind, CqNum, Element, EventQueue, QpConfig, QpNum, QpState, QueuePair,
+    RecvWr, Rnic, RnicConfig, Sink, SrqConfig, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
@@ -52,7 +52,35 @@ fn a_sink_takes_what_the_queue_takes_and_learns_that_a_qp_is_gone() {
     assert_eq!(*sink.forgotten.lock().unwrap(), [num]);
 }
 
-/// draft-hilland-rddp-verbs §6.3: the program may then drop the QP, or give its receives to others.
+/// A QP may have a queue and a sink of its own besides.
+#[test]
+fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
+    let [of_device, of_qp] = [0, 1].map(|_| Arc::new(Kept::default()));
+    let config = RnicConfig { sink: Some(of_device.clone()), ..RnicConfig::default() };
+    let rnic = Rnic::with_config(&config).unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+    let queue = EventQueue::new().unwrap();
+    let [plain, special] = [false, true].map(|is_special| {
+        let srq = pd.create_srq(SrqConfig::default());
+        let mut config = QpConfig::new(&cq);
+        config.srq = Some(srq.clone());
+        if is_special {
+            config.sink = Some(of_qp.clone());
+            config.events = Some(queue.clone());
+        }
+        let qp = pd.create_qp(&config).unwrap();
+        srq.arm_limit(1);
+        AsyncEvent::new(qp.num(), Element::Srq(srq.num()), AsyncEventKind::SrqLimit)
+    });
+    assert_eq!(*of_device.taken.lock().unwrap(), [plain.clone(), special.clone()]);
+    assert_eq!(of_qp.taken.lock().unwrap().as_slice(), std::slice::from_ref(&special));
+    assert_eq!((rnic.async_event(), queue.next_event()), (None, None), "the QPs are gone");
+    assert_eq!(*of_device.forgotten.lock().unwrap(), [plain.qp, special.qp]);
+    assert_eq!(*of_qp.forgotten.lock().unwrap(), [special.qp]);
+}
+
+/// `IBV_EVENT_QP_LAST_WQE_REACHED` of `ibv_get_async_event(3)`: the program may then drop the QP,
+/// or leave the receives to others.
 #[test]
 fn a_qp_in_error_says_that_it_takes_no_more_from_a_shared_queue() {
     let device = End::new();

@@ -31,7 +31,7 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Where a [`Probe`] panics.
+/// The function in which a [`Probe`] panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Nowhere,
@@ -40,11 +40,11 @@ enum Fault {
     Ready,
     Timer,
     GivingUp,
-    /// Nowhere, but it cannot rest at once.
+    /// In none, but it cannot rest at once.
     Busy,
 }
 
-/// A source that counts what is asked of it.
+/// A source that counts the calls of its functions, and panics in one of them if a test wants that.
 struct Probe {
     socket: Notify,
     fault: Fault,
@@ -55,7 +55,7 @@ struct Probe {
     holder: Option<Arc<Scripted>>,
 }
 
-/// A holder whose program does what a test says.
+/// A holder whose program has the lease that a test sets.
 struct Scripted(Mutex<Lease>, Mutex<HashSet<u64>>);
 
 impl Holder for Scripted {
@@ -84,7 +84,7 @@ impl Probe {
         [&self.served, &self.rested].map(|count| count.load(Ordering::SeqCst))
     }
 
-    /// Puts one into the driver that is ready at once, and whose timer has run out.
+    /// Adds a source to the driver that is ready at once, and whose timer has run out.
     fn put(driver: &Driver, fault: Fault) -> Arc<Self> {
         let holder = (fault == Fault::Rest).then(|| holder(Lease::Polled));
         let probe = Probe::new(fault, holder);
@@ -141,8 +141,7 @@ impl Source for Probe {
     }
 }
 
-/// A panic over one source, whichever of its functions it comes from,
-/// is told to that source; others go on.
+/// A panic in any function of a source is reported to that source; the other sources go on.
 #[test]
 fn a_source_that_panics_is_given_up_alone() {
     let driver = Driver::start().unwrap();
@@ -156,7 +155,7 @@ fn a_source_that_panics_is_given_up_alone() {
     driver.stop();
 }
 
-/// A source that the thread is at for as long as a test wants.
+/// A source whose function lasts until a test lets it return.
 struct Slow {
     socket: Notify,
     begun: AtomicBool,
@@ -183,10 +182,10 @@ impl Source for Slow {
     fn give_up(&self, _driver: &Driver, _failure: Failure) {}
 }
 
-/// What a source belongs to ends in the thread that lets go of it last. That is never the
-/// background thread.
+/// An object is dropped in the thread that lets go of it last. For the owner of a source that is
+/// never the background thread.
 #[test]
-fn who_leaves_a_source_is_the_last_that_has_it() {
+fn the_thread_that_leaves_a_source_is_the_last_that_has_it() {
     let driver = Driver::start().unwrap();
     for _ in 0..50 {
         let (begun, may_end) = Default::default();
@@ -210,8 +209,8 @@ fn who_leaves_a_source_is_the_last_that_has_it() {
     driver.stop();
 }
 
-/// A program that closes the descriptor of the set, and opens a file of another kind, has no thread
-/// that spins on that; and the sources are told.
+/// A program that closes the descriptor of the thread's epoll set, and opens another file under its
+/// number, ends the thread, which else would fail again and again. All sources are told.
 #[test]
 fn without_its_set_the_thread_ends_and_gives_up_all() {
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -227,8 +226,8 @@ fn without_its_set_the_thread_ends_and_gives_up_all() {
     driver.watch(late.as_fd(), 7, EpollFlags::EPOLLIN).unwrap_err();
 }
 
-/// The turns of a driver without a thread, which has come upon something for a source
-/// whose program does `lease`.
+/// Returns the turns of a driver without a thread, after the first event of a source whose program
+/// has a lease.
 fn served<'a>(driver: &'a Driver, probe: &Arc<Probe>) -> Turns<'a> {
     let token = probe.add_to(driver);
     let mut this = Turns::new(driver);
@@ -241,8 +240,8 @@ fn ask_again(this: &mut Turns<'_>) {
     this.review(left);
 }
 
-/// A program that goes on polling is asked later and later,
-/// and its sockets leave the set once that is sure.
+/// A program that goes on polling is asked later and later, and its sockets leave the epoll set
+/// once it has polled for long enough.
 #[test]
 fn a_program_that_polls_without_pause_is_asked_ever_later() {
     let driver = without_thread();
@@ -261,8 +260,8 @@ fn a_program_that_polls_without_pause_is_asked_ever_later() {
     }
 }
 
-/// One that has not polled from a question to the next gives its sockets back; the next comes soon
-/// where it has left something unread.
+/// A program that has not polled from one question to the next loses its lease. The next question
+/// comes soon if it has left octets unread.
 #[test]
 fn a_program_that_has_stopped_polling_gives_its_sockets_back() {
     let driver = without_thread();
@@ -287,7 +286,8 @@ fn a_program_that_has_stopped_polling_gives_its_sockets_back() {
     assert_eq!(probe.count(), [1, 0]);
 }
 
-/// A program that sleeps on its sockets itself has them at once, and is asked when it has slept.
+/// A program that sleeps on its sockets has their lease at once, and is asked again when it goes
+/// on.
 #[test]
 fn a_program_that_waits_keeps_its_sockets() {
     let driver = without_thread();

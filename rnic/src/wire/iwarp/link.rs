@@ -15,8 +15,8 @@ use super::direct::Direct;
 use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::out::OutBuffer;
-use crate::conn::reset::reset;
 use crate::conn::socket::TcpSocket;
+use crate::conn::sys::reset;
 use crate::mem::Verdicts;
 
 /// The segment size to go by when TCP does not tell.

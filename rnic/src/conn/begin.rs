@@ -1,0 +1,100 @@
+//! A program's side of a startup: to begin one, and to ask for its result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rddp_mpa::Initiator;
+use rddp_rdma::ConnectOptions;
+use socket2::Socket;
+
+use super::connect::Connected;
+use super::socket::TcpSocket;
+use super::stage::Stage;
+use super::startup::{Plan, Startup};
+use crate::config::startup_config;
+use crate::error::ConnectError;
+use crate::qp::{QpState, QueuePair};
+
+impl QueuePair {
+    /// Connects an idle QP over a TCP connection that the program has made, or is making: as the
+    /// initiator (`active`) it sends the Request, else it awaits the peer's Request and accepts it.
+    ///
+    /// Returns at once. The event [`Connected`](crate::AsyncEventKind::Connected) or
+    /// [`NotConnected`](crate::AsyncEventKind::NotConnected) reports the end, and
+    /// [`begun`](Self::begun) has the result. `stream` becomes non-blocking.
+    ///
+    /// # Errors
+    /// The QP is not idle, or a startup frame cannot hold the settings or the private data.
+    pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
+        self.begin_as(TcpSocket::new(stream), options, if active { Part::Active } else { Part::Passive })
+    }
+
+    /// Begins a startup over a TCP connection of the program's own.
+    pub(super) fn begin_as(
+        &self,
+        stream: TcpSocket,
+        options: &ConnectOptions,
+        part: Part,
+    ) -> Result<(), ConnectError> {
+        let plan = Plan { reports: true, asks: part == Part::Asking, addr: None };
+        let begun = self.begin_by(options, plan, |options| {
+            let active = part == Part::Active;
+            let initiator = active
+                .then(|| Initiator::new(&startup_config(options), &options.private_data))
+                .transpose()?;
+            stream.set_nonblocking(true)?;
+            Ok(Stage::Tcp { socket: stream, initiator })
+        });
+        begun.map(drop)
+    }
+
+    /// Begins a startup whose first stage `first` makes.
+    pub(super) fn begin_by(
+        &self,
+        options: &ConnectOptions,
+        plan: Plan,
+        first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
+    ) -> Result<Arc<Startup>, ConnectError> {
+        let (inner, state) = (self.inner.here()?, self.state());
+        // A startup that no event reports is that of a `connect` that sleeps: its caller alone gets
+        // the result, so it takes no place here.
+        let mut place = plan.reports.then(|| inner.startup().lock());
+        let begun = place.as_ref().and_then(|place| place.as_ref());
+        if state != QpState::Idle || begun.is_some_and(|startup| !startup.is_over()) {
+            return Err(ConnectError::NotIdle(state));
+        }
+        let options = inner.options(options);
+        let first = first(&options)?;
+        let startup = Startup::add(inner, options, plan, first);
+        if let Some(place) = &mut place {
+            **place = Some(startup.clone());
+        }
+        drop(place);
+        startup.begin_watching().map(|()| startup)
+    }
+
+    /// Takes the result of [`begin`](Self::begin) or [`begin_to`](Self::begin_to). `None` while the
+    /// startup goes on, or when the result has been taken before.
+    pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
+        self.inner.here().ok()?.startup().lock().as_ref()?.take_result()
+    }
+
+    /// Sleeps until the startup that was begun is over, with a connection or without one, for at
+    /// most `timeout`. Returns whether it is over.
+    pub fn await_begun(&self, timeout: Duration) -> bool {
+        let Ok(inner) = self.inner.here() else { return true };
+        let Some(startup) = inner.startup().lock().clone() else { return true };
+        startup.await_over(timeout)
+    }
+}
+
+/// The part that this end has in a startup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Sends the Request.
+    Active,
+    /// Accepts the peer's Request.
+    Passive,
+    /// Has the program answer the peer's Request.
+    Asking,
+}

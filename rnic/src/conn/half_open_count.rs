@@ -1,0 +1,116 @@
+//! The count of connections that have not finished their startup.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::device::DeviceInner;
+
+/// The number of connections that have not finished their startup, of the whole device and of each
+/// peer. RFC 5042 §6.4.2: peers must not be able to use up this end's memory and sockets.
+#[derive(Debug)]
+pub(crate) struct HalfOpenCount {
+    max: usize,
+    max_per_peer: usize,
+    count: Mutex<(usize, HashMap<Origin, usize>)>,
+}
+
+/// The origin that a connection is counted with: an IPv4 address, or the network of an IPv6
+/// address, since one host may have all 2^64 addresses of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    V4(Ipv4Addr),
+    V6([u16; 4]),
+}
+
+impl Origin {
+    fn of(peer: IpAddr) -> Self {
+        match peer.to_canonical() {
+            IpAddr::V4(addr) => Origin::V4(addr),
+            IpAddr::V6(addr) => {
+                let [a, b, c, d, ..] = addr.segments();
+                Origin::V6([a, b, c, d])
+            }
+        }
+    }
+}
+
+impl HalfOpenCount {
+    pub(crate) fn new(max: usize, max_per_peer: usize) -> Self {
+        HalfOpenCount { max, max_per_peer, count: Mutex::default() }
+    }
+
+    /// Counts one connection more. Returns `None` where there are too many already.
+    pub(super) fn take(device: &Arc<DeviceInner>, peer: Option<IpAddr>) -> Option<Slot> {
+        let this = &device.half_open;
+        let peer = peer.map(Origin::of);
+        let mut count = this.count.lock();
+        if count.0 >= this.max {
+            return None;
+        }
+        if let Some(peer) = peer {
+            let of_peer = count.1.entry(peer).or_default();
+            if *of_peer >= this.max_per_peer {
+                return None;
+            }
+            *of_peer += 1;
+        }
+        count.0 += 1;
+        Some(Slot { device: Arc::downgrade(device), peer })
+    }
+
+    fn give(&self, peer: Option<Origin>) {
+        let mut count = self.count.lock();
+        count.0 = count.0.saturating_sub(1);
+        if let Some(peer) = peer
+            && let Some(of_peer) = count.1.get_mut(&peer)
+        {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                count.1.remove(&peer);
+            }
+        }
+    }
+}
+
+/// A counted connection. Dropping it takes it off the count.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    device: Weak<DeviceInner>,
+    peer: Option<Origin>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(device) = self.device.upgrade() {
+            device.half_open.give(self.peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Rnic, RnicConfig};
+
+    /// RFC 5042 §6.4.2: a host in a /64 network can have as many addresses as it likes.
+    #[test]
+    fn half_open_connections_are_counted_by_network_in_ipv6() {
+        let config = RnicConfig { max_half_open_per_peer: 2, ..RnicConfig::default() };
+        let device = Rnic::with_config(&config).unwrap();
+        let device = device.0.anywhere();
+        let take = |peer: &str| HalfOpenCount::take(device, Some(peer.parse().unwrap()));
+        let first = take("2001:db8:0:1::1");
+        let second = take("2001:db8:0:1:ffff::2");
+        assert!(first.is_some() && second.is_some());
+        assert!(take("2001:db8:0:1::3").is_none(), "the same /64");
+        assert!(take("2001:db8:0:2::1").is_some(), "another");
+        drop(first);
+        assert!(take("2001:db8:0:1::3").is_some());
+        let mapped = [take("::ffff:192.0.2.1"), take("192.0.2.1")];
+        assert!(mapped.iter().all(Option::is_some) && take("192.0.2.1").is_none(), "one address");
+        assert!(take("192.0.2.2").is_some() && take("::ffff:192.0.2.3").is_some());
+    }
+}

@@ -1,0 +1,87 @@
+//! Requests that have come to a listener, for the program to accept or reject (RFC 5044 §7.1.2).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rddp_mpa::{Negotiated, Request};
+use rddp_rdma::ConnectOptions;
+
+use super::half_open::HalfOpen;
+use super::half_open_count::Slot;
+use super::socket::{TcpSocket, write_all};
+use crate::config::startup_config;
+use crate::device::DeviceInner;
+use crate::error::ConnectError;
+use crate::home::Home;
+use crate::qp::{QpState, QueuePair};
+
+/// A peer's request to be connected. The program [accepts](Self::accept) it,
+/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer.
+#[derive(Debug)]
+pub struct ConnectRequest(pub(super) Home<Pending>);
+
+/// The parts of a [`ConnectRequest`].
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) device: Arc<DeviceInner>,
+    pub(super) options: ConnectOptions,
+    pub(super) socket: TcpSocket,
+    pub(super) request: Request,
+    pub(super) slot: Slot,
+}
+
+impl ConnectRequest {
+    /// Returns the address of the peer, unless the peer has left.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.0.here().ok()?.socket.peer_addr().ok()?.as_socket()
+    }
+
+    /// Returns the private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
+    pub fn private_data(&self) -> &[u8] {
+        &self.request().private_data
+    }
+
+    /// Returns the MPA Request: the revision, IRD, ORD and settings that the peer asks for (RFC
+    /// 6581 §9.1: the program gets to see them).
+    pub fn request(&self) -> &Request {
+        &self.0.anywhere().request
+    }
+
+    /// Accepts: connects `qp`, which must be idle, with the listener's settings and this private
+    /// data. Requests that `qp` posts are sent once the peer's first FPDU has come
+    /// ([`Established`](crate::AsyncEventKind::Established)).
+    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Negotiated, ConnectError> {
+        let options =
+            ConnectOptions { private_data: private_data.to_vec(), ..self.0.anywhere().options.clone() };
+        self.accept_with(qp, &options)
+    }
+
+    /// Accepts as [`accept`](Self::accept) does, with settings of its own.
+    pub fn accept_with(self, qp: &QueuePair, options: &ConnectOptions) -> Result<Negotiated, ConnectError> {
+        let state = qp.state();
+        if state != QpState::Idle {
+            return Err(ConnectError::NotIdle(state));
+        }
+        let inner = qp.inner.here()?;
+        let options = &inner.options(options);
+        let Pending { socket, request, slot, .. } = self.0.into_inner()?;
+        let (reply, negotiated) = request.accept(&startup_config(options), &options.private_data)?;
+        write_all(&socket, &reply)?;
+        inner.attach(socket, negotiated.clone(), options, false, || ())?;
+        drop(slot);
+        Ok(negotiated)
+    }
+
+    /// Rejects, with private data that tell the peer's program why.
+    ///
+    /// The connection is kept until the peer has closed it, for two seconds at most: some peers
+    /// (siw) overlook a Reply with a FIN right behind it. So the process should not end at once.
+    pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
+        let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
+        let reply = request.reject(&startup_config(&options), private_data)?;
+        write_all(&socket, &reply)?;
+        // Some peers overlook a Reply with a FIN right behind it, so the peer closes first.
+        HalfOpen::linger(&device, socket, slot)?;
+        Ok(())
+    }
+}

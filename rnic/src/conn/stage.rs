@@ -1,0 +1,83 @@
+//! Stages of a startup, and what a step from one stage leads to.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::epoll::EpollFlags;
+use rddp_mpa::{Initiator, Negotiated, Request};
+
+use super::port_mapper::Query;
+use super::socket::TcpSocket;
+
+/// A stage of a startup, with all that it needs: the socket, and what has arrived so far.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The port mapper of the peer's host has been asked.
+    Mapper { socket: TcpSocket, query: Query, initiator: Initiator },
+    /// TCP is connecting.
+    Tcp { socket: TcpSocket, initiator: Option<Initiator> },
+    /// The Request has been sent, and the Reply is arriving.
+    Reply { socket: TcpSocket, initiator: Initiator, octets: Vec<u8> },
+    /// The peer's Request is arriving.
+    Request { socket: TcpSocket, octets: Vec<u8>, total: usize },
+    /// The program is to answer the peer's Request.
+    Asked { socket: TcpSocket, request: Request },
+    /// The program has answered. The result follows in the outcome.
+    Answered,
+    /// The startup is over.
+    Over,
+}
+
+/// The result of one step.
+pub(super) enum Next {
+    /// This stage is next, and may have something to do at once.
+    Again(Stage),
+    /// This stage waits until the socket is ready for these events.
+    Wait(Stage, EpollFlags),
+    /// Both ends agree: there is a connection.
+    Done(Done),
+}
+
+/// A connection that a startup has led to.
+pub(super) struct Done {
+    pub(super) socket: TcpSocket,
+    pub(super) negotiated: Negotiated,
+    pub(super) private_data: Vec<u8>,
+    pub(super) active: bool,
+}
+
+impl Stage {
+    /// Returns the TCP socket, unless the startup is out of the background thread's hands.
+    pub(super) fn socket(&self) -> Option<&TcpSocket> {
+        match self {
+            Stage::Mapper { socket, .. }
+            | Stage::Tcp { socket, .. }
+            | Stage::Reply { socket, .. }
+            | Stage::Request { socket, .. }
+            | Stage::Asked { socket, .. } => Some(socket),
+            Stage::Answered | Stage::Over => None,
+        }
+    }
+
+    /// Returns the descriptor that the stage waits for.
+    pub(super) fn watched(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Stage::Mapper { query, .. } => Some(query.as_fd()),
+            other => other.socket().map(AsFd::as_fd),
+        }
+    }
+
+    /// Ends the startup, unless it is out of the background thread's hands. Returns its socket.
+    pub(super) fn end(&mut self) -> Option<TcpSocket> {
+        match std::mem::replace(self, Stage::Over) {
+            Stage::Mapper { socket, .. }
+            | Stage::Tcp { socket, .. }
+            | Stage::Reply { socket, .. }
+            | Stage::Request { socket, .. }
+            | Stage::Asked { socket, .. } => Some(socket),
+            over => {
+                *self = over;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Completions that wait in a queue until the program polls for them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rddp_rdma::Completion;
+
+use crate::srq::SrqInner;
+
+/// The completions of one queue, oldest first, and the notification that the program has asked for.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    list: VecDeque<Entry>,
+    armed: Option<Armed>,
+}
+
+/// A completion, and the shared receive queue that its receive was taken from. That queue counts
+/// the receive as outstanding until the program has [taken](Self::take) the completion.
+#[derive(Debug)]
+pub(super) struct Entry {
+    completion: Completion,
+    srq: Option<Arc<SrqInner>>,
+}
+
+/// The kind of completion that a program has asked to be notified of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    Any,
+    /// One that the peer solicited, or an error.
+    Solicited,
+}
+
+impl Entries {
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Adds a completion. Returns whether the program is to be notified, which disarms the queue.
+    pub(super) fn push(&mut self, completion: Completion, srq: Option<&Arc<SrqInner>>) -> bool {
+        self.list.push_back(Entry { completion, srq: srq.cloned() });
+        let fires = match self.armed {
+            None => false,
+            Some(Armed::Any) => true,
+            Some(Armed::Solicited) => completion.is_urgent(),
+        };
+        if fires {
+            self.armed = None;
+        }
+        fires
+    }
+
+    /// Arms the queue. Returns whether a completion of that kind is here already: then the program
+    /// is to be notified at once, and the queue is not armed.
+    pub(super) fn arm(&mut self, solicited_only: bool) -> bool {
+        let has_one = if solicited_only {
+            self.list.iter().any(|entry| entry.completion.is_urgent())
+        } else {
+            !self.list.is_empty()
+        };
+        self.armed = match (has_one, solicited_only, self.armed) {
+            (true, ..) => None,
+            // A program that has asked for any completion still waits for any.
+            (false, false, _) | (false, true, Some(Armed::Any)) => Some(Armed::Any),
+            (false, true, _) => Some(Armed::Solicited),
+        };
+        has_one
+    }
+
+    /// Removes the oldest entry.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        self.list.pop_front()
+    }
+
+    /// Removes up to `max` entries, oldest first.
+    pub(super) fn drain(&mut self, max: usize) -> impl Iterator<Item = Entry> {
+        let count = max.min(self.list.len());
+        self.list.drain(..count)
+    }
+}
+
+impl Entry {
+    /// Hands the completion to the program, whose receive no longer counts as outstanding.
+    pub(super) fn take(self) -> Completion {
+        if let Some(srq) = self.srq {
+            srq.release(self.completion.qp);
+        }
+        self.completion
+    }
+}

@@ -1,0 +1,210 @@
+//! Progress of a completion queue's members, made by threads that poll the queue or sleep on it.
+//!
+//! The sockets of up to [`FEW`](super::FEW) members are in no epoll set: a poll tries them all, and
+//! a thread that goes to sleep names them all. With more members the queue has an epoll set, and
+//! only the members that are ready are tried.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::EpollFlags;
+use parking_lot::Mutex;
+
+use super::{CqInner, Member};
+use crate::deadline::Deadline;
+use crate::io::bell::Asleep;
+use crate::io::driver::Holder;
+use crate::io::lease::Lease;
+use crate::io::sleep::Sleep;
+
+/// The time without a poll after which a program that has polled is taken to do something else.
+const MOMENT: Duration = Duration::from_micros(10);
+
+impl CqInner {
+    /// Adds a member. With one more than [`FEW`](super::FEW) the queue begins to use an epoll set.
+    pub(crate) fn add_member(&self, token: u64, member: Arc<dyn Member>) -> io::Result<()> {
+        let are_few = self.members.lock().insert(token, member);
+        if are_few { Ok(()) } else { self.use_epoll() }
+    }
+
+    pub(crate) fn remove_member(&self, token: u64) {
+        self.members.lock().remove(token);
+    }
+
+    /// Returns whether the sockets of the members are in the queue's epoll set.
+    pub(crate) fn is_by_epoll(&self) -> bool {
+        self.by_epoll.load(Ordering::Acquire)
+    }
+
+    /// Puts the sockets of all members into the epoll set, and has those of later ones put there.
+    pub(crate) fn use_epoll(&self) -> io::Result<()> {
+        if self.by_epoll.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // A member that connects at this moment sees the flag and enters by itself, or is found
+        // connected here.
+        let members = self.members.lock().all();
+        if let Err(error) = members.iter().try_for_each(|member| member.enter(self)) {
+            // The kernel has no room for another watch: the QP that is being made is refused.
+            self.by_epoll.store(false, Ordering::Release);
+            return Err(error);
+        }
+        self.ready.bell.ring();
+        Ok(())
+    }
+
+    /// Watches the socket of a member that has been connected.
+    pub(crate) fn admit(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        if self.is_by_epoll() {
+            self.ready.add(socket, token)?;
+        }
+        self.ready.bell.ring();
+        Ok(())
+    }
+
+    /// Changes the events that the socket of a member is watched for.
+    pub(crate) fn set_interest(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
+        if self.is_by_epoll() {
+            self.ready.set_interest(socket, token, interest);
+        } else {
+            // Threads that sleep have named the events to the kernel: they go to sleep anew.
+            self.ready.bell.ring();
+        }
+    }
+
+    /// Stops watching the socket of a member whose connection is over.
+    pub(crate) fn dismiss(&self, socket: BorrowedFd<'_>) {
+        if self.is_by_epoll() {
+            self.ready.remove(socket);
+        }
+        self.ready.bell.ring();
+    }
+
+    /// Makes the background thread call the `on_timer` of each member.
+    pub(super) fn rouse_members(&self) {
+        let now = Instant::now();
+        self.members.lock().tokens().for_each(|token| self.driver.at(now, token));
+    }
+
+    /// Ends the lease of a program that has polled and now is going to sleep elsewhere.
+    pub(super) fn give_back(&self) {
+        self.presence.give_back();
+        self.driver.end_of_wait();
+    }
+
+    /// Reads the sockets as [`progress`](Self::progress) does. That counts as a look, by which the
+    /// background thread knows that the program reads them (see [`io::lease`](crate::io::lease)).
+    pub(super) fn look(&self) {
+        let _look = self.presence.look();
+        self.progress();
+    }
+
+    /// Has each member that may have something to do make progress.
+    pub(crate) fn progress(&self) {
+        // The list is shared, so that no lock is held while members are tried: a member that
+        // completes something, or leaves the queue, comes back to it.
+        let few = self.members.lock().few();
+        match few {
+            Some(list) => list.iter().for_each(|member| member.try_progress()),
+            // An error of the epoll set is reported by `wait`: a poll has no way to report it.
+            None => drop(self.serve_ready(Some(Duration::ZERO), None)),
+        }
+    }
+
+    /// Sleeps until there is a completion, as
+    /// [`CompletionQueue::wait_or`](super::CompletionQueue::wait_or) does. Whoever makes `other`
+    /// true rings the bell.
+    pub(super) fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
+        let _waiter = Waiter::new(self);
+        let deadline = Deadline::after_any(timeout);
+        self.progress();
+        loop {
+            if !self.is_empty() || other() {
+                return Ok(true);
+            }
+            let left = deadline.left();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            self.wait_ready(left, other)?;
+        }
+    }
+
+    /// Sleeps until a socket is ready or the bell rings, and makes progress.
+    fn wait_ready(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<()> {
+        // From here on the bell wakes this thread, so that a completion which comes after this look
+        // at the queue is not overlooked.
+        let asleep = self.ready.bell.fall_asleep();
+        if !self.is_empty() || other() {
+            return Ok(());
+        }
+        if self.is_by_epoll() {
+            return self.serve_ready(timeout, Some(asleep));
+        }
+        let mut sleep = Sleep::default();
+        self.watch(&mut sleep);
+        sleep.wait(&[self.ready.bell.as_fd()], timeout)?;
+        drop(asleep);
+        self.progress();
+        Ok(())
+    }
+
+    /// Adds what a thread that sleeps on this queue has to watch, while the members are few.
+    pub(crate) fn watch(&self, sleep: &mut Sleep) {
+        let few = self.members.lock().few();
+        let members = few.iter().flat_map(|list| list.iter());
+        for (watched, events) in members.filter_map(|member| member.watch_for()) {
+            sleep.add(watched, events);
+        }
+    }
+
+    /// Waits for members that are ready by the epoll set, and has them make progress.
+    fn serve_ready(&self, timeout: Option<Duration>, asleep: Option<Asleep<'_>>) -> io::Result<()> {
+        self.ready.wait(timeout, asleep, |token| {
+            let member = self.members.lock().by_token(token);
+            if let Some(member) = member {
+                member.try_progress();
+            }
+        })
+    }
+}
+
+impl Holder for CqInner {
+    fn lease(&self, turn: u64) -> Lease {
+        // The program's thread may need the processor that this thread runs on to poll again, so
+        // it is offered that while it may be about to.
+        let mut until = None;
+        self.presence.lease(turn, || {
+            std::thread::yield_now();
+            let now = Instant::now();
+            now < *until.get_or_insert(now + MOMENT)
+        })
+    }
+
+    fn left(&self) -> &Mutex<HashSet<u64>> {
+        &self.left
+    }
+}
+
+/// A thread that sleeps on a queue, or on its channel. The background thread leaves the queue's
+/// sockets alone as long as there is one.
+pub(crate) struct Waiter<'a>(&'a CqInner);
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(cq: &'a CqInner) -> Self {
+        cq.presence.begin_wait();
+        Waiter(cq)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.0.presence.end_wait() {
+            self.0.driver.end_of_wait();
+        }
+    }
+}
