@@ -5,9 +5,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`table`] | which descriptors are ours: an array read without a lock |
-//! | [`socket`] | what is known of one of ours: mode, role, options |
-//! | [`process`] | whether the table is this process's own: `fork` and `vfork` |
+//! | [`fds::table`](table) | which descriptors are ours: an array read without a lock |
+//! | [`fds::socket`](socket) | what is known of one of ours: mode, role, options |
+//! | [`fds::process`](process) | whether the table is this process's own: `fork` and `vfork` |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
 //! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
@@ -25,15 +25,15 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
+mod fds;
 pub mod framed;
 pub mod gate;
 mod journal;
 mod plain_peers;
-pub mod process;
 pub mod raw_mode;
-pub mod socket;
 pub mod startup;
 pub mod switch;
 mod sys;
-pub mod table;
 pub mod wait;
+
+pub use fds::{process, socket, table};
