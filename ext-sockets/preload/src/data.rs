@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rddp_real as real;
 use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
-use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
+use rddp_switch::kinds::framed::Framed;
 use rddp_switch::table;
 
 use crate::hook::{Failed, answer, fail};

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_stream::{Errno, lent};
-use rddp_switch::framed::{self, Framed};
+use rddp_switch::kinds;
+use rddp_switch::kinds::framed::Framed;
 
 use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;
@@ -167,7 +168,7 @@ pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
                 let len = (*header).cmsg_len - libc::CMSG_LEN(0) as usize;
                 let fds = libc::CMSG_DATA(header).cast::<c_int>();
                 for at in 0..len / size_of::<c_int>() {
-                    framed::received(fds.add(at).read_unaligned());
+                    kinds::received(fds.add(at).read_unaligned());
                 }
             }
             header = libc::CMSG_NXTHDR(msg, header);

@@ -12,8 +12,8 @@ use std::ptr;
 
 use rddp_real as real;
 use rddp_stream::Errno;
-use rddp_switch::framed::Framed;
 use rddp_switch::gate::{self, Way};
+use rddp_switch::kinds::framed::Framed;
 
 use crate::hook::{answer, fail};
 

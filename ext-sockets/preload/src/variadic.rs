@@ -15,7 +15,8 @@ use rddp_fault_guard::is_installed;
 use rddp_real as real;
 use rddp_stream::lent;
 use rddp_switch::gate::{self, Way};
-use rddp_switch::{framed, switch, table};
+use rddp_switch::kinds::framed;
+use rddp_switch::{switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, raw_signals, signals, start, wait};

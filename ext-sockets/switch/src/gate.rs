@@ -10,9 +10,10 @@ use rddp_policy::Side;
 use rddp_real::{self as real, Value};
 use rddp_stream::{self as stream, Errno, Phase, State};
 
-use crate::framed::{self, Framed};
+use crate::kinds::framed::{self, Framed};
+use crate::kinds::{self, raw};
 use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings};
-use crate::{process, raw_mode, switch, table, wait};
+use crate::{process, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl Connecting {
     pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
         match self {
             Connecting::Framed(connecting) => connecting.connected(result),
-            Connecting::Raw(held, fd) => raw_mode::connected(&held, fd, result),
+            Connecting::Raw(held, fd) => raw::connected(&held, fd, result),
         }
     }
 }
@@ -131,8 +132,8 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
 /// ended that.
 #[inline]
 pub fn accepting(listener: c_int) -> Result<(), c_int> {
-    if framed::any_unsettled() && !real::is_nonblocking(listener) {
-        return framed::sleep_beside(listener);
+    if kinds::any_unsettled() && !real::is_nonblocking(listener) {
+        return kinds::sleep_beside(listener);
     }
     Ok(())
 }
@@ -177,7 +178,7 @@ pub fn fresh(fd: c_int) {
 #[cold]
 pub fn makes_room() -> bool {
     let errno = real::errno();
-    let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && framed::makes_room();
+    let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && kinds::makes_room();
     real::set_errno(errno);
     makes
 }
@@ -192,13 +193,13 @@ pub fn closing(fd: c_int) {
 
 #[cold]
 fn close(fd: c_int) {
-    raw_mode::queue_closing(fd);
-    framed::closing(fd, raw_mode::closed);
+    raw::queue_closing(fd);
+    framed::closing(fd, raw::closed);
 }
 
 /// The process is about to exit, which closes all that is open.
 pub fn exiting() {
-    framed::exiting(raw_mode::closed);
+    framed::exiting(raw::closed);
 }
 
 /// All from `first` to `last` are about to be closed.
@@ -241,7 +242,7 @@ impl Duplicate {
         wait::duplicated(self.from);
         match self.expected {
             Some(expected) => expected.is(to),
-            None if table::entry(self.from).is_some() && process::owns_table() => framed::received(to),
+            None if table::entry(self.from).is_some() && process::owns_table() => kinds::received(to),
             None => fresh(to),
         }
     }
@@ -360,7 +361,7 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     match socket::hold_checked(fd) {
         Some(held) if name == socket::DDP_PEER_PRIVATE_DATA && held.settings().raw => {
-            Ok(Value::octets(&raw_mode::peer_private_data(held.cookie())))
+            Ok(Value::octets(&raw::peer_private_data(held.cookie())))
         }
         Some(held) if name == socket::DDP_PEER_PRIVATE_DATA => {
             let data = held.state().and_then(State::peer_private_data);
@@ -378,7 +379,7 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
 fn as_it_is(held: &Held) -> Settings {
     let mut settings = held.settings().clone();
     if settings.raw {
-        raw_mode::describe(held.cookie(), &mut settings);
+        raw::describe(held.cookie(), &mut settings);
     }
     if let Some(state) = held.state()
         && settings.mode == Mode::Starting

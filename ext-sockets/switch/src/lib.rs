@@ -10,8 +10,8 @@
 //! | [`fds::process`](process) | whether the table is this process's own: `fork` and `vfork` |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
-//! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
-//! | [`raw_mode`] | RDMA itself over such a socket, by the software RNIC |
+//! | [`kinds::framed`] | a socket in DDPMODE: its calls, led to its stream |
+//! | [`kinds::raw`] | RDMA itself over such a socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
 //! | [`startup`] | the time limit of startups, where the environment has one |
 #![deny(unsafe_code)]
@@ -26,11 +26,10 @@ compile_error!(
 );
 
 mod fds;
-pub mod framed;
 pub mod gate;
 mod journal;
+pub mod kinds;
 mod plain_peers;
-pub mod raw_mode;
 pub mod startup;
 pub mod switch;
 mod sys;

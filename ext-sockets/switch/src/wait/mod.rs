@@ -1,7 +1,7 @@
 //! `poll`, `select` and `epoll` of framed sockets.
 //!
 //! The kernel's own socket stays the truth of readiness. A wait asks the kernel for what the stream is
-//! [interested](crate::framed::Framed::interest) in, and what the kernel answers goes through [`Framed::revents`](crate::framed::Framed::revents); when nothing of it is the
+//! [interested](crate::kinds::framed::Framed::interest) in, and what the kernel answers goes through [`Framed::revents`](crate::kinds::framed::Framed::revents); when nothing of it is the
 //! program's business the wait goes on with the time that is left. A call that concerns no framed socket goes on to the
 //! C library as it came ([`Errno::PLAIN`](rddp_stream::Errno::PLAIN)).
 //!

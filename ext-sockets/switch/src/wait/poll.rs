@@ -7,7 +7,7 @@ use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
-use crate::framed;
+use crate::kinds;
 
 /// The entries that are framed, by their place.
 type Ours = SmallVec<[(usize, Watched); 4]>;
@@ -24,13 +24,13 @@ pub fn poll(
     mut sleep: impl FnMut(&mut [pollfd], Option<Duration>) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let mut ours = find(fds);
-    if ours.is_empty() && framed::see_to_others().is_none() {
+    if ours.is_empty() && kinds::see_to_others().is_none() {
         return Err(Errno::PLAIN);
     }
     let patience = Patience::new(false, timeout);
     let mut asked: SmallVec<[pollfd; 64]> = SmallVec::from_slice(fds);
     loop {
-        let others = framed::see_to_others();
+        let others = kinds::see_to_others();
         let nap = [prepare(&mut asked, fds, &ours, &patience), others].into_iter().flatten().min();
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
 
-use crate::framed::{self, Framed};
+use crate::kinds::framed::{self, Framed};
 use crate::socket;
 
 /// See the module.

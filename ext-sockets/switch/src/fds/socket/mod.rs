@@ -60,7 +60,7 @@ pub struct Socket {
     edges: AtomicBool,
     /// Octets left of the FPDU in front when the program last asked.
     left: AtomicUsize,
-    /// It is among those that are seen to: `framed/unsettled.rs`.
+    /// It is among those that are seen to: `kinds/unsettled.rs`.
     listed: AtomicBool,
     /// Calls that wait are for the threads: `DDP_PROGRESS`.
     threaded: AtomicBool,

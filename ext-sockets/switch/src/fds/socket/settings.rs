@@ -64,7 +64,7 @@ pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// How far it has come.
     pub mode: Mode,
-    /// It carries no byte stream: see [`raw_mode`](crate::raw_mode).
+    /// It carries no byte stream: see [`raw`](crate::kinds::raw).
     pub raw: bool,
     /// The program has said `DDPMODE` 0: plain TCP, whatever the policy says.
     pub stays_plain: bool,

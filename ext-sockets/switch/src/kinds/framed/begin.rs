@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use rddp_real as real;
 use rddp_stream::{Errno, State, Stream};
 
-use super::{CALLS, Framed, fall_back, store, unsettled};
+use super::{CALLS, Framed, fall_back};
+use crate::kinds::{store, unsettled};
 use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
 use crate::wait;
 

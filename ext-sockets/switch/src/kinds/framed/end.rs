@@ -6,7 +6,8 @@ use std::time::Duration;
 use rddp_real as real;
 use rddp_stream::{self as stream, Phase, Role, State, Stream};
 
-use super::{CALLS, inherit::received, linger};
+use super::CALLS;
+use crate::kinds::{linger, received};
 use crate::socket::{self, Held, UNTIL_PLAIN};
 use crate::{switch, table, wait};
 
@@ -98,7 +99,7 @@ fn finishes(state: &State, fd: c_int) -> bool {
 
 /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection that nobody can reach any more.
 /// A socket that has come back in a message since it was closed stays.
-pub(super) fn leave_alone(held: &Held, state: &State, fd: c_int) {
+pub(in crate::kinds) fn leave_alone(held: &Held, state: &State, fd: c_int) {
     if held.is_closed() && !leave(held, state) && held.has_sleepers() {
         real::shut_both(fd);
     }
@@ -175,8 +176,8 @@ mod tests {
 
     use rddp_stream::{Caller, Options};
 
-    use super::super::store;
     use super::*;
+    use crate::kinds::store;
     use crate::socket::{Mode, Settings};
 
     /// A program that a child runs has the connection before it has begun, and so before it can say

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rddp_real::{self as real, hidden};
 use rddp_stream::{Phase, Role, State, Stream};
 
-use super::CALLS;
+use super::framed::{self, CALLS};
 use crate::socket::Held;
 
 /// How long a peer may read nothing before what it is owed is given up.
@@ -71,7 +71,7 @@ pub(super) fn see_to(held: &Held, fd: c_int) {
     let mut line = line();
     if !line.take(held, fd) {
         drop(line);
-        return held.state().into_iter().for_each(|state| super::end::leave_alone(held, state, fd));
+        return held.state().into_iter().for_each(|state| framed::leave_alone(held, state, fd));
     }
     let me = std::process::id();
     if line.thread_of != me {
@@ -191,7 +191,7 @@ impl Line {
             if by_reset && is_ours_alone && one.held.is_under(one.fd) {
                 Stream::new(one.fd, state, &CALLS).abandon();
             }
-            super::end::leave_alone(&one.held, state, one.fd);
+            framed::leave_alone(&one.held, state, one.fd);
         }
         hidden::close(one.fd);
     }
@@ -270,7 +270,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
-    use super::super::{closing, received, store};
+    use super::super::{framed::closing, received, store};
     use super::*;
     use crate::socket::{self, Mode, Settings};
     use rddp_stream::{Options, Process};

@@ -6,19 +6,11 @@
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
 //! | `end.rs` | `close`, by the last holder and by others |
 //! | `by_threads.rs` | calls that the threads of the report's design make |
-//! | `linger.rs` | what a closed socket still owes |
-//! | `inherit.rs` | sockets that came through `fork` and `exec` |
-//! | `unsettled.rs` | sockets that have something to do that no call is at |
-//! | `store.rs` | where the states of streams lie |
 
 mod begin;
 mod by_threads;
 mod end;
 mod fall_back;
-mod inherit;
-mod linger;
-mod store;
-mod unsettled;
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
@@ -28,17 +20,16 @@ use libc::POLLNVAL;
 use rddp_real as real;
 use rddp_stream::{self as stream, Calls, Errno, Phase, State, Stream, Uncancelled, Why};
 
+use super::{see_to_others, unsettled};
 use crate::socket::{self, Held, Mode};
 use crate::{switch, table, wait};
 
 pub use begin::{Connecting, accepted, connecting, establish, keep};
+pub(super) use end::leave_alone;
 pub use end::{Expected, closing, exiting, expect_number};
-pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, fork_is_over, received};
-pub use linger::makes_room;
-pub(crate) use unsettled::{any as any_unsettled, see_to_others, sleep_beside};
 
 /// The calls of every stream. Before one sleeps, it sees to the sockets that no call is at.
-static CALLS: Calls = real::calls(see_to_others);
+pub(super) static CALLS: Calls = real::calls(see_to_others);
 
 /// The process is about to give up most system calls: see [`stream::confine`]. What memory its
 /// streams may need is had now.
@@ -51,8 +42,8 @@ pub fn confine() {
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
 pub struct Framed {
-    held: Held,
-    fd: c_int,
+    pub(super) held: Held,
+    pub(super) fd: c_int,
 }
 
 /// The socket under `fd`, if it is framed. `Err`: it was to be, and this is what every call on it answers.
@@ -84,7 +75,7 @@ impl Framed {
         &self.held
     }
 
-    fn state(&self) -> Result<&State, Errno> {
+    pub(super) fn state(&self) -> Result<&State, Errno> {
         self.held.state().ok_or(Errno::ABORTED)
     }
 

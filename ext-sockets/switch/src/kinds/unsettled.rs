@@ -10,7 +10,7 @@ use std::time::Duration;
 use rddp_real as real;
 use rddp_stream::{self as stream, Stream};
 
-use super::{CALLS, Framed};
+use super::framed::{CALLS, Framed};
 use crate::socket::{self, Held};
 use crate::{table, wait};
 
