@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rddp_real as real;
 use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
-use rddp_switch::gate::{self, Way};
+use rddp_switch::gate::{self, Route};
 use rddp_switch::kinds::framed::Framed;
 use rddp_switch::table;
 
@@ -34,9 +34,9 @@ macro_rules! moving {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn on_ours($fd: c_int $(, $arg: $type)*) -> $result {
                     match gate::data($fd) {
-                        Way::Plain => {}
-                        Way::Refused(errno) => return fail(errno),
-                        Way::Framed($framed) => {
+                        Route::Plain => {}
+                        Route::Refused(errno) => return fail(errno),
+                        Route::Framed($framed) => {
                             // SAFETY: our caller's promise.
                             let result: Result<$result, Errno> = unsafe { $call };
                             if let Some(result) = answer(result) {
@@ -114,9 +114,9 @@ moving! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     match gate::data(fd) {
-        Way::Plain => {}
-        Way::Refused(errno) => return fail(errno),
-        Way::Framed(framed) => {
+        Route::Plain => {}
+        Route::Refused(errno) => return fail(errno),
+        Route::Framed(framed) => {
             // SAFETY: our caller's promise.
             if let Some(result) = answer(unsafe { message::receive(&framed, msg, flags) }) {
                 return result;

@@ -14,7 +14,7 @@ use rddp_es_api::exs;
 use rddp_fault_guard::is_installed;
 use rddp_real as real;
 use rddp_stream::lent;
-use rddp_switch::gate::{self, Way};
+use rddp_switch::gate::{self, Route};
 use rddp_switch::kinds::framed;
 use rddp_switch::{switch, table};
 
@@ -38,7 +38,7 @@ macro_rules! fcntls {
             /// As in C.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
-                if let Way::Refused(errno) = gate::descriptor_command(fd, command, argument) {
+                if let Route::Refused(errno) = gate::descriptor_command(fd, command, argument) {
                     return fail(errno);
                 }
                 if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
@@ -66,11 +66,11 @@ fcntls! { fcntl fcntl64 }
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    if let Way::Refused(errno) = gate::device_command(fd, request) {
+    if let Route::Refused(errno) = gate::device_command(fd, request) {
         return fail(errno);
     }
     if matches!(request, libc::FIONREAD | SIOCATMARK)
-        && let Way::Framed(framed) = gate::data(fd)
+        && let Route::Framed(framed) = gate::data(fd)
     {
         let count = if request == SIOCATMARK { Ok(0) } else { framed.available() };
         let given = count.and_then(|count| {

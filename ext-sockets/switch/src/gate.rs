@@ -12,13 +12,13 @@ use rddp_stream::{self as stream, Errno, Phase, State};
 
 use crate::kinds::framed::{self, Framed};
 use crate::kinds::{self, raw};
-use crate::socket::{self, Care, Held, Kept, Locked, Mode, Settings};
+use crate::socket::{self, Care, Held, Locked, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
 /// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
 #[derive(Debug)]
 #[must_use]
-pub enum Way<T = Framed> {
+pub enum Route<T = Framed> {
     /// To the C library, as it came.
     Plain,
     /// Back to the program, with this errno.
@@ -29,28 +29,28 @@ pub enum Way<T = Framed> {
 
 /// A call that moves octets or waits for them.
 #[inline]
-pub fn data(fd: c_int) -> Way {
+pub fn data(fd: c_int) -> Route {
     match framed::of(fd) {
-        Ok(None) | Err(Errno::PLAIN) => Way::Plain,
-        Ok(Some(framed)) => Way::Framed(framed),
-        Err(errno) => Way::Refused(errno.0),
+        Ok(None) | Err(Errno::PLAIN) => Route::Plain,
+        Ok(Some(framed)) => Route::Framed(framed),
+        Err(errno) => Route::Refused(errno.0),
     }
 }
 
 /// A call that moves octets within the kernel: a caller that is told EINVAL moves them itself.
 #[inline]
-pub fn within_kernel(fd: c_int) -> Way {
+pub fn within_kernel(fd: c_int) -> Route {
     match data(fd) {
-        Way::Plain => Way::Plain,
-        Way::Refused(_) | Way::Framed(_) => Way::Refused(EINVAL),
+        Route::Plain => Route::Plain,
+        Route::Refused(_) | Route::Framed(_) => Route::Refused(EINVAL),
     }
 }
 
 /// `connect` to what `to` finds out, if that has to be known.
 #[inline]
-pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Way<Connecting> {
+pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route<Connecting> {
     if !switch::is_on() && table::entry(fd).is_none() {
-        return Way::Plain;
+        return Route::Plain;
     }
     let to = to();
     if let Some(held) = socket::hold_checked(fd).filter(|held| held.is_in_ddpmode()) {
@@ -60,16 +60,16 @@ pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Way<Connecting
         && let Some(addr) = to
         && let Err(errno) = switch::apply(fd, Side::Client, addr)
     {
-        return Way::Refused(errno);
+        return Route::Refused(errno);
     }
     match socket::hold(fd) {
         Some(held) => connect_held(fd, held, to),
-        None => Way::Plain,
+        None => Route::Plain,
     }
 }
 
 #[cold]
-fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting> {
+fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route<Connecting> {
     let _no_signals = real::NoSignals::here();
     let mode = held.settings().mode;
     match mode {
@@ -80,10 +80,10 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Way<Connecting
             if mode == Mode::Asked {
                 real::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
             }
-            Connecting::begin(held, fd, to).map_or_else(Way::Refused, Way::Framed)
+            Connecting::begin(held, fd, to).map_or_else(Route::Refused, Route::Framed)
         }
-        Mode::Failed => Way::Refused(held.settings().failure),
-        _ => Way::Plain,
+        Mode::Failed => Route::Refused(held.settings().failure),
+        _ => Route::Plain,
     }
 }
 
@@ -250,28 +250,28 @@ impl Duplicate {
 
 /// `fcntl(fd, command, argument)`.
 #[inline]
-pub fn descriptor_command(fd: c_int, command: c_int, argument: usize) -> Way {
+pub fn descriptor_command(fd: c_int, command: c_int, argument: usize) -> Route {
     let asynchronous = match command {
         libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => true,
         libc::F_SETFL => argument as c_int & libc::O_ASYNC != 0,
         _ => false,
     };
-    if asynchronous { refused_in_ddpmode(fd) } else { Way::Plain }
+    if asynchronous { refused_in_ddpmode(fd) } else { Route::Plain }
 }
 
 /// `ioctl(fd, request, ...)`.
 #[inline]
-pub fn device_command(fd: c_int, request: u64) -> Way {
+pub fn device_command(fd: c_int, request: u64) -> Route {
     if [libc::FIOASYNC, FIOSETOWN, SIOCSPGRP].contains(&request) {
         refused_in_ddpmode(fd)
     } else {
-        Way::Plain
+        Route::Plain
     }
 }
 
 /// A signal for each FPDU that arrives would be one for nothing.
-fn refused_in_ddpmode(fd: c_int) -> Way {
-    if is_in_ddpmode(fd) { Way::Refused(EINVAL) } else { Way::Plain }
+fn refused_in_ddpmode(fd: c_int) -> Route {
+    if is_in_ddpmode(fd) { Route::Refused(EINVAL) } else { Route::Plain }
 }
 
 /// Whether [`set_option`] and [`option`] have anything to say.
@@ -289,8 +289,8 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     let mut settings = held.settings();
     match of_mode(&settings, level, name) {
         Care::Kernel => None,
-        Care::Ours => Some(settings.kept.set(level, name, octets).map(|()| {
-            framed::keep(fd, &held, &settings.kept);
+        Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| {
+            framed::keep(fd, &held, &settings.saved);
         })),
         Care::KernelTells | Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
@@ -308,7 +308,7 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
     let settings = held.settings();
     match of_mode(&settings, level, name) {
         Care::Kernel | Care::KernelTells => None,
-        Care::Ours => Some(settings.kept.get(level, name)),
+        Care::Ours => Some(settings.saved.get(level, name)),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
 }
@@ -316,8 +316,8 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
 /// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.
 pub fn unsent(fd: c_int) -> usize {
     match data(fd) {
-        Way::Framed(framed) => framed.unsent(),
-        Way::Plain | Way::Refused(_) => 0,
+        Route::Framed(framed) => framed.unsent(),
+        Route::Plain | Route::Refused(_) => 0,
     }
 }
 
@@ -418,7 +418,7 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
             may_begin(fd, settings)?;
             settings.stays_plain = false;
             settings.raw = on == 2;
-            settings.kept = Kept::of(fd);
+            settings.saved = SavedOptions::of(fd);
             match real::tcp_state(fd) {
                 // The startup begins with `ddp_begin`.
                 Some(real::TCP_ESTABLISHED) if settings.raw => settings.mode = Mode::Starting,

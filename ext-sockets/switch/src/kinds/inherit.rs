@@ -8,7 +8,7 @@ use rddp_real as real;
 use rddp_stream::{self as stream, Found, Known, Process, State};
 
 use super::{linger, store, unsettled};
-use crate::socket::{self, Held, Kept, Mode, Role, Settings};
+use crate::socket::{self, Held, Mode, Role, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
@@ -38,7 +38,7 @@ pub fn before_fork() {
     let errno = real::errno();
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
-        unsettled::see_to_others();
+        unsettled::progress_other_sockets();
     }
     let parent = (table::any() && process::owns_table()).then(Process::me);
     if let Some(me) = parent {
@@ -158,7 +158,7 @@ fn adopt(fd: c_int) {
         return;
     }
     match store::find(cookie) {
-        Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
+        Found::Nothing if SavedOptions::is_stored(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),
         Found::State(state) => {
             let role = match state.options().role {

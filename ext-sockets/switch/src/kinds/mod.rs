@@ -18,4 +18,4 @@ mod unsettled;
 
 pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, fork_is_over, received};
 pub use linger::makes_room;
-pub(crate) use unsettled::{any as any_unsettled, see_to_others, sleep_beside};
+pub(crate) use unsettled::{any as any_unsettled, progress_other_sockets, sleep_beside};

@@ -80,7 +80,7 @@ pub(crate) fn any() -> bool {
 /// that the peer waits for. Returns when to do that again at the latest, if octets of the program's
 /// wait for it: TCP would send them, whatever the program sleeps for.
 #[inline]
-pub(crate) fn see_to_others() -> Option<Duration> {
+pub(crate) fn progress_other_sockets() -> Option<Duration> {
     match COUNT.load(Ordering::Acquire) {
         0 => None,
         count => see_to(count.min(BUDGET)),
@@ -95,7 +95,7 @@ pub(crate) fn see_to_others() -> Option<Duration> {
 pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
     let before = real::errno();
     let mut result = Ok(());
-    while let Some(nap) = see_to_others() {
+    while let Some(nap) = progress_other_sockets() {
         match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}
             Err(libc::EINTR) if stream::handlers_restart() => {}
@@ -130,12 +130,12 @@ impl Framed {
     /// Whether it was unsettled. What is wrong with it its own calls are told.
     fn step_if_unsettled(&self) -> bool {
         let (Ok(state), Some(at_work)) = (self.state(), self.held.work_on(self.fd)) else { return false };
-        let before = state.mood();
+        let before = state.condition();
         if before.is_settled() {
             return false;
         }
         Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
-        if self.held.is_watched() && state.mood() != before {
+        if self.held.is_watched() && state.condition() != before {
             wait::changed(&self.held, self.fd);
         }
         true

@@ -24,13 +24,13 @@ pub fn poll(
     mut sleep: impl FnMut(&mut [pollfd], Option<Duration>) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let mut ours = find(fds);
-    if ours.is_empty() && kinds::see_to_others().is_none() {
+    if ours.is_empty() && kinds::progress_other_sockets().is_none() {
         return Err(Errno::PLAIN);
     }
     let patience = Patience::new(false, timeout);
     let mut asked: SmallVec<[pollfd; 64]> = SmallVec::from_slice(fds);
     loop {
-        let others = kinds::see_to_others();
+        let others = kinds::progress_other_sockets();
         let nap = [prepare(&mut asked, fds, &ours, &patience), others].into_iter().flatten().min();
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {

@@ -34,12 +34,12 @@ pub fn select(
     mut sleep: impl FnMut(&mut [Bits; 3], Option<Duration>) -> Result<(), Errno>,
 ) -> (Result<usize, Errno>, Option<Duration>) {
     let mut ours = find(count, sets);
-    if ours.is_empty() && kinds::see_to_others().is_none() {
+    if ours.is_empty() && kinds::progress_other_sockets().is_none() {
         return (Err(Errno::PLAIN), timeout);
     }
     let patience = Patience::new(false, timeout);
     loop {
-        let others = kinds::see_to_others();
+        let others = kinds::progress_other_sockets();
         let mut asked = sets.each_ref().map(|set| copy(set.as_deref(), count));
         let mut nap = [patience.left(), others].into_iter().flatten().min();
         for one in &ours {

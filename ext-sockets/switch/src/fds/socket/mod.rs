@@ -5,8 +5,8 @@
 
 mod allow;
 mod at_work;
-mod kept;
 mod options;
+mod saved_options;
 mod settings;
 
 use std::ffi::c_int;
@@ -23,12 +23,12 @@ use crate::{process, table};
 
 pub use crate::sys::held::Held;
 pub use allow::{Care, care};
-pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
     DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
     SOL_DDP, get, set,
 };
+pub use saved_options::SavedOptions;
 pub use settings::{Gather, Mode, Role, Settings, UNTIL_PLAIN};
 
 /// How many sockets can be ours at a time.

@@ -8,7 +8,7 @@ use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
 use rddp_stream::{self as stream, Options, Plain, PrivateData};
 
-use super::kept::Kept;
+use super::saved_options::SavedOptions;
 use crate::startup;
 
 /// How far a socket has come.
@@ -95,7 +95,7 @@ pub struct Settings {
     /// What goes with our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
     /// Options of TCP sockets that mean something else to a framed stream.
-    pub kept: Kept,
+    pub saved: SavedOptions,
     /// Where it was to be connected to.
     pub to: Option<SocketAddr>,
     /// Why it failed, as an errno.
@@ -127,7 +127,7 @@ impl Settings {
         plain_allowed: false,
         startup: None,
         private_data: None,
-        kept: Kept::DEFAULT,
+        saved: SavedOptions::DEFAULT,
         to: None,
         failure: 0,
         terminate: 0,

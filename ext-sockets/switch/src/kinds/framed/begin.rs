@@ -8,7 +8,7 @@ use rddp_stream::{Errno, State, Stream};
 
 use super::{CALLS, Framed, fall_back};
 use crate::kinds::{store, unsettled};
-use crate::socket::{Held, Kept, Locked, Mode, Role, UNTIL_PLAIN};
+use crate::socket::{Held, Locked, Mode, Role, SavedOptions, UNTIL_PLAIN};
 use crate::wait;
 
 /// A framed socket whose `connect` is under way.
@@ -49,7 +49,7 @@ impl Connecting {
         match result {
             Ok(()) => self.up(no_signals),
             Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
-                self.held.settings().kept.lay_down(self.fd);
+                self.held.settings().saved.store(self.fd);
                 result
             }
             Err(_) => {
@@ -63,7 +63,7 @@ impl Connecting {
     fn up(self, no_signals: real::NoSignals) -> Result<(), c_int> {
         let Connecting { held, fd } = self;
         // Until now the time-outs were those of the kernel's `connect`.
-        held.settings().kept.lay_down(fd);
+        held.settings().saved.store(fd);
         held.state().into_iter().for_each(State::note_connected);
         let waits = held.settings().plain_allowed && !real::is_nonblocking(fd);
         let until_plain = held.state().map_or(UNTIL_PLAIN, |state| state.options().startup_timeout);
@@ -89,7 +89,7 @@ pub fn accepted(fd: c_int, held: &Held) {
     let mut settings = held.settings();
     match start(fd, held, &mut settings, Role::Responder) {
         Ok(()) => {
-            settings.kept.lay_down(fd);
+            settings.saved.store(fd);
             held.state().into_iter().for_each(State::note_connected);
         }
         Err(errno) => settings.fail(errno),
@@ -102,7 +102,7 @@ pub fn accepted(fd: c_int, held: &Held) {
 /// The errno of what stands in the way.
 pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<(), c_int> {
     start(fd, held, settings, Role::Initiator)?;
-    settings.kept.lay_down(fd);
+    settings.saved.store(fd);
     if let Some(state) = held.state()
         && settings.role == Some(Role::Initiator)
         && let Some(_at_work) = held.work_on(fd)
@@ -113,12 +113,12 @@ pub fn establish(fd: c_int, held: &Held, settings: &mut Locked<'_>) -> Result<()
 }
 
 /// Tells the stream what the program has set on its socket.
-pub fn keep(fd: c_int, held: &Held, kept: &Kept) {
+pub fn keep(fd: c_int, held: &Held, saved: &SavedOptions) {
     let Some(state) = held.state() else { return };
-    state.set_receive_timeout(kept.rcvtimeo.duration());
-    state.set_send_timeout(kept.sndtimeo.duration());
-    state.set_low_water(kept.rcvlowat.unsigned_abs());
-    let _ = Stream::new(fd, state, &CALLS).cork(kept.cork);
+    state.set_receive_timeout(saved.rcvtimeo.duration());
+    state.set_send_timeout(saved.sndtimeo.duration());
+    state.set_low_water(saved.rcvlowat.unsigned_abs());
+    let _ = Stream::new(fd, state, &CALLS).cork(saved.cork);
 }
 
 fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
@@ -126,7 +126,7 @@ fn start(fd: c_int, held: &Held, settings: &mut Locked<'_>, by_default: Role) ->
     let state = store::create(held.cookie(), &options).map_err(|error| error.0)?;
     held.set_state(state);
     held.set_threaded(settings.is_threaded());
-    keep(fd, held, &settings.kept);
+    keep(fd, held, &settings.saved);
     settings.mode = Mode::Starting;
     unsettled::note(held, fd);
     Ok(())

@@ -20,7 +20,7 @@ use libc::POLLNVAL;
 use rddp_real as real;
 use rddp_stream::{self as stream, Calls, Errno, Phase, State, Stream, Uncancelled, Why};
 
-use super::{see_to_others, unsettled};
+use super::{progress_other_sockets, unsettled};
 use crate::socket::{self, Held, Mode};
 use crate::{switch, table, wait};
 
@@ -29,7 +29,7 @@ pub(super) use end::leave_alone;
 pub use end::{Expected, closing, exiting, expect_number};
 
 /// The calls of every stream. Before one sleeps, it sees to the sockets that no call is at.
-pub(super) static CALLS: Calls = real::calls(see_to_others);
+pub(super) static CALLS: Calls = real::calls(progress_other_sockets);
 
 /// The process is about to give up most system calls: see [`stream::confine`]. What memory its
 /// streams may need is had now.
@@ -85,7 +85,7 @@ impl Framed {
         // It was closed since it was looked up, whatever it is by now.
         let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.mood(), real::errno());
+        let (before, errno) = (state.condition(), real::errno());
         let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
         // What was tried and did not succeed is nothing to a program whose call does.
         real::set_errno(errno);
@@ -93,7 +93,7 @@ impl Framed {
             return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }
         let result = result.map_err(|error| self.reconsider(error));
-        if state.mood() != before {
+        if state.condition() != before {
             self.changed(state);
         }
         result
@@ -102,7 +102,7 @@ impl Framed {
     #[cold]
     fn changed(&self, state: &State) {
         let _no_signals = real::NoSignals::here();
-        if !state.mood().is_settled() {
+        if !state.condition().is_settled() {
             unsettled::note(&self.held, self.fd);
         }
         if self.held.is_watched() {
@@ -235,7 +235,7 @@ impl Framed {
         let Ok(state) = self.state() else { return ready };
         let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.mood(), real::errno());
+        let (before, errno) = (state.condition(), real::errno());
         let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
@@ -246,7 +246,7 @@ impl Framed {
         if state.phase() == Phase::Plain {
             self.become_plain();
         }
-        if state.mood() != before {
+        if state.condition() != before {
             self.changed(state);
         }
         real::set_errno(errno);
@@ -286,7 +286,7 @@ impl Framed {
         let mut settings = self.held.settings();
         if settings.mode == Mode::Starting {
             settings.mode = Mode::Off;
-            settings.kept.hand_over(self.fd);
+            settings.saved.restore(self.fd);
         }
     }
 }

@@ -167,7 +167,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
 /// The startup begins, in the background.
 fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
-    settings.kept.lay_down(fd);
+    settings.saved.store(fd);
     let socket = raw::duplicate(fd)?;
     let begun = if endpoint.asks && !active {
         endpoint.qp.begin_asking(socket, &endpoint.options)

@@ -18,7 +18,7 @@ pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGES: u32 = libc::EPOLLET as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
+/// The condition of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
 pub fn changed(held: &Held, fd: c_int) {
     refresh_all(held, fd, false);
 }
@@ -86,7 +86,7 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
             if entry.wanted().events & EDGES != 0 {
                 held.set_tells_edges();
             }
-            let is_unsettled = held.state().is_some_and(|state| !state.mood().is_settled());
+            let is_unsettled = held.state().is_some_and(|state| !state.condition().is_settled());
             watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp())
         }
         // Another socket's number by now.

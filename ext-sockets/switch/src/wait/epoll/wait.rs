@@ -25,14 +25,14 @@ pub fn wait<'a>(
     timeout: Option<Duration>,
     mut sleep: impl FnMut(Option<Duration>) -> Result<&'a mut [epoll_event], Errno>,
 ) -> Result<usize, Errno> {
-    if pool().is_none() && kinds::see_to_others().is_none() {
+    if pool().is_none() && kinds::progress_other_sockets().is_none() {
         return Err(Errno::PLAIN);
     }
     let patience = Patience::new(false, timeout);
     let mut once_more = true;
     let mut no_signals = no_signals();
     loop {
-        let nap = [kinds::see_to_others(), patience.left(), deadline()].into_iter().flatten().min();
+        let nap = [kinds::progress_other_sockets(), patience.left(), deadline()].into_iter().flatten().min();
         drop(no_signals);
         let events = sleep(nap)?;
         let is_ours = |event: &epoll_event| pool().is_some_and(|pool| pool.is_key(event.u64));
@@ -125,7 +125,7 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
     let entry = pool.entry(key)?;
     let wanted = entry.wanted();
     let once = wanted.events & ONESHOT != 0;
-    // Before the stream's mood can change, which would arm it again.
+    // Before the stream's condition can change, which would arm it again.
     entry.set_disarmed(once);
     let number = number(entry);
     let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
