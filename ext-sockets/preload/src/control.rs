@@ -39,7 +39,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     match gate::data(fd) {
         Route::Plain => {}
         Route::Refused(errno) => return fail(errno),
-        Route::Framed(framed) => {
+        Route::Ours(framed) => {
             if let Some(result) = answer(framed.shutdown(how).map(|()| 0)) {
                 return result;
             }
@@ -69,7 +69,7 @@ pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: sockl
     let connecting = match gate::connect(fd, || real::address_of(addr, len)) {
         Route::Plain => return None,
         Route::Refused(errno) => return Some(fail(errno)),
-        Route::Framed(connecting) => connecting,
+        Route::Ours(connecting) => connecting,
     };
     // SAFETY: our caller's promise.
     let result = unsafe { real::connect(fd, addr, len) };

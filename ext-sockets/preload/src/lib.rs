@@ -32,7 +32,7 @@ mod wait;
 
 use rddp_es_api::{as_program, progress};
 use rddp_real as real;
-use rddp_switch::{gate, kinds, process, startup, switch};
+use rddp_switch::{kinds, process, startup, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -67,10 +67,9 @@ extern "C" fn in_child() {
     process::after_fork();
     rddp_fault_guard::after_fork();
     kinds::after_fork();
-    kinds::raw::after_fork();
 }
 
 extern "C" fn on_exit() {
     stdio::flush();
-    gate::exiting();
+    kinds::exiting();
 }

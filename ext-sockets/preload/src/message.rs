@@ -4,8 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_stream::{Errno, lent};
-use rddp_switch::kinds;
-use rddp_switch::kinds::framed::Framed;
+use rddp_switch::kinds::{self, Ours};
 
 use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;
@@ -13,7 +12,7 @@ use crate::pieces::Pieces;
 /// # Safety
 ///
 /// As for `recvmsg`.
-pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
+pub(crate) unsafe fn receive(framed: &Ours, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let given = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
@@ -33,7 +32,7 @@ pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) ->
 /// # Safety
 ///
 /// As for `sendmsg`.
-pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
+pub(crate) unsafe fn send(framed: &Ours, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let msg = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
@@ -83,7 +82,7 @@ pub(crate) unsafe fn open_and_send_first(
 ///
 /// As for `recvmmsg`.
 pub(crate) unsafe fn receive_many(
-    framed: &Framed,
+    framed: &Ours,
     msgs: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
@@ -106,7 +105,7 @@ pub(crate) unsafe fn receive_many(
 ///
 /// As for `sendmmsg`.
 pub(crate) unsafe fn send_many(
-    framed: &Framed,
+    framed: &Ours,
     msgs: *mut mmsghdr,
     count: c_uint,
     flags: c_int,

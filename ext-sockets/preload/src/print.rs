@@ -13,7 +13,7 @@ use std::ptr;
 use rddp_real as real;
 use rddp_stream::Errno;
 use rddp_switch::gate::{self, Route};
-use rddp_switch::kinds::framed::Framed;
+use rddp_switch::kinds::Ours;
 
 use crate::hook::{answer, fail};
 
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c
     match gate::data(fd) {
         Route::Plain => {}
         Route::Refused(errno) => return fail(errno),
-        Route::Framed(framed) => {
+        Route::Ours(framed) => {
             // SAFETY: our caller's promise.
             return unsafe { print(&framed, fd, format, args) };
         }
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
     match gate::data(fd) {
         Route::Plain => {}
         Route::Refused(errno) => return fail(errno),
-        Route::Framed(framed) => {
+        Route::Ours(framed) => {
             // SAFETY: our caller's promise.
             return unsafe { print(&framed, fd, format, args) };
         }
@@ -276,7 +276,7 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
         Route::Plain if next.is_null() => fail(libc::ENOSYS),
         Route::Plain => return next,
         Route::Refused(errno) => fail(errno),
-        Route::Framed(framed) => {
+        Route::Ours(framed) => {
             let mut args = Arguments::of(saved, on_stack, named);
             let format = ptr::with_exposed_provenance(integers[named - 1]);
             // SAFETY: the format is the program's, and the arguments are those that came with it.
@@ -293,7 +293,7 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
 /// # Safety
 ///
 /// As for `vdprintf`.
-unsafe fn print(framed: &Framed, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
+unsafe fn print(framed: &Ours, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
     let mut text = ptr::null_mut();
     // SAFETY: the caller's promise; `text` is set to memory of the C library's.
     let len = unsafe { vasprintf(&raw mut text, format, args) };
@@ -308,7 +308,7 @@ unsafe fn print(framed: &Framed, fd: c_int, format: *const c_char, args: *mut c_
     answer(sent.map(|()| len)).unwrap_or(-1)
 }
 
-fn send_all(framed: &Framed, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> {
+fn send_all(framed: &Ours, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> {
     while !octets.is_empty() {
         let sent = match framed.send(&[IoSlice::new(octets)], 0) {
             Err(Errno::PLAIN) => write_plain(fd, octets),

@@ -15,8 +15,7 @@ use rddp_fault_guard::is_installed;
 use rddp_real as real;
 use rddp_stream::lent;
 use rddp_switch::gate::{self, Route};
-use rddp_switch::kinds::framed;
-use rddp_switch::{switch, table};
+use rddp_switch::{kinds, switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, raw_signals, signals, start, wait};
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         return fail(errno);
     }
     if matches!(request, libc::FIONREAD | SIOCATMARK)
-        && let Route::Framed(framed) = gate::data(fd)
+        && let Route::Ours(framed) = gate::data(fd)
     {
         let count = if request == SIOCATMARK { Ok(0) } else { framed.available() };
         let given = count.and_then(|count| {
@@ -103,7 +102,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP && table::any() {
-        framed::confine();
+        kinds::confine();
     }
     // SAFETY: our caller's promise.
     unsafe { real::prctl(option, a, b, c, d) }
@@ -208,7 +207,7 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_rt_sigtimedwait if d == SET_LEN => signals::sigtimedwait(at(a), at(b), at(c)),
             libc::SYS_execve => start::execve(at(a), at(b), at(c)),
             libc::SYS_seccomp if table::any() => {
-                framed::confine();
+                kinds::confine();
                 return None;
             }
             _ => return None,

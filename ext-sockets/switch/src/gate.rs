@@ -8,31 +8,30 @@ use std::net::SocketAddr;
 use libc::{EBUSY, EINVAL, ENOTCONN};
 use rddp_policy::Side;
 use rddp_real::{self as real, Value};
-use rddp_stream::{self as stream, Errno, Phase, State};
+use rddp_stream::{self as stream, Errno};
 
-use crate::kinds::framed::{self, Framed};
-use crate::kinds::{self, raw};
-use crate::socket::{self, Care, Held, Locked, Mode, SavedOptions, Settings};
+use crate::kinds::{self, Ours};
+use crate::socket::{self, Care, Held, KindId, Locked, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
-/// Where a call goes. [`Framed`]: to the stream; its [`Errno::PLAIN`] leads back to the C library.
+/// Where a call goes. The [`Errno::PLAIN`] of a socket of ours leads back to the C library.
 #[derive(Debug)]
 #[must_use]
-pub enum Route<T = Framed> {
+pub enum Route {
     /// To the C library, as it came.
     Plain,
     /// Back to the program, with this errno.
     Refused(c_int),
-    /// To the stream.
-    Framed(T),
+    /// To a socket of ours.
+    Ours(Ours),
 }
 
 /// A call that moves octets or waits for them.
 #[inline]
 pub fn data(fd: c_int) -> Route {
-    match framed::of(fd) {
+    match kinds::of(fd) {
         Ok(None) | Err(Errno::PLAIN) => Route::Plain,
-        Ok(Some(framed)) => Route::Framed(framed),
+        Ok(Some(ours)) => Route::Ours(ours),
         Err(errno) => Route::Refused(errno.0),
     }
 }
@@ -42,13 +41,14 @@ pub fn data(fd: c_int) -> Route {
 pub fn within_kernel(fd: c_int) -> Route {
     match data(fd) {
         Route::Plain => Route::Plain,
-        Route::Refused(_) | Route::Framed(_) => Route::Refused(EINVAL),
+        Route::Refused(_) | Route::Ours(_) => Route::Refused(EINVAL),
     }
 }
 
-/// `connect` to what `to` finds out, if that has to be known.
+/// `connect` to what `to` finds out, if that has to be known. A socket of ours is to be told what
+/// came of it, by [`Begin::connected`](crate::kinds::Begin::connected).
 #[inline]
-pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route<Connecting> {
+pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route {
     if !switch::is_on() && table::entry(fd).is_none() {
         return Route::Plain;
     }
@@ -69,7 +69,7 @@ pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route<Connecti
 }
 
 #[cold]
-fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route<Connecting> {
+fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
     let _no_signals = real::NoSignals::here();
     let mode = held.settings().mode;
     match mode {
@@ -80,40 +80,14 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route<Connecti
             if mode == Mode::Asked {
                 real::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
             }
-            Connecting::begin(held, fd, to).map_or_else(Route::Refused, Route::Framed)
+            let ours = Ours::new(held, fd);
+            match ours.connecting(to) {
+                Ok(()) => Route::Ours(ours),
+                Err(errno) => Route::Refused(errno),
+            }
         }
         Mode::Failed => Route::Refused(held.settings().failure),
         _ => Route::Plain,
-    }
-}
-
-/// A `connect` of a socket in DDPMODE that is under way.
-#[derive(Debug)]
-pub enum Connecting {
-    /// To be framed.
-    Framed(framed::Connecting),
-    /// For RDMA itself: the socket, and its number.
-    Raw(Held, c_int),
-}
-
-impl Connecting {
-    fn begin(held: Held, fd: c_int, to: Option<SocketAddr>) -> Result<Self, c_int> {
-        if !held.settings().raw {
-            return framed::connecting(held, fd, to).map(Connecting::Framed);
-        }
-        held.settings().to = to;
-        Ok(Connecting::Raw(held, fd))
-    }
-
-    /// The C library's `connect` has come back, with an errno if it failed.
-    ///
-    /// # Errors
-    /// What the program is told.
-    pub fn connected(self, result: Result<(), c_int>) -> Result<(), c_int> {
-        match self {
-            Connecting::Framed(connecting) => connecting.connected(result),
-            Connecting::Raw(held, fd) => raw::connected(&held, fd, result),
-        }
     }
 }
 
@@ -151,12 +125,12 @@ pub fn accepted(listener: c_int, fd: c_int) {
     let Some(of_listener) = socket::hold(listener) else { return };
     let _no_signals = real::NoSignals::here();
     let settings = of_listener.settings().of_child();
-    let (plain, raw) = (settings.mode == Mode::Off, settings.raw);
+    let plain = settings.mode == Mode::Off;
     if settings == Settings::DEFAULT {
         return;
     }
     match socket::adopt(fd, settings) {
-        Ok(held) if !plain && !raw => framed::accepted(fd, &held),
+        Ok(held) if !plain => Ours::new(held, fd).accepted(),
         // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
         Err(_) if !plain => real::disconnect(fd),
         Ok(_) | Err(_) => {}
@@ -187,19 +161,8 @@ pub fn makes_room() -> bool {
 #[inline]
 pub fn closing(fd: c_int) {
     if table::entry(fd).is_some() {
-        close(fd);
+        kinds::closing(fd);
     }
-}
-
-#[cold]
-fn close(fd: c_int) {
-    raw::queue_closing(fd);
-    framed::closing(fd, raw::closed);
-}
-
-/// The process is about to exit, which closes all that is open.
-pub fn exiting() {
-    framed::exiting(raw::closed);
 }
 
 /// All from `first` to `last` are about to be closed.
@@ -208,21 +171,21 @@ pub fn closing_range(first: c_uint, last: c_uint) {
         return;
     }
     let clamp = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
-    table::within(clamp(first), clamp(last)).for_each(close);
+    table::within(clamp(first), clamp(last)).for_each(kinds::closing);
 }
 
 /// `to` is about to become another number of what `from` is, and what it is now will be closed.
 #[inline]
 pub fn duplicating(from: c_int, to: c_int) {
     if from != to && table::entry(to).is_some() && real::is_open(from) {
-        close(to);
+        kinds::closing(to);
     }
 }
 
 /// `from` is about to get another number. To be finished by [`Duplicate::is`], if it does.
 #[inline]
 pub fn duplicate(from: c_int) -> Duplicate {
-    Duplicate { from, expected: framed::expect_number(from) }
+    Duplicate { from, expected: kinds::expect_number(from) }
 }
 
 /// A number to come: `from` may be closed, and be another file's, before the kernel has given it.
@@ -230,7 +193,7 @@ pub fn duplicate(from: c_int) -> Duplicate {
 #[must_use]
 pub struct Duplicate {
     from: c_int,
-    expected: Option<framed::Expected>,
+    expected: Option<kinds::Expected>,
 }
 
 impl Duplicate {
@@ -286,12 +249,11 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
         return Some(set_our_option(fd, name, octets));
     }
     let held = socket::hold(fd)?;
-    let mut settings = held.settings();
-    match of_mode(&settings, level, name) {
+    let ours = Ours::new(held, fd);
+    let mut settings = ours.held().settings();
+    match care(&ours, &settings, level, name) {
         Care::Kernel => None,
-        Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| {
-            framed::keep(fd, &held, &settings.saved);
-        })),
+        Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| ours.apply(&settings.saved))),
         Care::KernelTells | Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
     }
 }
@@ -301,12 +263,12 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
     if level == socket::SOL_DDP {
         return Some(our_option(fd, name));
     }
-    let held = socket::hold(fd)?;
+    let ours = Ours::new(socket::hold(fd)?, fd);
     if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
-        return connection_error(fd, &held).map(|errno| Ok(Value::int(errno)));
+        return ours.take_error().map(|errno| Ok(Value::int(errno)));
     }
-    let settings = held.settings();
-    match of_mode(&settings, level, name) {
+    let settings = ours.held().settings();
+    match care(&ours, &settings, level, name) {
         Care::Kernel | Care::KernelTells => None,
         Care::Ours => Some(settings.saved.get(level, name)),
         Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
@@ -316,28 +278,16 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_in
 /// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.
 pub fn unsent(fd: c_int) -> usize {
     match data(fd) {
-        Route::Framed(framed) => framed.unsent(),
+        Route::Ours(ours) => ours.unsent(),
         Route::Plain | Route::Refused(_) => 0,
     }
 }
 
-/// `SO_ERROR` of a stream that has ended: why, once. What the kernel says of the connection is a
-/// consequence. Of one that goes on: what a call of ours came upon, if any did.
-fn connection_error(fd: c_int, held: &Held) -> Option<c_int> {
-    let state = held.state()?;
-    let Some(end) = state.ended() else { return state.take_pending() };
-    if let Some(errno) = state.take_startup_error() {
-        return Some(errno);
-    }
-    let kernels = real::int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
-    let told = std::mem::replace(&mut held.settings().error_told, true);
-    Some(if told { kernels } else { end.errno.0 })
-}
-
-fn of_mode(settings: &Settings, level: c_int, name: c_int) -> Care {
+/// Returns who answers for an option of TCP sockets.
+fn care(ours: &Ours, settings: &Settings, level: c_int, name: c_int) -> Care {
     match settings.mode {
         Mode::Off => Care::Kernel,
-        _ => socket::care(level, name),
+        _ => ours.care(level, name),
     }
 }
 
@@ -349,57 +299,27 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
     let mut settings = held.settings();
     if name != socket::DDPMODE {
         socket::set(&mut settings, name, octets)?;
-        held.set_threaded(held.state().is_some() && settings.is_threaded());
+        held.set_threaded(settings.is_threaded());
         return Ok(());
     }
     set_mode(fd, &held, &mut settings, octets)?;
     drop(settings);
-    wait::framed_now(&held, fd);
+    wait::kind_changed(&held, fd);
     Ok(())
 }
 
 fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
-    match socket::hold_checked(fd) {
-        Some(held) if name == socket::DDP_PEER_PRIVATE_DATA && held.settings().raw => {
-            Ok(Value::octets(&raw::peer_private_data(held.cookie())))
-        }
-        Some(held) if name == socket::DDP_PEER_PRIVATE_DATA => {
-            let data = held.state().and_then(State::peer_private_data);
-            Ok(data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref())))
-        }
-        Some(held) => socket::get(&as_it_is(&held), name),
-        None => {
-            real::is_tcp(fd)?;
-            socket::get(&Settings::default(), name)
-        }
+    let Some(held) = socket::hold_checked(fd) else {
+        real::is_tcp(fd)?;
+        return socket::get(&Settings::default(), name);
+    };
+    let ours = Ours::new(held, fd);
+    if name == socket::DDP_PEER_PRIVATE_DATA {
+        return Ok(ours.peer_private_data());
     }
-}
-
-/// The settings, with what the stream knows better.
-fn as_it_is(held: &Held) -> Settings {
-    let mut settings = held.settings().clone();
-    if settings.raw {
-        raw::describe(held.cookie(), &mut settings);
-    }
-    if let Some(state) = held.state()
-        && settings.mode == Mode::Starting
-    {
-        settings.role.get_or_insert(match state.options().role {
-            stream::Role::Initiator => socket::Role::Initiator,
-            stream::Role::Responder => socket::Role::Responder,
-        });
-        match state.phase() {
-            Phase::Starting => {}
-            Phase::Framed => settings.mode = Mode::On,
-            Phase::Plain => settings.mode = Mode::Off,
-            Phase::Ended => {
-                let end = state.ended();
-                settings.fail(end.map_or(libc::ECONNABORTED, |end| end.errno.0));
-                settings.terminate = end.map_or(0, |end| end.code.0);
-            }
-        }
-    }
-    settings
+    let mut settings = ours.held().settings().clone();
+    ours.describe(&mut settings);
+    socket::get(&settings, name)
 }
 
 fn adopt(fd: c_int) -> Result<Held, c_int> {
@@ -409,25 +329,25 @@ fn adopt(fd: c_int) -> Result<Held, c_int> {
 
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
-    match (on, settings.mode) {
-        (0, Mode::Off | Mode::Asked) if !settings.attached => {
+    match (KindId::of_ddpmode(on), settings.mode) {
+        (None, Mode::Off | Mode::Asked) if on == 0 && !settings.attached => {
             settings.mode = Mode::Off;
             settings.stays_plain = true;
         }
-        (1 | 2, Mode::Off) => {
+        (Some(kind), Mode::Off) => {
             may_begin(fd, settings)?;
             settings.stays_plain = false;
-            settings.raw = on == 2;
+            settings.kind = kind;
             settings.saved = SavedOptions::of(fd);
             match real::tcp_state(fd) {
-                // The startup begins with `ddp_begin`.
-                Some(real::TCP_ESTABLISHED) if settings.raw => settings.mode = Mode::Starting,
-                Some(real::TCP_ESTABLISHED) => framed::establish(fd, held, settings)?,
+                Some(real::TCP_ESTABLISHED) => {
+                    Ours::of_kind(kind, held.clone(), fd).established(settings)?;
+                }
                 _ => settings.mode = Mode::Asked,
             }
         }
-        (1 | 2, Mode::Asked) if !settings.attached => settings.raw = on == 2,
-        (1 | 2, Mode::Asked | Mode::Starting | Mode::On) if settings.raw == (on == 2) => {}
+        (Some(kind), Mode::Asked) if !settings.attached => settings.kind = kind,
+        (Some(kind), Mode::Asked | Mode::Starting | Mode::On) if settings.kind == kind => {}
         _ => return Err(EINVAL),
     }
     Ok(())

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rddp_real as real;
 use rddp_stream::{self as stream, Found, Known, Process, State};
 
-use super::{linger, store, unsettled};
-use crate::socket::{self, Held, Mode, Role, SavedOptions, Settings};
+use super::{linger, raw, store, unsettled};
+use crate::socket::{self, Held, KindId, Mode, Role, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
@@ -78,9 +78,10 @@ pub fn fork_is_over() {
 /// Errnos of a `fork` that failed: those of `fork(2)`, and what filters of system calls say.
 const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
 
-/// In the child: one holder more of each stream.
+/// In the child: one holder more of each stream, and none of the parent's RNIC.
 pub fn after_fork() {
     after(join_as_child);
+    raw::after_fork();
 }
 
 /// In a child that the C library knows nothing of: nobody has expected it.
@@ -124,6 +125,14 @@ fn for_each_own(mut look: impl FnMut(&State)) {
     }
 }
 
+/// The process is about to give up most system calls: see [`stream::confine`]. What memory its
+/// streams may need is had now.
+pub fn confine() {
+    socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
+    stream::map_all();
+    stream::confine();
+}
+
 /// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
 pub fn adopt_open() -> bool {
     let before = real::errno();
@@ -161,11 +170,9 @@ fn adopt(fd: c_int) {
         Found::Nothing if SavedOptions::is_stored(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),
         Found::State(state) => {
-            let role = match state.options().role {
-                stream::Role::Initiator => Role::Initiator,
-                stream::Role::Responder => Role::Responder,
-            };
-            let settings = Settings { mode: Mode::Starting, role: Some(role), ..Settings::default() };
+            let role = Some(Role::of(&state));
+            let kind = KindId::Framed;
+            let settings = Settings { mode: Mode::Starting, kind, role, ..Settings::default() };
             if let Ok(held) = socket::adopt(fd, settings) {
                 held.set_state(state);
             }
@@ -201,7 +208,7 @@ fn known(cookie: u64) -> Option<Held> {
 
 /// A stream that this process cannot go on with.
 fn refuse(fd: c_int) {
-    let mut settings = Settings::default();
+    let mut settings = Settings { kind: KindId::Framed, ..Settings::default() };
     settings.fail(libc::ECONNABORTED);
     // Without a place for it nothing more can be done.
     let _ = socket::adopt(fd, settings);

@@ -7,7 +7,7 @@ use libc::{EINVAL, ENOPROTOOPT};
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
 
-use super::settings::{Gather, Mode, Role, Settings};
+use super::settings::{Gather, KindId, Mode, Role, Settings};
 
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;
@@ -56,7 +56,7 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
         return Ok(());
     }
-    let begins_later = settings.raw && settings.mode == Mode::Starting;
+    let begins_later = settings.kind.begins_by_call() && settings.mode == Mode::Starting;
     if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(EINVAL);
     }
@@ -106,7 +106,8 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
 fn mode_info(settings: &Settings) -> Value {
     let role = settings.role.map_or(0, |role| role as c_int);
     let code = settings.terminate.into();
-    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into(), code];
+    let is_raw = c_int::from(settings.kind == KindId::Raw);
+    let fields = [settings.mode as c_int, role, settings.failure, is_raw, code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 

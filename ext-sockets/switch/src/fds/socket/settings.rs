@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
-use rddp_stream::{self as stream, Options, Plain, PrivateData};
+use rddp_stream::{self as stream, Options, Plain, PrivateData, State};
 
 use super::saved_options::SavedOptions;
 use crate::startup;
@@ -29,6 +29,45 @@ pub enum Mode {
     Failed = 4,
 }
 
+/// What stands behind a socket of ours: each is a type in [`kinds`](crate::kinds).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum KindId {
+    /// TCP, and nothing else was asked for.
+    #[default]
+    Plain = 0,
+    /// A byte stream in FPDUs.
+    Framed = 1,
+    /// RDMA itself.
+    Raw = 2,
+}
+
+impl KindId {
+    /// Returns the kind that a value of `DDPMODE` asks for.
+    pub fn of_ddpmode(value: c_int) -> Option<Self> {
+        match value {
+            1 => Some(KindId::Framed),
+            2 => Some(KindId::Raw),
+            _ => None,
+        }
+    }
+
+    /// Returns the kind with this discriminant.
+    pub(super) fn numbered(number: u8) -> Self {
+        match number {
+            1 => KindId::Framed,
+            2 => KindId::Raw,
+            _ => KindId::Plain,
+        }
+    }
+
+    /// Returns whether the startup waits for a call of the program's that begins it, so that the
+    /// options may be set until then.
+    pub fn begins_by_call(self) -> bool {
+        self == KindId::Raw
+    }
+}
+
 /// The role in the startup of MPA, which is the program's choice on a connection that is there already (RFC 5044 §7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -37,6 +76,16 @@ pub enum Role {
     Initiator = 1,
     /// Answers it.
     Responder = 2,
+}
+
+impl Role {
+    /// Returns the role of a stream.
+    pub fn of(state: &State) -> Self {
+        match state.options().role {
+            stream::Role::Initiator => Role::Initiator,
+            stream::Role::Responder => Role::Responder,
+        }
+    }
 }
 
 /// How the pieces of one FPDU get into one TCP segment.
@@ -64,8 +113,8 @@ pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// How far it has come.
     pub mode: Mode,
-    /// It carries no byte stream: see [`raw`](crate::kinds::raw).
-    pub raw: bool,
+    /// What DDPMODE makes, or has made, of it.
+    pub kind: KindId,
     /// The program has said `DDPMODE` 0: plain TCP, whatever the policy says.
     pub stays_plain: bool,
     /// In raw mode: it has been made an endpoint.
@@ -112,7 +161,7 @@ impl Settings {
     /// What a socket has that nobody asked anything of.
     pub const DEFAULT: Settings = Settings {
         mode: Mode::Off,
-        raw: false,
+        kind: KindId::Plain,
         stays_plain: false,
         attached: false,
         role: None,
@@ -139,7 +188,7 @@ impl Settings {
     pub fn of_child(&self) -> Settings {
         match self.mode {
             // The policy has nothing to say of what is connected already.
-            Mode::Off => Settings { stays_plain: false, ..self.clone() },
+            Mode::Off => Settings { kind: KindId::Plain, stays_plain: false, ..self.clone() },
             _ => Settings {
                 mode: Mode::Starting,
                 attached: false,

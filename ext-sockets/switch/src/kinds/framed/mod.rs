@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
+//! | `ready.rs` | what waits ask, and steps that no call is at |
 //! | `end.rs` | `close`, by the last holder and by others |
 //! | `by_threads.rs` | calls that the threads of the report's design make |
 
@@ -11,33 +12,21 @@ mod begin;
 mod by_threads;
 mod end;
 mod fall_back;
+mod ready;
 
-use std::ffi::{c_int, c_short};
+use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
-use std::time::Duration;
 
-use libc::POLLNVAL;
-use rddp_real as real;
-use rddp_stream::{self as stream, Calls, Errno, Phase, State, Stream, Uncancelled, Why};
+use rddp_real::{self as real, Value};
+use rddp_stream::{Calls, Errno, Phase, State, Stream, Uncancelled, Why};
 
+use super::kind::Kind;
 use super::{progress_other_sockets, unsettled};
-use crate::socket::{self, Held, Mode};
+use crate::socket::{self, Care, Held, Mode, Role, SavedOptions, Settings};
 use crate::{switch, table, wait};
 
-pub use begin::{Connecting, accepted, connecting, establish, keep};
-pub(super) use end::leave_alone;
-pub use end::{Expected, closing, exiting, expect_number};
-
 /// The calls of every stream. Before one sleeps, it sees to the sockets that no call is at.
-pub(super) static CALLS: Calls = real::calls(progress_other_sockets);
-
-/// The process is about to give up most system calls: see [`stream::confine`]. What memory its
-/// streams may need is had now.
-pub fn confine() {
-    socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
-    stream::map_all();
-    stream::confine();
-}
+static CALLS: Calls = real::calls(progress_other_sockets);
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
@@ -46,36 +35,117 @@ pub struct Framed {
     pub(super) fd: c_int,
 }
 
-/// The socket under `fd`, if it is framed. `Err`: it was to be, and this is what every call on it answers.
-#[inline]
-pub fn of(fd: c_int) -> Result<Option<Framed>, Errno> {
-    match socket::hold(fd) {
-        // The kernel knows what a socket answers that was never connected.
-        Some(held) if !held.is_still_tcp() => Framed::of_held(held, fd).map(Some),
-        _ => Ok(None),
+impl Kind for Framed {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    fn admit(&self) -> Result<(), Errno> {
+        if self.held.state().is_some() {
+            return Ok(());
+        }
+        let settings = self.held.settings();
+        Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
+    }
+
+    fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::PLAIN);
+        }
+        if self.is_for_threads(flags) {
+            return self.recv_by_thread(pieces, flags);
+        }
+        self.call(|stream| stream.recv(pieces, flags))
+    }
+
+    fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        if flags & libc::MSG_ZEROCOPY != 0 && self.promises_completions() {
+            return Err(Errno(libc::ENOBUFS));
+        }
+        if self.is_for_threads(flags) {
+            return self.send_by_thread(pieces, flags);
+        }
+        self.call(|stream| stream.send(pieces, flags))
+    }
+
+    fn send_file(&self, from: c_int, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
+        self.call(|stream| stream.send_file(from, offset, count))
+    }
+
+    fn shutdown(&self, how: c_int) -> Result<(), Errno> {
+        self.call(|stream| stream.shutdown(how))
+    }
+
+    fn available(&self) -> Result<usize, Errno> {
+        if !self.held.tells_edges() {
+            return self.call(|stream| self.enough_in_front(&stream).map_or_else(|| stream.available(), Ok));
+        }
+        let octets = self.call(|stream| stream.available())?;
+        if self.call(|stream| Ok(stream.has_more_than_a_look()))? {
+            // A program that waits for edges takes what it reads beyond this number for new, and
+            // waits for the edge of it.
+            wait::tell_again(&self.held, self.fd);
+        }
+        Ok(octets)
+    }
+
+    fn unsent(&self) -> usize {
+        self.held.state().map_or(0, |state| self.stream(state).unsent())
+    }
+
+    fn care(&self, level: c_int, name: c_int) -> Care {
+        socket::care(level, name)
+    }
+
+    fn apply(&self, saved: &SavedOptions) {
+        let Some(state) = self.held.state() else { return };
+        state.set_receive_timeout(saved.rcvtimeo.duration());
+        state.set_send_timeout(saved.sndtimeo.duration());
+        state.set_low_water(saved.rcvlowat.unsigned_abs());
+        let _ = self.stream(state).cork(saved.cork);
+    }
+
+    /// How far the startup has come the stream knows, which may have been in another process.
+    fn describe(&self, settings: &mut Settings) {
+        let Some(state) = self.held.state().filter(|_| settings.mode == Mode::Starting) else { return };
+        settings.role.get_or_insert(Role::of(state));
+        match state.phase() {
+            Phase::Starting => {}
+            Phase::Framed => settings.mode = Mode::On,
+            Phase::Plain => settings.mode = Mode::Off,
+            Phase::Ended => {
+                let end = state.ended();
+                settings.fail(end.map_or(libc::ECONNABORTED, |end| end.errno.0));
+                settings.terminate = end.map_or(0, |end| end.code.0);
+            }
+        }
+    }
+
+    fn peer_private_data(&self) -> Value {
+        let data = self.held.state().and_then(State::peer_private_data);
+        data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref()))
+    }
+
+    /// Of a stream that has ended: why, once. What the kernel says of the connection is a
+    /// consequence. Of one that goes on: what a call of ours came upon, if any did.
+    fn take_error(&self) -> Option<c_int> {
+        let state = self.held.state()?;
+        let Some(end) = state.ended() else { return state.take_pending() };
+        if let Some(errno) = state.take_startup_error() {
+            return Some(errno);
+        }
+        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+        let told = std::mem::replace(&mut self.held.settings().error_told, true);
+        Some(if told { kernels } else { end.errno.0 })
     }
 }
 
 impl Framed {
-    #[cold]
-    fn of_held(held: Held, fd: c_int) -> Result<Self, Errno> {
-        if held.state().is_some() {
-            return Ok(Framed { held, fd });
-        }
-        let settings = held.settings();
-        if settings.raw {
-            return Err(Errno::UNSUPPORTED);
-        }
-        Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
-    }
-
-    /// What is known of the socket.
-    #[must_use]
-    pub fn held(&self) -> &Held {
-        &self.held
-    }
-
-    pub(super) fn state(&self) -> Result<&State, Errno> {
+    fn state(&self) -> Result<&State, Errno> {
         self.held.state().ok_or(Errno::ABORTED)
     }
 
@@ -141,32 +211,9 @@ impl Framed {
         }
     }
 
-    /// `recv` and its like: see [`Stream::recv`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
-        if flags & libc::MSG_ERRQUEUE != 0 {
-            return Err(Errno::PLAIN);
-        }
-        if self.is_for_threads(flags) {
-            return self.recv_by_thread(pieces, flags);
-        }
-        self.call(|stream| stream.recv(pieces, flags))
-    }
-
-    /// `send` and its like: see [`Stream::send`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
-        if flags & libc::MSG_ZEROCOPY != 0 && self.promises_completions() {
-            return Err(Errno(libc::ENOBUFS));
-        }
-        if self.is_for_threads(flags) {
-            return self.send_by_thread(pieces, flags);
-        }
-        self.call(|stream| stream.send(pieces, flags))
+    /// Returns the stream, for what is no call of the program's.
+    fn stream<'a>(&self, state: &'a State) -> Stream<'a> {
+        Stream::new(self.fd, state, &CALLS)
     }
 
     /// Returns whether `MSG_ZEROCOPY` has a meaning here: the program set `SO_ZEROCOPY` before it
@@ -176,38 +223,6 @@ impl Framed {
         real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).is_some_and(|on| on != 0)
     }
 
-    /// `sendfile`: see [`Stream::send_file`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn send_file(&self, from: c_int, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
-        self.call(|stream| stream.send_file(from, offset, count))
-    }
-
-    /// `shutdown`.
-    ///
-    /// # Errors
-    /// As of [`Stream::shutdown`].
-    pub fn shutdown(&self, how: c_int) -> Result<(), Errno> {
-        self.call(|stream| stream.shutdown(how))
-    }
-
-    /// `ioctl(FIONREAD)`.
-    ///
-    /// # Errors
-    /// What a read would answer.
-    pub fn available(&self) -> Result<usize, Errno> {
-        if !self.held.tells_edges() {
-            return self.call(|stream| self.enough_in_front(&stream).map_or_else(|| stream.available(), Ok));
-        }
-        let octets = self.call(|stream| stream.available())?;
-        if self.call(|stream| Ok(stream.has_more_than_a_look()))? {
-            // A program that waits for edges takes what it reads beyond this number for new, and waits for the edge of it.
-            wait::tell_again(&self.held, self.fd);
-        }
-        Ok(octets)
-    }
-
     /// Returns the octets left of the FPDU in front, for a program that reads in pieces and asks
     /// after each whether there is more. Whoever asks twice with no read in between may wait for
     /// more than that, and so does whoever is told of little: to them all that is there is counted,
@@ -215,70 +230,6 @@ impl Framed {
     fn enough_in_front(&self, stream: &Stream<'_>) -> Option<usize> {
         let left = stream.left_in_front();
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
-    }
-
-    /// Octets that wait for leave to send: see [`Stream::unsent`].
-    #[must_use]
-    pub fn unsent(&self) -> usize {
-        self.state().map_or(0, |state| Stream::new(self.fd, state, &CALLS).unsent())
-    }
-
-    /// What to ask the kernel for when the program wants to know of `want`.
-    #[must_use]
-    pub fn interest(&self, want: c_short) -> c_short {
-        self.state().map_or(want, |state| Stream::new(self.fd, state, &CALLS).interest(want))
-    }
-
-    /// What of `want` holds for the program, the kernel having answered `ready`: see [`Stream::revents`].
-    #[must_use]
-    pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
-        let Ok(state) = self.state() else { return ready };
-        let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
-        let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.condition(), real::errno());
-        let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
-        let mut revents = stream.revents(ready, want);
-        if state.phase() == Phase::Ended && fall_back::is_due(self) {
-            revents = fall_back::revents(self, want);
-        } else if state.phase() == Phase::Ended {
-            self.tell_end();
-        }
-        if state.phase() == Phase::Plain {
-            self.become_plain();
-        }
-        if state.condition() != before {
-            self.changed(state);
-        }
-        real::set_errno(errno);
-        revents
-    }
-
-    /// When to call [`revents`](Self::revents) at the latest, though the kernel says nothing.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
-        Stream::new(self.fd, self.state().ok()?, &CALLS).deadline()
-    }
-
-    /// Every call answers why it is over, whatever the kernel's socket is like.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
-    }
-
-    /// Whether the number is still this socket's. One that another file was opened under, where nobody saw it, is forgotten.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        let is_there = self.held.is_under(self.fd);
-        if !is_there {
-            socket::forget_stale(self.fd, &self.held);
-        }
-        is_there
-    }
-
-    /// Octets are there of which the kernel knows nothing: a process that is confined asks before it waits.
-    #[must_use]
-    pub fn holds_octets(&self) -> bool {
-        self.state().is_ok_and(|state| Stream::new(self.fd, state, &CALLS).holds_octets())
     }
 
     /// The connection goes on as plain TCP.

@@ -8,6 +8,7 @@ use rddp_real::{self as real, Wanted};
 
 use super::pool::{Entry, Key};
 use super::watches::{Watch, Watches, any, watches};
+use crate::kinds::Ours;
 use crate::socket::{self, Held};
 use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
@@ -44,8 +45,8 @@ fn refresh_all(held: &Held, fd: c_int, again: bool) {
     }
 }
 
-/// The socket under `fd` is framed from now on, or is not any more; a set may have it from before.
-pub fn framed_now(held: &Held, fd: c_int) {
+/// The socket under `fd` is of a kind from now on, or is plain again; a set may have it from before.
+pub fn kind_changed(held: &Held, fd: c_int) {
     if any() && !watches().of(fd).is_empty() {
         held.set_watched(true);
         changed(held, fd);
@@ -86,8 +87,8 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
             if entry.wanted().events & EDGES != 0 {
                 held.set_tells_edges();
             }
-            let is_unsettled = held.state().is_some_and(|state| !state.condition().is_settled());
-            watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp())
+            let is_unsettled = !held.is_still_tcp() && !Ours::new(held, watch.fd).is_settled();
+            watches.set_unsettled(watch, is_unsettled)
         }
         // Another socket's number by now.
         Some(_) => return false,

@@ -24,9 +24,9 @@ mod sets;
 mod wait;
 mod watches;
 
-pub use close::{closing, duplicated, forking, gone, withdraw};
+pub use close::{Elsewhere, closing, duplicated, forking, gone, withdraw};
 pub use control::{control, is_concerned};
-pub use interest::{changed, framed_now, tell_again};
+pub use interest::{changed, kind_changed, tell_again};
 pub(crate) use pool::Pool;
 pub use wait::{given_late, has_entries, wait};
 pub use watches::{Watches, watches};
