@@ -69,9 +69,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         return fail(errno);
     }
     if matches!(request, libc::FIONREAD | SIOCATMARK)
-        && let Route::Ours(framed) = gate::data(fd)
+        && let Route::Ours(ours) = gate::data(fd)
     {
-        let count = if request == SIOCATMARK { Ok(0) } else { framed.available() };
+        let count = if request == SIOCATMARK { ours.is_at_mark().map(usize::from) } else { ours.available() };
         let given = count.and_then(|count| {
             let place: *mut c_int = with_exposed_provenance_mut(argument);
             // SAFETY: our caller's promise: an int.

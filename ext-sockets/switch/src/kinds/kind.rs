@@ -21,18 +21,20 @@ use crate::socket::{self, Care, Held, KindId, Locked, SavedOptions, Settings};
 ///
 /// An `Errno` is what the program is told; [`Errno::PLAIN`] leads to the C library.
 pub trait Kind: Begin + Readiness + Close {
+    /// Returns a socket that is no longer TCP's alone, for a call that moves octets or waits for
+    /// them.
+    ///
+    /// # Errors
+    /// What each such call answers instead.
+    fn admit(held: Held, fd: c_int) -> Result<Self, Errno>
+    where
+        Self: Sized;
+
     /// Returns the socket.
     fn held(&self) -> &Held;
 
     /// Returns the number that the call names.
     fn fd(&self) -> c_int;
-
-    /// Says whether calls that move octets or wait for them are to be made at all, on a socket that
-    /// is no longer TCP's alone.
-    ///
-    /// # Errors
-    /// What each of them answers instead.
-    fn admit(&self) -> Result<(), Errno>;
 
     /// `recv` and its like.
     ///
@@ -72,6 +74,14 @@ pub trait Kind: Begin + Readiness + Close {
     /// What a read would answer.
     fn available(&self) -> Result<usize, Errno> {
         Err(Errno::PLAIN)
+    }
+
+    /// `ioctl(SIOCATMARK)`: whether what is read next follows urgent octets. Only TCP has them.
+    ///
+    /// # Errors
+    /// What a read would answer.
+    fn is_at_mark(&self) -> Result<bool, Errno> {
+        Ok(false)
     }
 
     /// Returns how many octets of the program's wait for leave to be sent.
@@ -148,6 +158,11 @@ pub trait Readiness {
     /// nothing.
     fn deadline(&self, _want: c_short) -> Option<Duration> {
         None
+    }
+
+    /// Returns whether urgent octets are this kind's to tell of, and not the kernel's.
+    fn tells_urgent(&self) -> bool {
+        false
     }
 
     /// Returns whether nothing but what the kernel tells changes what a wait depends on. One that
@@ -272,9 +287,81 @@ pub fn of(fd: c_int) -> Result<Option<Ours>, Errno> {
     }
 }
 
+/// Each kind is asked by its own type, so that the way of a framed socket is a load and a compare.
 #[cold]
 fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
-    let ours = Ours::new(held, fd);
-    ours.admit()?;
-    Ok(ours)
+    match held.kind() {
+        KindId::Plain => Plain::admit(held, fd).map(Ours::Plain),
+        KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
+        KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use rddp_stream::{Options, Role};
+
+    use super::super::store;
+    use super::*;
+    use crate::socket::Mode;
+
+    /// A connection, of which the first end is ours with these settings.
+    fn connection(settings: Settings) -> (TcpStream, TcpStream, Held) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        let held = socket::adopt(ours.as_raw_fd(), settings).unwrap();
+        (ours, peer, held)
+    }
+
+    #[test]
+    fn what_calls_meet_is_the_kind_that_the_settings_name() {
+        let (ours, _peer, held) = connection(Settings::default());
+        let fd = ours.as_raw_fd();
+        assert!(of(fd).unwrap().is_none(), "a plain one is the C library's");
+        *held.settings() = Settings { mode: Mode::Asked, kind: KindId::Raw, ..Settings::default() };
+        assert!(of(fd).unwrap().is_none(), "and so is what is not connected");
+        held.settings().mode = Mode::Starting;
+        assert_eq!(of(fd).unwrap_err(), Errno::UNSUPPORTED);
+        held.settings().kind = KindId::Framed;
+        assert_eq!(of(fd).unwrap_err(), Errno(libc::ENOTCONN), "there is no stream");
+        held.settings().fail(libc::ETIMEDOUT);
+        assert_eq!(of(fd).unwrap_err(), Errno(libc::ETIMEDOUT));
+        socket::forget(fd);
+    }
+
+    #[test]
+    fn a_framed_socket_answers_calls_by_its_stream_until_it_is_of_another_kind() {
+        let settings = Settings { mode: Mode::Starting, kind: KindId::Framed, ..Settings::default() };
+        let (ours, _peer, held) = connection(settings);
+        let fd = ours.as_raw_fd();
+        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
+        let framed = of(fd).unwrap().unwrap();
+        assert_eq!(
+            framed.recv(&mut [IoSliceMut::new(&mut [0])], libc::MSG_DONTWAIT),
+            Err(Errno::WOULD_BLOCK)
+        );
+        assert_eq!((framed.fd(), framed.held().cookie()), (fd, held.cookie()));
+        // As when TCP could not connect, and the program then asks for RDMA.
+        held.settings().kind = KindId::Raw;
+        assert_eq!(of(fd).unwrap_err(), Errno::UNSUPPORTED);
+        socket::forget(fd);
+    }
+
+    #[test]
+    fn a_kind_without_words_of_its_own_is_a_plain_socket() {
+        let (ours, _peer, held) = connection(Settings::default());
+        let plain = Ours::new(held, ours.as_raw_fd());
+        assert!(matches!(plain, Ours::Plain(_)));
+        assert_eq!(plain.recv(&mut [], 0), Err(Errno::PLAIN));
+        assert_eq!(plain.send(&[], 0), Err(Errno::PLAIN));
+        assert_eq!(plain.care(libc::IPPROTO_TCP, libc::TCP_ULP), Care::Kernel);
+        assert_eq!((plain.interest(libc::POLLIN), plain.deadline(libc::POLLIN)), (libc::POLLIN, None));
+        assert_eq!(plain.revents(libc::POLLHUP, libc::POLLIN), libc::POLLHUP);
+        assert!(plain.is_settled() && !plain.close());
+        socket::forget(ours.as_raw_fd());
+    }
 }

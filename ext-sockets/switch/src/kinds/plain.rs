@@ -16,16 +16,16 @@ pub struct Plain {
 }
 
 impl Kind for Plain {
+    fn admit(_held: Held, _fd: c_int) -> Result<Self, Errno> {
+        Err(Errno::PLAIN)
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }
 
     fn fd(&self) -> c_int {
         self.fd
-    }
-
-    fn admit(&self) -> Result<(), Errno> {
-        Err(Errno::PLAIN)
     }
 }
 

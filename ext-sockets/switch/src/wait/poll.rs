@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::watched::Watched;
 use crate::kinds;
 
-/// The entries that are framed, by their place.
+/// The entries that are ours, by their place.
 type Ours = SmallVec<[(usize, Watched); 4]>;
 
 /// Waits until one of `fds` is ready, or `timeout` is over; then their `revents` are set. How many are ready.
@@ -17,7 +17,7 @@ type Ours = SmallVec<[(usize, Watched); 4]>;
 /// `sleep` is the kernel's call, for at most so long.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: none of them is framed, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. What `sleep` answers.
 pub fn poll(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
@@ -51,8 +51,13 @@ pub fn poll(
 }
 
 fn find(fds: &[pollfd]) -> Ours {
-    let watched = |(place, entry): (usize, &pollfd)| Watched::of(entry.fd).map(|watched| (place, watched));
-    fds.iter().enumerate().filter_map(watched).collect()
+    let mut ours = Ours::new();
+    for (place, entry) in fds.iter().enumerate() {
+        if let Some(watched) = Watched::of(entry.fd) {
+            ours.push((place, watched));
+        }
+    }
+    ours
 }
 
 /// Asks for what each of ours is interested in now. How long to sleep at most.

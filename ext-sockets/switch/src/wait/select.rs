@@ -26,7 +26,7 @@ const TELLS: [c_short; 3] =
 /// `sleep` is the kernel's call, for at most so long.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: none of them is framed, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. What `sleep` answers.
 pub fn select(
     count: usize,
     sets: &mut [Option<&mut [c_ulong]>; 3],
@@ -61,7 +61,7 @@ pub fn select(
     }
 }
 
-/// A framed descriptor, and the sets that it is in.
+/// A descriptor of ours, and the sets that it is in.
 struct One {
     fd: usize,
     want: c_short,
@@ -91,10 +91,9 @@ fn find(count: usize, sets: &[Option<&mut [c_ulong]>; 3]) -> SmallVec<[One; 4]> 
             let fd = place * WORD + all.trailing_zeros() as usize;
             all &= all - 1;
             let want = events(|set| sets[set].as_deref().is_some_and(|set| has(set, fd)));
-            // Urgent octets are the kernel's.
             if fd < count
-                && want != POLLPRI
                 && let Some(watched) = Watched::of(fd as c_int)
+                && (want != POLLPRI || watched.tells_urgent())
             {
                 ours.push(One { fd, want, watched });
             }

@@ -40,6 +40,11 @@ impl Watched {
         }
     }
 
+    /// Returns whether urgent octets are not the kernel's to tell of.
+    pub(super) fn tells_urgent(&self) -> bool {
+        matches!(self, Watched::Ours(ours) if ours.tells_urgent())
+    }
+
     /// Returns when to [look](Self::look) at the latest, though the kernel says nothing.
     pub(super) fn deadline(&self, want: c_short) -> Option<Duration> {
         match self {

@@ -36,20 +36,17 @@ pub struct Framed {
 }
 
 impl Kind for Framed {
+    #[inline]
+    fn admit(held: Held, fd: c_int) -> Result<Self, Errno> {
+        if held.state().is_some() { Ok(Framed { held, fd }) } else { Err(refusal(&held)) }
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }
 
     fn fd(&self) -> c_int {
         self.fd
-    }
-
-    fn admit(&self) -> Result<(), Errno> {
-        if self.held.state().is_some() {
-            return Ok(());
-        }
-        let settings = self.held.settings();
-        Err(Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN }))
     }
 
     fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
@@ -240,6 +237,13 @@ impl Framed {
             settings.saved.restore(self.fd);
         }
     }
+}
+
+/// Returns why a socket that was to be framed has no stream.
+#[cold]
+fn refusal(held: &Held) -> Errno {
+    let settings = held.settings();
+    Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN })
 }
 
 /// Octets left of an FPDU from which on they are told without a look at the FPDUs behind it.

@@ -19,16 +19,16 @@ pub struct Raw {
 }
 
 impl Kind for Raw {
+    fn admit(_held: Held, _fd: c_int) -> Result<Self, Errno> {
+        Err(Errno::UNSUPPORTED)
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }
 
     fn fd(&self) -> c_int {
         self.fd
-    }
-
-    fn admit(&self) -> Result<(), Errno> {
-        Err(Errno::UNSUPPORTED)
     }
 
     fn care(&self, level: c_int, name: c_int) -> Care {
