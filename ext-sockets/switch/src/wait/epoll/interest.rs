@@ -19,7 +19,8 @@ pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGES: u32 = libc::EPOLLET as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// The condition of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
+/// What waits on a socket depend on has changed, and an epoll set has it: what the kernel is asked
+/// to watch for may have to change.
 pub fn changed(held: &Held, fd: c_int) {
     refresh_all(held, fd, false);
 }

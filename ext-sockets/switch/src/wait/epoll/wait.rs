@@ -125,7 +125,7 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
     let entry = pool.entry(key)?;
     let wanted = entry.wanted();
     let once = wanted.events & ONESHOT != 0;
-    // Before the stream's condition can change, which would arm it again.
+    // Before what it depends on can change, which would arm it again.
     entry.set_disarmed(once);
     let number = number(entry);
     let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
