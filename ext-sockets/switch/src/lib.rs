@@ -7,9 +7,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`fds::table`](table) | which descriptors are ours: an array read without a lock |
-//! | [`fds::socket`](socket) | what is known of one of ours: mode, role, options |
-//! | [`fds::process`](process) | whether the table is this process's own: `fork` and `vfork` |
+//! | [`table`] | which descriptors are ours: an array read without a lock |
+//! | [`socket`] | what is known of one of ours: mode, role, options |
+//! | [`process`] | whether the table is this process's own: `fork` and `vfork` |
 //! | [`switch`] | the policy of this process, applied |
 //! | [`gate`] | what a call on a descriptor comes to: plain, refused, ours |
 //! | [`kinds`] | what stands behind a descriptor of ours: kinds of sockets, and what they share |

@@ -30,8 +30,8 @@ pub fn closing(fd: c_int) {
 /// Closes a number at the exit. The kernel would when the last connection is finished, and the peer
 /// of that one may wait for the end of this one first.
 fn close_at_exit(fd: c_int) {
-    let ends = |held: Held| held.is_under(fd) && Ours::new(held, fd).ends_at_exit();
-    let is_to_end = socket::hold(fd).is_some_and(ends);
+    let ours = socket::hold(fd).map(|held| Ours::new(held, fd));
+    let is_to_end = ours.is_some_and(|ours| ours.ends_at_exit() && ours.held().is_under(fd));
     closing(fd);
     if is_to_end {
         real::close_number(fd);

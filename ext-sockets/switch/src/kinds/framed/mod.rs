@@ -1,4 +1,5 @@
-//! A socket of the program whose octets travel in FPDUs: its calls, led to its [stream].
+//! A socket of the program whose octets travel in FPDUs: its calls, led to its
+//! [stream](rddp_stream).
 //!
 //! | file | what |
 //! |---|---|
