@@ -6,7 +6,7 @@ use libc::{sockaddr, socklen_t};
 use rddp_es_api::exs;
 use rddp_real as real;
 use rddp_stream::{Errno, lent};
-use rddp_switch::gate::{self, Way};
+use rddp_switch::gate::{self, Route};
 use rddp_switch::table;
 
 use crate::hook::{answer, fail, returned};
@@ -37,9 +37,9 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     match gate::data(fd) {
-        Way::Plain => {}
-        Way::Refused(errno) => return fail(errno),
-        Way::Framed(framed) => {
+        Route::Plain => {}
+        Route::Refused(errno) => return fail(errno),
+        Route::Ours(framed) => {
             if let Some(result) = answer(framed.shutdown(how).map(|()| 0)) {
                 return result;
             }
@@ -67,9 +67,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 /// As for `connect`.
 pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     let connecting = match gate::connect(fd, || real::address_of(addr, len)) {
-        Way::Plain => return None,
-        Way::Refused(errno) => return Some(fail(errno)),
-        Way::Framed(connecting) => connecting,
+        Route::Plain => return None,
+        Route::Refused(errno) => return Some(fail(errno)),
+        Route::Ours(connecting) => connecting,
     };
     // SAFETY: our caller's promise.
     let result = unsafe { real::connect(fd, addr, len) };

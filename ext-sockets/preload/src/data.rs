@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rddp_real as real;
 use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
-use rddp_switch::framed::Framed;
-use rddp_switch::gate::{self, Way};
+use rddp_switch::gate::{self, Route};
+use rddp_switch::kinds::Ours;
 use rddp_switch::table;
 
 use crate::hook::{Failed, answer, fail};
@@ -34,9 +34,9 @@ macro_rules! moving {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn on_ours($fd: c_int $(, $arg: $type)*) -> $result {
                     match gate::data($fd) {
-                        Way::Plain => {}
-                        Way::Refused(errno) => return fail(errno),
-                        Way::Framed($framed) => {
+                        Route::Plain => {}
+                        Route::Refused(errno) => return fail(errno),
+                        Route::Ours($framed) => {
                             // SAFETY: our caller's promise.
                             let result: Result<$result, Errno> = unsafe { $call };
                             if let Some(result) = answer(result) {
@@ -114,9 +114,9 @@ moving! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     match gate::data(fd) {
-        Way::Plain => {}
-        Way::Refused(errno) => return fail(errno),
-        Way::Framed(framed) => {
+        Route::Plain => {}
+        Route::Refused(errno) => return fail(errno),
+        Route::Ours(framed) => {
             // SAFETY: our caller's promise.
             if let Some(result) = answer(unsafe { message::receive(&framed, msg, flags) }) {
                 return result;
@@ -185,7 +185,7 @@ pub(crate) unsafe fn open_and<T: Failed>(
 /// # Safety
 ///
 /// `buf` is null or has room for `len` octets.
-unsafe fn receive(framed: &Framed, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
+unsafe fn receive(framed: &Ours, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
     let mut piece = piece(buf, len)?;
     // SAFETY: as the caller says, and one piece overlaps with none.
     framed.recv(unsafe { sink_pieces(&raw mut piece, 1) }, flags).map(octets)
@@ -195,7 +195,7 @@ unsafe fn receive(framed: &Framed, buf: *mut c_void, len: size_t, flags: c_int) 
 ///
 /// As for [`receive`]; `addr_len` is null or points to a length.
 unsafe fn receive_from(
-    framed: &Framed,
+    framed: &Ours,
     buf: *mut c_void,
     len: size_t,
     flags: c_int,
@@ -214,7 +214,7 @@ unsafe fn receive_from(
 /// # Safety
 ///
 /// `buf` is null or `len` octets are there.
-unsafe fn send_one(framed: &Framed, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
+unsafe fn send_one(framed: &Ours, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
     let piece = piece(buf.cast_mut(), len)?;
     // SAFETY: as the caller says.
     framed.send(unsafe { source_pieces(&raw const piece, 1) }, flags).map(octets)
@@ -223,12 +223,7 @@ unsafe fn send_one(framed: &Framed, buf: *const c_void, len: size_t, flags: c_in
 /// # Safety
 ///
 /// As for `readv`.
-unsafe fn scatter(
-    framed: &Framed,
-    pieces: *const iovec,
-    count: c_int,
-    flags: c_int,
-) -> Result<ssize_t, Errno> {
+unsafe fn scatter(framed: &Ours, pieces: *const iovec, count: c_int, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let mut pieces = unsafe { Pieces::of(pieces, count as usize, Errno::INVALID) }?;
     // SAFETY: as the caller says.
@@ -238,12 +233,7 @@ unsafe fn scatter(
 /// # Safety
 ///
 /// As for `writev`.
-unsafe fn gather(
-    framed: &Framed,
-    pieces: *const iovec,
-    count: c_int,
-    flags: c_int,
-) -> Result<ssize_t, Errno> {
+unsafe fn gather(framed: &Ours, pieces: *const iovec, count: c_int, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let pieces = unsafe { Pieces::of(pieces, count as usize, Errno::INVALID) }?;
     // SAFETY: as the caller says.
@@ -253,12 +243,7 @@ unsafe fn gather(
 /// # Safety
 ///
 /// `offset` is null or points to one.
-unsafe fn send_file(
-    framed: &Framed,
-    from: c_int,
-    offset: *mut off_t,
-    count: size_t,
-) -> Result<ssize_t, Errno> {
+unsafe fn send_file(framed: &Ours, from: c_int, offset: *mut off_t, count: size_t) -> Result<ssize_t, Errno> {
     if offset.is_null() {
         return framed.send_file(from, None, count.min(MOST)).map(octets);
     }

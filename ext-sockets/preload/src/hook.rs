@@ -85,7 +85,7 @@ macro_rules! hooks {
     };
     (@through $gate:ident($($fd:ident),+) $name:ident($($arg:ident),*)) => {{
         $(
-            if let Way::Refused(errno) = gate::$gate($fd) {
+            if let Route::Refused(errno) = gate::$gate($fd) {
                 return fail(errno);
             }
         )+

@@ -32,7 +32,7 @@ mod wait;
 
 use rddp_es_api::{as_program, progress};
 use rddp_real as real;
-use rddp_switch::{framed, gate, process, raw_mode, startup, switch};
+use rddp_switch::{kinds, process, startup, switch};
 
 /// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
 #[used]
@@ -43,34 +43,33 @@ extern "C" fn on_load() {
     real::resolve();
     real::guard_by_these();
     real::around_fork(before_fork, framed_fork_is_over, in_child);
-    process::after_system_call(framed::after_system_call);
+    process::after_system_call(kinds::after_system_call);
     real::at_exit(on_exit);
     switch::load();
     progress::load();
     startup::load();
     // SAFETY: they keep the contract of the C library's, which they stand before.
     unsafe { as_program::install(exs::OWN) };
-    if framed::adopt_open() {
+    if kinds::adopt_open() {
         stdio::replace_standard_streams();
     }
 }
 
 extern "C" fn before_fork() {
-    framed::before_fork();
+    kinds::before_fork();
 }
 
 extern "C" fn framed_fork_is_over() {
-    framed::fork_is_over();
+    kinds::fork_is_over();
 }
 
 extern "C" fn in_child() {
     process::after_fork();
     rddp_fault_guard::after_fork();
-    framed::after_fork();
-    raw_mode::after_fork();
+    kinds::after_fork();
 }
 
 extern "C" fn on_exit() {
     stdio::flush();
-    gate::exiting();
+    kinds::exiting();
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use rddp_stream::{Errno, lent};
-use rddp_switch::framed::{self, Framed};
+use rddp_switch::kinds::{self, Ours};
 
 use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;
@@ -12,7 +12,7 @@ use crate::pieces::Pieces;
 /// # Safety
 ///
 /// As for `recvmsg`.
-pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
+pub(crate) unsafe fn receive(framed: &Ours, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let given = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn receive(framed: &Framed, msg: *mut msghdr, flags: c_int) ->
 /// # Safety
 ///
 /// As for `sendmsg`.
-pub(crate) unsafe fn send(framed: &Framed, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
+pub(crate) unsafe fn send(framed: &Ours, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
     // SAFETY: as the caller says.
     let msg = unsafe { lent::get(msg) }?;
     // SAFETY: as the caller says.
@@ -82,7 +82,7 @@ pub(crate) unsafe fn open_and_send_first(
 ///
 /// As for `recvmmsg`.
 pub(crate) unsafe fn receive_many(
-    framed: &Framed,
+    framed: &Ours,
     msgs: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
@@ -105,7 +105,7 @@ pub(crate) unsafe fn receive_many(
 ///
 /// As for `sendmmsg`.
 pub(crate) unsafe fn send_many(
-    framed: &Framed,
+    framed: &Ours,
     msgs: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
@@ -167,7 +167,7 @@ pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
                 let len = (*header).cmsg_len - libc::CMSG_LEN(0) as usize;
                 let fds = libc::CMSG_DATA(header).cast::<c_int>();
                 for at in 0..len / size_of::<c_int>() {
-                    framed::received(fds.add(at).read_unaligned());
+                    kinds::received(fds.add(at).read_unaligned());
                 }
             }
             header = libc::CMSG_NXTHDR(msg, header);

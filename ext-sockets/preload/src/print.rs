@@ -12,8 +12,8 @@ use std::ptr;
 
 use rddp_real as real;
 use rddp_stream::Errno;
-use rddp_switch::framed::Framed;
-use rddp_switch::gate::{self, Way};
+use rddp_switch::gate::{self, Route};
+use rddp_switch::kinds::Ours;
 
 use crate::hook::{answer, fail};
 
@@ -190,9 +190,9 @@ macro_rules! on_to {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
     match gate::data(fd) {
-        Way::Plain => {}
-        Way::Refused(errno) => return fail(errno),
-        Way::Framed(framed) => {
+        Route::Plain => {}
+        Route::Refused(errno) => return fail(errno),
+        Route::Ours(framed) => {
             // SAFETY: our caller's promise.
             return unsafe { print(&framed, fd, format, args) };
         }
@@ -214,9 +214,9 @@ pub unsafe extern "C" fn __vdprintf_chk(
     args: *mut c_void,
 ) -> c_int {
     match gate::data(fd) {
-        Way::Plain => {}
-        Way::Refused(errno) => return fail(errno),
-        Way::Framed(framed) => {
+        Route::Plain => {}
+        Route::Refused(errno) => return fail(errno),
+        Route::Ours(framed) => {
             // SAFETY: our caller's promise.
             return unsafe { print(&framed, fd, format, args) };
         }
@@ -273,10 +273,10 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
     let integers = unsafe { (*saved).integers };
     let fd = integers[0] as c_int;
     let result = match gate::data(fd) {
-        Way::Plain if next.is_null() => fail(Errno(libc::ENOSYS)),
-        Way::Plain => return next,
-        Way::Refused(errno) => fail(errno),
-        Way::Framed(framed) => {
+        Route::Plain if next.is_null() => fail(Errno(libc::ENOSYS)),
+        Route::Plain => return next,
+        Route::Refused(errno) => fail(errno),
+        Route::Ours(framed) => {
             let mut args = Arguments::of(saved, on_stack, named);
             let format = ptr::with_exposed_provenance(integers[named - 1]);
             // SAFETY: the format is the program's, and the arguments are those that came with it.
@@ -293,7 +293,7 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
 /// # Safety
 ///
 /// As for `vdprintf`.
-unsafe fn print(framed: &Framed, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
+unsafe fn print(framed: &Ours, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
     let mut text = ptr::null_mut();
     // SAFETY: the caller's promise; `text` is set to memory of the C library's.
     let len = unsafe { vasprintf(&raw mut text, format, args) };
@@ -308,7 +308,7 @@ unsafe fn print(framed: &Framed, fd: c_int, format: *const c_char, args: *mut c_
     answer(sent.map(|()| len)).unwrap_or(-1)
 }
 
-fn send_all(framed: &Framed, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> {
+fn send_all(framed: &Ours, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> {
     while !octets.is_empty() {
         let sent = match framed.send(&[IoSlice::new(octets)], 0) {
             Err(Errno::PLAIN) => write_plain(fd, octets),

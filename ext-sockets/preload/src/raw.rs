@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use libc::size_t;
 use rddp_stream::{Errno, lent};
-use rddp_switch::raw_mode::{self, Area, Event, How, Info, Reply, Work, Works};
+use rddp_switch::kinds::raw::{self, Area, Event, How, Info, Reply, Work, Works};
 
 use crate::hook::{caught, fail};
 
@@ -32,13 +32,13 @@ unsafe fn given_to<T: Copy>(place: *mut T, call: impl FnOnce() -> Result<T, c_in
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_domain() -> c_int {
-    result(raw_mode::open_domain)
+    result(raw::open_domain)
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_domain_close(domain: c_int) -> c_int {
-    result(|| raw_mode::close_domain(domain).map(|()| 0))
+    result(|| raw::close_domain(domain).map(|()| 0))
 }
 
 /// See rddp/raw.h.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn ddp_register(
     // SAFETY: our caller's promise, of both.
     unsafe {
         let area = Area::promised(begin.cast(), len);
-        given_to(stag, || raw_mode::register(domain, &area?, access))
+        given_to(stag, || raw::register(domain, &area?, access))
     }
 }
 
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn ddp_register(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_window(domain: c_int, stag: *mut u32) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { given_to(stag, || raw_mode::open_window(domain)) }
+    unsafe { given_to(stag, || raw::open_window(domain)) }
 }
 
 /// See rddp/raw.h.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ddp_window(domain: c_int, stag: *mut u32) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_reregister(stag: u32, access: c_int, now: *mut u32) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { given_to(now, || raw_mode::reregister(stag, access)) }
+    unsafe { given_to(now, || raw::reregister(stag, access)) }
 }
 
 /// See rddp/raw.h.
@@ -91,19 +91,19 @@ pub unsafe extern "C" fn ddp_reregister(stag: u32, access: c_int, now: *mut u32)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_stag(stag: u32, now: *mut u32) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { given_to(now, || raw_mode::stag_now(stag)) }
+    unsafe { given_to(now, || raw::stag_now(stag)) }
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_deregister(stag: u32) -> c_int {
-    result(|| raw_mode::deregister(stag).map(|()| 0))
+    result(|| raw::deregister(stag).map(|()| 0))
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_queue(flags: c_int) -> c_int {
-    result(|| raw_mode::open_queue(flags))
+    result(|| raw::open_queue(flags))
 }
 
 /// See rddp/raw.h.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn ddp_events(queue: c_int, events: *mut Event, room: c_in
             lent::check_room(events, room)?;
             std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<Event>>(), room)
         };
-        raw_mode::events(queue, out, timeout).map(|count| count as c_int)
+        raw::events(queue, out, timeout).map(|count| count as c_int)
     })
 }
 
@@ -132,13 +132,13 @@ pub unsafe extern "C" fn ddp_events(queue: c_int, events: *mut Event, room: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_attach(fd: c_int, how: *const How) -> c_int {
     // SAFETY: our caller's promise; it is integers.
-    result(|| raw_mode::attach(fd, &unsafe { lent::get(how) }?).map(|()| 0))
+    result(|| raw::attach(fd, &unsafe { lent::get(how) }?).map(|()| 0))
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_begin(fd: c_int) -> c_int {
-    result(|| raw_mode::begin(fd).map(|()| 0))
+    result(|| raw::begin(fd).map(|()| 0))
 }
 
 /// See rddp/raw.h.
@@ -150,7 +150,7 @@ pub extern "C" fn ddp_begin(fd: c_int) -> c_int {
 pub unsafe extern "C" fn ddp_post(fd: c_int, works: *const Work, count: c_int) -> c_int {
     // SAFETY: our caller's promise.
     let works = unsafe { Works::promised(works, count) };
-    result(|| raw_mode::post(fd, works?).map(|taken| taken as c_int))
+    result(|| raw::post(fd, works?).map(|taken| taken as c_int))
 }
 
 /// See rddp/raw.h.
@@ -166,25 +166,25 @@ pub unsafe extern "C" fn ddp_answer(
     len: size_t,
 ) -> c_int {
     // SAFETY: our caller's promise.
-    result(|| raw_mode::answer(fd, answer, unsafe { Reply::promised(private_data.cast(), len) }?).map(|()| 0))
+    result(|| raw::answer(fd, answer, unsafe { Reply::promised(private_data.cast(), len) }?).map(|()| 0))
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_receives(domain: c_int, max: u32, quota: u32) -> c_int {
-    result(|| raw_mode::open_receives(domain, max, quota))
+    result(|| raw::open_receives(domain, max, quota))
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_receives_arm(receives: c_int, limit: u32) -> c_int {
-    result(|| raw_mode::arm_receives(receives, limit).map(|()| 0))
+    result(|| raw::arm_receives(receives, limit).map(|()| 0))
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_receives_close(receives: c_int) -> c_int {
-    result(|| raw_mode::close_receives(receives).map(|()| 0))
+    result(|| raw::close_receives(receives).map(|()| 0))
 }
 
 /// See rddp/raw.h.
@@ -196,13 +196,13 @@ pub extern "C" fn ddp_receives_close(receives: c_int) -> c_int {
 pub unsafe extern "C" fn ddp_post_shared(receives: c_int, works: *const Work, count: c_int) -> c_int {
     // SAFETY: our caller's promise.
     let works = unsafe { Works::promised(works, count) };
-    result(|| raw_mode::post_shared(receives, works?).map(|taken| taken as c_int))
+    result(|| raw::post_shared(receives, works?).map(|taken| taken as c_int))
 }
 
 /// See rddp/raw.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn ddp_disconnect(fd: c_int, how: c_int) -> c_int {
-    result(|| raw_mode::disconnect(fd, how).map(|()| 0))
+    result(|| raw::disconnect(fd, how).map(|()| 0))
 }
 
 /// See rddp/raw.h.
@@ -213,5 +213,5 @@ pub extern "C" fn ddp_disconnect(fd: c_int, how: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ddp_info(fd: c_int, info: *mut Info) -> c_int {
     // SAFETY: our caller's promise.
-    unsafe { given_to(info, || raw_mode::info(fd)) }
+    unsafe { given_to(info, || raw::info(fd)) }
 }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::{FILE, size_t, ssize_t};
 use rddp_real as real;
 use rddp_stream::Errno;
-use rddp_switch::gate::{self, Way};
+use rddp_switch::gate::{self, Route};
 use rddp_switch::socket;
 
 use crate::hook::fail;
@@ -107,7 +107,7 @@ pub(crate) fn replace_standard_streams() {
 ///
 /// `place` is one of the C library's.
 unsafe fn replace(fd: c_int, place: *mut *mut FILE, mode: &CStr) {
-    if matches!(gate::data(fd), Way::Plain) {
+    if matches!(gate::data(fd), Route::Plain) {
         return;
     }
     // SAFETY: as the caller says.

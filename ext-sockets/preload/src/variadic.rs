@@ -14,8 +14,8 @@ use rddp_es_api::exs;
 use rddp_fault_guard::is_installed;
 use rddp_real as real;
 use rddp_stream::lent;
-use rddp_switch::gate::{self, Way};
-use rddp_switch::{framed, switch, table};
+use rddp_switch::gate::{self, Route};
+use rddp_switch::{kinds, switch, table};
 
 use crate::hook::{answer, fail};
 use crate::{control, create, data, raw_signals, signals, start, wait};
@@ -37,7 +37,7 @@ macro_rules! fcntls {
             /// As in C.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
-                if let Way::Refused(errno) = gate::descriptor_command(fd, command, argument) {
+                if let Route::Refused(errno) = gate::descriptor_command(fd, command, argument) {
                     return fail(errno);
                 }
                 if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
@@ -65,13 +65,13 @@ fcntls! { fcntl fcntl64 }
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    if let Way::Refused(errno) = gate::device_command(fd, request) {
+    if let Route::Refused(errno) = gate::device_command(fd, request) {
         return fail(errno);
     }
     if matches!(request, libc::FIONREAD | SIOCATMARK)
-        && let Way::Framed(framed) = gate::data(fd)
+        && let Route::Ours(ours) = gate::data(fd)
     {
-        let count = if request == SIOCATMARK { Ok(0) } else { framed.available() };
+        let count = if request == SIOCATMARK { ours.is_at_mark().map(usize::from) } else { ours.available() };
         let given = count.and_then(|count| {
             let place: *mut c_int = with_exposed_provenance_mut(argument);
             // SAFETY: our caller's promise: an int.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP && table::any() {
-        framed::confine();
+        kinds::confine();
     }
     // SAFETY: our caller's promise.
     unsafe { real::prctl(option, a, b, c, d) }
@@ -207,7 +207,7 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_rt_sigtimedwait if d == SET_LEN => signals::sigtimedwait(at(a), at(b), at(c)),
             libc::SYS_execve => start::execve(at(a), at(b), at(c)),
             libc::SYS_seccomp if table::any() => {
-                framed::confine();
+                kinds::confine();
                 return None;
             }
             _ => return None,

@@ -56,7 +56,7 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
-pub use state::{Mood, Phase, State};
+pub use state::{Condition, Phase, State};
 pub use sys::lent;
 pub use sys::{
     Calls, Found, Known, Process, SameErrno, SharedState, Slots, Table, Uncancelled, confine,

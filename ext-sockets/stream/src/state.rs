@@ -252,10 +252,11 @@ impl State {
         self.phase.store(STARTING, Ordering::Release);
     }
 
-    /// What readiness depends on besides the kernel's socket: when it changes, so may [`Stream::interest`](super::Stream::interest).
+    /// Returns what readiness depends on besides the kernel's socket: when it changes, so may
+    /// [`Stream::interest`](super::Stream::interest).
     #[must_use]
-    pub fn mood(&self) -> Mood {
-        Mood {
+    pub fn condition(&self) -> Condition {
+        Condition {
             phase: self.phase.load(Ordering::Acquire),
             ended: self.end.is_set(),
             may_send: self.may_send.load(Ordering::Acquire),
@@ -274,9 +275,9 @@ impl State {
     }
 }
 
-/// See [`State::mood`].
+/// All that a wait depends on besides the kernel's socket: see [`State::condition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mood {
+pub struct Condition {
     phase: u32,
     ended: bool,
     may_send: bool,
@@ -286,7 +287,7 @@ pub struct Mood {
     began: bool,
 }
 
-impl Mood {
+impl Condition {
     /// Whether the kernel's events are the program's: nothing but octets changes what it waits for.
     #[must_use]
     pub fn is_settled(self) -> bool {

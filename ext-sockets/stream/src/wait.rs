@@ -50,8 +50,8 @@ impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
-        let settled = simple && self.state.mood().is_settled() && self.state.phase() == Phase::Framed;
-        if settled && self.kernel.see_to_others().is_none() {
+        let settled = simple && self.state.condition().is_settled() && self.state.phase() == Phase::Framed;
+        if settled && self.kernel.progress_other_sockets().is_none() {
             return self.kernel.await_octet();
         }
         self.wait(libc::POLLIN, patience)
@@ -90,7 +90,7 @@ impl Stream<'_> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
         }
-        let others = self.kernel.see_to_others();
+        let others = self.kernel.progress_other_sockets();
         let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
         if events == 0 && !self.owes() {

@@ -1,7 +1,9 @@
-//! The socket switch: what stands behind the socket calls of a program that runs with `librddp_sockets.so`.
+//! The socket switch: what stands behind the socket calls of a program that runs with
+//! `librddp_sockets.so`.
 //!
-//! The library itself, `preload/`, is C signatures and nothing else. Each asks here whether the call concerns a socket in
-//! DDPMODE; for any other it goes on to the C library with the arguments it came with.
+//! The library itself, `preload/`, is C signatures and nothing else. Each asks here whether the call
+//! concerns a socket of ours; for any other it goes on to the C library with the arguments it came
+//! with.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,9 +11,9 @@
 //! | [`socket`] | what is known of one of ours: mode, role, options |
 //! | [`process`] | whether the table is this process's own: `fork` and `vfork` |
 //! | [`switch`] | the policy of this process, applied |
-//! | [`gate`] | what a call on a descriptor comes to: plain, refused, framed |
-//! | [`framed`] | a socket in DDPMODE: its calls, led to its stream |
-//! | [`raw_mode`] | RDMA itself over such a socket, by the software RNIC |
+//! | [`gate`] | what a call on a descriptor comes to: plain, refused, ours |
+//! | [`kinds`] | what stands behind a descriptor of ours: kinds of sockets, and what they share |
+//! | [`kinds::raw`] | RDMA itself over a program's socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
 //! | [`startup`] | the time limit of startups, where the environment has one |
 #![deny(unsafe_code)]
@@ -25,15 +27,14 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
-pub mod framed;
+mod fds;
 pub mod gate;
 mod journal;
+pub mod kinds;
 mod plain_peers;
-pub mod process;
-pub mod raw_mode;
-pub mod socket;
 pub mod startup;
 pub mod switch;
 mod sys;
-pub mod table;
 pub mod wait;
+
+pub use fds::{process, socket, table};

@@ -18,7 +18,7 @@ use rddp_real::{self as real, state_of_tcp};
 
 use crate::journal::{self, Level};
 use crate::plain_peers;
-use crate::socket::{self, Kept, Mode, Settings};
+use crate::socket::{self, KindId, Mode, SavedOptions, Settings};
 
 /// The variable that names a policy file.
 pub const POLICY: &str = "RDDP_POLICY";
@@ -239,8 +239,9 @@ fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
         None => socket::adopt(fd, Settings::default())?,
     };
     let mut settings = held.settings();
+    settings.kind = KindId::Framed;
     settings.mode = Mode::Asked;
     settings.plain_allowed = plain_allowed;
-    settings.kept = Kept::of(fd);
+    settings.saved = SavedOptions::of(fd);
     Ok(())
 }

@@ -197,7 +197,7 @@ impl Kernel<'_> {
 
     /// Lets other connections of this process take a step of their startup. When to do so again at
     /// the latest.
-    pub(crate) fn see_to_others(&self) -> Option<Duration> {
+    pub(crate) fn progress_other_sockets(&self) -> Option<Duration> {
         (self.calls.0.others)()
     }
 

@@ -12,7 +12,7 @@ use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDoma
 use rddp_stream::{Errno, lent};
 use smallvec::SmallVec;
 
-use crate::raw_mode::{MAX_PRIVATE_DATA, Sge, Work};
+use crate::kinds::raw::{MAX_PRIVATE_DATA, Sge, Work};
 use crate::socket;
 
 /// Memory that the program registers.

@@ -7,9 +7,9 @@ use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
-use crate::framed;
+use crate::kinds;
 
-/// The entries that are framed, by their place.
+/// The entries that are ours, by their place.
 type Ours = SmallVec<[(usize, Watched); 4]>;
 
 /// Waits until one of `fds` is ready, or `timeout` is over; then their `revents` are set. How many are ready.
@@ -17,20 +17,20 @@ type Ours = SmallVec<[(usize, Watched); 4]>;
 /// `sleep` is the kernel's call, for at most so long.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: none of them is framed, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. What `sleep` answers.
 pub fn poll(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
     mut sleep: impl FnMut(&mut [pollfd], Option<Duration>) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let mut ours = find(fds);
-    if ours.is_empty() && framed::see_to_others().is_none() {
+    if ours.is_empty() && kinds::progress_other_sockets().is_none() {
         return Err(Errno::PLAIN);
     }
     let patience = Patience::new(false, timeout);
     let mut asked: SmallVec<[pollfd; 64]> = SmallVec::from_slice(fds);
     loop {
-        let others = framed::see_to_others();
+        let others = kinds::progress_other_sockets();
         let nap = [prepare(&mut asked, fds, &ours, &patience), others].into_iter().flatten().min();
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {
@@ -51,8 +51,13 @@ pub fn poll(
 }
 
 fn find(fds: &[pollfd]) -> Ours {
-    let watched = |(place, entry): (usize, &pollfd)| Watched::of(entry.fd).map(|watched| (place, watched));
-    fds.iter().enumerate().filter_map(watched).collect()
+    let mut ours = Ours::new();
+    for (place, entry) in fds.iter().enumerate() {
+        if let Some(watched) = Watched::of(entry.fd) {
+            ours.push((place, watched));
+        }
+    }
+    ours
 }
 
 /// Asks for what each of ours is interested in now. How long to sleep at most.

@@ -8,7 +8,7 @@ use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
-use crate::framed;
+use crate::kinds;
 
 /// An `fd_set` of any size.
 pub type Bits = SmallVec<[c_ulong; 16]>;
@@ -26,7 +26,7 @@ const TELLS: [c_short; 3] =
 /// `sleep` is the kernel's call, for at most so long.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: none of them is framed, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. What `sleep` answers.
 pub fn select(
     count: usize,
     sets: &mut [Option<&mut [c_ulong]>; 3],
@@ -34,12 +34,12 @@ pub fn select(
     mut sleep: impl FnMut(&mut [Bits; 3], Option<Duration>) -> Result<(), Errno>,
 ) -> (Result<usize, Errno>, Option<Duration>) {
     let mut ours = find(count, sets);
-    if ours.is_empty() && framed::see_to_others().is_none() {
+    if ours.is_empty() && kinds::progress_other_sockets().is_none() {
         return (Err(Errno::PLAIN), timeout);
     }
     let patience = Patience::new(false, timeout);
     loop {
-        let others = framed::see_to_others();
+        let others = kinds::progress_other_sockets();
         let mut asked = sets.each_ref().map(|set| copy(set.as_deref(), count));
         let mut nap = [patience.left(), others].into_iter().flatten().min();
         for one in &ours {
@@ -61,7 +61,7 @@ pub fn select(
     }
 }
 
-/// A framed descriptor, and the sets that it is in.
+/// A descriptor of ours, and the sets that it is in.
 struct One {
     fd: usize,
     want: c_short,
@@ -91,10 +91,9 @@ fn find(count: usize, sets: &[Option<&mut [c_ulong]>; 3]) -> SmallVec<[One; 4]> 
             let fd = place * WORD + all.trailing_zeros() as usize;
             all &= all - 1;
             let want = events(|set| sets[set].as_deref().is_some_and(|set| has(set, fd)));
-            // Urgent octets are the kernel's.
             if fd < count
-                && want != POLLPRI
                 && let Some(watched) = Watched::of(fd as c_int)
+                && (want != POLLPRI || watched.tells_urgent())
             {
                 ours.push(One { fd, want, watched });
             }

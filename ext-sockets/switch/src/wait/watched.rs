@@ -1,27 +1,28 @@
-//! One framed descriptor that a call waits for.
+//! One descriptor of ours that a call waits for.
 
 use std::ffi::{c_int, c_short};
 use std::time::Duration;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
 
-use crate::framed::{self, Framed};
+use crate::kinds::{self, Ours};
 use crate::socket;
 
-/// See the module.
+/// A descriptor that is not for the kernel alone to speak of.
 pub(super) enum Watched {
-    Framed(Framed),
+    /// Its kind says what is ready.
+    Ours(Ours),
     /// Every call on it answers an error, so that the program has to be told to make one.
     Refused,
 }
 
 impl Watched {
-    /// The socket under `fd`, if it is not for the kernel alone to speak of.
+    /// Returns the socket under `fd`, if it is not for the kernel alone to speak of.
     #[inline]
     pub(super) fn of(fd: c_int) -> Option<Self> {
-        match framed::of(fd) {
+        match kinds::of(fd) {
             Ok(None) => None,
-            Ok(Some(framed)) => Some(Watched::Framed(framed)),
+            Ok(Some(ours)) => Some(Watched::Ours(ours)),
             Err(_) => Self::refused(fd),
         }
     }
@@ -31,37 +32,49 @@ impl Watched {
         socket::hold_checked(fd).map(|_| Watched::Refused)
     }
 
-    /// What to ask the kernel for.
+    /// Returns what to ask the kernel for.
     pub(super) fn interest(&self, want: c_short) -> c_short {
         match self {
-            Watched::Framed(framed) => framed.interest(want),
+            Watched::Ours(ours) => ours.interest(want),
             Watched::Refused => want,
         }
     }
 
-    /// When to [look](Self::look) at the latest, though the kernel says nothing.
+    /// Returns whether urgent octets are not the kernel's to tell of.
+    pub(super) fn tells_urgent(&self) -> bool {
+        matches!(self, Watched::Ours(ours) if ours.tells_urgent())
+    }
+
+    /// Returns when to [look](Self::look) at the latest, though the kernel says nothing.
     pub(super) fn deadline(&self, want: c_short) -> Option<Duration> {
-        let readable = want & (POLLIN | POLLRDNORM) != 0;
         match self {
-            Watched::Framed(framed) if framed.is_over() => Some(Duration::ZERO),
-            Watched::Framed(framed) if readable && framed.holds_octets() => Some(Duration::ZERO),
-            Watched::Framed(framed) => framed.deadline(),
+            Watched::Ours(ours) => ours.deadline(want),
             Watched::Refused => Some(Duration::ZERO),
         }
     }
 
-    /// What of `want` holds for the program, the kernel having answered `ready`. `None`: the number is another file's by now,
-    /// of which the kernel has not been asked in the right way.
+    /// Returns what of `want` holds for the program, the kernel having answered `ready`. `None`: the
+    /// number is another file's by now, of which the kernel has not been asked in the right way.
     pub(super) fn look(&self, ready: c_short, want: c_short) -> Option<c_short> {
         match self {
-            Watched::Framed(framed) => {
-                let revents = framed.revents(ready, want);
-                let is_there = revents & BROKEN == 0 || framed.is_there();
+            Watched::Ours(ours) => {
+                let revents = ours.revents(ready, want);
+                let is_there = revents & BROKEN == 0 || is_there(ours);
                 is_there.then_some(revents)
             }
             Watched::Refused => Some(BROKEN & !POLLNVAL | want & TRANSFER),
         }
     }
+}
+
+/// Returns whether the number is still this socket's. One that another file was opened under, where
+/// nobody saw it, is forgotten.
+fn is_there(ours: &Ours) -> bool {
+    let is_there = ours.held().is_under(ours.fd());
+    if !is_there {
+        socket::forget_stale(ours.fd(), ours.held());
+    }
+    is_there
 }
 
 /// What a descriptor also shows that is another file's than it was.

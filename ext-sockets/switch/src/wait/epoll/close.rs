@@ -41,8 +41,19 @@ fn forget_number(fd: c_int) {
     }
 }
 
-/// The last number of this process is about to be closed. Another process may hold the socket still: then its entries live on.
-pub fn gone(held: &Held, is_held_elsewhere: bool) {
+/// Who else has a socket whose last number of this process is about to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// No other process.
+    Gone,
+    /// Another process, in whose sets its entries live on.
+    Held,
+    /// Nobody knows: it was never connected.
+    Unknown,
+}
+
+/// The last number of this process is about to be closed: entries that no other process needs end.
+pub fn gone(held: &Held, elsewhere: Elsewhere) {
     if !held.is_watched() {
         return;
     }
@@ -52,9 +63,12 @@ pub fn gone(held: &Held, is_held_elsewhere: bool) {
     drop(watches);
     let Some(pool) = pool() else { return };
     for watch in orphans {
-        // Of one that was never connected nobody knows who else has it.
-        let may_live = held.state().is_none() && entry_of(&watch).is_some_and(Entry::is_shared);
-        if !is_held_elsewhere && !may_live {
+        let lives = match elsewhere {
+            Elsewhere::Gone => false,
+            Elsewhere::Held => true,
+            Elsewhere::Unknown => entry_of(&watch).is_some_and(Entry::is_shared),
+        };
+        if !lives {
             pool.free(watch.key);
         }
     }

@@ -71,7 +71,7 @@ fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) ->
         // Of a set that was closed and had this number, or of a socket that was closed where nobody saw it.
         close::replaced(pool, before);
     }
-    // Its mood may have changed in between.
+    // What a wait depends on may have changed in between.
     refresh(&mut watches, watch, false);
     Ok(())
 }

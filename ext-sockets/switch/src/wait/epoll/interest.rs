@@ -8,6 +8,7 @@ use rddp_real::{self as real, Errno, Wanted};
 
 use super::pool::{Entry, Key};
 use super::watches::{Watch, Watches, any, watches};
+use crate::kinds::Ours;
 use crate::socket::{self, Held};
 use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
@@ -18,7 +19,8 @@ pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGES: u32 = libc::EPOLLET as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// The mood of a socket that an epoll set has is another: what the kernel is asked to watch for may have to change.
+/// What waits on a socket depend on has changed, and an epoll set has it: what the kernel is asked
+/// to watch for may have to change.
 pub fn changed(held: &Held, fd: c_int) {
     refresh_all(held, fd, false);
 }
@@ -44,8 +46,8 @@ fn refresh_all(held: &Held, fd: c_int, again: bool) {
     }
 }
 
-/// The socket under `fd` is framed from now on, or is not any more; a set may have it from before.
-pub fn framed_now(held: &Held, fd: c_int) {
+/// The socket under `fd` is of a kind from now on, or is plain again; a set may have it from before.
+pub fn kind_changed(held: &Held, fd: c_int) {
     if any() && !watches().of(fd).is_empty() {
         held.set_watched(true);
         changed(held, fd);
@@ -86,8 +88,8 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
             if entry.wanted().events & EDGES != 0 {
                 held.set_tells_edges();
             }
-            let is_unsettled = held.state().is_some_and(|state| !state.mood().is_settled());
-            watches.set_unsettled(watch, is_unsettled && !held.is_still_tcp())
+            let is_unsettled = !held.is_still_tcp() && !Ours::new(held, watch.fd).is_settled();
+            watches.set_unsettled(watch, is_unsettled)
         }
         // Another socket's number by now.
         Some(_) => return false,

@@ -12,7 +12,7 @@ use super::pool::{Entry, Key, Pool};
 use super::watches::{Watch, any_unsettled, watches};
 use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
-use crate::{framed, socket, table};
+use crate::{kinds, socket, table};
 
 /// Waits until the set `epoll` has something to tell the program, or `timeout` is over. How many events that is.
 ///
@@ -25,14 +25,14 @@ pub fn wait<'a>(
     timeout: Option<Duration>,
     mut sleep: impl FnMut(Option<Duration>) -> Result<&'a mut [epoll_event], Errno>,
 ) -> Result<usize, Errno> {
-    if pool().is_none() && framed::see_to_others().is_none() {
+    if pool().is_none() && kinds::progress_other_sockets().is_none() {
         return Err(Errno::PLAIN);
     }
     let patience = Patience::new(false, timeout);
     let mut once_more = true;
     let mut no_signals = no_signals();
     loop {
-        let nap = [framed::see_to_others(), patience.left(), deadline()].into_iter().flatten().min();
+        let nap = [kinds::progress_other_sockets(), patience.left(), deadline()].into_iter().flatten().min();
         drop(no_signals);
         let events = sleep(nap)?;
         let is_ours = |event: &epoll_event| pool().is_some_and(|pool| pool.is_key(event.u64));
@@ -55,7 +55,7 @@ pub fn wait<'a>(
 /// Blocks signals if there are unsettled sockets: what is to be done for those takes several
 /// locks.
 fn no_signals() -> Option<real::NoSignals> {
-    (framed::any_unsettled() || any_unsettled()).then(real::NoSignals::here)
+    (kinds::any_unsettled() || any_unsettled()).then(real::NoSignals::here)
 }
 
 /// Whether any set may have an entry of ours.
@@ -125,7 +125,7 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
     let entry = pool.entry(key)?;
     let wanted = entry.wanted();
     let once = wanted.events & ONESHOT != 0;
-    // Before the stream's mood can change, which would arm it again.
+    // Before what it depends on can change, which would arm it again.
     entry.set_disarmed(once);
     let number = number(entry);
     let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);

@@ -10,7 +10,7 @@ use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
 use super::{memory, queue, shared};
-use crate::socket::{self, Held, Locked, Mode, Role, Settings};
+use crate::socket::{self, Held, KindId, Locked, Mode, Role, Settings};
 use crate::sys::raw;
 
 /// `struct ddp_endpoint`.
@@ -90,7 +90,7 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
         return Err(libc::EOPNOTSUPP);
     };
     let mut settings = held.settings();
-    match (settings.raw, settings.attached, settings.mode) {
+    match (settings.kind == KindId::Raw, settings.attached, settings.mode) {
         (false, ..) => return Err(libc::EOPNOTSUPP),
         (true, true, _) => return Err(libc::EALREADY),
         (true, false, Mode::Failed) => return Err(settings.failure),
@@ -167,7 +167,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
 /// The startup begins, in the background.
 fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
-    settings.kept.lay_down(fd);
+    settings.saved.store(fd);
     let socket = raw::duplicate(fd)?;
     let begun = if endpoint.asks && !active {
         endpoint.qp.begin_asking(socket, &endpoint.options)
@@ -187,7 +187,7 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
 ///
 /// # Errors
 /// What the program is told.
-pub fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Result<(), c_int> {
+pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Result<(), c_int> {
     let mut settings = held.settings();
     match result {
         Ok(()) | Err(libc::EINPROGRESS | libc::EINTR) => {}

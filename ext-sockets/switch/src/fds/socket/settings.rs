@@ -8,7 +8,7 @@ use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
 use rddp_stream::{Gather, Options, Plain, PrivateData, Role};
 
-use super::kept::Kept;
+use super::saved_options::SavedOptions;
 use crate::startup;
 
 /// How far a socket has come.
@@ -29,6 +29,45 @@ pub enum Mode {
     Failed = 4,
 }
 
+/// What stands behind a socket of ours: each is a type in [`kinds`](crate::kinds).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum KindId {
+    /// TCP, and nothing else was asked for.
+    #[default]
+    Plain = 0,
+    /// A byte stream in FPDUs.
+    Framed = 1,
+    /// RDMA itself.
+    Raw = 2,
+}
+
+impl KindId {
+    /// Returns the kind that a value of `DDPMODE` asks for.
+    pub fn of_ddpmode(value: c_int) -> Option<Self> {
+        match value {
+            1 => Some(KindId::Framed),
+            2 => Some(KindId::Raw),
+            _ => None,
+        }
+    }
+
+    /// Returns the kind with this discriminant.
+    pub(super) fn numbered(number: u8) -> Self {
+        match number {
+            1 => KindId::Framed,
+            2 => KindId::Raw,
+            _ => KindId::Plain,
+        }
+    }
+
+    /// Returns whether the startup waits for a call of the program's that begins it, so that the
+    /// options may be set until then.
+    pub fn begins_by_call(self) -> bool {
+        self == KindId::Raw
+    }
+}
+
 /// How long a peer may take to answer the startup. It may be a server that has much to do before it accepts; a half-open connection
 /// costs no more than its socket.
 const STARTUP: Duration = Duration::from_secs(30);
@@ -41,8 +80,8 @@ pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// How far it has come.
     pub mode: Mode,
-    /// It carries no byte stream: see [`raw_mode`](crate::raw_mode).
-    pub raw: bool,
+    /// What DDPMODE makes, or has made, of it.
+    pub kind: KindId,
     /// The program has said `DDPMODE` 0: plain TCP, whatever the policy says.
     pub stays_plain: bool,
     /// In raw mode: it has been made an endpoint.
@@ -72,7 +111,7 @@ pub struct Settings {
     /// What goes with our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
     /// Options of TCP sockets that mean something else to a framed stream.
-    pub kept: Kept,
+    pub saved: SavedOptions,
     /// Where it was to be connected to.
     pub to: Option<SocketAddr>,
     /// Why it failed, as an errno.
@@ -89,7 +128,7 @@ impl Settings {
     /// What a socket has that nobody asked anything of.
     pub const DEFAULT: Settings = Settings {
         mode: Mode::Off,
-        raw: false,
+        kind: KindId::Plain,
         stays_plain: false,
         attached: false,
         role: None,
@@ -104,7 +143,7 @@ impl Settings {
         plain_allowed: false,
         startup: None,
         private_data: None,
-        kept: Kept::DEFAULT,
+        saved: SavedOptions::DEFAULT,
         to: None,
         failure: 0,
         terminate: 0,
@@ -116,7 +155,7 @@ impl Settings {
     pub fn of_child(&self) -> Settings {
         match self.mode {
             // The policy has nothing to say of what is connected already.
-            Mode::Off => Settings { stays_plain: false, ..self.clone() },
+            Mode::Off => Settings { kind: KindId::Plain, stays_plain: false, ..self.clone() },
             _ => Settings {
                 mode: Mode::Starting,
                 attached: false,

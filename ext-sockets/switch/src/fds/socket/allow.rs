@@ -15,7 +15,7 @@ pub enum Care {
     Kernel,
     /// The kernel, when it is asked for the value. It is not to be set.
     KernelTells,
-    /// [`super::Kept`].
+    /// [`super::SavedOptions`].
     Ours,
     /// Nobody: ENOPROTOOPT.
     Nobody,

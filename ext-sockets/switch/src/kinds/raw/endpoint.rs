@@ -19,7 +19,7 @@ use super::queue::Queue;
 use super::reserved::Share;
 use super::shared::Shared;
 use super::work::{op, post_errno};
-use crate::socket;
+use crate::socket::{self, KindId};
 
 pub(super) struct Endpoint {
     pub(super) qp: QueuePair,
@@ -88,7 +88,7 @@ pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> 
         return Ok((adapter, endpoint.clone()));
     }
     let settings = held.settings();
-    Err(match (settings.raw, settings.attached) {
+    Err(match (settings.kind == KindId::Raw, settings.attached) {
         (false, _) => libc::EOPNOTSUPP,
         (true, false) => libc::ENOTCONN,
         // By a process that this one was forked from.
@@ -97,7 +97,7 @@ pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> 
 }
 
 /// The last number of the socket with this cookie is being closed.
-pub fn closed(cookie: u64) {
+pub(super) fn closed(cookie: u64) {
     let Some(adapter) = Adapter::existing() else { return };
     let endpoint = adapter.endpoints.write().remove(&cookie);
     if let Some(endpoint) = endpoint {

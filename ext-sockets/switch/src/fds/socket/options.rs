@@ -8,7 +8,7 @@ use rddp_es_api::progress::Progress;
 use rddp_real::Value;
 use rddp_stream::{Gather, Role};
 
-use super::settings::{Mode, Settings};
+use super::settings::{KindId, Mode, Settings};
 
 /// The level of our options, outside the kernel's.
 pub const SOL_DDP: c_int = 0x4444;
@@ -63,7 +63,7 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
         return Ok(());
     }
-    let begins_later = settings.raw && settings.mode == Mode::Starting;
+    let begins_later = settings.kind.begins_by_call() && settings.mode == Mode::Starting;
     if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(EINVAL);
     }
@@ -113,7 +113,8 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
 fn mode_info(settings: &Settings) -> Value {
     let role = number(&ROLES, settings.role);
     let code = settings.terminate.into();
-    let fields = [settings.mode as c_int, role, settings.failure, settings.raw.into(), code];
+    let is_raw = c_int::from(settings.kind == KindId::Raw);
+    let fields = [settings.mode as c_int, role, settings.failure, is_raw, code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 

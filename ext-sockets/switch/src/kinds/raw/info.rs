@@ -126,13 +126,13 @@ impl Info {
 }
 
 /// What the peer's program said in the startup.
-pub fn peer_private_data(cookie: u64) -> Vec<u8> {
+pub(super) fn peer_private_data(cookie: u64) -> Vec<u8> {
     let endpoint = Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&cookie).cloned());
     endpoint.map(|endpoint| endpoint.look(|life| life.said().to_vec())).unwrap_or_default()
 }
 
 /// The mode of a socket in raw mode, as its endpoint knows it.
-pub fn describe(cookie: u64, settings: &mut Settings) {
+pub(super) fn describe(cookie: u64, settings: &mut Settings) {
     let Some(adapter) = Adapter::existing() else { return };
     let Some(endpoint) = adapter.endpoints.read().get(&cookie).cloned() else { return };
     let status: Option<c_int> = endpoint.look(|life| {

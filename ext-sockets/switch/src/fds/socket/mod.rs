@@ -5,14 +5,14 @@
 
 mod allow;
 mod at_work;
-mod kept;
 mod options;
+mod saved_options;
 mod settings;
 
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
@@ -23,14 +23,14 @@ use crate::{process, table};
 
 pub use crate::sys::held::Held;
 pub use allow::{Care, care};
-pub use kept::Kept;
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
     DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
     SOL_DDP, get, set,
 };
 pub use rddp_stream::Role;
-pub use settings::{Mode, Settings, UNTIL_PLAIN};
+pub use saved_options::SavedOptions;
+pub use settings::{KindId, Mode, Settings, UNTIL_PLAIN};
 
 /// How many sockets can be ours at a time.
 pub const MAX_SOCKETS: usize = CHUNKS * CHUNK;
@@ -53,6 +53,8 @@ pub struct Socket {
     asleep: AtomicU32,
     /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
     mode: AtomicI32,
+    /// The settings' own too, set before the mode is: whoever sees the mode sees its kind.
+    kind: AtomicU8,
     /// No number of this process leads to it any more, though calls on it may go on.
     closed: AtomicBool,
     /// It is in an epoll set: see [`wait`](crate::wait).
@@ -61,7 +63,7 @@ pub struct Socket {
     edges: AtomicBool,
     /// Octets left of the FPDU in front when the program last asked.
     left: AtomicUsize,
-    /// It is among those that are seen to: `framed/unsettled.rs`.
+    /// It is among those that are seen to: `kinds/unsettled.rs`.
     listed: AtomicBool,
     /// Calls that wait are for the threads: `DDP_PROGRESS`.
     threaded: AtomicBool,
@@ -77,6 +79,7 @@ impl Socket {
             at_work: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             mode: AtomicI32::new(Mode::Off as i32),
+            kind: AtomicU8::new(KindId::Plain as u8),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             edges: AtomicBool::new(false),
@@ -99,13 +102,19 @@ impl Socket {
         self.mode.load(Ordering::Acquire) != Mode::Off as i32
     }
 
+    /// Returns what stands behind it, or will. Locks nothing.
+    #[inline]
+    pub fn kind(&self) -> KindId {
+        KindId::numbered(self.kind.load(Ordering::Relaxed))
+    }
+
     /// What is known of it.
     pub fn settings(&self) -> Locked<'_> {
         let no_signals = real::NoSignals::here();
         let lockable = real::Lockable::here();
         // Whatever panicked, each field makes sense by itself.
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { mode: &self.mode, settings, _lockable: lockable, _no_signals: no_signals }
+        Locked { kind: &self.kind, mode: &self.mode, settings, _lockable: lockable, _no_signals: no_signals }
     }
 
     /// The kernel's number of it, which no other socket has.
@@ -189,6 +198,7 @@ impl Socket {
 /// The settings of a socket, for one to look at and change at a time.
 #[derive(Debug)]
 pub struct Locked<'a> {
+    kind: &'a AtomicU8,
     mode: &'a AtomicI32,
     settings: MutexGuard<'a, Settings>,
     _lockable: real::Lockable,
@@ -211,6 +221,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        self.kind.store(self.settings.kind as u8, Ordering::Relaxed);
         self.mode.store(self.settings.mode as i32, Ordering::Release);
     }
 }

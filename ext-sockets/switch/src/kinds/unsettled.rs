@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Stream};
+use rddp_stream as stream;
 
-use super::{CALLS, Framed};
+use super::kind::Ours;
 use crate::socket::{self, Held};
-use crate::{table, wait};
+use crate::table;
 
 /// Sockets that were seen to be unsettled.
 pub(super) type Unsettled = VecDeque<Place>;
@@ -26,15 +26,14 @@ pub(super) struct Place {
 
 impl Place {
     /// The socket, by a number of it that is open: this one may have been closed.
-    fn framed(self) -> Option<Framed> {
+    fn ours(self) -> Option<Ours> {
         let held = socket::hold_index(self.index)?;
         let is_its = |fd: &c_int| table::entry(*fd) == Some(self.index);
         let fd = Some(self.fd).filter(is_its).or_else(|| table::within(0, c_int::MAX).find(is_its));
         if fd.is_none() {
             held.set_listed(false);
         }
-        let fd = fd.filter(|_| held.state().is_some())?;
-        Some(Framed { held, fd })
+        Some(Ours::new(held, fd?))
     }
 }
 
@@ -80,7 +79,7 @@ pub(crate) fn any() -> bool {
 /// that the peer waits for. Returns when to do that again at the latest, if octets of the program's
 /// wait for it: TCP would send them, whatever the program sleeps for.
 #[inline]
-pub(crate) fn see_to_others() -> Option<Duration> {
+pub(crate) fn progress_other_sockets() -> Option<Duration> {
     match COUNT.load(Ordering::Acquire) {
         0 => None,
         count => see_to(count.min(BUDGET)),
@@ -95,7 +94,7 @@ pub(crate) fn see_to_others() -> Option<Duration> {
 pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
     let before = real::errno();
     let mut result = Ok(());
-    while let Some(nap) = see_to_others() {
+    while let Some(nap) = progress_other_sockets() {
         match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}
             Err(stream::Errno::INTERRUPTED) if stream::handlers_restart() => {}
@@ -115,35 +114,13 @@ fn see_to(count: usize) -> Option<Duration> {
     let _no_signals = real::NoSignals::here();
     let mut nap: Option<Duration> = None;
     for place in std::iter::from_fn(take).take(count) {
-        let Some(framed) = place.framed() else { continue };
-        if framed.step_if_unsettled() {
-            nap = [nap, framed.nap()].into_iter().flatten().min();
-            put(Place { fd: framed.fd, ..place });
+        let Some(ours) = place.ours() else { continue };
+        if ours.step() {
+            nap = [nap, ours.nap()].into_iter().flatten().min();
+            put(Place { fd: ours.fd(), ..place });
         } else {
-            framed.held.set_listed(false);
+            ours.held().set_listed(false);
         }
     }
     nap
-}
-
-impl Framed {
-    /// Whether it was unsettled. What is wrong with it its own calls are told.
-    fn step_if_unsettled(&self) -> bool {
-        let (Ok(state), Some(at_work)) = (self.state(), self.held.work_on(self.fd)) else { return false };
-        let before = state.mood();
-        if before.is_settled() {
-            return false;
-        }
-        Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
-        if self.held.is_watched() && state.mood() != before {
-            wait::changed(&self.held, self.fd);
-        }
-        true
-    }
-
-    /// Returns when to take another step, if octets wait for it.
-    fn nap(&self) -> Option<Duration> {
-        let stream = Stream::new(self.fd, self.held.state()?, &CALLS);
-        stream.owes().then(|| stream.recheck())
-    }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
 use rddp_real::{self as real, Value};
 
-/// See the module.
+/// The program's values of the options that a stream acts on: see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct SavedOptions {
     /// `TCP_NODELAY`.
     pub nodelay: bool,
     /// `TCP_CORK`.
@@ -22,8 +22,8 @@ pub struct Kept {
     pub rcvtimeo: Timeout,
     /// `SO_SNDTIMEO`.
     pub sndtimeo: Timeout,
-    /// The kernel's socket is left to the stream: see [`lay_down`](Self::lay_down).
-    laid_down: bool,
+    /// The kernel's socket is left to the stream: see [`store`](Self::store).
+    stored: bool,
 }
 
 /// A time-out as `struct timeval` has it.
@@ -38,40 +38,41 @@ pub struct Timeout {
 /// A time-out that nobody asks for: a year, five months and some days.
 const FRAMED: Timeout = Timeout { sec: 44_440_444, usec: 0 };
 
-impl Kept {
+impl SavedOptions {
     /// What a fresh socket has.
-    pub const DEFAULT: Kept = Kept {
+    pub const DEFAULT: SavedOptions = SavedOptions {
         nodelay: false,
         cork: false,
         rcvlowat: 1,
         rcvtimeo: Timeout { sec: 0, usec: 0 },
         sndtimeo: Timeout { sec: 0, usec: 0 },
-        laid_down: false,
+        stored: false,
     };
 
     /// What the program has set on the kernel's socket before it became ours.
-    pub fn of(fd: c_int) -> Kept {
+    pub fn of(fd: c_int) -> SavedOptions {
         let on = |name| real::int_option(fd, libc::IPPROTO_TCP, name).is_some_and(|value| value != 0);
         let timeout = |name| {
             let (sec, usec) = real::time_option(fd, SOL_SOCKET, name).unwrap_or_default();
             Timeout { sec, usec }
         };
-        Kept {
+        SavedOptions {
             nodelay: on(TCP_NODELAY),
             cork: on(TCP_CORK),
             rcvlowat: real::int_option(fd, SOL_SOCKET, SO_RCVLOWAT).unwrap_or(1),
             rcvtimeo: timeout(SO_RCVTIMEO),
             sndtimeo: timeout(SO_SNDTIMEO),
-            laid_down: false,
+            stored: false,
         }
     }
 
-    /// Leaves the kernel's socket to the stream: nothing of these holds there any more.
+    /// Stores the values here alone: on the kernel's socket, which is the stream's, they no longer
+    /// hold.
     ///
-    /// The stream never waits to send, so the kernel's `SO_SNDTIMEO` is free to say for the life of the socket, in whatever process, that
-    /// there are FPDUs on it.
-    pub fn lay_down(&mut self, fd: c_int) {
-        if std::mem::replace(&mut self.laid_down, true) {
+    /// The stream never waits to send, so the kernel's `SO_SNDTIMEO` is free to say for the life of
+    /// the socket, in whatever process, that there are FPDUs on it.
+    pub fn store(&mut self, fd: c_int) {
+        if std::mem::replace(&mut self.stored, true) {
             return;
         }
         real::set_option(fd, SOL_SOCKET, SO_SNDTIMEO, &FRAMED.value());
@@ -86,14 +87,14 @@ impl Kept {
         }
     }
 
-    /// Whether [`lay_down`](Self::lay_down) was called for this socket, here or elsewhere.
-    pub fn is_laid_down(fd: c_int) -> bool {
+    /// Returns whether [`store`](Self::store) was called for this socket, here or elsewhere.
+    pub fn is_stored(fd: c_int) -> bool {
         real::time_option(fd, SOL_SOCKET, SO_SNDTIMEO) == Some((FRAMED.sec, FRAMED.usec))
     }
 
-    /// Gives them to the kernel's socket, which has become a plain one.
-    pub fn hand_over(&mut self, fd: c_int) {
-        self.laid_down = false;
+    /// Restores the values on the kernel's socket, which has become a plain one.
+    pub fn restore(&mut self, fd: c_int) {
+        self.stored = false;
         let tcp = libc::IPPROTO_TCP;
         for (level, name) in [
             (SOL_SOCKET, SO_RCVTIMEO),

@@ -6,6 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `socket.rs` | the socket, as the program's own calls meet it |
 //! | `adapter.rs` | the process's own RNIC, and where its objects are found |
 //! | `memory.rs` | domains, regions, windows, and whether a work may name them |
 //! | `queue.rs` | event queues |
@@ -31,17 +32,20 @@ mod memory;
 mod queue;
 mod reserved;
 mod shared;
+mod socket;
 mod work;
 
 pub use crate::sys::raw::{Area, Reply, Works};
-pub use adapter::after_fork;
+pub(super) use adapter::after_fork;
 pub use answer::answer;
-pub use begin::{How, attach, begin, connected};
-pub use endpoint::{closed, disconnect};
+pub use begin::{How, attach, begin};
+pub use endpoint::disconnect;
 pub use event::Event;
 pub(crate) use info::MAX_PRIVATE_DATA;
-pub use info::{Info, describe, info, peer_private_data};
+pub use info::{Info, info};
 pub use memory::{close_domain, deregister, open_domain, open_window, register, reregister, stag_now};
-pub use queue::{closing as queue_closing, events, open as open_queue};
+pub(super) use queue::closing as queue_closing;
+pub use queue::{events, open as open_queue};
 pub use shared::{arm_receives, close_receives, open_receives, post_shared};
+pub use socket::Raw;
 pub use work::{Sge, Work, post};

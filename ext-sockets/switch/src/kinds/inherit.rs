@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rddp_real as real;
 use rddp_stream::{self as stream, Found, Known, Process, State};
 
-use super::{linger, store, unsettled};
-use crate::socket::{self, Held, Kept, Mode, Settings};
+use super::{linger, raw, store, unsettled};
+use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
 /// In the child no lock of ours is found to be held by a thread that is not there.
@@ -38,7 +38,7 @@ pub fn before_fork() {
     let errno = real::errno();
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
-        unsettled::see_to_others();
+        unsettled::progress_other_sockets();
     }
     let parent = (table::any() && process::owns_table()).then(Process::me);
     if let Some(me) = parent {
@@ -78,9 +78,10 @@ pub fn fork_is_over() {
 /// Errnos of a `fork` that failed: those of `fork(2)`, and what filters of system calls say.
 const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
 
-/// In the child: one holder more of each stream.
+/// In the child: one holder more of each stream, and none of the parent's RNIC.
 pub fn after_fork() {
     after(join_as_child);
+    raw::after_fork();
 }
 
 /// In a child that the C library knows nothing of: nobody has expected it.
@@ -124,6 +125,14 @@ fn for_each_own(mut look: impl FnMut(&State)) {
     }
 }
 
+/// The process is about to give up most system calls: see [`stream::confine`]. What memory its
+/// streams may need is had now.
+pub fn confine() {
+    socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
+    stream::map_all();
+    stream::confine();
+}
+
 /// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
 pub fn adopt_open() -> bool {
     let before = real::errno();
@@ -158,11 +167,12 @@ fn adopt(fd: c_int) {
         return;
     }
     match store::find(cookie) {
-        Found::Nothing if Kept::is_laid_down(fd) => refuse(fd),
+        Found::Nothing if SavedOptions::is_stored(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),
         Found::State(state) => {
             let role = Some(state.options().role);
-            let settings = Settings { mode: Mode::Starting, role, ..Settings::default() };
+            let kind = KindId::Framed;
+            let settings = Settings { mode: Mode::Starting, kind, role, ..Settings::default() };
             if let Ok(held) = socket::adopt(fd, settings) {
                 held.set_state(state);
             }
@@ -198,7 +208,7 @@ fn known(cookie: u64) -> Option<Held> {
 
 /// A stream that this process cannot go on with.
 fn refuse(fd: c_int) {
-    let mut settings = Settings::default();
+    let mut settings = Settings { kind: KindId::Framed, ..Settings::default() };
     settings.fail(libc::ECONNABORTED);
     // Without a place for it nothing more can be done.
     let _ = socket::adopt(fd, settings);

@@ -13,26 +13,20 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rddp_real::{self as real, hidden};
-use rddp_stream::{Phase, Role, State, Stream};
 
-use super::CALLS;
-use crate::socket::Held;
+use super::kind::Ours;
 
-/// How long a peer may read nothing before what it is owed is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for which the peer's part of a startup is waited for, so that the end is behind it.
-const UNTIL_STARTED: Duration = Duration::from_secs(2);
 /// Time for which the exit of the process waits for a peer that reads nothing, or does not answer.
 const AT_EXIT: Duration = Duration::from_secs(5);
 /// Closed sockets that may always linger: so few are in nobody's way.
 const A_FEW: usize = 8;
 /// Longest sleep of the thread.
-const A_WHILE: Duration = Duration::from_millis(100);
+pub(super) const A_WHILE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Lingering {
-    held: Held,
-    fd: c_int,
+    /// The socket, under a number of the thread's own.
+    ours: Ours,
     /// Events that the set has been asked for.
     asked: u32,
     until: Instant,
@@ -66,12 +60,12 @@ pub(super) fn is_exit() -> bool {
     EXITS.load(Ordering::Relaxed)
 }
 
-/// `fd` is about to be closed and is not finished: the thread sees to it.
-pub(super) fn see_to(held: &Held, fd: c_int) {
+/// A socket is about to be closed and is not finished: the thread sees to it.
+pub(super) fn see_to(ours: &Ours) {
     let mut line = line();
-    if !line.take(held, fd) {
+    if !line.take(ours) {
         drop(line);
-        return held.state().into_iter().for_each(|state| super::end::leave_alone(held, state, fd));
+        return ours.end(false);
     }
     let me = std::process::id();
     if line.thread_of != me {
@@ -110,8 +104,8 @@ fn run() {
 impl Line {
     /// Takes a number of its own for the socket, at the cost of the oldest if there is none to
     /// spare.
-    fn take(&mut self, held: &Held, fd: c_int) -> bool {
-        let Some(state) = held.state() else { return false };
+    fn take(&mut self, ours: &Ours) -> bool {
+        let fd = ours.fd();
         while self.is_in_the_way(fd) && self.reset_oldest() {}
         let Some(set) = self.get(|line| line.set.or_else(high_set)) else { return false };
         if self.set.replace(set).is_none() {
@@ -119,9 +113,11 @@ impl Line {
         }
         let Some(fd) = self.get(|_| real::duplicate_high(fd)) else { return false };
         hidden::hide(fd);
-        let asked = interest(state, fd);
+        let ours = Ours::new(ours.held().clone(), fd);
+        let asked = interest(&ours);
         self.closed += 1;
-        let one = Lingering { held: held.clone(), fd, asked, until: Instant::now() + patience(state, fd) };
+        let until = Instant::now() + ours.patience();
+        let one = Lingering { ours, asked, until };
         let _ = real::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
         self.waiting.insert(self.closed, one);
         true
@@ -148,16 +144,16 @@ impl Line {
     fn step(&mut self, number: u64) {
         let (Some(one), Some(set)) = (self.waiting.get_mut(&number), self.set) else { return };
         // A program that closes every number there is may have put something else there.
-        let Some(state) = one.held.state().filter(|_| one.held.is_under(one.fd)) else {
+        if !one.ours.held().is_under(one.ours.fd()) {
             self.waiting.remove(&number);
             return;
-        };
-        if Stream::new(one.fd, state, &CALLS).finishes() {
+        }
+        if one.ours.finishes() {
             return self.end(number, false);
         }
-        let asked = interest(state, one.fd);
+        let asked = interest(&one.ours);
         if std::mem::replace(&mut one.asked, asked) != asked {
-            let _ = real::control(set, libc::EPOLL_CTL_MOD, one.fd, wanted(asked, number));
+            let _ = real::control(set, libc::EPOLL_CTL_MOD, one.ours.fd(), wanted(asked, number));
         }
     }
 
@@ -168,8 +164,8 @@ impl Line {
         let late: Vec<u64> = self.waiting.iter().filter_map(late).collect();
         for number in late {
             self.step(number);
-            let owes = self.waiting.get(&number).and_then(|one| one.held.state()).is_some_and(State::waits);
-            self.end(number, owes);
+            let loses = self.waiting.get(&number).is_some_and(|one| one.ours.loses_octets());
+            self.end(number, loses);
         }
     }
 
@@ -182,18 +178,10 @@ impl Line {
     fn end(&mut self, number: u64, by_reset: bool) {
         let Some(one) = self.waiting.remove(&number) else { return };
         if let Some(set) = self.set {
-            let _ = real::control(set, libc::EPOLL_CTL_DEL, one.fd, wanted(0, 0));
+            let _ = real::control(set, libc::EPOLL_CTL_DEL, one.ours.fd(), wanted(0, 0));
         }
-        if let Some(state) = one.held.state() {
-            // What this process owes is its own to give up; the connection is not while another has
-            // it, or it has come back.
-            let is_ours_alone = one.held.is_closed() && !state.is_held_by_others();
-            if by_reset && is_ours_alone && one.held.is_under(one.fd) {
-                Stream::new(one.fd, state, &CALLS).abandon();
-            }
-            super::end::leave_alone(&one.held, state, one.fd);
-        }
-        hidden::close(one.fd);
+        one.ours.end(by_reset);
+        hidden::close(one.ours.fd());
     }
 
     fn end_thread(&mut self) {
@@ -207,7 +195,7 @@ impl Line {
         self.thread_of = 0;
         self.set.take().into_iter().for_each(hidden::close);
         for lingering in std::mem::take(&mut self.waiting).into_values() {
-            hidden::close(lingering.fd);
+            hidden::close(lingering.ours.fd());
         }
     }
 
@@ -216,9 +204,8 @@ impl Line {
         let now = Instant::now();
         let of_one = |one: &Lingering| {
             // A peer that has said nothing to the startup for long is not about to.
-            let silent = one.held.state().filter(|state| state.phase() == Phase::Starting);
-            let silence = silent.and_then(State::startup_age).unwrap_or_default();
-            one.until.saturating_duration_since(now).min(AT_EXIT.saturating_sub(silence))
+            let longest = AT_EXIT.saturating_sub(one.ours.silence());
+            one.until.saturating_duration_since(now).min(longest)
         };
         self.waiting.values().map(of_one).max().unwrap_or_default()
     }
@@ -236,23 +223,8 @@ fn wanted(events: u32, number: u64) -> real::Wanted {
     real::Wanted { events, data: number }
 }
 
-fn interest(state: &State, fd: c_int) -> u32 {
-    u32::from(Stream::new(fd, state, &CALLS).interest_to_pay() as u16)
-}
-
-/// Returns the time that a closed socket has: for what the program was told is sent TCP's, else the
-/// startup's.
-fn patience(state: &State, fd: c_int) -> Duration {
-    let stream = Stream::new(fd, state, &CALLS);
-    match (stream.owes(), stream.startup_time()) {
-        // A server that has said nothing for long is not about to.
-        (false, Some(_)) if state.options().role == Role::Initiator => {
-            UNTIL_STARTED.saturating_sub(state.startup_age().unwrap_or_default())
-        }
-        (false, _) => UNTIL_STARTED,
-        (true, Some(left)) => left + A_WHILE,
-        (true, None) => PATIENCE,
-    }
+fn interest(ours: &Ours) -> u32 {
+    u32::from(ours.interest_to_finish() as u16)
 }
 
 /// The process exits: what is not finished is waited for, for a while.
@@ -272,8 +244,8 @@ mod tests {
 
     use super::super::{closing, received, store};
     use super::*;
-    use crate::socket::{self, Mode, Settings};
-    use rddp_stream::{Options, Process};
+    use crate::socket::{self, KindId, Mode, Settings};
+    use rddp_stream::{Options, Process, Role};
 
     #[test]
     fn a_lingering_socket_that_comes_back_in_a_message_is_open_again() {
@@ -282,11 +254,15 @@ mod tests {
         let (server, _) = listener.accept().unwrap();
         // As `recvmsg` gives a number that nothing is known of.
         let again = server.try_clone().unwrap();
-        let settings =
-            Settings { mode: Mode::Starting, role: Some(socket::Role::Responder), ..Settings::default() };
+        let settings = Settings {
+            mode: Mode::Starting,
+            kind: KindId::Framed,
+            role: Some(socket::Role::Responder),
+            ..Settings::default()
+        };
         let held = socket::adopt(server.as_raw_fd(), settings).unwrap();
         held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
-        closing(server.as_raw_fd(), |_| {});
+        closing(server.as_raw_fd());
         drop(server);
         assert!(held.is_closed());
         received(again.as_raw_fd());

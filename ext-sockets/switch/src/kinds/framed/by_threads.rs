@@ -66,7 +66,7 @@ impl Framed {
     }
 
     fn later<R>(&self, want: c_short) -> Tried<R> {
-        let until = deadline::after(self.deadline());
+        let until = deadline::after(self.deadline_of_stream());
         Tried::Later(Waiting { fd: self.fd, events: want, until })
     }
 }

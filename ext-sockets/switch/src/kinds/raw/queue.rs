@@ -89,7 +89,7 @@ fn is_queue(fd: c_int) -> bool {
 }
 
 /// `fd` is about to be closed: if it is a queue, its endpoints go.
-pub fn closing(fd: c_int) {
+pub(in crate::kinds) fn closing(fd: c_int) {
     if !is_queue(fd) || !process::owns_table() {
         return;
     }

@@ -43,7 +43,7 @@ static ADAPTERS: [OnceBox<Adapter>; GENERATIONS] = [const { OnceBox::new() }; GE
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 /// In the child of a `fork`: nothing of the parent's objects is its own.
-pub fn after_fork() {
+pub(in crate::kinds) fn after_fork() {
     let generation = GENERATION.load(Ordering::Relaxed);
     if ADAPTERS.get(generation).is_some_and(|adapter| adapter.get().is_some()) {
         GENERATION.store(generation + 1, Ordering::Relaxed);

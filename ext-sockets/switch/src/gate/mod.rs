@@ -1,0 +1,257 @@
+//! What a call on a descriptor comes to: the kernel's own answer, ours, or that of a kind of sockets.
+//!
+//! The first question of each is whether the descriptor is ours at all, and for nearly all calls
+//! that is where it ends.
+
+mod options;
+
+use std::ffi::{c_int, c_uint};
+use std::net::SocketAddr;
+
+use libc::EINVAL;
+use rddp_policy::Side;
+use rddp_real::{self as real, Value};
+use rddp_stream::{self as stream, Errno};
+
+use crate::kinds::{self, Ours};
+use crate::socket::{self, Held, Mode, Settings};
+use crate::{process, switch, table, wait};
+
+pub use options::{answers_options, option, set_option};
+
+/// Where a call goes. The [`Errno::PLAIN`] of a socket of ours leads back to the C library.
+#[derive(Debug)]
+#[must_use]
+pub enum Route {
+    /// To the C library, as it came.
+    Plain,
+    /// Back to the program, with this errno.
+    Refused(c_int),
+    /// To a socket of ours.
+    Ours(Ours),
+}
+
+/// A call that moves octets or waits for them.
+#[inline]
+pub fn data(fd: c_int) -> Route {
+    match kinds::of(fd) {
+        Ok(None) | Err(Errno::PLAIN) => Route::Plain,
+        Ok(Some(ours)) => Route::Ours(ours),
+        Err(errno) => Route::Refused(errno.0),
+    }
+}
+
+/// A call that moves octets within the kernel: a caller that is told EINVAL moves them itself.
+#[inline]
+pub fn within_kernel(fd: c_int) -> Route {
+    match data(fd) {
+        Route::Plain => Route::Plain,
+        Route::Refused(_) | Route::Ours(_) => Route::Refused(EINVAL),
+    }
+}
+
+/// `connect` to what `to` finds out, if that has to be known. A socket of ours is to be told what
+/// came of it, by [`Begin::connected`](crate::kinds::Begin::connected).
+#[inline]
+pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route {
+    if !switch::is_on() && table::entry(fd).is_none() {
+        return Route::Plain;
+    }
+    let to = to();
+    if let Some(held) = socket::hold_checked(fd).filter(|held| held.is_in_ddpmode()) {
+        return connect_held(fd, held, to);
+    }
+    if switch::is_on()
+        && let Some(addr) = to
+        && let Err(errno) = switch::apply(fd, Side::Client, addr)
+    {
+        return Route::Refused(errno);
+    }
+    match socket::hold(fd) {
+        Some(held) => connect_held(fd, held, to),
+        None => Route::Plain,
+    }
+}
+
+#[cold]
+fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
+    let _no_signals = real::NoSignals::here();
+    let mode = held.settings().mode;
+    match mode {
+        // Another family's address, or none: the kernel refuses it, or dissolves the connection.
+        Mode::Asked | Mode::Starting if to.is_some() => {
+            // With it `connect` returns before there is a connection, and waits for octets to open
+            // one. In DDPMODE it is not set.
+            if mode == Mode::Asked {
+                real::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
+            }
+            let ours = Ours::new(held, fd);
+            match ours.connecting(to) {
+                Ok(()) => Route::Ours(ours),
+                Err(errno) => Route::Refused(errno),
+            }
+        }
+        Mode::Failed => Route::Refused(held.settings().failure),
+        _ => Route::Plain,
+    }
+}
+
+/// `listen`. The errno if it is refused.
+#[inline]
+pub fn listen(fd: c_int) -> Result<(), c_int> {
+    if switch::is_on()
+        && let Some(addr) = real::local_address(fd)
+    {
+        return switch::apply(fd, Side::Server, addr);
+    }
+    Ok(())
+}
+
+/// `accept` on `listener` is about to be made, and may sleep. The errno that it answers if a signal
+/// ended that.
+#[inline]
+pub fn accepting(listener: c_int) -> Result<(), c_int> {
+    if kinds::any_unsettled() && !real::is_nonblocking(listener) {
+        return kinds::sleep_beside(listener);
+    }
+    Ok(())
+}
+
+/// `accept` has made `fd` of a connection to `listener`.
+pub fn accepted(listener: c_int, fd: c_int) {
+    fresh(fd);
+    if switch::has_rules_for_servers()
+        && !is_in_ddpmode(listener)
+        && switch::apply_to_listener(listener).is_err()
+    {
+        // A plain connection is what the policy refuses.
+        return real::disconnect(fd);
+    }
+    let Some(of_listener) = socket::hold(listener) else { return };
+    let _no_signals = real::NoSignals::here();
+    let settings = of_listener.settings().of_child();
+    let plain = settings.mode == Mode::Off;
+    if settings == Settings::DEFAULT {
+        return;
+    }
+    match socket::adopt(fd, settings) {
+        Ok(held) if !plain => Ours::new(held, fd).accepted(),
+        // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
+        Err(_) if !plain => real::disconnect(fd),
+        Ok(_) | Err(_) => {}
+    }
+}
+
+fn is_in_ddpmode(fd: c_int) -> bool {
+    socket::hold(fd).is_some_and(|held| held.is_in_ddpmode())
+}
+
+/// `fd` is new: whatever was known of this number is of something closed.
+#[inline]
+pub fn fresh(fd: c_int) {
+    socket::forget(fd);
+}
+
+/// Returns whether a call that has failed for want of a number is worth another attempt: what
+/// lingers has given one up. Leaves errno as it was.
+#[cold]
+pub fn makes_room() -> bool {
+    let errno = real::errno();
+    let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && kinds::makes_room();
+    real::set_errno(errno);
+    makes
+}
+
+/// `fd` is about to be closed.
+#[inline]
+pub fn closing(fd: c_int) {
+    if table::entry(fd).is_some() {
+        kinds::closing(fd);
+    }
+}
+
+/// All from `first` to `last` are about to be closed.
+pub fn closing_range(first: c_uint, last: c_uint) {
+    if !table::any() {
+        return;
+    }
+    let clamp = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
+    table::within(clamp(first), clamp(last)).for_each(kinds::closing);
+}
+
+/// `to` is about to become another number of what `from` is, and what it is now will be closed.
+#[inline]
+pub fn duplicating(from: c_int, to: c_int) {
+    if from != to && table::entry(to).is_some() && real::is_open(from) {
+        kinds::closing(to);
+    }
+}
+
+/// `from` is about to get another number. To be finished by [`Duplicate::is`], if it does.
+#[inline]
+pub fn duplicate(from: c_int) -> Duplicate {
+    Duplicate { from, expected: kinds::expect_number(from) }
+}
+
+/// A number to come: `from` may be closed, and be another file's, before the kernel has given it.
+#[derive(Debug)]
+#[must_use]
+pub struct Duplicate {
+    from: c_int,
+    expected: Option<kinds::Expected>,
+}
+
+impl Duplicate {
+    /// It is `to`.
+    pub fn is(self, to: c_int) {
+        if self.from == to {
+            return;
+        }
+        wait::duplicated(self.from);
+        match self.expected {
+            Some(expected) => expected.is(to),
+            None if table::entry(self.from).is_some() && process::owns_table() => kinds::received(to),
+            None => fresh(to),
+        }
+    }
+}
+
+/// `fcntl(fd, command, argument)`.
+#[inline]
+pub fn descriptor_command(fd: c_int, command: c_int, argument: usize) -> Route {
+    let asynchronous = match command {
+        libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => true,
+        libc::F_SETFL => argument as c_int & libc::O_ASYNC != 0,
+        _ => false,
+    };
+    if asynchronous { refused_in_ddpmode(fd) } else { Route::Plain }
+}
+
+/// `ioctl(fd, request, ...)`.
+#[inline]
+pub fn device_command(fd: c_int, request: u64) -> Route {
+    if [libc::FIOASYNC, FIOSETOWN, SIOCSPGRP].contains(&request) {
+        refused_in_ddpmode(fd)
+    } else {
+        Route::Plain
+    }
+}
+
+/// A signal for each FPDU that arrives would be one for nothing.
+fn refused_in_ddpmode(fd: c_int) -> Route {
+    if is_in_ddpmode(fd) { Route::Refused(EINVAL) } else { Route::Plain }
+}
+
+/// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.
+pub fn unsent(fd: c_int) -> usize {
+    match data(fd) {
+        Route::Ours(ours) => ours.unsent(),
+        Route::Plain | Route::Refused(_) => 0,
+    }
+}
+
+// linux/fcntl.h and linux/sockios.h; not in `libc`.
+const F_SETSIG: c_int = 10;
+const F_SETOWN_EX: c_int = 15;
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;

@@ -1,0 +1,84 @@
+//! `close` of any kind of socket, the exit of the process, and numbers that are about to be given.
+
+use std::ffi::c_int;
+
+use rddp_real as real;
+use rddp_stream as stream;
+
+use super::kind::Ours;
+use super::{linger, raw, received};
+use crate::socket::{self, Held};
+use crate::{table, wait};
+
+/// `fd`, which is ours, is about to be closed.
+#[cold]
+pub fn closing(fd: c_int) {
+    raw::queue_closing(fd);
+    let no_signals = real::NoSignals::here();
+    wait::closing(fd);
+    let Some(held) = socket::forget_before_close(fd) else { return };
+    let before = real::errno();
+    let ours = Ours::new(held, fd);
+    let is_unfinished = ours.close();
+    drop(no_signals);
+    if is_unfinished && !ours.linger() {
+        linger::see_to(&ours);
+    }
+    real::set_errno(before);
+}
+
+/// Closes a number at the exit. The kernel would when the last connection is finished, and the peer
+/// of that one may wait for the end of this one first.
+fn close_at_exit(fd: c_int) {
+    let ours = socket::hold(fd).map(|held| Ours::new(held, fd));
+    let is_to_end = ours.is_some_and(|ours| ours.ends_at_exit() && ours.held().is_under(fd));
+    closing(fd);
+    if is_to_end {
+        real::close_number(fd);
+    }
+}
+
+/// The process is about to exit, which closes all that is open.
+pub fn exiting() {
+    if !socket::were_any() || stream::is_confined() {
+        return;
+    }
+    linger::exit_begins();
+    let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
+    open.into_iter().for_each(close_at_exit);
+    linger::finish();
+    stream::leave_all();
+}
+
+/// A number that a socket is about to get.
+#[derive(Debug)]
+pub struct Expected {
+    held: Held,
+    from: c_int,
+}
+
+/// `fd`, if it is one of ours, is about to get another number.
+#[inline]
+pub fn expect_number(fd: c_int) -> Option<Expected> {
+    socket::expect_number(fd).map(|held| Expected { held, from: fd })
+}
+
+impl Expected {
+    /// It is `to`, if nobody has put something else under the old number first.
+    pub fn is(self, to: c_int) {
+        if self.held.is_under(to) {
+            socket::share(&self.held, to);
+        } else {
+            received(to);
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        // All others were closed in the meantime.
+        if self.held.one_less() {
+            Ours::new(self.held.clone(), self.from).lost();
+        }
+    }
+}

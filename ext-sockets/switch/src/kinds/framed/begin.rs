@@ -1,0 +1,109 @@
+//! From `connect`, `accept` and `setsockopt` to a stream.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+
+use rddp_real as real;
+use rddp_stream::{Errno, State};
+
+use super::{Framed, fall_back};
+use crate::kinds::kind::{Begin, Kind};
+use crate::kinds::{store, unsettled};
+use crate::socket::{Locked, Mode, Role, UNTIL_PLAIN};
+use crate::wait;
+
+impl Begin for Framed {
+    fn connecting(&self, to: Option<SocketAddr>) -> Result<(), c_int> {
+        let mut settings = self.held.settings();
+        settings.to = to;
+        match self.held.state() {
+            // A second attempt: the first has failed, or goes on and the kernel will say so.
+            Some(state)
+                if settings.mode == Mode::Asked || real::tcp_state(self.fd) == Some(real::TCP_CLOSE) =>
+            {
+                state.begin_again();
+                settings.mode = Mode::Starting;
+            }
+            Some(_) => {}
+            None => self.start(&mut settings, Role::Initiator)?,
+        }
+        drop(settings);
+        wait::kind_changed(&self.held, self.fd);
+        Ok(())
+    }
+
+    fn connected(&self, result: Result<(), c_int>) -> Result<(), c_int> {
+        let no_signals = real::NoSignals::here();
+        match result {
+            Ok(()) => self.up(no_signals),
+            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
+                self.held.settings().saved.store(self.fd);
+                result
+            }
+            Err(_) => {
+                self.held.settings().mode = Mode::Asked;
+                wait::kind_changed(&self.held, self.fd);
+                result
+            }
+        }
+    }
+
+    /// The startup is for the first call on it.
+    fn accepted(&self) {
+        let mut settings = self.held.settings();
+        match self.start(&mut settings, Role::Responder) {
+            Ok(()) => {
+                settings.saved.store(self.fd);
+                self.held.state().into_iter().for_each(State::note_connected);
+            }
+            Err(errno) => settings.fail(errno),
+        }
+    }
+
+    fn established(&self, settings: &mut Locked<'_>) -> Result<(), c_int> {
+        self.start(settings, Role::Initiator)?;
+        settings.saved.store(self.fd);
+        if let Some(state) = self.held.state()
+            && settings.role == Some(Role::Initiator)
+            && let Some(_at_work) = self.held.work_on(self.fd)
+        {
+            self.stream(state).step();
+        }
+        Ok(())
+    }
+}
+
+impl Framed {
+    /// TCP is connected.
+    fn up(&self, no_signals: real::NoSignals) -> Result<(), c_int> {
+        // Until now the time-outs were those of the kernel's `connect`.
+        self.held.settings().saved.store(self.fd);
+        self.held.state().into_iter().for_each(State::note_connected);
+        let waits = self.held.settings().plain_allowed && !real::is_nonblocking(self.fd);
+        let until_plain = self.held.state().map_or(UNTIL_PLAIN, |state| state.options().startup_timeout);
+        if !waits {
+            let _ = self.call(|stream| {
+                stream.step();
+                Ok(())
+            });
+            return Ok(());
+        }
+        drop(no_signals);
+        match self.call(|stream| stream.start(Some(until_plain))) {
+            Ok(()) | Err(Errno::PLAIN) => Ok(()),
+            Err(Errno::WOULD_BLOCK) => fall_back::connect_again(self).map_err(|error| error.0),
+            Err(error) => Err(error.0),
+        }
+    }
+
+    fn start(&self, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
+        let options = settings.options(by_default);
+        let state = store::create(self.held.cookie(), &options).map_err(|error| error.0)?;
+        self.held.set_state(state);
+        self.held.set_threaded(settings.is_threaded());
+        self.apply(&settings.saved);
+        settings.mode = Mode::Starting;
+        unsettled::note(&self.held, self.fd);
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! `close`: what is owed to TCP goes out before the last number of the last holder does.
+
+use std::ffi::c_short;
+use std::time::Duration;
+
+use rddp_real as real;
+use rddp_stream::{self as stream, Phase, Role, State};
+
+use super::Framed;
+use crate::kinds::kind::Close;
+use crate::kinds::linger;
+use crate::socket::UNTIL_PLAIN;
+use crate::switch;
+use crate::wait::{self, Elsewhere};
+
+/// How long a peer may read nothing before what it is owed is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for which the peer's part of a startup is waited for, so that the end is behind it.
+const UNTIL_STARTED: Duration = Duration::from_secs(2);
+
+impl Close for Framed {
+    fn close(&self) -> bool {
+        let Some(state) = self.held.state() else {
+            wait::gone(&self.held, Elsewhere::Unknown);
+            return false;
+        };
+        if stream::is_confined() {
+            // It may make none of the calls that follow; its parent sees to them.
+            return false;
+        }
+        if !self.held.is_under(self.fd) {
+            // Closed behind our back, and the number is something else's by now: nothing can be
+            // sent any more.
+            self.leave(state);
+            return false;
+        }
+        self.tell_silent(state);
+        if !self.finishes_at_once(state) {
+            wait::withdraw(&self.held, self.fd);
+            return true;
+        }
+        self.leave_alone(state);
+        false
+    }
+
+    #[cold]
+    fn linger(&self) -> bool {
+        let Some(state) = self.held.state() else { return true };
+        let finished = match real::linger(self.fd) {
+            Some(time) if !linger::is_exit() => self.stream(state).finish(time),
+            _ => false,
+        };
+        if finished {
+            let _no_signals = real::NoSignals::here();
+            self.leave_alone(state);
+        }
+        finished
+    }
+
+    fn lost(&self) {
+        if let Some(state) = self.held.state() {
+            self.leave(state);
+        }
+    }
+
+    fn ends_at_exit(&self) -> bool {
+        self.held.state().is_some()
+    }
+
+    fn finishes(&self) -> bool {
+        self.held.state().is_none_or(|state| self.stream(state).finishes())
+    }
+
+    fn interest_to_finish(&self) -> c_short {
+        self.held.state().map_or(0, |state| self.stream(state).interest_to_pay())
+    }
+
+    /// For what the program was told is sent the time is TCP's, else the startup's.
+    fn patience(&self) -> Duration {
+        let Some(state) = self.held.state() else { return Duration::ZERO };
+        let stream = self.stream(state);
+        match (stream.owes(), stream.startup_time()) {
+            // A server that has said nothing for long is not about to.
+            (false, Some(_)) if state.options().role == Role::Initiator => {
+                UNTIL_STARTED.saturating_sub(state.startup_age().unwrap_or_default())
+            }
+            (false, _) => UNTIL_STARTED,
+            (true, Some(left)) => left + linger::A_WHILE,
+            (true, None) => PATIENCE,
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        let silent = self.held.state().filter(|state| state.phase() == Phase::Starting);
+        silent.and_then(State::startup_age).unwrap_or_default()
+    }
+
+    fn loses_octets(&self) -> bool {
+        self.held.state().is_some_and(State::waits)
+    }
+
+    fn end(&self, by_reset: bool) {
+        let Some(state) = self.held.state() else { return };
+        // What this process owes is its own to give up; the connection is not while another has it,
+        // or it has come back.
+        let is_ours_alone = self.held.is_closed() && !state.is_held_by_others();
+        if by_reset && is_ours_alone && self.held.is_under(self.fd) {
+            self.stream(state).abandon();
+        }
+        self.leave_alone(state);
+    }
+}
+
+impl Framed {
+    /// Tells that a client gives up on a server that has said nothing for so long that a plain one
+    /// is likely.
+    fn tell_silent(&self, state: &State) {
+        if state.phase() == Phase::Starting
+            && state.options().role == Role::Initiator
+            && state.startup_age().is_some_and(|age| age >= UNTIL_PLAIN)
+        {
+            let mut settings = self.held.settings();
+            if let Some(peer) = settings.to.filter(|_| !settings.plain_allowed)
+                && !std::mem::replace(&mut settings.end_told, true)
+            {
+                switch::tell_silent(peer);
+            }
+        }
+    }
+
+    /// Brings what is unfinished as far as it goes at once. Returns whether that is all there is to
+    /// do.
+    fn finishes_at_once(&self, state: &State) -> bool {
+        let stream = self.stream(state);
+        let concerns_us = || stream.owes() || !state.is_held_by_others();
+        if !stream.is_unfinished() || !concerns_us() {
+            return true;
+        }
+        // With a time of nothing the kernel resets the connection.
+        real::linger(self.fd) == Some(Duration::ZERO) || stream.finishes()
+    }
+
+    /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection
+    /// that nobody can reach any more. A socket that has come back in a message since it was closed
+    /// stays.
+    fn leave_alone(&self, state: &State) {
+        if self.held.is_closed() && !self.leave(state) && self.held.has_sleepers() {
+            real::shut_both(self.fd);
+        }
+    }
+
+    /// Returns whether another process holds it. This one does until the last call on it has ended.
+    fn leave(&self, state: &State) -> bool {
+        let is_held = state.is_held_by_others();
+        wait::gone(&self.held, if is_held { Elsewhere::Held } else { Elsewhere::Gone });
+        is_held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use rddp_stream::{Caller, Options};
+
+    use super::*;
+    use crate::kinds::store;
+    use crate::socket::{self, KindId, Mode, Settings};
+
+    /// A program that a child runs has the connection before it has begun, and so before it can say
+    /// that it holds it.
+    #[test]
+    fn a_closed_connection_is_not_shut_for_who_looks_at_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let mut of_a_child = server.try_clone().unwrap();
+        let fd = server.as_raw_fd();
+        let looked_at = socket::adopt(fd, responder()).unwrap();
+        looked_at.set_state(store::create(looked_at.cookie(), &Options::new(Role::Responder)).unwrap());
+        let call = looked_at.work_on(fd).unwrap();
+        call.sleeps();
+        call.wakes();
+        drop(call);
+        let held = socket::forget_before_close(fd).unwrap();
+        Framed { held: held.clone(), fd }.leave_alone(held.state().unwrap());
+        of_a_child.write_all(b"x").expect("the child may write");
+        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_closed_connection_is_shut_for_a_call_that_sleeps() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let fd = server.as_raw_fd();
+        let held = socket::adopt(fd, responder()).unwrap();
+        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
+        let call = held.work_on(fd).unwrap();
+        call.sleeps();
+        let closed = socket::forget_before_close(fd).unwrap();
+        Framed { held: closed.clone(), fd }.leave_alone(closed.state().unwrap());
+        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the end");
+        assert!(!call.wakes());
+    }
+
+    fn responder() -> Settings {
+        Settings {
+            mode: Mode::Starting,
+            kind: KindId::Framed,
+            role: Some(socket::Role::Responder),
+            ..Settings::default()
+        }
+    }
+}

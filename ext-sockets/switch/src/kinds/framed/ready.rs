@@ -1,0 +1,91 @@
+//! What waits ask of a framed socket, and the steps that it takes while no call is at it.
+
+use std::ffi::c_short;
+use std::time::Duration;
+
+use libc::{POLLIN, POLLNVAL, POLLRDNORM};
+use rddp_real as real;
+use rddp_stream::{Phase, Stream, Uncancelled};
+
+use super::{CALLS, Framed, fall_back};
+use crate::kinds::kind::Readiness;
+use crate::wait;
+
+impl Readiness for Framed {
+    fn interest(&self, want: c_short) -> c_short {
+        self.held.state().map_or(want, |state| self.stream(state).interest(want))
+    }
+
+    fn revents(&self, ready: c_short, want: c_short) -> c_short {
+        let Some(state) = self.held.state() else { return ready };
+        let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
+        let _uncancelled = Uncancelled::here();
+        let (before, errno) = (state.condition(), real::errno());
+        let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
+        let mut revents = stream.revents(ready, want);
+        if state.phase() == Phase::Ended && fall_back::is_due(self) {
+            revents = fall_back::revents(self, want);
+        } else if state.phase() == Phase::Ended {
+            self.tell_end();
+        }
+        if state.phase() == Phase::Plain {
+            self.become_plain();
+        }
+        if state.condition() != before {
+            self.changed(state);
+        }
+        real::set_errno(errno);
+        revents
+    }
+
+    fn deadline(&self, want: c_short) -> Option<Duration> {
+        let readable = want & (POLLIN | POLLRDNORM) != 0;
+        if self.is_over() || readable && self.holds_octets() {
+            return Some(Duration::ZERO);
+        }
+        self.deadline_of_stream()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.held.state().is_none_or(|state| state.condition().is_settled())
+    }
+
+    /// What is wrong with it its own calls are told.
+    fn step(&self) -> bool {
+        let (Some(state), Some(at_work)) = (self.held.state(), self.held.work_on(self.fd)) else {
+            return false;
+        };
+        let before = state.condition();
+        if before.is_settled() {
+            return false;
+        }
+        Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
+        if self.held.is_watched() && state.condition() != before {
+            wait::changed(&self.held, self.fd);
+        }
+        true
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        let stream = self.stream(self.held.state()?);
+        stream.owes().then(|| stream.recheck())
+    }
+}
+
+impl Framed {
+    /// Returns when the stream wants to be looked at, at the latest.
+    pub(super) fn deadline_of_stream(&self) -> Option<Duration> {
+        self.stream(self.held.state()?).deadline()
+    }
+
+    /// Returns whether every call answers why it is over, whatever the kernel's socket is like.
+    fn is_over(&self) -> bool {
+        self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
+    }
+
+    /// Returns whether octets are there of which the kernel knows nothing: a process that is
+    /// confined asks before it waits.
+    fn holds_octets(&self) -> bool {
+        self.held.state().is_some_and(|state| self.stream(state).holds_octets())
+    }
+}

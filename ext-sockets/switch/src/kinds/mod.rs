@@ -1,0 +1,32 @@
+//! What stands behind a descriptor that is ours, by kinds.
+//!
+//! A kind is a type that implements [`Kind`]: its calls, what waits ask of it, how it begins and
+//! ends. The gate, the waits and the C functions know the trait alone; [`Ours`] names the kinds.
+//!
+//! | file | what |
+//! |---|---|
+//! | `kind.rs` | the trait, and the enum of all kinds |
+//! | `plain.rs` | TCP, with an option of ours |
+//! | `framed/` | a byte stream in FPDUs |
+//! | `raw/` | RDMA itself, by the software RNIC |
+//! | `close.rs` | `close`, the exit, and numbers to come |
+//! | `linger.rs` | closed sockets that are not finished |
+//! | `unsettled.rs` | sockets that have something to do that no call is at |
+//! | `inherit.rs` | sockets that came through `fork`, `exec` and messages |
+//! | `store.rs` | where the states of streams lie |
+
+mod close;
+mod framed;
+mod inherit;
+mod kind;
+mod linger;
+mod plain;
+pub mod raw;
+mod store;
+mod unsettled;
+
+pub use close::{Expected, closing, exiting, expect_number};
+pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, confine, fork_is_over, received};
+pub use kind::{Begin, Close, Kind, Ours, Readiness, of};
+pub use linger::makes_room;
+pub(crate) use unsettled::{any as any_unsettled, progress_other_sockets, sleep_beside};

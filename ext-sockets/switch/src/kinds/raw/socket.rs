@@ -1,0 +1,72 @@
+//! A socket in raw mode, as the program's own calls meet it: it carries no octets of theirs.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+
+use rddp_real::Value;
+use rddp_stream::Errno;
+
+use super::{begin, endpoint, info};
+use crate::kinds::kind::{Begin, Close, Kind, Readiness};
+use crate::socket::{self, Care, Held, Locked, Mode, Settings};
+use crate::wait::{self, Elsewhere};
+
+/// A socket in raw mode, held for the length of a call.
+#[derive(Debug)]
+pub struct Raw {
+    pub(in crate::kinds) held: Held,
+    pub(in crate::kinds) fd: c_int,
+}
+
+impl Kind for Raw {
+    fn admit(_held: Held, _fd: c_int) -> Result<Self, Errno> {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    fn care(&self, level: c_int, name: c_int) -> Care {
+        socket::care(level, name)
+    }
+
+    fn describe(&self, settings: &mut Settings) {
+        info::describe(self.held.cookie(), settings);
+    }
+
+    fn peer_private_data(&self) -> Value {
+        Value::octets(&info::peer_private_data(self.held.cookie()))
+    }
+}
+
+impl Begin for Raw {
+    fn connecting(&self, to: Option<SocketAddr>) -> Result<(), c_int> {
+        self.held.settings().to = to;
+        Ok(())
+    }
+
+    fn connected(&self, result: Result<(), c_int>) -> Result<(), c_int> {
+        begin::connected(&self.held, self.fd, result)
+    }
+
+    /// The startup begins with `ddp_begin`.
+    fn established(&self, settings: &mut Locked<'_>) -> Result<(), c_int> {
+        settings.mode = Mode::Starting;
+        Ok(())
+    }
+}
+
+impl Readiness for Raw {}
+
+impl Close for Raw {
+    fn close(&self) -> bool {
+        endpoint::closed(self.held.cookie());
+        wait::gone(&self.held, Elsewhere::Unknown);
+        false
+    }
+}
