@@ -8,6 +8,7 @@
 mod count;
 mod engine;
 mod protocol;
+mod stream;
 
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ struct Scenario {
 
 fn main() -> ExitCode {
     let argument = std::env::args().nth(1).unwrap_or_default();
-    let mut scenarios = protocol::SCENARIOS.iter().chain(engine::SCENARIOS);
+    let mut scenarios = protocol::SCENARIOS.iter().chain(engine::SCENARIOS).chain(stream::SCENARIOS);
     if argument == "--list" {
         scenarios.for_each(|scenario| println!("{} {}", scenario.name, scenario.ops));
         return ExitCode::SUCCESS;

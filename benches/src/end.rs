@@ -149,8 +149,8 @@ impl End {
     }
 }
 
-/// The QP's end of a new connection, and the peer's.
-fn tcp_pair(mss: Option<u32>) -> std::io::Result<(TcpStream, TcpStream)> {
+/// The measured end of a new connection, and the peer's.
+pub(crate) fn tcp_pair(mss: Option<u32>) -> std::io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let peer = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     if let Some(mss) = mss {

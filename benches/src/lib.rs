@@ -1,4 +1,5 @@
-//! What the benches of all layers begin with: streams of FPDUs, and a QP whose peer is a plain socket.
+//! What the benches of all layers begin with: streams of FPDUs, a QP whose peer is a plain socket,
+//! and two byte streams that are each other's peer.
 //!
 //! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so what they measure
 //! is what a program pays.
@@ -7,6 +8,8 @@
 mod end;
 mod frozen;
 mod octets;
+mod streams;
 
 pub use end::{End, Wire};
 pub use octets::{fpdus, pattern, send_segment, write_segment};
+pub use streams::Streams;
