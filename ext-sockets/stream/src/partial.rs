@@ -170,7 +170,7 @@ impl Stream<'_> {
             match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
                 Ok(Step::Need { total }) => return Ok(Some(total)),
                 Ok(step) => (step.used(), step),
-                Err(trouble) => return Err(self.fault(rx, &trouble)),
+                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
             };
         let behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
