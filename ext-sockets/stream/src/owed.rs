@@ -79,9 +79,11 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the limit of what is owed.
-    pub(super) fn reply(&self, headers: &[Header]) -> Result<(), Errno> {
-        if headers.is_empty() {
+    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the
+    /// limit of what is owed.
+    pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
+        let mut headers = headers.into_iter().peekable();
+        if headers.peek().is_none() {
             return Ok(());
         }
         let mut tx = self.lock_tx()?;

@@ -188,7 +188,7 @@ impl Stream<'_> {
         }
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
-            Step::Silent { reply, .. } => self.reply(reply.as_slice()).map(|()| None),
+            Step::Silent { reply, .. } => self.reply(&reply).map(|()| None),
             Step::Need { .. } | Step::Data { .. } => Ok(None),
         }
     }

@@ -254,7 +254,7 @@ impl Stream<'_> {
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;
             self.may_send_now();
-            self.reply(&batch.replies)?;
+            self.reply(batch.replies.headers())?;
         }
         match batch.stop {
             Stop::Terminated(code) => Err(self.terminated(rx, code)),
@@ -392,7 +392,7 @@ struct Batch {
     shown: usize,
     left: Option<Left>,
     largest: usize,
-    replies: Vec<Header>,
+    replies: Replies,
     stop: Stop,
 }
 
@@ -414,7 +414,7 @@ enum Stop {
 impl Batch {
     fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>, shown: usize) -> Self {
         let stop = Stop::Need(0);
-        let (before, replies) = ((0, None), Vec::new());
+        let (before, replies) = ((0, None), Replies::default());
         let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
         while batch.add(inbound, octets, sink) {
             batch.mark = Some(inbound.mark());
@@ -425,7 +425,7 @@ impl Batch {
     /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
     fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
         // What is not for the program does not keep it from what is behind it.
-        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) {
+        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
             self.stop = Stop::Full;
             return false;
         }
@@ -446,7 +446,9 @@ impl Batch {
                 return true;
             }
             Ok(Step::Silent { used, reply }) => {
-                self.replies.extend(reply);
+                if let Some(reply) = reply {
+                    self.replies.push(reply);
+                }
                 self.used += used;
                 return true;
             }
@@ -464,6 +466,28 @@ impl Batch {
         (self.used, self.mark) = self.before;
         self.left = None;
         self.shown as u32
+    }
+}
+
+/// Answers to the peer's Reads of a batch.
+#[derive(Default)]
+struct Replies {
+    headers: [Option<Header>; REPLIES],
+    count: usize,
+}
+
+impl Replies {
+    fn is_full(&self) -> bool {
+        self.count == REPLIES
+    }
+
+    fn push(&mut self, header: Header) {
+        self.headers[self.count] = Some(header);
+        self.count += 1;
+    }
+
+    fn headers(&self) -> impl Iterator<Item = &Header> {
+        self.headers[..self.count].iter().flatten()
     }
 }
 
@@ -485,6 +509,8 @@ fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
 
 /// Looks at the receive queue in one call, each at up to 72 KiB.
 pub(super) const STEPS: u32 = 64;
+/// Reads answered in one batch.
+const REPLIES: usize = 16;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
 /// A payload that is worth receiving in place.

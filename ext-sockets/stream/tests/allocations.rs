@@ -144,7 +144,6 @@ fn a_few_pieces_are_sent_without_the_heap() {
 }
 
 #[test]
-#[ignore = "1 allocation today: the list of pieces"]
 fn more_than_32_pieces_are_sent_without_the_heap() {
     assert_eq!(exchange(&pair(with_crc), 4000, 40, 4000), [0, 0]);
 }
@@ -157,7 +156,6 @@ fn marked_fpdus_are_received_without_the_heap() {
 }
 
 #[test]
-#[ignore = "1 allocation today for each FPDU, in which it is made"]
 fn marked_fpdus_are_sent_without_the_heap() {
     for count in SIZES {
         assert_eq!(exchange(&pair(with_markers), count, 1, count)[0], 0, "{count} octets");
@@ -207,7 +205,6 @@ fn a_startup_goes_without_the_heap() {
 
 /// RFC 6581 §9: the initiator's first FPDU is a Read of no octets, which the responder answers.
 #[test]
-#[ignore = "today 2 allocations to answer it and 1 to receive that: Reads in progress, replies"]
 fn a_read_as_rtr_is_answered_without_the_heap() {
     let (a, b) = fresh_pair(with_a_read_as_rtr);
     a.stream().greet().unwrap();
