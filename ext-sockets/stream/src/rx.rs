@@ -510,7 +510,7 @@ fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
 /// Looks at the receive queue in one call, each at up to 72 KiB.
 pub(super) const STEPS: u32 = 64;
 /// Reads answered in one batch.
-const REPLIES: usize = 16;
+const REPLIES: usize = 4;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
 /// A payload that is worth receiving in place.
