@@ -1,5 +1,5 @@
-//! One FPDU of the peer's, and what it means for a byte stream (RFC 5044 §6, RFC 5041 §5, RFC 5040
-//! §5).
+//! FPDUs of the peer's, one and several, and what they mean for a byte stream (RFC 5044 §6, RFC 5041
+//! §5, RFC 5040 §5).
 //!
 //! An [`Inbound`] is made of the shared state at the beginning of a call, takes FPDUs by
 //! [`Receiver`], and its [`Mark`] is what goes back there. The stream exposes no memory and asks for
@@ -15,6 +15,7 @@ use rddp_rdmap::{
     StreamConfig, TerminateCode,
 };
 
+use super::sink::Sink;
 use super::state::Rx;
 
 pub(super) struct Inbound {
@@ -191,5 +192,123 @@ impl Mark {
     }
 }
 
+/// The whole FPDUs at the front of some octets.
+pub(super) struct Batch {
+    pub(super) used: usize,
+    /// Behind the last of them; `None` when there is none.
+    pub(super) mark: Option<Mark>,
+    /// Octets and mark before the last FPDU.
+    before: (usize, Option<Mark>),
+    /// Octets of the first one that the program has read.
+    shown: usize,
+    pub(super) left: Option<Left>,
+    pub(super) largest: usize,
+    pub(super) replies: Replies,
+    pub(super) stop: Stop,
+}
+
+/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) end: usize,
+}
+
+/// Reason why a batch ends.
+pub(super) enum Stop {
+    Need(usize),
+    Full,
+    Terminated(TerminateCode),
+    Trouble(Trouble),
+}
+
+impl Batch {
+    pub(super) fn of(
+        inbound: &mut Inbound,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+        shown: usize,
+    ) -> Self {
+        let stop = Stop::Need(0);
+        let (before, replies) = ((0, None), Replies::default());
+        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
+        while batch.add(inbound, octets, sink) {
+            batch.mark = Some(inbound.mark());
+        }
+        batch
+    }
+
+    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
+    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
+        // What is not for the program does not keep it from what is behind it.
+        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
+            self.stop = Stop::Full;
+            return false;
+        }
+        let at = self.used;
+        let before = (at, self.mark);
+        match inbound.step(&mut octets[at..]) {
+            Ok(Step::Need { total }) => self.stop = Stop::Need(total),
+            Ok(Step::Data { payload, used }) => {
+                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
+                let (from, to) = (at + payload.start + shown, at + payload.end);
+                let taken = sink.fill(&octets[from..to]);
+                if from + taken < to {
+                    self.left = Some(Left { from: from + taken, to, end: at + used });
+                    (self.before, self.shown) = (before, shown + taken);
+                }
+                self.largest = self.largest.max(to - from);
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Silent { used, reply }) => {
+                if let Some(reply) = reply {
+                    self.replies.push(reply);
+                }
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Terminated { used, code }) => {
+                self.used += used;
+                self.stop = Stop::Terminated(code);
+            }
+            Err(trouble) => self.stop = Stop::Trouble(trouble),
+        }
+        false
+    }
+
+    /// Takes all but the last, of which a part has been read, and says how much.
+    pub(super) fn leave_last(&mut self) -> u32 {
+        (self.used, self.mark) = self.before;
+        self.left = None;
+        self.shown as u32
+    }
+}
+
+/// Answers to the peer's Reads of a batch.
+#[derive(Default)]
+pub(super) struct Replies {
+    headers: [Option<Header>; REPLIES],
+    count: usize,
+}
+
+impl Replies {
+    fn is_full(&self) -> bool {
+        self.count == REPLIES
+    }
+
+    fn push(&mut self, header: Header) {
+        self.headers[self.count] = Some(header);
+        self.count += 1;
+    }
+
+    pub(super) fn headers(&self) -> impl Iterator<Item = &Header> {
+        self.headers[..self.count].iter().flatten()
+    }
+}
+
 /// The id of the Read that is our RTR.
 const RTR_ID: u64 = 0;
+/// Reads answered in one batch.
+const REPLIES: usize = 4;

@@ -12,13 +12,12 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
-use rddp_ddp::{Header, UntaggedRepr};
+use rddp_ddp::UntaggedRepr;
 use rddp_fault_guard::Faulted;
-use rddp_iwarp::{Segment, Trouble};
+use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
-use rddp_rdmap::TerminateCode;
 
-use super::inbound::{Inbound, Mark, Step};
+use super::inbound::{Batch, Inbound, Left, Stop};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -369,6 +368,16 @@ impl Stream<'_> {
         }
         Err(self.truncated(rx))
     }
+
+    /// Sets `SO_RCVLOWAT`, if it is not that already.
+    pub(super) fn wake_at(&self, rx: &mut Rx, count: usize) -> Result<(), Errno> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if rx.wake_at.max(1) != count {
+            rx.wake_at = count;
+            self.kernel.wake_at(count)?;
+        }
+        Ok(())
+    }
 }
 
 /// What became of octets that were looked at.
@@ -379,116 +388,6 @@ enum Taken {
     Left,
     /// None is: the one in front has `need` octets or more.
     None { need: usize },
-}
-
-/// The whole FPDUs at the front of some octets.
-struct Batch {
-    used: usize,
-    /// Behind the last of them; `None` when there is none.
-    mark: Option<Mark>,
-    /// Octets and mark before the last FPDU.
-    before: (usize, Option<Mark>),
-    /// Octets of the first one that the program has read.
-    shown: usize,
-    left: Option<Left>,
-    largest: usize,
-    replies: Replies,
-    stop: Stop,
-}
-
-/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
-#[derive(Clone, Copy)]
-struct Left {
-    from: usize,
-    to: usize,
-    end: usize,
-}
-
-enum Stop {
-    Need(usize),
-    Full,
-    Terminated(TerminateCode),
-    Trouble(Trouble),
-}
-
-impl Batch {
-    fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>, shown: usize) -> Self {
-        let stop = Stop::Need(0);
-        let (before, replies) = ((0, None), Replies::default());
-        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
-        while batch.add(inbound, octets, sink) {
-            batch.mark = Some(inbound.mark());
-        }
-        batch
-    }
-
-    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
-    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
-        // What is not for the program does not keep it from what is behind it.
-        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
-            self.stop = Stop::Full;
-            return false;
-        }
-        let at = self.used;
-        let before = (at, self.mark);
-        match inbound.step(&mut octets[at..]) {
-            Ok(Step::Need { total }) => self.stop = Stop::Need(total),
-            Ok(Step::Data { payload, used }) => {
-                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
-                let (from, to) = (at + payload.start + shown, at + payload.end);
-                let taken = sink.fill(&octets[from..to]);
-                if from + taken < to {
-                    self.left = Some(Left { from: from + taken, to, end: at + used });
-                    (self.before, self.shown) = (before, shown + taken);
-                }
-                self.largest = self.largest.max(to - from);
-                self.used += used;
-                return true;
-            }
-            Ok(Step::Silent { used, reply }) => {
-                if let Some(reply) = reply {
-                    self.replies.push(reply);
-                }
-                self.used += used;
-                return true;
-            }
-            Ok(Step::Terminated { used, code }) => {
-                self.used += used;
-                self.stop = Stop::Terminated(code);
-            }
-            Err(trouble) => self.stop = Stop::Trouble(trouble),
-        }
-        false
-    }
-
-    /// Takes all but the last, of which a part has been read, and says how much.
-    fn leave_last(&mut self) -> u32 {
-        (self.used, self.mark) = self.before;
-        self.left = None;
-        self.shown as u32
-    }
-}
-
-/// Answers to the peer's Reads of a batch.
-#[derive(Default)]
-struct Replies {
-    headers: [Option<Header>; REPLIES],
-    count: usize,
-}
-
-impl Replies {
-    fn is_full(&self) -> bool {
-        self.count == REPLIES
-    }
-
-    fn push(&mut self, header: Header) {
-        self.headers[self.count] = Some(header);
-        self.count += 1;
-    }
-
-    fn headers(&self) -> impl Iterator<Item = &Header> {
-        self.headers[..self.count].iter().flatten()
-    }
 }
 
 /// The CRC of the first `count` octets of some pieces, or of all if they are fewer.
@@ -509,8 +408,6 @@ fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
 
 /// Looks at the receive queue in one call, each at up to 72 KiB.
 pub(super) const STEPS: u32 = 64;
-/// Reads answered in one batch.
-const REPLIES: usize = 4;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
 /// A payload that is worth receiving in place.

@@ -50,6 +50,22 @@ impl Stream<'_> {
         if done { Ok(true) } else { self.check_time() }
     }
 
+    /// There is leave to send: what has waited for it goes out.
+    pub(super) fn may_send_now(&self) {
+        if self.state.may_send.load(Ordering::Acquire) {
+            return;
+        }
+        self.state.may_send.store(true, Ordering::Release);
+        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
+        let paid = self.lock_tx().and_then(|mut tx| {
+            self.shut_what_was_shut_early();
+            self.pay(&mut tx)
+        });
+        if let Err(error) = paid {
+            self.remember(error);
+        }
+    }
+
     /// A reset ends the startup. TCP says it once, and from then on that the peer has finished,
     /// which is no other end.
     fn lost(&self, error: Errno) -> Errno {
