@@ -11,7 +11,7 @@ use std::time::Duration;
 use rddp_ddp::Msn;
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
-    Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
+    Frame, Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
     StartupError,
 };
 
@@ -145,7 +145,7 @@ impl Stream<'_> {
         if !self.send_frame(initiator.request())? {
             return Ok(false);
         }
-        let mut frame = [0; FRAME];
+        let mut frame = [0; Frame::MAX_LEN];
         let have = match self.look_at_frame(rx, &mut frame)? {
             Seen::Octets(have) => have,
             Seen::Nothing => return Ok(false),
@@ -172,7 +172,7 @@ impl Stream<'_> {
     }
 
     fn respond(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
-        let mut frame = [0; FRAME];
+        let mut frame = [0; Frame::MAX_LEN];
         let have = match self.look_at_frame(rx, &mut frame)? {
             Seen::Octets(have) => have,
             Seen::Nothing => return Ok(false),
@@ -308,6 +308,3 @@ fn note_private_data(rx: &mut Rx, data: &[u8]) {
 const WINDOW: u32 = 512 * 1024;
 /// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.
 const NARROW: usize = WINDOW as usize;
-
-/// The longest startup frame.
-const FRAME: usize = rddp_mpa::Frame::HEADER_LEN + rddp_mpa::MAX_PRIVATE_DATA;

@@ -1,7 +1,5 @@
 //! Allocations of a byte stream's calls. There are to be none: a socket call may come from a signal
 //! handler that has interrupted the allocator.
-//!
-//! The ignored tests are of cases that do allocate; the reason names today's count.
 #![allow(missing_docs)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -191,7 +189,6 @@ fn what_tcp_cuts_is_owed_and_received_without_the_heap() {
 }
 
 #[test]
-#[ignore = "1 allocation today at each of the three steps: the startup frames"]
 fn a_startup_goes_without_the_heap() {
     let (a, b) = fresh_pair(with_crc);
     let (greeted, request) = counted(|| a.stream().greet());
