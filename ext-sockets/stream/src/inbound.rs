@@ -18,6 +18,7 @@ use rddp_rdmap::{
 use super::sink::Sink;
 use super::state::Rx;
 
+/// The receiving direction of a stream, for the length of a call.
 pub(super) struct Inbound {
     deframer: Deframer,
     stream: Stream,
@@ -25,7 +26,7 @@ pub(super) struct Inbound {
     rtr_read: bool,
 }
 
-/// What the FPDU in front is.
+/// Meaning of the FPDU in front.
 pub(super) enum Step {
     /// Not whole: its octets number at least this.
     Need { total: usize },
@@ -47,7 +48,7 @@ impl Step {
     }
 }
 
-/// How far the direction has come behind an FPDU.
+/// State of the direction behind an FPDU.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     position: u64,
@@ -122,7 +123,8 @@ impl Inbound {
         }
     }
 
-    /// A Read of the peer's. RFC 5040 §5.2.1: one without octets is answered, whatever it names.
+    /// Returns the answer to a Read of the peer's. RFC 5040 §5.2.1: one without octets is answered,
+    /// whatever it names.
     fn answer(&mut self) -> Result<Option<Header>, Trouble> {
         let Some(Response::Read(read)) = self.stream.next_response() else {
             return Ok(None);

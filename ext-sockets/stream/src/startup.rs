@@ -50,7 +50,7 @@ impl Stream<'_> {
         if done { Ok(true) } else { self.check_time() }
     }
 
-    /// There is leave to send: what has waited for it goes out.
+    /// Notes that there is leave to send, and sends what has waited for it.
     pub(super) fn may_send_now(&self) {
         if self.state.may_send.load(Ordering::Acquire) {
             return;

@@ -12,6 +12,7 @@ use super::options::Gather;
 use super::sink::Source;
 use super::sys::lent;
 
+/// FPDUs that are gathered for one write.
 pub(super) struct Train<'a, 'l> {
     list: &'l mut [IoSlice<'a>],
     used: usize,
@@ -151,7 +152,7 @@ impl rddp_iwarp::Gather for Train<'_, '_> {
     }
 }
 
-/// Of how many pieces the next `count` octets are.
+/// Returns the number of pieces that the next `count` octets lie in.
 fn pieces_of(payload: &Source<'_>, count: usize) -> usize {
     let mut ahead = *payload;
     let (mut pieces, mut rest) = (0, count);

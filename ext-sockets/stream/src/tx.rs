@@ -37,7 +37,7 @@ struct Limits {
     max_send: u32,
 }
 
-/// How the sender goes on behind an FPDU of a train.
+/// State of the sender behind an FPDU of a train.
 #[derive(Clone, Copy, Default)]
 struct After {
     /// Octets of the program's up to there.
