@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 
-use rddp_mpa::{Negotiated, Request, StartupMisuse};
+use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
@@ -108,7 +108,7 @@ impl Startup {
         request: &Request,
         answer: Answer,
         private_data: &[u8],
-    ) -> Result<(Vec<u8>, Option<Negotiated>), StartupMisuse> {
+    ) -> Result<(FrameOctets, Option<Negotiated>), StartupMisuse> {
         let config = startup_config(&self.options);
         Ok(match answer {
             Answer::Accept => {
