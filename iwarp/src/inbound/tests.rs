@@ -14,7 +14,7 @@ struct Memory {
     /// Lengths of the posted receives.
     posted: Vec<u64>,
     waits: bool,
-    /// Why memory refuses, if it does.
+    /// The fault with which memory refuses, if it does.
     refuses: Option<Fault>,
     taken: usize,
     good: usize,

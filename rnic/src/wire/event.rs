@@ -1,5 +1,6 @@
 //! What a connection tells its queue pair.
 
+use rddp_iwarp::Trouble;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
@@ -20,6 +21,12 @@ pub(crate) enum LinkEvent {
     Closed,
     /// TCP no longer sends or receives, or has to be reset.
     Lost(AsyncEventKind),
+}
+
+impl From<Trouble> for LinkEvent {
+    fn from(trouble: Trouble) -> Self {
+        LinkEvent::Fault(trouble.fault, trouble.offending)
+    }
 }
 
 impl From<Fault> for LinkEvent {

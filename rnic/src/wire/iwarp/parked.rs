@@ -7,6 +7,7 @@
 
 use rddp_rdma::AsyncEventKind;
 
+use super::deliver::refused;
 use super::link::Link;
 use super::stage::STAGING;
 use crate::qp::attributes::QpAttributes;
@@ -48,6 +49,14 @@ impl Link {
         }
         let Some(ulpdu) = self.parked.take() else { return Ok(()) };
         cx.attrs.device.partial.release(ulpdu.len());
-        self.deliver(cx, &ulpdu)
+        let (mut receiver, mut target) = self.receiving(cx);
+        match receiver.segment(&ulpdu, &mut target) {
+            Ok(Some(delivered)) => self.deliver(cx, delivered),
+            Ok(None) => {
+                self.park(cx.attrs, &ulpdu);
+                Ok(())
+            }
+            Err(trouble) => Err(refused(cx, trouble)),
+        }
     }
 }
