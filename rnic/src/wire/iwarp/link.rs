@@ -208,7 +208,7 @@ impl Link {
         };
         self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
         // Octets of our own do not go bad.
-        let _ = self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
+        let _ = self.out.push(&mut self.framer, header, payload.len(), fill);
     }
 
     /// Queues a Terminate.
