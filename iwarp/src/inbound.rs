@@ -50,7 +50,7 @@ pub enum Receive {
 pub struct Segment {
     /// The segment's header.
     pub header: Header,
-    /// Place of its payload.
+    /// The place of its payload.
     pub place: Place,
     /// Octets of its payload.
     pub payload_len: usize,
@@ -251,7 +251,7 @@ impl Receiver<'_> {
     }
 }
 
-/// Reason why a segment is not taken now.
+/// The reason why a segment is not taken now.
 enum Refused {
     Fault(Fault),
     Waits,

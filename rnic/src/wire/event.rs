@@ -1,4 +1,4 @@
-//! What a connection tells its queue pair.
+//! Events that a connection returns to its queue pair.
 
 use rddp_iwarp::Trouble;
 use rddp_rdma::{AsyncEventKind, Status};
@@ -10,8 +10,8 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 pub(crate) enum LinkEvent {
     /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
     Fault(Fault, Option<Offending>),
-    /// The peer has sent a Terminate; and the status of the oldest Read or atomic on its way, if it
-    /// refuses that.
+    /// The peer has sent a Terminate; and the status that the oldest outstanding Read or atomic
+    /// ends with, if the Terminate refuses it.
     Terminated(TerminateRepr, Option<Status>),
     /// The graceful close that had to wait for this connection can go on.
     Close,

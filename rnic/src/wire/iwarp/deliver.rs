@@ -18,6 +18,7 @@ const BULK_ULPDU: usize = 32 * 1024;
 
 impl Link {
     /// Completes what a segment completes, and notes how large segments are.
+    // `inline(always)`, as the receiver of `iwarp`: what has been delivered is large.
     #[inline(always)]
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
         let segment = &delivered.segment;
@@ -60,7 +61,8 @@ impl Link {
     }
 }
 
-/// Returns the event of a segment that the stream, or memory, has refused.
+/// Returns the event for a segment that was refused, and completes the receive of one that does not
+/// fit.
 #[cold]
 pub(super) fn refused(cx: &mut Context<'_>, trouble: Trouble) -> LinkEvent {
     if matches!(trouble.fault, Fault::Ddp(DdpError::TooLong { .. })) {
@@ -69,7 +71,7 @@ pub(super) fn refused(cx: &mut Context<'_>, trouble: Trouble) -> LinkEvent {
     trouble.into()
 }
 
-/// Invalidates what a Send says, before the program learns of it (RFC 5040 §5.3).
+/// Invalidates the STag that a Send names, before the program learns of it (RFC 5040 §5.3).
 fn invalidate_for_peer(
     cx: &mut Context<'_>,
     segment: Segment,

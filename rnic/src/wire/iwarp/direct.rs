@@ -46,8 +46,8 @@ impl Direct {
 }
 
 impl Link {
-    /// The FPDU at the front of `stage`, which needs `total` octets, is not all here. Begins direct
-    /// placement if that is allowed and worth it, and then has taken all of `stage`.
+    /// Begins direct placement of the FPDU at the front of `stage`, which needs `total` octets and
+    /// is not all here, if that is allowed and worth it. Returns whether it has taken all of `stage`.
     ///
     /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU
     /// is staged instead.
@@ -85,8 +85,8 @@ impl Link {
         true
     }
 
-    /// Reads the rest of the payload into its place and what follows into `stage`: octets in all,
-    /// and in `stage`.
+    /// Reads the rest of the payload into its place and what follows into `stage`. Returns the
+    /// octets read in all, and those in `stage`.
     ///
     /// # Errors
     /// The memory has gone bad: the kernel found that before it took another octet, or we do.

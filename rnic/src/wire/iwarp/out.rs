@@ -79,8 +79,8 @@ impl OutBuffer {
         }
     }
 
-    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much
-    /// that is.
+    /// Keeps no more memory than the octets need, since TCP may take none for long. Returns how
+    /// much that is.
     pub(super) fn settle(&mut self) -> usize {
         if self.octets.capacity() > 2 * self.rest().len() {
             let rest = Arena::of(self.rest().to_vec());

@@ -35,13 +35,13 @@ impl Link {
         self.parked = Some(ulpdu.to_vec());
     }
 
-    /// Throws away what waited.
+    /// Drops a segment that waited.
     pub(super) fn unpark_nothing(&mut self, attrs: &QpAttributes) {
         let len = self.parked.take().map_or(0, |ulpdu| ulpdu.len());
         attrs.device.partial.release(len);
     }
 
-    /// Delivers what waits, if there is a receive for it.
+    /// Delivers the segment that waits, if there is a receive for it.
     pub(crate) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
         if cx.rq.is_empty() {
             let is_reset = self.socket.take_error().is_ok_and(|error| error.is_some());

@@ -13,7 +13,8 @@ use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::qp::rq::Outcome;
 
-/// The queue pair and connection of arriving segments, beside the state of the protocols.
+/// The target of arriving segments: their queue pair, and what the connection has beside the state
+/// of the protocols.
 pub(super) struct Arriving<'a, 'q> {
     cx: &'a mut Context<'q>,
     may_send: &'a mut bool,

@@ -69,7 +69,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes back what the last turn left over.
+    /// Puts the octets that the last turn left over back into `stage`.
     pub(crate) fn unstash(&mut self, attrs: &QpAttributes, stage: &mut Stage) {
         let have = self.partial.len();
         stage.octets[..have].copy_from_slice(&self.partial);
@@ -78,7 +78,7 @@ impl Link {
         self.partial = Vec::new();
     }
 
-    /// Keeps what is left over; an idle QP keeps no memory for it.
+    /// Keeps the octets that are left over. An idle QP keeps no memory for them.
     pub(crate) fn stash(&mut self, cx: &Context<'_>, stage: &mut Stage) {
         let rest = &stage.octets[..stage.have];
         if rest.is_empty() {

@@ -97,8 +97,8 @@ pub(super) struct Train {
     len: usize,
     copied: usize,
     pub(super) segments: Segments,
-    /// The claim of a train with payloads that are summed where they lie, until its octets are TCP's
-    /// or copied.
+    /// The claim of a train with payloads that are summed where they lie, until its octets are with
+    /// TCP or copied.
     pub(super) claim: Option<Claim>,
     /// All payload is copied: the kernel found memory that has gone bad, and copying finds which.
     pub(super) copies: bool,
@@ -134,8 +134,8 @@ impl Train {
         payload_len > COPY_UP_TO && framer.framing().crc && !framer.framing().markers
     }
 
-    /// Sees to it that from here on no FPDU reaches over the end of a segment; of what is in the
-    /// train already none does.
+    /// Keeps FPDUs from reaching over the end of a TCP segment from here on; of those in the train
+    /// already none does.
     pub(super) fn align(&mut self, mut segments: Segments) {
         if !self.segments.is_set() {
             segments.admit(self.len);
@@ -208,8 +208,7 @@ impl Train {
         Ok(Some(crc))
     }
 
-    /// Makes the arena from `start` on part of the train, joined to the part before it where they
-    /// touch.
+    /// Adds the arena from `start` on to the train, joined to the part before it where they touch.
     fn arena_part(&mut self, start: usize) {
         let end = self.arena.len();
         self.len += end - start;
@@ -219,8 +218,8 @@ impl Train {
         }
     }
 
-    /// Writes `first` (octets that were promised to TCP earlier) and the train; how many octets TCP
-    /// took.
+    /// Writes `first` (octets that were promised to TCP earlier) and the train. Returns how many
+    /// octets TCP took.
     pub(super) fn write(
         &self,
         socket: BorrowedFd<'_>,

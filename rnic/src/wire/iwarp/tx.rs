@@ -101,7 +101,7 @@ impl Link {
         })
     }
 
-    /// Hands `out` and the train to TCP; true if it took all and there was something.
+    /// Hands `out` and the train to TCP. Returns whether it took all, and there was something.
     fn write_train(&mut self, cx: &mut Context<'_>, train: &Train) -> Result<bool, LinkEvent> {
         let promised = self.out.rest().len();
         let total = promised + train.len();
@@ -155,7 +155,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Everything promised has gone: now our FIN, if it is due.
+    /// Sends FIN if it is due and everything promised has gone.
     #[inline]
     fn finish_sending(&mut self) -> Result<(), LinkEvent> {
         if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {
@@ -169,8 +169,10 @@ impl Link {
         Ok(())
     }
 
-    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If
-    /// that has gone bad, the queue is at its request.
+    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
+    ///
+    /// # Errors
+    /// The rest has gone bad. The queue is at its request.
     fn account(&mut self, cx: &mut Context<'_>, train: &Train, taken: usize) -> Result<(), Faulted> {
         let taken = train.taken(taken);
         cx.counters.fpdus_sent += taken.fpdus as u64;
@@ -188,6 +190,7 @@ impl Link {
         Ok(())
     }
 
+    /// Goes on behind an FPDU that TCP has taken or begun.
     #[inline]
     fn go_on_behind(&mut self, cx: &mut Context<'_>, behind: &Behind) {
         cx.sq.cursor = behind.cursor;
