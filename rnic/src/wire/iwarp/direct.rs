@@ -47,7 +47,8 @@ impl Direct {
 
 impl Link {
     /// Begins direct placement of the FPDU at the front of `stage`, which needs `total` octets and
-    /// is not all here, if that is allowed and worth it. Returns whether it has taken all of `stage`.
+    /// is not all here, if that is allowed and worth it. Returns whether it has taken all of
+    /// `stage`.
     ///
     /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU
     /// is staged instead.
