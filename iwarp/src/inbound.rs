@@ -146,12 +146,13 @@ pub struct Receiver<'a> {
     pub stream: &'a mut Stream,
 }
 
+// `inline(always)`: what these return is large, and each call in between would copy it once more.
 impl Receiver<'_> {
     /// Takes the FPDU at the front of `octets`, if it is whole.
     ///
     /// # Errors
     /// The stream is over, and the peer is owed what [`Termination`](crate::Termination) says.
-    #[inline]
+    #[inline(always)]
     pub fn step<T: Target>(&mut self, octets: &mut [u8], target: &mut T) -> Result<Step, Trouble> {
         let (ulpdu, used) = match self.deframer.step(octets)? {
             rddp_mpa::Step::Need { total } => return Ok(Step::Need { total }),
@@ -170,7 +171,7 @@ impl Receiver<'_> {
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    #[inline]
+    #[inline(always)]
     pub fn segment<T: Target>(&mut self, ulpdu: &[u8], target: &mut T) -> Result<Option<Delivered>, Trouble> {
         let header = parse_header(ulpdu).map_err(|fault| self.fail(Trouble::without_segment(fault)))?;
         let payload = &ulpdu[header.len()..];
@@ -221,7 +222,7 @@ impl Receiver<'_> {
     }
 
     /// Returns the segment as the stream accepts it; `None` if its message waits for a receive.
-    #[inline]
+    #[inline(always)]
     fn accept<T: Target>(
         &mut self,
         header: &Header,
@@ -235,7 +236,7 @@ impl Receiver<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, segment: Segment, control: &[u8]) -> Result<Delivered, Trouble> {
         let event = self.stream.commit(&segment.header, segment.payload_len, control);
         let event = event.map_err(|fault| segment.trouble(fault))?;
@@ -257,7 +258,7 @@ enum Refused {
 }
 
 /// Asks the stream what a segment is. Kills nothing: the segment's CRC may not be known yet.
-#[inline]
+#[inline(always)]
 fn accept<T: Target>(
     stream: &mut Stream,
     header: &Header,

@@ -177,7 +177,8 @@ impl Framer {
         self.tail(ulpdu_len, crc)
     }
 
-    #[inline]
+    // `inline(always)`: a call costs each short FPDU as much as the tail itself.
+    #[inline(always)]
     fn tail(&self, ulpdu_len: usize, crc: u32) -> Trailer {
         let pad = pad_len(ulpdu_len);
         let mut octets = [0; 3 + CRC_LEN];

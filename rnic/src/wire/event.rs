@@ -1,5 +1,6 @@
-//! What a connection tells its queue pair.
+//! Events that a connection returns to its queue pair.
 
+use rddp_iwarp::Trouble;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
@@ -9,8 +10,8 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 pub(crate) enum LinkEvent {
     /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
     Fault(Fault, Option<Offending>),
-    /// The peer has sent a Terminate; and the status of the oldest Read or atomic on its way, if it
-    /// refuses that.
+    /// The peer has sent a Terminate; and the status that the oldest outstanding Read or atomic
+    /// ends with, if the Terminate refuses it.
     Terminated(TerminateRepr, Option<Status>),
     /// The graceful close that had to wait for this connection can go on.
     Close,
@@ -20,6 +21,12 @@ pub(crate) enum LinkEvent {
     Closed,
     /// TCP no longer sends or receives, or has to be reset.
     Lost(AsyncEventKind),
+}
+
+impl From<Trouble> for LinkEvent {
+    fn from(trouble: Trouble) -> Self {
+        LinkEvent::Fault(trouble.fault, trouble.offending)
+    }
 }
 
 impl From<Fault> for LinkEvent {

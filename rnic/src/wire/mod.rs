@@ -1,4 +1,4 @@
-//! What the connection of a queue pair puts on the wire, and takes from it.
+//! Wires: how a queue pair's messages travel between it and its peer.
 //!
 //! There is one wire so far: iWARP over TCP. A [`Link`] is a connection of it. It borrows the
 //! queues of its queue pair ([`Context`](crate::qp::context::Context)), moves octets, completes

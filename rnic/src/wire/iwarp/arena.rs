@@ -3,9 +3,7 @@
 
 use std::ops::Range;
 
-use rddp_mpa::Framer;
-
-use crate::mem::Faulted;
+use rddp_iwarp::Gather;
 
 /// Octets from the front on are in use; those behind are of earlier uses.
 #[derive(Debug, Default)]
@@ -55,34 +53,31 @@ impl Arena {
         &mut self.octets[start..self.used]
     }
 
-    /// Appends one FPDU: see [`Framer::emit_into`]. After an error nothing has been appended, and
-    /// `framer` is of no use.
-    #[inline]
-    pub(super) fn emit(
-        &mut self,
-        framer: &mut Framer,
-        header: &[u8],
-        payload_len: usize,
-        mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
-    ) -> Result<(), Faulted> {
-        let start = self.used;
-        let room = self.room(framer.fpdu_len(header.len() + payload_len));
-        let mut filled = Ok(());
-        let note_fault = |offset: usize, out: &mut [u8]| {
-            if let Err(fault) = fill(offset, out) {
-                filled = Err(fault);
-            }
-        };
-        framer.emit_into(header, payload_len, note_fault, room);
-        filled.inspect_err(|Faulted| self.truncate(start))
-    }
-
     pub(super) fn append(&mut self, octets: &[u8]) {
         self.room(octets.len()).copy_from_slice(octets);
     }
 
     pub(super) fn get(&self, range: Range<usize>) -> &[u8] {
         &self.octets[..self.used][range]
+    }
+}
+
+impl Gather for Arena {
+    type Mark = usize;
+
+    #[inline]
+    fn mark(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn cut_back(&mut self, mark: usize) {
+        self.truncate(mark);
+    }
+
+    #[inline]
+    fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        Some(write(self.room(len)))
     }
 }
 

@@ -30,7 +30,7 @@ struct Filling<'a> {
 
 /// The reason why a train stopped growing.
 enum Stop {
-    /// It is full, the queue is empty, or something must be waited for.
+    /// The train is full, the queue is empty, or something must be waited for.
     Wait,
     /// The request at the cursor cannot be done, with this status; `None`: it has been completed
     /// already.
@@ -47,8 +47,8 @@ impl Link {
             if let Some(status) = status {
                 cx.sq.finish_at_cursor(status);
             }
-            // draft-hilland-rddp-verbs §8.3.2: a local error of a request
-            // ends the stream with 0x0000.
+            // draft-hilland-rddp-verbs §8.3.2: a local error of a request ends the stream with
+            // 0x0000.
             return Err(Fault::local_catastrophic().into());
         }
         Ok(())
@@ -150,8 +150,8 @@ impl Link {
         }
     }
 
-    /// Makes the Read Request or Atomic Request of a request, issued once; `None` while ORD are on
-    /// their way (RFC 5040 §6.1).
+    /// Makes the Read Request or Atomic Request of a work request, which is issued once. Returns
+    /// `None` while as many are outstanding as ORD allows (RFC 5040 §6.1).
     fn request(
         &mut self,
         attrs: &QpAttributes,
@@ -215,8 +215,8 @@ impl Filling<'_> {
         Ok(pushed.then_some(next))
     }
 
-    /// Adds one segment of a message that may be cut; the place behind it, or `None` if it must
-    /// wait.
+    /// Adds one segment of a message that may be cut. Returns the place behind it, or `None` if it
+    /// must wait.
     #[inline]
     fn push_segment(
         &mut self,

@@ -1,13 +1,13 @@
-//! Delivering: segments are checked, placed, and complete what they complete (RFC 5041 §5.4,
+//! Delivering: segments that have been placed complete what they complete (RFC 5041 §5.4,
 //! RFC 5040 §5).
 
-use rddp_ddp::{DdpError, Header};
+use rddp_ddp::{DdpError, Stag};
+use rddp_iwarp::{Delivered, Segment, Trouble};
 use rddp_rdma::{Operation, Status};
-use rddp_rdmap::{Event, Fault, Offending, Place, SEND_QUEUE, parse_header};
+use rddp_rdmap::{Event, Fault};
 
 use super::first::{RTR_ID, RtrRead};
 use super::link::Link;
-use super::place::place_payload;
 use crate::qp::context::Context;
 use crate::qp::rq::Outcome;
 use crate::qp::sq::Phase;
@@ -17,72 +17,24 @@ use crate::wire::LinkEvent;
 const BULK_ULPDU: usize = 32 * 1024;
 
 impl Link {
-    /// Checks, places and delivers a segment, or parks it until there is a receive for it.
-    pub(super) fn deliver(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), LinkEvent> {
-        let header = parse_header(ulpdu)?;
-        let payload = &ulpdu[header.len()..];
-        let Some(place) = self.accept(cx, &header, payload.len())? else {
-            self.park(cx.attrs, ulpdu);
-            return Ok(());
-        };
-        self.note_size(ulpdu.len() >= BULK_ULPDU && self.may_place_directly(place));
-        place_payload(cx, &header, place, payload)?;
-        self.commit(cx, &header, payload.len(), if place == Place::Control { payload } else { &[] })
+    /// Completes what a segment completes, and notes how large segments are.
+    // `inline(always)`, as the receiver of `iwarp`: what has been delivered is large.
+    #[inline(always)]
+    pub(super) fn deliver(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
+        let segment = &delivered.segment;
+        self.note_size(segment.ulpdu_len() >= BULK_ULPDU && self.may_place_directly(segment.place));
+        self.complete(cx, delivered)
     }
 
-    /// Asks the stream what the segment is; takes a receive when a message begins. `None`: there is
-    /// none, and it waits.
-    fn accept(
-        &mut self,
-        cx: &mut Context<'_>,
-        header: &Header,
-        payload_len: usize,
-    ) -> Result<Option<Place>, LinkEvent> {
-        match self.classify(cx, header, payload_len) {
-            Ok(place) => Ok(Some(place)),
-            Err(Fault::Ddp(DdpError::NoBuffer { qn: SEND_QUEUE, .. })) if cx.attrs.waits() => Ok(None),
-            Err(fault) => {
-                if matches!(fault, Fault::Ddp(DdpError::TooLong { .. })) {
-                    cx.end_receive(Status::MessageTooLong, &Outcome::default());
-                }
-                Err(LinkEvent::Fault(fault, Some(Offending::new(*header, payload_len))))
-            }
-        }
-    }
-
-    /// Asks the stream what the segment is, with no consequences of a fault: the segment's CRC may
-    /// not be known yet.
-    #[inline]
-    pub(super) fn classify(
-        &mut self,
-        cx: &mut Context<'_>,
-        header: &Header,
-        payload_len: usize,
-    ) -> Result<Place, Fault> {
-        self.stream.accept(header, payload_len, &mut || cx.begin_receive())
-    }
-
-    /// Completes what a segment completes that has been placed, and whose CRC was good.
-    pub(super) fn commit(
-        &mut self,
-        cx: &mut Context<'_>,
-        header: &Header,
-        payload_len: usize,
-        control: &[u8],
-    ) -> Result<(), LinkEvent> {
-        let faulty = |fault| LinkEvent::Fault(fault, Some(Offending::new(*header, payload_len)));
-        let event = self.stream.commit(header, payload_len, control).map_err(faulty)?;
+    /// Completes what a segment completes.
+    #[inline(always)]
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
+        let Delivered { segment, event } = delivered;
         match event {
             Event::None | Event::WriteDone | Event::InboundRequest => Ok(()),
             Event::Received { length, invalidate, solicited } => {
                 if let Some(stag) = invalidate {
-                    // RFC 5040 §5.3: invalidated when the Send is delivered, before the program
-                    // learns of it.
-                    cx.attrs.invalidate_remote(stag).map_err(|error| {
-                        let outcome = Outcome { byte_len: length, ..Outcome::default() };
-                        cx.end_receive(Status::RemoteInvalidate, &outcome);
-                        faulty(Fault::invalidate(error))
-                    })?;
+                    invalidate_for_peer(cx, segment, stag, length)?;
                 }
                 let outcome =
                     Outcome { byte_len: length, invalidated: invalidate, immediate: None, solicited };
@@ -107,6 +59,29 @@ impl Link {
             RtrRead::None | RtrRead::Out => Ok(()),
         }
     }
+}
+
+/// Returns the event for a segment that was refused, and completes the receive of one that does not
+/// fit.
+#[cold]
+pub(super) fn refused(cx: &mut Context<'_>, trouble: Trouble) -> LinkEvent {
+    if matches!(trouble.fault, Fault::Ddp(DdpError::TooLong { .. })) {
+        cx.end_receive(Status::MessageTooLong, &Outcome::default());
+    }
+    trouble.into()
+}
+
+/// Invalidates the STag that a Send names, before the program learns of it (RFC 5040 §5.3).
+fn invalidate_for_peer(
+    cx: &mut Context<'_>,
+    segment: Segment,
+    stag: Stag,
+    byte_len: u32,
+) -> Result<(), Trouble> {
+    cx.attrs.invalidate_remote(stag).map_err(|error| {
+        cx.end_receive(Status::RemoteInvalidate, &Outcome { byte_len, ..Outcome::default() });
+        segment.trouble(Fault::invalidate(error))
+    })
 }
 
 fn read_done(cx: &mut Context<'_>, id: u64) -> Result<(), Fault> {

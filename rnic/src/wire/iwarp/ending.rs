@@ -1,4 +1,4 @@
-//! How a connection ends: with a Terminate, in order, by a reset, or behind the program's back
+//! The end of a connection: with a Terminate, in order, by a reset, or after the QP was dropped
 //! (RFC 5040 §5.4, §6.2, §7).
 
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl Link {
         LinkEvent::Terminated(terminate, refused)
     }
 
-    /// Sends what is promised, then FIN, and bounds the time until the peer's.
+    /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN.
     pub(crate) fn begin_close(&mut self, attrs: &QpAttributes) {
         self.ending.fin_due = true;
         // What is still to come of a message is no longer placed: see `after_reading`.
@@ -79,7 +79,7 @@ impl Link {
         true
     }
 
-    /// Bounds the time that the peer has from here on.
+    /// Limits the time that the peer has from here on.
     fn bound_close(&mut self, attrs: &QpAttributes) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         self.deadline = Some(deadline);
@@ -113,8 +113,8 @@ impl Link {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// RFC 5042 §6.4.2: returns whether the FPDU that this connection keeps a part of has been
-    /// arriving for too long, when others wait for the place.
+    /// Returns whether the FPDU that this connection keeps a part of has been arriving for too long
+    /// while others wait for the memory (RFC 5042 §6.4.2).
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         let began_long_ago = |(_, begun)| now.duration_since(begun) >= STALLED;
         !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)

@@ -1,4 +1,4 @@
-//! How a connection begins: the first FPDU, and nudges for a peer that may have left it unread
+//! The beginning of a connection: the first FPDU, and nudges for a peer that may not have read it
 //! (RFC 5044 §7.1.2, RFC 6581 §9).
 
 use std::net::Shutdown;
@@ -88,7 +88,8 @@ impl Link {
         true
     }
 
-    /// RFC 6581 §9.2: the first FPDU of a peer-to-peer connection. Nothing but the peer sees it.
+    /// Queues the first FPDU of a peer-to-peer connection (RFC 6581 §9.2). Nothing but the peer's
+    /// MPA sees it.
     pub(super) fn push_rtr(&mut self, rtr: Rtr) {
         let first = OwnMessage::ready_to_receive(rtr);
         if let Header::Untagged(header) = first.header {

@@ -39,10 +39,9 @@ pub(crate) struct Link {
     pub(super) deframer: Deframer,
     /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
     pub(super) may_send: bool,
-    /// No more of Responses is prepared until a message of this side's own
-    /// has gone, or none can go.
+    /// No more of the Responses is prepared until a message of this end has gone, or none can go.
     pub(super) own_turn: bool,
-    /// Octets of Responses prepared since messages of this side's own last had their turn.
+    /// Octets of Responses prepared since messages of this end last had their turn.
     pub(super) answered: usize,
     pub(super) place_before_crc: bool,
     /// Verdicts on the memory that was sent last.
@@ -54,13 +53,14 @@ pub(crate) struct Link {
     pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
-    /// When the FPDU began to arrive that `partial` is of, and how many had come before it.
+    /// The moment at which the FPDU in `partial` began to arrive, behind the number of FPDUs that
+    /// had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
     /// A ULPDU that waits for a receive: see `parked`.
     pub(super) parked: Option<Vec<u8>>,
-    /// Not 0: large payloads arrive that may be placed directly. Little is staged, so that they
-    /// are.
+    /// More than 0 while large payloads arrive that may be placed directly: little is staged then,
+    /// so that they are.
     bulk: u8,
     /// The kernel found memory of the next write that has gone bad: see
     /// [`Train`](super::train::Train).
@@ -69,17 +69,17 @@ pub(crate) struct Link {
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
-    /// The connection waits for memory: see [`Link::must_rest`].
-    /// Nobody looks for octets meanwhile.
+    /// The connection waits for memory, and nobody looks for octets meanwhile: see
+    /// [`Link::must_rest`].
     pub(super) resting: bool,
     /// The events that the epoll sets were last told to look for.
     pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
     pub(super) nudge: Option<Nudge>,
-    /// Of a Read that is our RTR: not answered yet, and what is to follow.
+    /// The state of a Read that is our RTR.
     pub(super) rtr: RtrRead,
     pub(super) deadline: Option<Instant>,
-    /// The next octets that are received make the thread panic that has read them.
+    /// Makes the thread panic that receives the next octets.
     #[cfg(test)]
     pub(super) panics: bool,
 }
@@ -166,8 +166,8 @@ impl Link {
         rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
     }
 
-    /// Returns how FPDUs come to lie in the segments of the next write. With markers they vary in
-    /// length: no attempt is made.
+    /// Returns the TCP segments that the FPDUs of the next write shall fit into. With markers FPDUs
+    /// vary in length, and no attempt is made.
     pub(super) fn segments(&self, emss: usize) -> Segments {
         if self.negotiated.markers_tx {
             return Segments::default();
@@ -200,7 +200,7 @@ impl Link {
         self.bulk > 0
     }
 
-    /// Queues one FPDU of octets of our own.
+    /// Queues one FPDU whose payload is the connection's own.
     pub(super) fn push_own(&mut self, header: &Header, payload: &[u8]) {
         let fill = |offset: usize, out: &mut [u8]| {
             out.copy_from_slice(&payload[offset..offset + out.len()]);
@@ -208,7 +208,7 @@ impl Link {
         };
         self.unaligned += self.framer.fpdu_len(header.len() + payload.len());
         // Octets of our own do not go bad.
-        let _ = self.out.emit(&mut self.framer, header.octets().as_ref(), payload.len(), fill);
+        let _ = self.out.push(&mut self.framer, header, payload.len(), fill);
     }
 
     /// Queues a Terminate.

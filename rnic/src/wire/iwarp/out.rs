@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use rddp_ddp::Header;
+use rddp_iwarp::push_copied;
 use rddp_mpa::Framer;
 
 use super::arena::Arena;
@@ -31,16 +33,20 @@ impl OutBuffer {
         self.taken == self.octets.len()
     }
 
-    /// Appends one FPDU: see [`Arena::emit`].
-    pub(super) fn emit(
+    /// Appends one FPDU: see [`push_copied`].
+    ///
+    /// # Errors
+    /// Octets of the payload have gone bad. Nothing has been appended, and `framer` is as before.
+    pub(super) fn push(
         &mut self,
         framer: &mut Framer,
-        header: &[u8],
+        header: &Header,
         payload_len: usize,
         fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
     ) -> Result<(), Faulted> {
         self.prepare();
-        self.octets.emit(framer, header, payload_len, fill)
+        // There is always room.
+        push_copied(&mut self.octets, framer, header, payload_len, fill).map(drop)
     }
 
     /// Returns room for octets that are promised now.
@@ -73,8 +79,8 @@ impl OutBuffer {
         }
     }
 
-    /// TCP takes no more now, perhaps for long: keeps no more memory than the octets need. How much
-    /// that is.
+    /// Keeps no more memory than the octets need, since TCP may take none for long. Returns how
+    /// much that is.
     pub(super) fn settle(&mut self) -> usize {
         if self.octets.capacity() > 2 * self.rest().len() {
             let rest = Arena::of(self.rest().to_vec());

@@ -7,6 +7,7 @@
 
 use rddp_rdma::AsyncEventKind;
 
+use super::deliver::refused;
 use super::link::Link;
 use super::stage::STAGING;
 use crate::qp::attributes::QpAttributes;
@@ -34,13 +35,13 @@ impl Link {
         self.parked = Some(ulpdu.to_vec());
     }
 
-    /// Throws away what waited.
+    /// Drops a segment that waited.
     pub(super) fn unpark_nothing(&mut self, attrs: &QpAttributes) {
         let len = self.parked.take().map_or(0, |ulpdu| ulpdu.len());
         attrs.device.partial.release(len);
     }
 
-    /// Delivers what waits, if there is a receive for it.
+    /// Delivers the segment that waits, if there is a receive for it.
     pub(crate) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
         if cx.rq.is_empty() {
             let is_reset = self.socket.take_error().is_ok_and(|error| error.is_some());
@@ -48,6 +49,14 @@ impl Link {
         }
         let Some(ulpdu) = self.parked.take() else { return Ok(()) };
         cx.attrs.device.partial.release(ulpdu.len());
-        self.deliver(cx, &ulpdu)
+        let (mut receiver, mut target) = self.receiving(cx);
+        match receiver.segment(&ulpdu, &mut target) {
+            Ok(Some(delivered)) => self.deliver(cx, delivered),
+            Ok(None) => {
+                self.park(cx.attrs, &ulpdu);
+                Ok(())
+            }
+            Err(trouble) => Err(refused(cx, trouble)),
+        }
     }
 }

@@ -1,15 +1,64 @@
-//! Placing: a segment's payload is copied to where it belongs, if it may be (RFC 5041 §7,
+//! Placing: receives and memory for the segments that arrive, if they may have them (RFC 5041 §7,
 //! RFC 5040 §8.1).
 
-use rddp_ddp::Header;
-use rddp_rdma::Status;
-use rddp_rdmap::{AccessError, Fault, Offending, Place};
+use std::time::Instant;
 
+use rddp_iwarp::{Receive, Receiver, Segment, Target};
+use rddp_rdma::{AsyncEventKind, Status};
+use rddp_rdmap::{AccessError, Fault, Place};
+
+use super::link::Link;
 use crate::mem::Access;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::qp::rq::Outcome;
-use crate::wire::LinkEvent;
+
+/// The target of arriving segments: their queue pair, and what the connection has beside the state
+/// of the protocols.
+pub(super) struct Arriving<'a, 'q> {
+    cx: &'a mut Context<'q>,
+    may_send: &'a mut bool,
+    deadline: &'a mut Option<Instant>,
+}
+
+impl Link {
+    /// Lends the state of the protocols, and what arriving segments ask for.
+    #[inline]
+    pub(super) fn receiving<'a, 'q>(
+        &'a mut self,
+        cx: &'a mut Context<'q>,
+    ) -> (Receiver<'a>, Arriving<'a, 'q>) {
+        let receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
+        (receiver, Arriving { cx, may_send: &mut self.may_send, deadline: &mut self.deadline })
+    }
+}
+
+impl Target for Arriving<'_, '_> {
+    /// Lets a responder send: MPA has found its first FPDU good (RFC 5044 §7.1.2).
+    #[inline]
+    fn note_good_fpdu(&mut self) {
+        self.cx.counters.fpdus_received += 1;
+        if !*self.may_send {
+            *self.may_send = true;
+            *self.deadline = None;
+            self.cx.attrs.report(AsyncEventKind::Established);
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self) -> Receive {
+        match self.cx.begin_receive() {
+            Some(room) => Receive::Posted(room),
+            None if self.cx.attrs.waits() => Receive::Awaited,
+            None => Receive::Missing,
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Fault> {
+        place_from(self.cx, segment, skip, payload).map_err(|why| why.refuse(self.cx))
+    }
+}
 
 /// The reason why a payload has no place.
 #[derive(Clone, Copy, Debug)]
@@ -35,20 +84,19 @@ impl Unplaceable {
     }
 
     /// Ends the request whose memory it was. Returns the fault.
-    pub(super) fn refuse(self, cx: &mut Context<'_>, header: &Header, payload_len: usize) -> LinkEvent {
+    #[cold]
+    pub(super) fn refuse(self, cx: &mut Context<'_>) -> Fault {
         match self {
-            Unplaceable::Write(error) => {
-                LinkEvent::Fault(Fault::write_access(error), Some(Offending::new(*header, payload_len)))
-            }
+            Unplaceable::Write(error) => Fault::write_access(error),
             // draft-hilland-rddp-verbs §8.3.2: a receive or a sink that is no good is this side's
             // fault.
             Unplaceable::Receive => {
                 cx.end_receive(Status::LocalProtection, &Outcome::default());
-                Fault::local_catastrophic().into()
+                Fault::local_catastrophic()
             }
             Unplaceable::Sink(id) => {
                 cx.end_request(id, Status::LocalProtection);
-                Fault::local_catastrophic().into()
+                Fault::local_catastrophic()
             }
         }
     }
@@ -56,46 +104,23 @@ impl Unplaceable {
 
 /// Returns whether the program may learn of a message from its last octets: the segment is the last
 /// of a Write, which completes nothing here.
-pub(super) fn is_polled(place: Place, header: &Header) -> bool {
-    matches!(place, Place::Write { .. }) && header.last()
-}
-
-/// Copies a segment's payload to where it belongs.
-pub(super) fn place_payload(
-    cx: &mut Context<'_>,
-    header: &Header,
-    place: Place,
-    payload: &[u8],
-) -> Result<(), LinkEvent> {
-    if payload.is_empty() || matches!(place, Place::Nothing | Place::Control | Place::Dropped) {
-        return Ok(());
-    }
-    place_from(cx, header, place, 0, payload)
+#[inline]
+pub(super) fn is_polled(segment: &Segment) -> bool {
+    matches!(segment.place, Place::Write { .. }) && segment.header.last()
 }
 
 /// Copies the end of a segment's payload, `skip` octets into it, to where it belongs: in order,
 /// where a program may poll the last octet.
 #[inline]
-pub(super) fn place_from(
-    cx: &mut Context<'_>,
-    header: &Header,
-    place: Place,
-    skip: usize,
-    payload: &[u8],
-) -> Result<(), LinkEvent> {
+fn place_from(cx: &Context<'_>, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Unplaceable> {
     let mut grants = Grants::new();
-    if let Err(why) = targets(cx, place, skip, payload.len(), &mut grants) {
-        return Err(why.refuse(cx, header, skip + payload.len()));
-    }
-    let in_order = is_polled(place, header);
+    targets(cx, segment.place, skip, payload.len(), &mut grants)?;
+    let in_order = is_polled(segment);
     let mut rest = payload;
     for grant in &grants {
         let (now, later) = rest.split_at(grant.len());
         let placed = if in_order { grant.place_in_order(0, now) } else { grant.place(0, now) };
-        if placed.is_err() {
-            grants.clear();
-            return Err(Unplaceable::gone_bad(place).refuse(cx, header, skip + payload.len()));
-        }
+        placed.map_err(|_| Unplaceable::gone_bad(segment.place))?;
         rest = later;
     }
     Ok(())

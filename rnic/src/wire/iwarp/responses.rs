@@ -7,7 +7,7 @@ use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, Response};
 
 use super::link::Link;
 use super::tx::TURN;
-use crate::mem::{Access, AtomicError};
+use crate::mem::{Access, AtomicError, Faulted};
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
@@ -103,12 +103,10 @@ impl Link {
             Some(source) => source.copy_to(offset, out),
             None => Ok(()),
         };
-        let before = self.framer.clone();
-        if self.out.emit(&mut self.framer, segment.header.octets().as_ref(), segment.len, fill).is_err() {
-            // What is no longer there is out of bounds.
-            self.framer = before;
-            return Err(faulty(Fault::read_source(AccessError::Bounds)));
-        }
+        // What is no longer there is out of bounds.
+        self.out
+            .push(&mut self.framer, &segment.header, segment.len, fill)
+            .map_err(|Faulted| faulty(Fault::read_source(AccessError::Bounds)))?;
         self.unaligned += octets;
         response.advance(segment.len);
         Ok(Some(segment.last))

@@ -7,10 +7,10 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use rddp_mpa::Step;
+use rddp_iwarp::Step;
 use rddp_rdma::AsyncEventKind;
-use rddp_rdmap::Fault;
 
+use super::deliver::refused;
 use super::link::Link;
 use super::parked::stage_len;
 use super::stage::Stage;
@@ -69,7 +69,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes back what the last turn left over.
+    /// Puts the octets that the last turn left over back into `stage`.
     pub(crate) fn unstash(&mut self, attrs: &QpAttributes, stage: &mut Stage) {
         let have = self.partial.len();
         stage.octets[..have].copy_from_slice(&self.partial);
@@ -78,7 +78,7 @@ impl Link {
         self.partial = Vec::new();
     }
 
-    /// Keeps what is left over; an idle QP keeps no memory for it.
+    /// Keeps the octets that are left over. An idle QP keeps no memory for them.
     pub(crate) fn stash(&mut self, cx: &Context<'_>, stage: &mut Stage) {
         let rest = &stage.octets[..stage.have];
         if rest.is_empty() {
@@ -115,13 +115,16 @@ impl Link {
         }
         loop {
             let rest = &mut stage[*used..];
-            match self.deframer.step(rest) {
-                Ok(Step::Fpdu { ulpdu, used: octets }) => {
+            let (mut receiver, mut target) = self.receiving(cx);
+            match receiver.step(rest, &mut target) {
+                Ok(Step::Taken { delivered, used: octets, .. }) => {
                     *used += octets;
-                    self.segment(cx, &rest[ulpdu])?;
-                    if self.is_parked() {
-                        return Ok(());
-                    }
+                    self.deliver(cx, delivered)?;
+                }
+                Ok(Step::Waits { ulpdu, used: octets }) => {
+                    *used += octets;
+                    self.park(cx.attrs, &rest[ulpdu]);
+                    return Ok(());
                 }
                 Ok(Step::Need { total }) => {
                     if self.begin_direct(cx, rest, total) {
@@ -129,24 +132,8 @@ impl Link {
                     }
                     return Ok(());
                 }
-                Err(error) => return Err(Fault::mpa(error.code()).into()),
+                Err(trouble) => return Err(refused(cx, trouble)),
             }
-        }
-    }
-
-    /// Handles one ULPDU whose CRC was good.
-    fn segment(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), LinkEvent> {
-        cx.counters.fpdus_received += 1;
-        self.open_for_sending(cx.attrs);
-        self.deliver(cx, ulpdu)
-    }
-
-    /// Lets a responder send: MPA has found its first FPDU good (RFC 5044 §7.1.2).
-    fn open_for_sending(&mut self, attrs: &QpAttributes) {
-        if !self.may_send {
-            self.may_send = true;
-            self.deadline = None;
-            attrs.report(AsyncEventKind::Established);
         }
     }
 }

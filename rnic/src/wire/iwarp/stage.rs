@@ -1,4 +1,4 @@
-//! Where octets lie between TCP and their place: a buffer of the thread that reads.
+//! Staging: a buffer of the reading thread, in which octets lie between TCP and their place.
 
 use std::cell::Cell;
 

@@ -4,15 +4,15 @@
 //! memory, held live by their [`Grant`]s until the write has returned, and what others may change
 //! is copied as well. A train lives for one write only: FPDUs that TCP did not begin to take are
 //! forgotten and built anew later, the rest of one that it did begin is copied out by
-//! [`Train::outcome`].
+//! [`Train::copy_out`].
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rddp_ddp::Header;
-use rddp_iwarp::Segments;
-use rddp_mpa::{Framer, LENGTH_LEN, crc32c};
+use rddp_iwarp::{Gather, Record, Segments, Taken, push_copied, push_gathered, taken};
+use rddp_mpa::Framer;
 use smallvec::SmallVec;
 
 use super::arena::Arena;
@@ -44,6 +44,28 @@ pub(super) enum Source<'a> {
     Inline(&'a [u8]),
 }
 
+impl Source<'_> {
+    /// Copies from the payload, beginning `offset` octets into it.
+    #[inline]
+    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
+        match self {
+            Source::Inline(octets) => {
+                out.copy_from_slice(&octets[offset..offset + out.len()]);
+                Ok(())
+            }
+            Source::Granted(grants) | Source::Shared(grants) => copy_gathered(grants, offset, out),
+        }
+    }
+
+    /// Lets go of its memory.
+    #[inline]
+    fn let_go(&mut self) {
+        if let Source::Granted(grants) | Source::Shared(grants) = self {
+            grants.clear();
+        }
+    }
+}
+
 enum Part {
     Arena(Range<usize>),
     Granted(Grant),
@@ -58,29 +80,12 @@ impl Part {
     }
 }
 
-/// The state to take up when TCP has taken the FPDU.
+/// The state to take up when TCP has taken an FPDU.
 #[derive(Clone, Debug)]
-struct Record {
-    /// Octets of the train up to the FPDU's end.
-    end: usize,
-    /// Payload octets of [`Source::Shared`] up to there.
-    copied: usize,
-    cursor: Cursor,
-    framer: Framer,
-}
-
-/// The part of a train that TCP took.
-pub(super) struct Outcome {
-    /// The state behind the last FPDU that TCP took whole, if any.
-    pub(super) whole: Option<(Cursor, Framer)>,
-    /// The state behind an FPDU that TCP has begun, with the octets of it that are left, if they
-    /// can still be had.
-    pub(super) started: Option<(Cursor, Framer, Result<Vec<u8>, Faulted>)>,
-    /// FPDUs taken or begun.
-    pub(super) fpdus: usize,
-    /// Octets of the train up to the end of the last of these.
-    pub(super) end: usize,
-    /// Payload octets of these that were copied because they may change.
+pub(super) struct Behind {
+    pub(super) cursor: Cursor,
+    pub(super) framer: Framer,
+    /// Payload octets up to there that were copied because they may change.
     pub(super) copied: usize,
 }
 
@@ -88,12 +93,12 @@ pub(super) struct Outcome {
 pub(super) struct Train {
     arena: Arena,
     parts: Vec<Part>,
-    records: Vec<Record>,
+    records: Vec<Record<Behind>>,
     len: usize,
     copied: usize,
     pub(super) segments: Segments,
-    /// Of a train with payloads that are summed where they lie,
-    /// until its octets are TCP's or copied.
+    /// The claim of a train with payloads that are summed where they lie, until its octets are with
+    /// TCP or copied.
     pub(super) claim: Option<Claim>,
     /// All payload is copied: the kernel found memory that has gone bad, and copying finds which.
     pub(super) copies: bool,
@@ -129,8 +134,8 @@ impl Train {
         payload_len > COPY_UP_TO && framer.framing().crc && !framer.framing().markers
     }
 
-    /// From here on no FPDU shall reach over the end of a segment; of what is in the train already
-    /// none does.
+    /// Keeps FPDUs from reaching over the end of a TCP segment from here on; of those in the train
+    /// already none does.
     pub(super) fn align(&mut self, mut segments: Segments) {
         if !self.segments.is_set() {
             segments.admit(self.len);
@@ -139,123 +144,71 @@ impl Train {
     }
 
     /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind
-    /// it. After an error the train is as before, and `framer` of no use.
+    /// it.
+    ///
+    /// # Errors
+    /// Memory of the payload has gone bad. The train and `framer` are as before.
     #[inline]
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
         header: &Header,
-        payload: Source<'_>,
+        mut payload: Source<'_>,
         payload_len: usize,
         after: Cursor,
     ) -> Result<bool, Faulted> {
         if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
             return Ok(false);
         }
-        match payload {
-            Source::Inline(octets) => {
-                let fill = |offset: usize, out: &mut [u8]| {
-                    out.copy_from_slice(&octets[offset..offset + out.len()]);
-                    Ok(())
-                };
-                self.push_copied(framer, header, payload_len, fill)?;
-            }
-            Source::Granted(grants)
-                if payload_len <= COPY_UP_TO || framer.framing().markers || self.copies =>
-            {
-                let fill = |offset: usize, out: &mut [u8]| copy_gathered(grants, offset, out);
-                self.push_copied(framer, header, payload_len, fill)?;
-                grants.clear();
-            }
-            Source::Granted(grants) => self.push_gathered(framer, header, grants, payload_len)?,
-            Source::Shared(grants) => self.push_shared(framer, header, grants, payload_len)?,
+        let framing = framer.framing();
+        let is_copied = match payload {
+            Source::Inline(_) => true,
+            Source::Granted(_) => payload_len <= COPY_UP_TO || framing.markers || self.copies,
+            Source::Shared(_) => false,
+        };
+        let pushed = if is_copied {
+            push_copied(self, framer, header, payload_len, |offset, out| payload.copy_to(offset, out))?
+        } else {
+            push_gathered(self, framer, header, payload_len, |train, crc| match &mut payload {
+                Source::Granted(grants) => train.lend(grants, framing.crc.then_some(crc)),
+                Source::Shared(grants) => train.copy_and_sum(grants, crc),
+                Source::Inline(_) => Ok(None),
+            })?
+        };
+        if !pushed {
+            return Ok(false);
         }
-        self.records.push(Record {
-            end: self.len,
-            copied: self.copied,
-            cursor: after,
-            framer: framer.clone(),
-        });
+        payload.let_go();
+        let after = Behind { cursor: after, framer: framer.clone(), copied: self.copied };
+        self.records.push(Record { end: self.len, after });
         Ok(true)
     }
 
+    /// Appends memory where it lies. Returns `crc` continued over it, and sums nothing without one.
     #[inline]
-    fn push_copied(
-        &mut self,
-        framer: &mut Framer,
-        header: &Header,
-        payload_len: usize,
-        fill: impl FnMut(usize, &mut [u8]) -> Result<(), Faulted>,
-    ) -> Result<(), Faulted> {
-        let (header, start) = (header.octets(), self.arena.len());
-        self.arena.emit(framer, header.as_ref(), payload_len, fill)?;
-        self.arena_part(start);
-        Ok(())
-    }
-
-    #[inline]
-    fn push_gathered(
-        &mut self,
-        framer: &mut Framer,
-        header: &Header,
-        grants: &mut Grants,
-        payload_len: usize,
-    ) -> Result<(), Faulted> {
-        let (ulpdu_len, start) = (header.len() + payload_len, self.arena.len());
-        let begin = self.begin_fpdu(header, ulpdu_len);
-        let crc = if framer.framing().crc {
-            let crc = crc32c(self.arena.get(begin));
-            let sum = grants.iter().try_fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc));
-            sum.inspect_err(|Faulted| self.arena.truncate(start))?
-        } else {
-            0
-        };
-        self.arena_part(start);
+    fn lend(&mut self, grants: &mut Grants, crc: Option<u32>) -> Result<Option<u32>, Faulted> {
+        let sum = |crc| grants.iter().try_fold(crc, |crc, grant| grant.crc32c_append(0, grant.len(), crc));
+        let crc = crc.map_or(Ok(0), sum)?;
         for grant in grants.drain(..) {
             self.len += grant.len();
             self.parts.push(Part::Granted(grant));
         }
-        let start = self.arena.len();
-        self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
-        self.arena_part(start);
-        Ok(())
+        Ok(Some(crc))
     }
 
-    /// Copies and sums in one pass. With CRC and without markers only.
-    fn push_shared(
-        &mut self,
-        framer: &mut Framer,
-        header: &Header,
-        grants: &mut Grants,
-        payload_len: usize,
-    ) -> Result<(), Faulted> {
-        let (ulpdu_len, start) = (header.len() + payload_len, self.arena.len());
-        let begin = self.begin_fpdu(header, ulpdu_len);
-        let mut crc = crc32c(self.arena.get(begin));
+    /// Appends copies, summed in the same pass. Returns `crc` continued over them.
+    fn copy_and_sum(&mut self, grants: &mut Grants, mut crc: u32) -> Result<Option<u32>, Faulted> {
+        let start = self.arena.len();
         // RFC 5044 §4.4: the CRC is of the octets that leave, whatever becomes of those in memory.
         for grant in grants.drain(..) {
-            let copied = grant.copy_to_with_crc(0, self.arena.room(grant.len()), crc);
-            crc = copied.inspect_err(|Faulted| self.arena.truncate(start))?;
+            crc = grant.copy_to_with_crc(0, self.arena.room(grant.len()), crc)?;
         }
-        self.arena.append(framer.trailer(ulpdu_len, crc).as_ref());
+        self.copied += self.arena.len() - start;
         self.arena_part(start);
-        self.copied += payload_len;
-        Ok(())
+        Ok(Some(crc))
     }
 
-    /// Puts what comes before the payload into the arena; where it is.
-    #[inline]
-    fn begin_fpdu(&mut self, header: &Header, ulpdu_len: usize) -> Range<usize> {
-        let start = self.arena.len();
-        let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
-        self.arena.append(&length);
-        self.arena.append(header.octets().as_ref());
-        debug_assert_eq!(self.arena.len() - start, LENGTH_LEN + header.len());
-        start..self.arena.len()
-    }
-
-    /// Makes the arena from `start` on part of the train, joined to the part before it where they
-    /// touch.
+    /// Adds the arena from `start` on to the train, joined to the part before it where they touch.
     fn arena_part(&mut self, start: usize) {
         let end = self.arena.len();
         self.len += end - start;
@@ -265,8 +218,8 @@ impl Train {
         }
     }
 
-    /// Writes `first` (octets that were promised to TCP earlier) and the train; how many octets TCP
-    /// took.
+    /// Writes `first` (octets that were promised to TCP earlier) and the train. Returns how many
+    /// octets TCP took.
     pub(super) fn write(
         &self,
         socket: BorrowedFd<'_>,
@@ -285,30 +238,15 @@ impl Train {
         send_vectored(socket, &pieces, SendFlags { more: false, eor: end_of_record })
     }
 
-    /// Returns what became of the FPDUs, `taken` octets of the train being TCP's now.
+    /// Returns what became of the FPDUs, `octets` of the train being TCP's now.
     #[inline]
-    pub(super) fn outcome(&self, taken: usize) -> Outcome {
-        let whole = self.records.partition_point(|record| record.end <= taken);
-        let begun = whole.checked_sub(1).map_or(0, |last| self.records[last].end);
-        let started = self.records.get(whole).filter(|_| taken > begun);
-        let end = started.map_or(begun, |record| record.end);
-        let fpdus = whole + usize::from(started.is_some());
-        let copied = fpdus.checked_sub(1).map_or(0, |last| self.records[last].copied);
-        Outcome {
-            whole: whole
-                .checked_sub(1)
-                .map(|last| (self.records[last].cursor, self.records[last].framer.clone())),
-            started: started
-                .map(|record| (record.cursor, record.framer.clone(), self.copy_out(taken..record.end))),
-            fpdus,
-            end,
-            copied,
-        }
+    pub(super) fn taken(&self, octets: usize) -> Taken<'_, Behind> {
+        taken(&self.records, octets)
     }
 
     /// Copies octets of the train: what is left of a started FPDU must not depend on memory that
     /// may be deregistered.
-    fn copy_out(&self, range: Range<usize>) -> Result<Vec<u8>, Faulted> {
+    pub(super) fn copy_out(&self, range: Range<usize>) -> Result<Vec<u8>, Faulted> {
         let mut out = Vec::with_capacity(range.len());
         let mut at = 0;
         for part in &self.parts {
@@ -333,6 +271,41 @@ impl Train {
     }
 }
 
+/// The length of a train, for cutting it back.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    arena: usize,
+    parts: usize,
+    len: usize,
+}
+
+impl Gather for Train {
+    type Mark = Mark;
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        Mark { arena: self.arena.len(), parts: self.parts.len(), len: self.len }
+    }
+
+    #[inline]
+    fn cut_back(&mut self, mark: Mark) {
+        self.arena.truncate(mark.arena);
+        self.parts.truncate(mark.parts);
+        if let Some(Part::Arena(range)) = self.parts.last_mut() {
+            range.end = range.end.min(mark.arena);
+        }
+        self.len = mark.len;
+    }
+
+    #[inline]
+    fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let start = self.arena.len();
+        let written = write(self.arena.room(len));
+        self.arena_part(start);
+        Some(written)
+    }
+}
+
 /// Copies from the gather list, beginning `offset` octets into it.
 fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) -> Result<(), Faulted> {
     for grant in grants {
@@ -350,4 +323,26 @@ fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) -> Res
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(train: &mut Train, octets: &[u8]) {
+        train.own(octets.len(), |out| out.copy_from_slice(octets)).expect("there is always room");
+    }
+
+    #[test]
+    fn a_train_that_is_cut_back_is_as_it_was() {
+        let mut train = Train::default();
+        append(&mut train, b"kept");
+        let mark = train.mark();
+        append(&mut train, b" and forgotten");
+        train.cut_back(mark);
+        assert_eq!(train.len(), 4);
+        append(&mut train, b", too");
+        assert_eq!((train.len(), train.parts.len()), (9, 1));
+        assert_eq!(train.copy_out(0..9).unwrap(), b"kept, too");
+    }
 }

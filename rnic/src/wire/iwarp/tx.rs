@@ -11,7 +11,7 @@ use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::Fault;
 
 use super::link::Link;
-use super::train::Train;
+use super::train::{Behind, Train};
 use crate::mem::{Faulted, is_fault};
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
@@ -103,7 +103,7 @@ impl Link {
         })
     }
 
-    /// Hands `out` and the train to TCP; true if it took all and there was something.
+    /// Hands `out` and the train to TCP. Returns whether it took all, and there was something.
     fn write_train(&mut self, cx: &mut Context<'_>, train: &Train) -> Result<bool, LinkEvent> {
         let promised = self.out.rest().len();
         let total = promised + train.len();
@@ -157,7 +157,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Everything promised has gone: now our FIN, if it is due.
+    /// Sends FIN if it is due and everything promised has gone.
     #[inline]
     fn finish_sending(&mut self) -> Result<(), LinkEvent> {
         if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {
@@ -171,24 +171,31 @@ impl Link {
         Ok(())
     }
 
-    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun. If
-    /// that has gone bad, the queue is at its request.
+    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
+    ///
+    /// # Errors
+    /// The rest has gone bad. The queue is at its request.
     fn account(&mut self, cx: &mut Context<'_>, train: &Train, taken: usize) -> Result<(), Faulted> {
-        let outcome = train.outcome(taken);
-        cx.counters.fpdus_sent += outcome.fpdus as u64;
-        cx.counters.octets_copied += outcome.copied as u64;
-        self.unaligned += outcome.end;
-        if let Some((cursor, framer)) = outcome.whole {
-            cx.sq.cursor = cursor;
-            self.framer = framer;
+        let taken = train.taken(taken);
+        cx.counters.fpdus_sent += taken.fpdus as u64;
+        cx.counters.octets_copied += taken.last().map_or(0, |record| record.after.copied as u64);
+        self.unaligned += taken.end();
+        if let Some(whole) = taken.whole {
+            self.go_on_behind(cx, &whole.after);
             cx.sq.handed_to_cursor();
         }
-        if let Some((cursor, framer, rest)) = outcome.started {
-            let rest = rest?;
-            cx.sq.cursor = cursor;
-            self.framer = framer;
+        if let Some(begun) = taken.begun {
+            let rest = train.copy_out(taken.owed())?;
+            self.go_on_behind(cx, &begun.after);
             self.out.keep(rest);
         }
         Ok(())
+    }
+
+    /// Goes on behind an FPDU that TCP has taken or begun.
+    #[inline]
+    fn go_on_behind(&mut self, cx: &mut Context<'_>, behind: &Behind) {
+        cx.sq.cursor = behind.cursor;
+        self.framer = behind.framer.clone();
     }
 }

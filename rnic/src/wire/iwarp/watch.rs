@@ -1,4 +1,4 @@
-//! Who is woken for a connection's socket: the epoll sets that it is in, and what they look for.
+//! Watching a connection's socket: the epoll sets that it is in, and the events they look for.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -130,8 +130,8 @@ impl Link {
         cx.attrs.device.partial.is_exhausted() && self.partial.is_empty() && self.direct.is_none()
     }
 
-    /// Makes nobody look for octets before the timer says so: they are there, and whoever slept on
-    /// them would wake at once.
+    /// Keeps everybody from looking for octets until the timer expires: octets are there, and who
+    /// slept on them would wake at once.
     pub(crate) fn rest_a_while(&mut self, cx: &Context<'_>) {
         cx.attrs.device.relieve_partial();
         if !std::mem::replace(&mut self.resting, true) {
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Ends the rest, if it was one: whoever sleeps on the socket is to look for octets again.
+    /// Ends a rest, so that whoever sleeps on the socket looks for octets again.
     #[inline]
     pub(crate) fn end_rest(&mut self, cx: &Context<'_>) {
         if std::mem::take(&mut self.resting) {
