@@ -54,7 +54,7 @@ fn check_local(bencher: Bencher<'_, '_>) {
 fn copy<T>(bencher: Bencher<'_, '_>, len: usize, copy: impl Fn(&Grant, &mut [u8]) -> T) {
     let ((table, region), mut octets) = (table(), pattern(len));
     let grant = grant(&table, &region, len);
-    // The first copies fault pages in and make tables.
+    // The first copies are not measured: they fault pages in.
     grant.place(0, &octets).expect("memory of our own stays");
     black_box(copy(&grant, &mut octets));
     bencher.counter(BytesCount::new(len)).bench_local(|| copy(&grant, black_box(&mut octets)));
@@ -70,7 +70,7 @@ fn place_with_crc(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, data| grant.place_with_crc(0, data, 0));
 }
 
-/// Does what `place_with_crc` does in two passes over all of the octets.
+/// Does what `place_with_crc` does, but in two passes over the octets.
 #[divan::bench(args = LENGTHS)]
 fn crc_then_place(bencher: Bencher<'_, '_>, len: usize) {
     copy(bencher, len, |grant, data| {

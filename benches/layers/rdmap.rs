@@ -1,4 +1,4 @@
-//! Operations (RFC 5040): the header's checks, and a stream's for each kind of segment.
+//! RDMAP (RFC 5040): parsing of headers, and a stream's checks for each kind of segment.
 #![forbid(unsafe_code)]
 
 use divan::{Bencher, black_box};
@@ -14,7 +14,7 @@ fn stream() -> Stream {
     Stream::new(StreamConfig { ird: 32, ord: 32, extensions: true })
 }
 
-/// Sets the next MSN in a header.
+/// Gives an untagged header the MSN that is due, and counts on.
 fn renumber(header: &mut Header, msn: &mut Msn) {
     if let Header::Untagged(UntaggedRepr { msn: due, .. }) = header {
         *due = *msn;

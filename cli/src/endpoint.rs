@@ -81,7 +81,7 @@ impl Endpoint {
             if left.is_zero() {
                 return Ok(None);
             }
-            wait(&self.cq, left.min(signals::LOOK))?;
+            wait(&self.cq, left.min(signals::CHECK_INTERVAL))?;
         }
     }
 

@@ -1,7 +1,7 @@
-//! Ctrl-C and SIGTERM: a request to stop, which every wait checks now and then.
+//! Ctrl-C and SIGTERM: a request to stop, for which every wait looks now and then.
 //!
-//! The signals are blocked in all threads but one, which waits for them. A second signal ends the
-//! process at once, and so does a program that has not stopped a few seconds after the first.
+//! All threads block the signals, and one takes them by `sigwait`. A second signal ends the process
+//! at once. So does the end of [`GRACE`] after the first, if the program has not stopped by then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,11 +13,11 @@ use crate::failure::{Failure, Kind};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Time within which the program must stop in good order.
+/// Time limit for stopping in good order, from the first signal on.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The longest time that a wait should last between two checks.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Begins to handle the signals. To be called before any other thread is started.
 pub(crate) fn install() -> Result<(), Failure> {
@@ -30,12 +30,13 @@ pub(crate) fn install() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits for the signals, in a thread of its own.
 fn watch(signals: SigSet) {
     if signals.wait().is_err() {
         return;
     }
     STOP.store(true, Ordering::Relaxed);
-    // Without this thread the program still stops: the thread only limits how long that takes.
+    // Should the thread not start, the program still stops: it only enforces the time limit.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(GRACE);
         leave();
@@ -44,6 +45,7 @@ fn watch(signals: SigSet) {
     leave();
 }
 
+/// Ends the process at once.
 fn leave() -> ! {
     std::process::exit(i32::from(Kind::Interrupted.code()))
 }
@@ -58,7 +60,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     if stopped() { Err(Failure::interrupted()) } else { Ok(()) }
 }
 
-/// Makes the program stop, as Ctrl-C does.
+/// Asks the program to stop, as the first Ctrl-C does, but sets no time limit.
 pub(crate) fn stop() {
     STOP.store(true, Ordering::Relaxed);
 }
@@ -72,6 +74,6 @@ pub(crate) fn sleep(time: Duration) -> Result<(), Failure> {
         if left.is_zero() {
             return Ok(());
         }
-        thread::sleep(left.min(LOOK));
+        thread::sleep(left.min(CHECK_INTERVAL));
     }
 }

@@ -1,5 +1,6 @@
-//! Signals that were sent to a thread which, as far as its program knows, blocks them. They are
-//! held here until the program unblocks them.
+//! SIGBUS and SIGSEGV that were sent while the program blocks them. The kernel does not block the
+//! two in a thread that moves octets, so they arrive; they are held here until the program unblocks
+//! them, or takes them by `sigwait` or a similar call.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -9,15 +10,16 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::chain::{self, SIGNALS};
 use crate::system;
 
-/// The number of signals that can be held at a time. One signal is held once for each thread, and
-/// once for the process.
+/// The number of signals that can be held at a time. Each of the two may be held once for every
+/// thread, and once for the process.
 const ROOM: usize = 16;
 
 static HELD: [Place; ROOM] = [const { Place::new() }; ROOM];
 
-/// The thread that waits for each of the signals by `sigwait` or a similar call; 0 for none.
+/// The thread that waits for each of [`SIGNALS`] by `sigwait` or a similar call; 0 for none.
 static WAITERS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
+/// Room for one held signal.
 struct Place {
     state: AtomicU32,
     signal: AtomicI32,
@@ -29,8 +31,11 @@ struct Place {
 // SAFETY: `info` is accessed only by the thread that has set `state` to `BUSY`.
 unsafe impl Sync for Place {}
 
+// The states of a `Place`.
 const FREE: u32 = 0;
+/// One thread is filling or emptying the place.
 const BUSY: u32 = 1;
+/// A signal is held here.
 const FULL: u32 = 2;
 
 impl Place {
@@ -80,7 +85,7 @@ pub(crate) unsafe fn hold(signal: c_int, info: *const libc::siginfo_t) {
     if HELD.iter().any(same) {
         return;
     }
-    // With all places in use the signal is lost: a signal handler cannot wait for one.
+    // If all places are in use, the signal is lost: a signal handler cannot wait for a place.
     let Some(place) = HELD.iter().find(|place| place.change(FREE, BUSY)) else { return };
     place.signal.store(signal, Ordering::Relaxed);
     place.thread.store(thread, Ordering::Relaxed);
@@ -125,8 +130,8 @@ pub fn after_fork() {
     WAITERS.iter().for_each(|waiter| waiter.store(0, Ordering::Relaxed));
 }
 
-/// Sends the calling thread the held signals of `wanted`, except those that the program ignores by
-/// now. Returns whether one was sent.
+/// Sends the calling thread the held signals of `wanted`, except those that the program now
+/// ignores. Returns whether one was sent.
 pub(crate) fn deliver(wanted: &libc::sigset_t) -> bool {
     let mut any = false;
     while let Some((signal, info)) = take(wanted) {
@@ -140,7 +145,7 @@ pub(crate) fn deliver(wanted: &libc::sigset_t) -> bool {
     any
 }
 
-/// Makes the calling thread the one that waits for `signals`; without `on`, ends that.
+/// Notes that the calling thread waits for `signals`, or with `on` unset that it no longer does.
 pub(crate) fn wait(signals: &libc::sigset_t, on: bool) {
     let thread = system::thread();
     for (signal, waiter) in SIGNALS.into_iter().zip(&WAITERS) {

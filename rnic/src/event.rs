@@ -47,7 +47,7 @@ struct Events {
     pending: Mutex<Pending>,
     /// The kinds of events that the queue takes.
     wanted: fn(&AsyncEventKind) -> bool,
-    /// The number of events, stored apart so that to look at it takes no lock.
+    /// The number of events, outside the lock: whether there are any is asked without it.
     len: AtomicUsize,
     notify: Notify,
 }
@@ -55,10 +55,11 @@ struct Events {
 /// The events that the program has not taken yet.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Events by their places in the order in which they happened.
+    /// Events by their places, which count up in the order in which the events happened.
     events: BTreeMap<u64, AsyncEvent>,
     /// The places of each QP's events in `events`.
     places: HashMap<QpNum, Vec<u64>>,
+    /// The place of the next event.
     next: u64,
 }
 

@@ -12,6 +12,7 @@ use crate::host::{Usage, allow_connections, cpu_s};
 use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Spec, Tally, Usages};
 use crate::{rdma, tcp};
 
+/// The connections that were opened for one [`Spec`], at this end.
 enum Lane {
     Tcp(Box<tcp::Active>),
     Rdma(Box<rdma::Active>),

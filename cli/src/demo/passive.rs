@@ -35,7 +35,7 @@ pub(super) fn run() -> Result<(), Failure> {
     let measuring = measuring.map_err(|error| Failure::failed(format!("starting a thread: {error}")))?;
     let mut result = Ok(());
     while !signals::stopped() {
-        let request = listener.accept(Some(signals::LOOK));
+        let request = listener.accept(Some(signals::CHECK_INTERVAL));
         let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
             continue;
         };

@@ -1,4 +1,5 @@
-//! The needs of `rddp run`: the library, and space for the states of streams that processes share.
+//! The needs of `rddp run`: the preloaded library, socket cookies, and space in `/dev/shm` for the
+//! states of streams, which processes share.
 
 use std::path::Path;
 
@@ -30,7 +31,7 @@ fn preloaded() -> Finding {
     }
 }
 
-/// Looks for socket cookies, by which processes find the state of a stream they share.
+/// Looks for socket cookies, by which a process finds the state of a stream that it shares.
 fn cookies() -> Finding {
     let found = |value: &str| Finding::ok(Topic::Sockets, "cookies of sockets (SO_COOKIE)", value);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
@@ -42,7 +43,8 @@ fn cookies() -> Finding {
 
 fn shared(folder: &Path) -> Finding {
     let found = |value: String| Finding::ok(Topic::Sockets, "shared memory (/dev/shm)", value);
-    let advice = "streams work, but a program that gets one by exec or in a message cannot go on with it";
+    let advice =
+        "streams work, but a program that gets one by exec or over a UNIX socket cannot go on with it";
     if let Err(error) = may_be_written(folder) {
         return found(error.desc().to_owned()).but(Level::Warn, advice);
     }

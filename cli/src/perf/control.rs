@@ -216,7 +216,7 @@ pub(super) struct Channel(TcpStream);
 impl Channel {
     pub(super) fn new(stream: TcpStream) -> Result<Self, Failure> {
         let set_up = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(false));
-        let set_up = set_up.and_then(|()| stream.set_read_timeout(Some(signals::LOOK)));
+        let set_up = set_up.and_then(|()| stream.set_read_timeout(Some(signals::CHECK_INTERVAL)));
         set_up
             .and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(10))))
             .map_err(|error| lost(&error))?;

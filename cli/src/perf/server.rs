@@ -151,7 +151,7 @@ impl Server {
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if is_shortage(&error) => {
                     out::complain!("rddp: {error}; existing sessions go on");
-                    thread::sleep(signals::LOOK);
+                    thread::sleep(signals::CHECK_INTERVAL);
                 }
                 Err(error) => return Err(failed(error)),
             }
@@ -171,7 +171,7 @@ fn is_shortage(error: &std::io::Error) -> bool {
 
 fn accept_rdma(listener: &Listener, shared: &Shared) {
     while !signals::stopped() {
-        let request = match listener.accept(Some(signals::LOOK)) {
+        let request = match listener.accept(Some(signals::CHECK_INTERVAL)) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
             Err(error) => {

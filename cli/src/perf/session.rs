@@ -14,7 +14,7 @@ use crate::failure::{Failure, Kind};
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Time limit for the server's reason after it gave up.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) struct Session {
     setup: Setup,
@@ -140,7 +140,7 @@ fn explained(channel: &mut Channel, failure: Failure) -> Failure {
     if failure.kind() == Kind::Interrupted {
         return failure;
     }
-    match channel.receive(LAST_WORDS) {
+    match channel.receive(REASON_TIMEOUT) {
         Ok(Reply::Refused { reason }) => refused(&reason),
         _ => failure,
     }

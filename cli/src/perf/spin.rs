@@ -1,17 +1,17 @@
-//! Spinning that gives way: on a machine with more to do than processors, an end that only spins
-//! keeps the other end from running at all. An end that spins at the wish of others falls asleep
-//! when nothing happens. Both ends give up in time.
+//! Spinning that yields the processor: with more busy threads than processors, an end that only
+//! spins would keep the other end from running at all. A server that spins because a client asked
+//! for it falls asleep when nothing happens. Both ends give up in time.
 
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// Time without any event after which the processor is offered to others: longer than a round trip
-/// on this host.
+/// Time of spinning without any event after which the processor is yielded: longer than a round
+/// trip on this host.
 const PATIENCE: Duration = Duration::from_micros(15);
 
-/// Time without any event after which an end sleeps that others have asked to spin: longer than any
-/// round trip for which spinning makes a difference.
+/// Time without any event after which a server sleeps that a client has asked to spin: longer than
+/// any round trip for which spinning makes a difference.
 const ENOUGH: Duration = Duration::from_millis(10);
 
 /// Time without any event after which the end that measures gives up.
@@ -22,15 +22,17 @@ const SILENCE: Duration = Duration::from_secs(20);
 pub(super) enum Wish {
     /// The user of this process asked.
     Own,
-    /// A client of this server asked, about which nothing is known.
+    /// A client of this server asked. Nothing is known about the client, so it gets no processor to
+    /// itself for long.
     Clients,
 }
 
 /// Tracks the time since the last event, and decides what to do after it.
 pub(super) struct Spin {
     wish: Wish,
+    /// Time of the first turn since the last event.
     quiet_since: Option<Instant>,
-    /// Time at which the processor was last offered to others.
+    /// Time of the first turn since the last event, or since the processor was last yielded.
     kept_since: Option<Instant>,
     /// Time at which this end gives up: an end that measures when nothing has happened for long,
     /// one that serves a client when the client's slice has to be over.
@@ -55,8 +57,8 @@ impl Spin {
         self.deadline = Some(deadline);
     }
 
-    /// Fails when this end has to give up. For an end that sleeps since nothing has happened, and
-    /// now and then for one that serves.
+    /// Fails when this end has to give up. An end that sleeps when nothing happens calls it instead
+    /// of [`turn`](Self::turn), and an end that serves also calls it now and then.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.check_at(Instant::now())
     }

@@ -54,7 +54,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
     let mut threads = Vec::new();
     let mut taken = 0;
     while (args.count == 0 || taken < args.count) && !signals::stopped() {
-        let request = listener.accept(Some(signals::LOOK));
+        let request = listener.accept(Some(signals::CHECK_INTERVAL));
         let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
             continue;
         };

@@ -29,7 +29,7 @@ pub(super) struct Summary {
     peer: SocketAddr,
     octets: u64,
     resumed_from: u64,
-    /// A file with the name was replaced; `None` where the server does not tell.
+    /// True if a file of that name was replaced; `None` if the server does not tell.
     replaced: Option<bool>,
     seconds: f64,
     bytes_per_s: f64,
@@ -52,7 +52,8 @@ impl Progress {
         self.bar.set_position(offset);
     }
 
-    /// Waits until `offset` is within the limit of octets a second.
+    /// Keeps to the user's `limit` of octets a second: sleeps until the octets up to `offset` may
+    /// have been transferred.
     pub(super) fn hold_back(&self, offset: u64, limit: Option<u64>) -> Result<(), Failure> {
         let Some(limit) = limit else { return signals::check() };
         let due = Duration::from_secs_f64((offset - self.from) as f64 / limit as f64);
@@ -76,7 +77,7 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Returns the lines that are printed.
+    /// Returns the result of the transfer, in the form in which it is printed.
     pub(super) fn summary(self, file: String, peer: SocketAddr) -> Summary {
         let Finished { took, from, octets, sha256, replaced } = self;
         let seconds = took.as_secs_f64();
@@ -101,11 +102,7 @@ impl Summary {
     }
 
     fn lines(&self) -> [String; 2] {
-        let resumed = match self.resumed_from {
-            0 => String::new(),
-            from => format!(", resumed after {}", about(from)),
-        };
-        let replaced = replaced_text(self.replaced);
+        let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
         let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
         let file = printable(&self.file);
         let moved = format!("{file}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}{replaced}", self.seconds);
@@ -113,12 +110,17 @@ impl Summary {
     }
 }
 
+/// Returns the part of a result line that says from where a transfer was resumed.
+pub(super) fn resumed_text(from: u64) -> String {
+    if from == 0 { String::new() } else { format!(", resumed after {}", about(from)) }
+}
+
 /// Returns the part of a result line that says that a file was replaced.
 pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
     if replaced == Some(true) { ", replaced the file that was there" } else { "" }
 }
 
-/// Tells the user that an interrupted transfer can be resumed.
+/// Adds to the failure of a transfer that the same command resumes it, where that is so.
 pub(super) fn resumable(failure: Failure) -> Failure {
     let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {

@@ -14,7 +14,7 @@ use super::token::{Nonce, Token};
 use crate::endpoint::{Endpoint, ended, silent};
 use crate::failure::Failure;
 use crate::places::{Meter, SLOW};
-use crate::signals::LOOK;
+use crate::signals::CHECK_INTERVAL;
 
 /// Octets of the longest message: it has a path, of which each octet may be written as seven
 /// octets, as it is necessary in a string within a string of JSON.
@@ -142,7 +142,7 @@ impl Talk {
             // Checked first: otherwise a client that sends without a pause would never be told.
             self.check_place()?;
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.end.try_next(left.min(LOOK))? {
+            match self.end.try_next(left.min(CHECK_INTERVAL))? {
                 Some(completion) => return Ok(completion),
                 None if left.is_zero() => return Err(silent(patience)),
                 None => {}

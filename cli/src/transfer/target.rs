@@ -74,7 +74,7 @@ fn write_to(path: &Path, shown: &str) -> Result<File, FileError> {
         let file = match File::options().write(true).custom_flags(flags.bits()).open(path) {
             // The pipe has no reader.
             Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
-                signals::sleep(signals::LOOK).map_err(FileError::Stopped)?;
+                signals::sleep(signals::CHECK_INTERVAL).map_err(FileError::Stopped)?;
                 continue;
             }
             opened => opened.map_err(|error| FileError::new(shown, error))?,

@@ -4,22 +4,23 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Resets a TCP connection at once. Processes and programs that hold the socket, too, lose the
-/// connection with it; to close this end's descriptor would leave theirs connected.
+/// Resets a TCP connection at once, for every descriptor and process that has the socket: closing
+/// this descriptor alone would leave the others connected.
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: `nowhere` is a `sockaddr` that lives through the call, and the length is its size.
-    // The call fails only where there is no connection to reset.
+    // The call fails only if there is no connection to reset.
     unsafe {
         libc::connect(socket.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t)
     };
 }
 
-/// Has the socket switch (`rddp run`) leave a socket alone that carries FPDUs already. Called
-/// before the socket connects or listens; sockets that it accepts are left alone, too.
+/// Tells the socket switch, if this process runs under `rddp run`, to leave a socket of ours alone,
+/// since the octets on it are FPDUs already. Called before the socket connects or listens. The
+/// sockets that it accepts are left alone, too.
 pub(super) fn stay_plain(socket: BorrowedFd<'_>) {
-    // SAFETY: the value is a `c_int` that is never freed, and the length is its size. Where there
-    // is no switch the kernel refuses the option, and the socket is as it should be.
+    // SAFETY: the value is a static `c_int`, and the length is its size. Without a switch the
+    // kernel refuses the option, and the socket is as it should be.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

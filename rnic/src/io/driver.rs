@@ -77,7 +77,7 @@ pub(crate) trait Source: Send + Sync {
     }
     /// Takes the socket out of the set, now that it is left to a program: a socket in a set costs
     /// the kernel time with each packet. Returns false if that is to be tried again.
-    fn rest(&self, _driver: &Driver) -> bool {
+    fn leave_to_program(&self, _driver: &Driver) -> bool {
         true
     }
     /// Handles a socket that is ready, or may be, and arms it again. Returns whether there is more
@@ -255,8 +255,9 @@ impl Driver {
     }
 
     /// Has a source take its socket out of the set. Returns false if that is to be tried again.
-    pub(super) fn rest(&self, token: u64) -> bool {
-        self.source(token).is_none_or(|source| self.call(token, || source.rest(self)) != Some(false))
+    pub(super) fn leave_to_program(&self, token: u64) -> bool {
+        let Some(source) = self.source(token) else { return true };
+        self.call(token, || source.leave_to_program(self)) != Some(false)
     }
 
     fn give_up(&self, token: u64, failure: Failure) {

@@ -25,7 +25,7 @@ struct Left {
     /// The time from the last question to the next.
     time: Duration,
     /// Set when none of the sources' sockets is in the epoll set any more.
-    rested: bool,
+    out_of_set: bool,
     /// Set when the last answer was [`Lease::Paused`], with octets unread: the next question comes
     /// early.
     doubted: bool,
@@ -33,7 +33,7 @@ struct Left {
 
 impl Left {
     fn new(holder: Arc<dyn Holder>, time: Duration) -> Self {
-        Left { holder, due: Instant::now(), time, rested: false, doubted: false }
+        Left { holder, due: Instant::now(), time, out_of_set: false, doubted: false }
     }
 
     fn tokens(&self) -> Vec<u64> {
@@ -99,7 +99,11 @@ impl<'a> Turns<'a> {
         self.driver.wake.take();
         self.polled.iter_mut().for_each(|left| left.due = now);
         let waited = self.waited.drain(..);
-        self.polled.extend(waited.map(|holder| Left { due: now, rested: true, ..Left::new(holder, LEASE) }));
+        self.polled.extend(waited.map(|holder| Left {
+            due: now,
+            out_of_set: true,
+            ..Left::new(holder, LEASE)
+        }));
     }
 
     /// Serves a source whose socket is ready, or leaves it to the program that reads it.
@@ -136,10 +140,10 @@ impl<'a> Turns<'a> {
         let mut left = Left { due: Instant::now() + time, time, doubted: false, ..left };
         // Not at once: to leave the set and come back takes two system calls, which a program that
         // polls only briefly would not win back.
-        if time == LEASE && !left.rested {
+        if time == LEASE && !left.out_of_set {
             let mut tokens = left.tokens();
-            tokens.retain(|token| !self.driver.rest(*token));
-            left.rested = tokens.is_empty();
+            tokens.retain(|token| !self.driver.leave_to_program(*token));
+            left.out_of_set = tokens.is_empty();
         }
         match lease {
             Lease::Waited => self.waited.push(left.holder),
@@ -153,8 +157,8 @@ impl<'a> Turns<'a> {
         match left {
             // `list` takes all sockets out of the set once the program has polled for long enough.
             Some(left) if left.time < LEASE => {}
-            Some(left) => left.rested &= self.driver.rest(token),
-            None => drop(self.driver.rest(token)),
+            Some(left) => left.out_of_set &= self.driver.leave_to_program(token),
+            None => drop(self.driver.leave_to_program(token)),
         }
     }
 

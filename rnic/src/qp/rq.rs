@@ -12,14 +12,14 @@ use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::srq::SrqInner;
 
-/// Receives that wait, and the one that a message is arriving in.
+/// Posted receives, and the one into which a message is arriving.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     posted: VecDeque<RecvWr>,
     capacity: usize,
     srq: Option<Arc<SrqInner>>,
     current: Option<RecvWr>,
-    /// True when the connection has ended: none of its messages takes from the shared queue any
+    /// True when the connection has ended: its messages get no receive from the shared queue any
     /// more.
     flushed: bool,
 }
@@ -79,7 +79,7 @@ impl RecvQueue {
         self.current.as_ref()
     }
 
-    /// Ends the receive that a message was arriving in, and returns its completion.
+    /// Ends the receive into which a message was arriving, and returns its completion.
     pub(crate) fn end(&mut self, qp: QpNum, status: Status, outcome: &Outcome) -> Option<Completion> {
         Some(completion(&self.current.take()?, qp, status, outcome))
     }
@@ -89,7 +89,8 @@ impl RecvQueue {
         self.flushed = false;
     }
 
-    /// Takes all receives of the QP's own, completed as flushed.
+    /// Takes all receives of the QP's own, and returns their completions as flushed. From now on no
+    /// message gets a receive from the shared queue.
     pub(crate) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
         self.flushed = true;
         self.posted.drain(..).map(move |wr| completion(&wr, qp, Status::Flushed, &Outcome::default()))

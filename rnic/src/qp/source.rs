@@ -1,4 +1,5 @@
-//! Callers that make a queue pair progress: a program's thread, the background thread, a timer.
+//! Entries to a queue pair for those that drive it on: a completion queue that its program polls
+//! ([`Member`]), and the background thread with its timers ([`Source`]).
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +21,8 @@ use crate::io::lease::Lease;
 use crate::wire::Link;
 
 impl QpInner {
+    /// Delivers a parked segment, reads for one turn, and sends, all without sleeping. Returns how
+    /// the reading ended.
     fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
         let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
         let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
@@ -47,8 +50,8 @@ impl QpInner {
         self.pull(core, TURN)
     }
 
-    /// Ends the QP if a completion queue of its has overflowed (RFC 5042 §6.4.6). Returns whether
-    /// it did.
+    /// Ends the QP if one of its completion queues has overflowed (RFC 5042 §6.4.6). Returns
+    /// whether it did.
     fn check_queues(&self, core: &mut Core) -> bool {
         let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
         let ends = overflowed && core.state == QpState::ReadyToSend;
@@ -73,13 +76,14 @@ impl QpInner {
         if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
             tracing::info!(
                 qp = self.attrs.num.0,
-                "reset: it stopped in an FPDU while memory for such is short"
+                "reset: the peer stopped in the middle of an FPDU, and memory for partial FPDUs is short"
             );
             self.lose(&mut core, Some(AsyncEventKind::ConnectionLost));
         }
     }
 
-    /// Arms the background thread's epoll set again after the socket was read dry.
+    /// Arms the socket in the background thread's epoll set again, after it was read until TCP had
+    /// nothing more.
     fn rearm(&self, core: &mut Core) {
         let armed = core.link.as_mut().map_or(Ok(()), |link| link.rearm(&self.attrs));
         if let Err(event) = armed {
@@ -87,8 +91,8 @@ impl QpInner {
         }
     }
 
-    /// Does the background thread's work on the core. After a panic no other thread sees the core
-    /// in the state in which it was left.
+    /// Does the background thread's work on the core. If that panics, the connection is reset
+    /// before the lock is released, so that no other thread sees the core half changed.
     fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
         let mut core = self.core.lock();
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
@@ -129,9 +133,9 @@ impl Source for QpInner {
         core.link.as_ref().is_some_and(Link::has_arrived)
     }
 
-    fn rest(&self, driver: &Driver) -> bool {
+    fn leave_to_program(&self, driver: &Driver) -> bool {
         // If the completion queue has an epoll set of its own, taking the socket out of the
-        // background thread's set would save nothing that can be felt.
+        // background thread's set would save no measurable time.
         if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
             return true;
         }
@@ -150,7 +154,7 @@ impl Source for QpInner {
                 self.rearm(core);
                 false
             }
-            // A timer ends the rest.
+            // The socket is not armed: `on_timer` ends this pause in reading.
             Pulled::Resting => false,
         });
         more == Some(true)
@@ -168,7 +172,8 @@ impl Source for QpInner {
             if self.check_queues(core) {
                 self.pump(core);
             }
-            // This may end a rest: arming the set again reports what has arrived meanwhile.
+            // This timer may be the end of a pause in reading: arming the socket again reports what
+            // has arrived meanwhile.
             if let Some((link, cx)) = core.split(&self.attrs) {
                 link.end_rest(&cx);
             }

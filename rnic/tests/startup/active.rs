@@ -8,6 +8,7 @@ use rddp_mpa::{Responder, ResponderStep, StartupError};
 use rddp_rdmap::{Opcode, TerminateRepr};
 use rddp_rnic::{
     Access, ConnectError, ConnectOptions, Connected, QpState, RecvWr, Revision, Rtr, RtrSet, SendWr,
+    TerminateCode,
 };
 use rddp_test_support::{Peer, accept_request, plain, read_to_end, segment};
 use socket2::SockRef;
@@ -341,7 +342,7 @@ fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
         first.join().unwrap().unwrap();
         let (reply, negotiated) = request.accept(&plain(), b"").unwrap();
         socket.write_all(&reply).unwrap();
-        assert_eq!(Peer::new(socket, negotiated).terminate_code().0, 0x2005);
+        assert_eq!(Peer::new(socket, negotiated).terminate_code(), TerminateCode::MPA_LOCAL_CATASTROPHIC);
         assert!(matches!(late.join().unwrap(), Err(ConnectError::NotIdle(QpState::ReadyToSend))));
         end.qp.post_send(&SendWr::send_inline(1, b"goes on")).unwrap();
         assert_eq!(other.expect(Opcode::Send).1, b"goes on");

@@ -101,7 +101,7 @@ fn check(
     let what = format!("{attack:?}, own PD {own_pd}, {access:?}, (read, write) {switches:?}");
     assert_eq!(attack.attempt(&mut raw, &region), expected, "{what}");
     let done = expected.is_none();
-    assert_eq!(region.unchanged(), !(done && attack.changes_octets()), "{what}");
+    assert_eq!(region.is_unchanged(), !(done && attack.changes_octets()), "{what}");
     assert_eq!(region.region.is_valid(), !(done && attack == Attack::Invalidate), "{what}");
     region.assert_guards();
 }
@@ -161,7 +161,7 @@ fn a_window_serves_one_stream() {
     let attack = segment::write(window.stag(), region.region.base(), true, b"attacked");
     other_raw.send(&attack);
     assert_eq!(other_raw.terminate_code(), TerminateCode::TAGGED_STAG_NOT_ASSOCIATED);
-    assert!(region.unchanged());
+    assert!(region.is_unchanged());
     raw.send(&attack);
     raw.send(&raw::read_from(1, &region.region, 0));
     raw.expect(Opcode::ReadResponse);
@@ -189,9 +189,9 @@ fn a_write_with_a_wrong_crc_changes_nothing_unless_asked_for() {
                 std::thread::yield_now();
             }
             raw.octets(rest);
-            assert_eq!(raw.terminate_code().0, 0x2002);
+            assert_eq!(raw.terminate_code(), TerminateCode::MPA_CRC);
             // Small payloads are staged in any case.
-            assert_eq!(target.unchanged(), !place_before_crc || len == 8);
+            assert_eq!(target.is_unchanged(), !place_before_crc || len == 8);
             target.assert_guards();
         }
     }
@@ -216,7 +216,7 @@ fn nothing_with_a_wrong_crc_is_delivered() {
         let mut octets = raw.frame(&message(&region));
         *octets.last_mut().unwrap() ^= 0x80;
         raw.octets(&octets);
-        assert_eq!(raw.terminate_code().0, 0x2002);
+        assert_eq!(raw.terminate_code(), TerminateCode::MPA_CRC);
         assert_eq!(end.completions_of([1])[0].status, Status::Flushed);
         assert_eq!(end.qp.terminate_received(), None);
         assert!(region.is_valid() && region.read(0, 8).unwrap() == [0; 8]);

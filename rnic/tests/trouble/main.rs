@@ -5,10 +5,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod dropping;
 mod ends;
 mod events;
 mod isolation;
-mod leaving;
 mod limits;
 mod local;
 mod order;

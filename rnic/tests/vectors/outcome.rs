@@ -208,12 +208,12 @@ fn refused(bench: &mut Bench<'_>, sent: Option<&[u8]>, may_answer: bool) {
         _ => Status::Flushed,
     };
     flushed(bench, first);
-    let untouched = bench.regions.iter().all(|region| region.guarded.unchanged());
+    let untouched = bench.regions.iter().all(|region| region.guarded.is_unchanged());
     assert!(untouched, "{name}: octets of a region have changed");
     if first == Status::RemoteInvalidate {
         assert_eq!(bench.inbox.octets()[..4], sent.unwrap()[18..], "{name}: delivered before the failure");
     } else {
-        assert!(bench.inbox.unchanged(), "{name}: octets of a receive have changed");
+        assert!(bench.inbox.is_unchanged(), "{name}: octets of a receive have changed");
     }
 }
 

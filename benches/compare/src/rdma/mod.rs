@@ -161,7 +161,7 @@ impl End for Side {
                 self.cq.wait(Some(NAP))?;
             }
         }
-        self.turns.look()
+        self.turns.check()
     }
 
     fn progressed(&mut self) {

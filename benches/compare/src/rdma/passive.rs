@@ -122,7 +122,7 @@ impl Passive {
             self.side.region.read_into(self.stamp(), &mut octets)?;
             if octets == seen {
                 std::thread::yield_now();
-                self.side.turns.look()?;
+                self.side.turns.check()?;
                 continue;
             }
             self.side.turns.reset();

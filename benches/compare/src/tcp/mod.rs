@@ -1,8 +1,8 @@
-//! Plain TCP streams, against which everything is measured. The same program runs in DDPMODE, which
-//! only `mode` knows.
+//! Plain TCP streams, against which everything is measured. The same code measures streams in
+//! DDPMODE; only `mode` tells the two apart.
 //!
-//! The loops are those of `rddp_load::stream`. The last octet of a message may also say that it
-//! ends a window; nothing follows that one until it is answered.
+//! The loops are those of `rddp_load::stream`. A last octet of [`ANSWER`] says that the message
+//! ends a window: its sender sends no more until the message is answered.
 
 mod active;
 mod mode;
@@ -27,7 +27,7 @@ use crate::{Fault, Outcome};
 /// Last octet of a message that ends a window.
 const ANSWER: u8 = 0xc3;
 
-/// One end of all connections of a lane.
+/// One end of the connections that were opened for one [`Spec`].
 struct Lane {
     spec: Spec,
     list: Vec<TcpStream>,
@@ -43,6 +43,8 @@ impl Lane {
         Ok(Lane { spec: spec.clone(), list, turns: Turns::default() })
     }
 
+    /// Handles the result of a read or write: a socket that is not ready moves no octets, and an
+    /// end of the stream is a failure.
     fn moved(&mut self, result: io::Result<usize>) -> Outcome<usize> {
         match result {
             Ok(0) => Err("the other end has closed a stream".into()),
@@ -95,6 +97,6 @@ impl Streams for Lane {
         let active = self.list[..self.spec.active()].iter().enumerate().filter(|(at, _)| waits(*at));
         let mut fds: Vec<_> = active.map(|(_, stream)| PollFd::new(stream.as_fd(), flags)).collect();
         nix::poll::poll(&mut fds, PollTimeout::from(100u8))?;
-        self.turns.look()
+        self.turns.check()
     }
 }

@@ -176,7 +176,7 @@ impl End for Lanes {
             }
             Wait::Event => {
                 self.spin.check()?;
-                wait(&self.cq, signals::LOOK).map(drop)
+                wait(&self.cq, signals::CHECK_INTERVAL).map(drop)
             }
         }
     }

@@ -13,25 +13,26 @@ use crate::transfer::files::FileError;
 use crate::transfer::greeting::Hello;
 use crate::transfer::partial::{Clobber, Partial};
 use crate::transfer::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::show::replaced_text;
+use crate::transfer::show::{replaced_text, resumed_text};
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
 use crate::transfer::token::{Nonce, Token, nonce};
 use crate::units::about;
 
-/// Time that a client gets to receive the reason of a refusal.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time limit for a client to receive the reason of a refusal and to disconnect.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Client<'a> {
     server: &'a Server,
     talk: Talk,
     peer: String,
-    /// The check of requests where there is a token; the nonce is this connection's.
+    /// The server's token and the nonce of this connection, by which requests are checked; `None`
+    /// if the server asks for no token.
     proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
 }
 
-/// The result of a transfer.
+/// The result of a transfer, as `--json` prints it.
 #[derive(Serialize)]
 struct Served {
     peer: String,
@@ -61,7 +62,7 @@ impl<'a> Client<'a> {
         Ok(Client { server, talk, peer, proof, begun: Instant::now() })
     }
 
-    /// Serves this client's one request. Whatever prevents that is told to the client.
+    /// Serves this client's one request. Tells the client of a failure, and returns it.
     pub(super) fn serve(mut self) -> Result<(), Failure> {
         // The memory is kept until the client was told how the request ended: the client may access
         // it until then.
@@ -107,8 +108,8 @@ impl<'a> Client<'a> {
         self.talk.hear(self.server.idle)
     }
 
-    /// Tells the client the reason, and waits until it has disconnected: closing at once could
-    /// overtake the message.
+    /// Tells the client the reason, and waits until it has disconnected: if this end closed at
+    /// once, the client could lose the message.
     fn refuse(&mut self, failure: &Failure) {
         let [mismatch, changed] = [Kind::Mismatch, Kind::Changed].map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
@@ -116,7 +117,7 @@ impl<'a> Client<'a> {
             _ => (failure.to_string(), failure.how().map(str::to_owned)),
         };
         let refused = ToClient::Refused { reason, remedy, mismatch, changed };
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + REFUSAL_TIMEOUT;
         if self.talk.say(&refused).is_ok() {
             // Messages that the client still sends are ignored; no more of them are received than
             // receives are posted.
@@ -125,6 +126,7 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Receives a file, by the client's RDMA Writes into slots of this end's memory.
     fn put(
         &mut self,
         path: String,
@@ -190,6 +192,7 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Gives a file, by the client's RDMA Reads of slots of this end's memory.
     fn get(
         &mut self,
         path: String,
@@ -258,7 +261,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Returns an error of a file in the words that the client is told.
+/// Returns the failure that a client is told for an error of a file.
 fn refused(error: FileError) -> Failure {
     match error {
         FileError::Changed(_) => error.failure(Kind::Changed),
@@ -272,14 +275,11 @@ impl Served {
             out::json_event(self);
             return;
         }
-        let resumed = match self.resumed_from {
-            0 => String::new(),
-            from => format!(", resumed after {}", about(from)),
-        };
         // A peer chose the name, so characters that would move the cursor are escaped.
         let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
-        let how = format!("{octets} in {seconds:.2} s{resumed}{}", replaced_text(self.replaced));
+        let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
+        let how = format!("{octets} in {seconds:.2} s{resumed}{replaced}");
         out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

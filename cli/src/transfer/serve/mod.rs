@@ -112,7 +112,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let places = Arc::new(Places::new(args.max_clients, Some(args.idle)));
     let server = Arc::new(Server { rnic, root, writable, token, idle, json, places });
     while !signals::stopped() {
-        let request = listener.accept(Some(signals::LOOK));
+        let request = listener.accept(Some(signals::CHECK_INTERVAL));
         if let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? {
             take_in(&server, request);
         }
@@ -175,7 +175,7 @@ impl Server {
             if self.places.are_free() {
                 return;
             }
-            thread::sleep(signals::LOOK);
+            thread::sleep(signals::CHECK_INTERVAL);
         }
     }
 }

@@ -36,12 +36,12 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
 enum Fault {
     Nowhere,
     Lease,
-    Rest,
+    Leave,
     Ready,
     Timer,
     GivingUp,
-    /// In none, but it cannot rest at once.
-    Busy,
+    /// In none, but its socket cannot leave the set at once.
+    Stays,
 }
 
 /// A source that counts the calls of its functions, and panics in one of them if a test wants that.
@@ -49,7 +49,7 @@ struct Probe {
     socket: Notify,
     fault: Fault,
     served: AtomicUsize,
-    rested: AtomicUsize,
+    left: AtomicUsize,
     has_arrived: AtomicBool,
     given_up: Mutex<Vec<Failure>>,
     holder: Option<Arc<Scripted>>,
@@ -70,9 +70,9 @@ impl Holder for Scripted {
 
 impl Probe {
     fn new(fault: Fault, holder: Option<Arc<Scripted>>) -> Arc<Self> {
-        let (served, rested, has_arrived, given_up) = Default::default();
+        let (served, left, has_arrived, given_up) = Default::default();
         let socket = Notify::flag().unwrap();
-        Arc::new(Probe { socket, fault, served, rested, has_arrived, given_up, holder })
+        Arc::new(Probe { socket, fault, served, left, has_arrived, given_up, holder })
     }
 
     fn add_to(self: &Arc<Self>, driver: &Driver) -> u64 {
@@ -81,12 +81,12 @@ impl Probe {
     }
 
     fn count(&self) -> [usize; 2] {
-        [&self.served, &self.rested].map(|count| count.load(Ordering::SeqCst))
+        [&self.served, &self.left].map(|count| count.load(Ordering::SeqCst))
     }
 
     /// Adds a source to the driver that is ready at once, and whose timer has run out.
     fn put(driver: &Driver, fault: Fault) -> Arc<Self> {
-        let holder = (fault == Fault::Rest).then(|| holder(Lease::Polled));
+        let holder = (fault == Fault::Leave).then(|| holder(Lease::Polled));
         let probe = Probe::new(fault, holder);
         let token = probe.add_to(driver);
         driver.watch(probe.socket.as_fd(), token, EpollFlags::EPOLLIN).unwrap();
@@ -118,10 +118,10 @@ impl Source for Probe {
         self.has_arrived.load(Ordering::SeqCst)
     }
 
-    fn rest(&self, _driver: &Driver) -> bool {
-        self.may_panic(Fault::Rest);
-        let again = self.rested.fetch_add(1, Ordering::SeqCst) > 0;
-        self.fault != Fault::Busy || again
+    fn leave_to_program(&self, _driver: &Driver) -> bool {
+        self.may_panic(Fault::Leave);
+        let again = self.left.fetch_add(1, Ordering::SeqCst) > 0;
+        self.fault != Fault::Stays || again
     }
 
     fn on_ready(&self, _driver: &Driver) -> bool {
@@ -145,7 +145,7 @@ impl Source for Probe {
 #[test]
 fn a_source_that_panics_is_given_up_alone() {
     let driver = Driver::start().unwrap();
-    for fault in [Fault::Lease, Fault::Rest, Fault::Ready, Fault::Timer, Fault::GivingUp] {
+    for fault in [Fault::Lease, Fault::Leave, Fault::Ready, Fault::Timer, Fault::GivingUp] {
         let faulty = Probe::put(&driver, fault);
         await_that("it is not given up", || faulty.failures() == [Failure::Panic]);
         let sound = Probe::put(&driver, Fault::Nowhere);
@@ -167,7 +167,7 @@ impl Source for Slow {
         false
     }
 
-    fn rest(&self, _driver: &Driver) -> bool {
+    fn leave_to_program(&self, _driver: &Driver) -> bool {
         true
     }
 
@@ -245,7 +245,7 @@ fn ask_again(this: &mut Turns<'_>) {
 #[test]
 fn a_program_that_polls_without_pause_is_asked_ever_later() {
     let driver = without_thread();
-    let probe = Probe::new(Fault::Busy, Some(holder(Lease::Polled)));
+    let probe = Probe::new(Fault::Stays, Some(holder(Lease::Polled)));
     let mut this = served(&driver, &probe);
     let mut time = FIRST_LEASE;
     while time < LEASE {

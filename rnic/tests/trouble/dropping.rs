@@ -1,4 +1,4 @@
-//! A program that drops its QP, and the device: messages that completed before arrive nevertheless.
+//! Programs that drop a QP, or the device: messages that completed before arrive nevertheless.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -15,16 +15,21 @@ use crate::slow::goes_on;
 
 const MESSAGE: usize = 64 * 1024;
 
-/// Returns an end that has sent twelve messages to a peer that reads nothing, and seen all their
-/// completions.
-fn has_sent(role: Role) -> (End, Peer) {
-    let (end, raw) = with_plain_raw(role);
+/// Sends twelve messages, and takes their completions.
+fn send_twelve(end: &End) {
     let source = end.region(MESSAGE, ALL);
     source.write(0, &pattern(MESSAGE, 3)).unwrap();
     for id in 0..12 {
         end.qp.post_send(&SendWr::send(id, source.whole())).unwrap();
         assert_eq!(end.success().wr_id, id);
     }
+}
+
+/// Returns an end that has sent twelve messages to a peer that reads nothing, and seen all their
+/// completions.
+fn has_sent(role: Role) -> (End, Peer) {
+    let (end, raw) = with_plain_raw(role);
+    send_twelve(&end);
     (end, raw)
 }
 
@@ -40,8 +45,8 @@ fn all_arrive(raw: &mut Peer) {
     assert_eq!(raw.recv(), None);
 }
 
-/// draft-hilland-rddp-verbs §6.2: every program ends like this. The peer was slow
-/// meanwhile, or had stopped.
+/// draft-hilland-rddp-verbs §6.2: a program ends by `disconnect` and by dropping its objects. Here
+/// the peer has read nothing until then.
 #[test]
 fn what_completed_before_a_disconnect_arrives_after_the_qp_is_gone() {
     for role in BOTH {
@@ -61,7 +66,8 @@ fn what_completed_arrives_without_a_disconnect_too() {
     }
 }
 
-/// Unread octets make TCP reset at close, and lose octets on their way in the other direction.
+/// Closing a socket with octets unread makes TCP reset, and octets on their way to the peer are
+/// lost. So what the peer still sends has to be read.
 #[test]
 fn what_the_peer_still_sends_takes_nothing_away() {
     let (end, mut raw) = has_sent(Role::Passive);
@@ -104,16 +110,11 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
 fn sends_and_ends(addr: SocketAddr) {
     let end = End::new();
     end.qp.connect(addr, &client_server()).unwrap();
-    let source = end.region(MESSAGE, ALL);
-    source.write(0, &pattern(MESSAGE, 3)).unwrap();
-    for id in 0..12 {
-        end.qp.post_send(&SendWr::send(id, source.whole())).unwrap();
-        assert_eq!(end.success().wr_id, id);
-    }
+    send_twelve(&end);
     println!("sent");
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    drop((end, source));
-    // SAFETY: ends the process at once.
+    drop(end);
+    // SAFETY: it takes a number, and ends the process without running anything of it.
     unsafe { libc::_exit(0) };
 }
 
@@ -121,13 +122,13 @@ fn sends_and_ends(addr: SocketAddr) {
 /// unread, TCP would reset them.
 #[test]
 fn a_process_that_ends_at_once_loses_nothing() {
-    if let Ok(addr) = std::env::var("RDDP_LEAVING_TEST") {
+    if let Ok(addr) = std::env::var("RDDP_DROPPING_TEST") {
         return sends_and_ends(addr.parse().unwrap());
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "leaving::a_process_that_ends_at_once_loses_nothing", "--nocapture"])
-        .env("RDDP_LEAVING_TEST", listener.local_addr().unwrap().to_string())
+        .args(["--exact", "dropping::a_process_that_ends_at_once_loses_nothing", "--nocapture"])
+        .env("RDDP_DROPPING_TEST", listener.local_addr().unwrap().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -147,10 +148,10 @@ fn a_process_that_ends_at_once_loses_nothing() {
     all_arrive(&mut raw);
 }
 
-/// RFC 5042 §6.4.2: a peer that neither reads nor closes is given up after five seconds, and
-/// dropping the device's last handle waits for it a second at most.
+/// RFC 5042 §6.4.2: dropping the last handle of a device waits a second at most for a peer that
+/// neither reads nor closes.
 #[test]
-fn a_device_that_goes_waits_for_no_peer_for_long() {
+fn dropping_a_device_does_not_wait_long_for_a_peer() {
     let (end, raw) = has_sent(Role::Passive);
     let begin = Instant::now();
     drop(end);
@@ -168,7 +169,7 @@ fn the_peer_sees_an_orderly_end() {
     passive.await_state(QpState::Idle);
 }
 
-/// `abort` still resets.
+/// An `abort` discards what TCP has not sent, unlike a drop.
 #[test]
 fn an_abort_still_resets() {
     let (end, mut raw) = has_sent(Role::Passive);
