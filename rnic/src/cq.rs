@@ -207,6 +207,7 @@ impl CqInner {
     /// Drops a completion for which there is no room. The queue is in error for good then. Its QPs
     /// see that by [`is_overflowed`](Self::is_overflowed) whenever they do anything, and those that
     /// are idle are made to look now. QPs of other queues go on (RFC 5042 §6.4.6).
+    #[cold]
     fn overflow(&self, completion: Completion, srq: Option<&Arc<SrqInner>>) {
         if let Some(srq) = srq {
             srq.release(completion.qp);

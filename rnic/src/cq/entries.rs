@@ -36,6 +36,7 @@ impl Entries {
     }
 
     /// Adds a completion. Returns whether the program is to be notified, which disarms the queue.
+    #[inline]
     pub(super) fn push(&mut self, completion: Completion, srq: Option<&Arc<SrqInner>>) -> bool {
         self.list.push_back(Entry { completion, srq: srq.cloned() });
         let fires = match self.armed {
@@ -67,6 +68,7 @@ impl Entries {
     }
 
     /// Removes the oldest entry.
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<Entry> {
         self.list.pop_front()
     }
@@ -80,6 +82,7 @@ impl Entries {
 
 impl Entry {
     /// Hands the completion to the program, whose receive no longer counts as outstanding.
+    #[inline]
     pub(super) fn take(self) -> Completion {
         if let Some(srq) = self.srq {
             srq.release(self.completion.qp);
