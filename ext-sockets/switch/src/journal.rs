@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rddp_policy::{Log, LogTo};
 use rddp_real::{self as real, is_tcp};
+use rddp_stream::SameErrno;
 
 /// How much a line matters, as the policy's `min-level` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,10 +31,9 @@ pub(crate) enum Level {
 /// Tells it, if it matters enough.
 pub(crate) fn tell(log: &Log, level: Level, what: Arguments<'_>) {
     if level as u8 >= log.min_level {
-        let errno = real::errno();
+        let _same = SameErrno::here();
         // See the module.
         let _ = write(&log.destination, &format!("rddp: {what}\n"));
-        real::set_errno(errno);
     }
 }
 

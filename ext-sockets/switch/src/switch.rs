@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use once_cell::race::OnceBox;
 use rddp_policy::{Family, Policy, Side};
 use rddp_real::{self as real, state_of_tcp};
+use rddp_stream::Errno;
 
 use crate::journal::{self, Level};
 use crate::plain_peers;
@@ -92,7 +93,7 @@ pub(crate) fn has_rules_for_servers() -> bool {
 }
 
 /// Applies the policy to a socket that is about to connect to, or to listen at, `addr`. The errno if it may not.
-pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int> {
+pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), Errno> {
     match SWITCH.get() {
         Some(switch) if !is_programs_choice(fd) => switch.apply(fd, side, addr, real::TCP_CLOSE),
         _ => Ok(()),
@@ -101,7 +102,7 @@ pub(crate) fn apply(fd: c_int, side: Side, addr: SocketAddr) -> Result<(), c_int
 
 /// Applies the policy to a listener that has come by `exec` or in a message, when a connection to
 /// it is accepted.
-pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), c_int> {
+pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), Errno> {
     let (Some(switch), Some(addr)) = (SWITCH.get(), real::local_address(fd)) else { return Ok(()) };
     // As often as a plain connection is accepted: nothing more is asked of the kernel, and nothing
     // is told.
@@ -166,7 +167,7 @@ fn say(level: Level, what: Arguments<'_>) {
 enum Verdict {
     Plain,
     Framed { plain_allowed: bool },
-    Refused(c_int),
+    Refused(Errno),
 }
 
 impl Switch {
@@ -182,7 +183,7 @@ impl Switch {
 
     /// Applies the policy to a socket in that state of TCP; one in another is the kernel's to
     /// refuse.
-    fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), c_int> {
+    fn apply(&self, fd: c_int, side: Side, addr: SocketAddr, state: u8) -> Result<(), Errno> {
         let seen = state_of_tcp(fd);
         let is_mptcp = seen.is_err();
         let is_concerned = seen.map_or_else(|_| real::is_mptcp(fd), |seen| seen == state);
@@ -194,7 +195,7 @@ impl Switch {
             Verdict::Refused(errno) => Err(errno),
             Verdict::Framed { plain_allowed } => match ask(fd, plain_allowed) {
                 // Where nothing can be framed, everybody is a plain peer.
-                Err(libc::ENOSYS) if plain_allowed => Ok(()),
+                Err(Errno(libc::ENOSYS)) if plain_allowed => Ok(()),
                 asked => asked,
             },
         }
@@ -206,8 +207,12 @@ impl Switch {
         let is_known_plain = || side == Side::Client && plain_peers::is_known(addr);
         let (level, remark, verdict) = match family {
             Family::Tcp => (Level::Call, "", Verdict::Plain),
-            Family::Sdp => (Level::Error, ": not in this build", Verdict::Refused(libc::EPROTONOSUPPORT)),
-            Family::Ddp if is_mptcp => (Level::Error, NO_MPTCP, Verdict::Refused(libc::EPROTONOSUPPORT)),
+            Family::Sdp => {
+                (Level::Error, ": not in this build", Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
+            }
+            Family::Ddp if is_mptcp => {
+                (Level::Error, NO_MPTCP, Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
+            }
             Family::Both if is_mptcp => (Level::Warning, ": an MPTCP socket, so plain", Verdict::Plain),
             Family::Both if is_known_plain() => {
                 (Level::Warning, ": a plain peer, as was seen, so plain TCP", Verdict::Plain)
@@ -232,7 +237,7 @@ fn is_programs_choice(fd: c_int) -> bool {
 }
 
 /// As if the program had asked for DDPMODE, with plain TCP for peers that do not speak MPA if that is allowed.
-fn ask(fd: c_int, plain_allowed: bool) -> Result<(), c_int> {
+fn ask(fd: c_int, plain_allowed: bool) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let held = match socket::hold_checked(fd) {
         Some(held) => held,

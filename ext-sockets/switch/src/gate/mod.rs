@@ -8,10 +8,9 @@ mod options;
 use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
 
-use libc::EINVAL;
 use rddp_policy::Side;
 use rddp_real::{self as real, Value};
-use rddp_stream::{self as stream, Errno};
+use rddp_stream::{self as stream, Errno, SameErrno};
 
 use crate::kinds::{self, Ours};
 use crate::socket::{self, Held, Mode, Settings};
@@ -26,7 +25,7 @@ pub enum Route {
     /// To the C library, as it came.
     Plain,
     /// Back to the program, with this errno.
-    Refused(c_int),
+    Refused(Errno),
     /// To a socket of ours.
     Ours(Ours),
 }
@@ -37,7 +36,7 @@ pub fn data(fd: c_int) -> Route {
     match kinds::of(fd) {
         Ok(None) | Err(Errno::PLAIN) => Route::Plain,
         Ok(Some(ours)) => Route::Ours(ours),
-        Err(errno) => Route::Refused(errno.0),
+        Err(errno) => Route::Refused(errno),
     }
 }
 
@@ -46,7 +45,7 @@ pub fn data(fd: c_int) -> Route {
 pub fn within_kernel(fd: c_int) -> Route {
     match data(fd) {
         Route::Plain => Route::Plain,
-        Route::Refused(_) | Route::Ours(_) => Route::Refused(EINVAL),
+        Route::Refused(_) | Route::Ours(_) => Route::Refused(Errno::INVALID),
     }
 }
 
@@ -98,7 +97,7 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
 
 /// `listen`. The errno if it is refused.
 #[inline]
-pub fn listen(fd: c_int) -> Result<(), c_int> {
+pub fn listen(fd: c_int) -> Result<(), Errno> {
     if switch::is_on()
         && let Some(addr) = real::local_address(fd)
     {
@@ -110,7 +109,7 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
 /// `accept` on `listener` is about to be made, and may sleep. The errno that it answers if a signal
 /// ended that.
 #[inline]
-pub fn accepting(listener: c_int) -> Result<(), c_int> {
+pub fn accepting(listener: c_int) -> Result<(), Errno> {
     if kinds::any_unsettled() && !real::is_nonblocking(listener) {
         return kinds::sleep_beside(listener);
     }
@@ -156,10 +155,11 @@ pub fn fresh(fd: c_int) {
 /// lingers has given one up. Leaves errno as it was.
 #[cold]
 pub fn makes_room() -> bool {
-    let errno = real::errno();
-    let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && kinds::makes_room();
-    real::set_errno(errno);
-    makes
+    let _same = SameErrno::here();
+    Errno::last() == Errno(libc::EMFILE)
+        && socket::were_any()
+        && !stream::is_confined()
+        && kinds::makes_room()
 }
 
 /// `fd` is about to be closed.
@@ -239,7 +239,7 @@ pub fn device_command(fd: c_int, request: u64) -> Route {
 
 /// A signal for each FPDU that arrives would be one for nothing.
 fn refused_in_ddpmode(fd: c_int) -> Route {
-    if is_in_ddpmode(fd) { Route::Refused(EINVAL) } else { Route::Plain }
+    if is_in_ddpmode(fd) { Route::Refused(Errno::INVALID) } else { Route::Plain }
 }
 
 /// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use rddp_real as real;
-use rddp_stream as stream;
+use rddp_stream::{self as stream, SameErrno};
 
 use super::kind::Ours;
 use super::{linger, raw, received};
@@ -17,14 +17,13 @@ pub fn closing(fd: c_int) {
     let no_signals = real::NoSignals::here();
     wait::closing(fd);
     let Some(held) = socket::forget_before_close(fd) else { return };
-    let before = real::errno();
+    let _same = SameErrno::here();
     let ours = Ours::new(held, fd);
     let is_unfinished = ours.close();
     drop(no_signals);
     if is_unfinished && !ours.linger() {
         linger::see_to(&ours);
     }
-    real::set_errno(before);
 }
 
 /// Closes a number at the exit. The kernel would when the last connection is finished, and the peer

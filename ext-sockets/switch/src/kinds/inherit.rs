@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Found, Known, Process, State};
+use rddp_stream::{self as stream, Errno, Found, Known, Process, SameErrno, State};
 
 use super::{linger, raw, store, unsettled};
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
@@ -15,7 +15,7 @@ use crate::{process, switch, table, wait};
 struct Alone {
     /// The program's. Until the fork is over errno says whether it has failed: the C library tells
     /// its handlers nothing else.
-    errno: c_int,
+    errno: Errno,
     /// The process whose child joins the holders.
     parent: Option<Process>,
     /// The closed sockets. A thread that waits until there are none has this lock and no other.
@@ -35,7 +35,7 @@ pub fn before_fork() {
     if !socket::were_any() {
         return;
     }
-    let errno = real::errno();
+    let errno = Errno::last();
     // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
     for _ in 0..STEPS {
         unsettled::progress_other_sockets();
@@ -56,7 +56,7 @@ pub fn before_fork() {
     // A thread whose storage is gone forks without.
     let is_noted = alone.is_some() && FORKING.try_with(|place| place.replace(alone)).is_ok();
     if is_noted {
-        real::set_errno(0);
+        Errno::NONE.set_last();
     }
 }
 
@@ -66,17 +66,18 @@ const STEPS: usize = 4;
 /// Ends a fork, in the parent, whether it has succeeded or failed.
 pub fn fork_is_over() {
     let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
-    let error = real::errno();
+    let error = Errno::last();
     let has_failed = FAILURES.contains(&error);
     if let Some(parent) = alone.parent.filter(|_| has_failed) {
         stream::forget_children(parent);
         for_each_own(|state| state.forget_child_of(parent));
     }
-    real::set_errno(if has_failed { error } else { alone.errno });
+    if has_failed { error } else { alone.errno }.set_last();
 }
 
 /// Errnos of a `fork` that failed: those of `fork(2)`, and what filters of system calls say.
-const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
+const FAILURES: [Errno; 4] =
+    [Errno(libc::EAGAIN), Errno(libc::ENOMEM), Errno(libc::ENOSYS), Errno(libc::EPERM)];
 
 /// In the child: one holder more of each stream, and none of the parent's RNIC.
 pub fn after_fork() {
@@ -102,7 +103,7 @@ fn after(join: impl FnOnce()) {
     socket::none_at_work();
     join();
     if let Some(mut alone) = alone {
-        real::set_errno(alone.errno);
+        alone.errno.set_last();
         // The parent sees to what is in it.
         alone.line.forget();
     }
@@ -135,7 +136,7 @@ pub fn confine() {
 
 /// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
 pub fn adopt_open() -> bool {
-    let before = real::errno();
+    let _same = SameErrno::here();
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -145,16 +146,14 @@ pub fn adopt_open() -> bool {
         socket::for_each(|held| has |= held.cookie() == cookie);
         has
     });
-    real::set_errno(before);
     table::any()
 }
 
 /// `fd` has come in a message, or otherwise from where nothing is known of it.
 pub fn received(fd: c_int) {
-    let before = real::errno();
+    let _same = SameErrno::here();
     socket::forget(fd);
     adopt(fd);
-    real::set_errno(before);
 }
 
 fn adopt(fd: c_int) {
@@ -209,7 +208,7 @@ fn known(cookie: u64) -> Option<Held> {
 /// A stream that this process cannot go on with.
 fn refuse(fd: c_int) {
     let mut settings = Settings { kind: KindId::Framed, ..Settings::default() };
-    settings.fail(libc::ECONNABORTED);
+    settings.fail(Errno::ABORTED);
     // Without a place for it nothing more can be done.
     let _ = socket::adopt(fd, settings);
 }

@@ -105,8 +105,8 @@ pub trait Kind: Begin + Readiness + Close {
         Value::octets(&[])
     }
 
-    /// `SO_ERROR`; `None` when the kernel is to be asked.
-    fn take_error(&self) -> Option<c_int> {
+    /// Returns what `SO_ERROR` answers; `None` when the kernel is to be asked.
+    fn take_error(&self) -> Option<Errno> {
         None
     }
 }
@@ -117,7 +117,7 @@ pub trait Begin {
     ///
     /// # Errors
     /// The errno of what stands in the way.
-    fn connecting(&self, _to: Option<SocketAddr>) -> Result<(), c_int> {
+    fn connecting(&self, _to: Option<SocketAddr>) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -125,7 +125,7 @@ pub trait Begin {
     ///
     /// # Errors
     /// What the program is told.
-    fn connected(&self, result: Result<(), c_int>) -> Result<(), c_int> {
+    fn connected(&self, result: Result<(), Errno>) -> Result<(), Errno> {
         result
     }
 
@@ -136,7 +136,7 @@ pub trait Begin {
     ///
     /// # Errors
     /// The errno of what stands in the way.
-    fn established(&self, _settings: &mut Locked<'_>) -> Result<(), c_int> {
+    fn established(&self, _settings: &mut Locked<'_>) -> Result<(), Errno> {
         Ok(())
     }
 }
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(of(fd).unwrap_err(), Errno::UNSUPPORTED);
         held.settings().kind = KindId::Framed;
         assert_eq!(of(fd).unwrap_err(), Errno(libc::ENOTCONN), "there is no stream");
-        held.settings().fail(libc::ETIMEDOUT);
+        held.settings().fail(Errno::TIMED_OUT);
         assert_eq!(of(fd).unwrap_err(), Errno(libc::ETIMEDOUT));
         socket::forget(fd);
     }

@@ -257,7 +257,7 @@ mod tests {
         let settings = Settings {
             mode: Mode::Starting,
             kind: KindId::Framed,
-            role: Some(socket::Role::Responder),
+            role: Some(Role::Responder),
             ..Settings::default()
         };
         let held = socket::adopt(server.as_raw_fd(), settings).unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Errno, Found, Options, Process, SharedState, Slots};
+use rddp_stream::{self as stream, Errno, Found, Options, Process, SameErrno, SharedState, Slots};
 
 const FOLDER: &str = "/dev/shm";
 
@@ -21,7 +21,7 @@ const SWEEP_EVERY: u32 = 4096;
 /// A new state for the socket of this cookie. Where there is no such folder, no right to it, or no
 /// room in it, the state is for this process and its children alone.
 pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errno> {
-    let before = real::errno();
+    let _same = SameErrno::here();
     let (folder, user) = (Path::new(FOLDER), real::user_id());
     let sweeps = MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(SWEEP_EVERY);
     if sweeps {
@@ -31,9 +31,7 @@ pub(super) fn create(cookie: u64, options: &Options) -> Result<SharedState, Errn
     if sweeps {
         slots.map(Slots::sweep);
     }
-    let state = slots.and_then(|slots| slots.create(cookie, options)).map_or_else(|| create_own(options), Ok);
-    real::set_errno(before);
-    state
+    slots.and_then(|slots| slots.create(cookie, options)).map_or_else(|| create_own(options), Ok)
 }
 
 fn create_own(options: &Options) -> Result<SharedState, Errno> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream as stream;
+use rddp_stream::{self as stream, Errno, SameErrno};
 
 use super::kind::Ours;
 use crate::socket::{self, Held};
@@ -91,22 +91,17 @@ pub(crate) fn progress_other_sockets() -> Option<Duration> {
 ///
 /// # Errors
 /// `EINTR`: a signal came, and the call is not to be made again.
-pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
-    let before = real::errno();
-    let mut result = Ok(());
+pub(crate) fn sleep_beside(fd: c_int) -> Result<(), Errno> {
+    let _same = SameErrno::here();
     while let Some(nap) = progress_other_sockets() {
         match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}
-            Err(stream::Errno::INTERRUPTED) if stream::handlers_restart() => {}
-            Err(stream::Errno::INTERRUPTED) => {
-                result = Err(libc::EINTR);
-                break;
-            }
+            Err(Errno::INTERRUPTED) if stream::handlers_restart() => {}
+            Err(Errno::INTERRUPTED) => return Err(Errno::INTERRUPTED),
             Ok(true) | Err(_) => break,
         }
     }
-    real::set_errno(before);
-    result
+    Ok(())
 }
 
 #[cold]

@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 use rddp_real as real;
+use rddp_stream::Errno;
 
 use crate::sys::held::Uses;
 use crate::{process, table};
@@ -28,7 +29,6 @@ pub use options::{
     DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
     SOL_DDP, get, set,
 };
-pub use rddp_stream::Role;
 pub use saved_options::SavedOptions;
 pub use settings::{KindId, Mode, Settings, UNTIL_PLAIN};
 
@@ -268,12 +268,12 @@ pub fn were_any() -> bool {
 ///
 /// # Errors
 /// ENOSYS: a kernel without cookies, or no socket; ENOBUFS: too many are ours, or the table is another process's.
-pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
+pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, Errno> {
     if !process::owns_table() {
-        return Err(libc::ENOBUFS);
+        return Err(Errno(libc::ENOBUFS));
     }
-    let cookie = real::cookie(fd).ok_or(libc::ENOSYS)?;
-    let (socket, index) = reserve().ok_or(libc::ENOBUFS)?;
+    let cookie = real::cookie(fd).ok_or(Errno(libc::ENOSYS))?;
+    let (socket, index) = reserve().ok_or(Errno(libc::ENOBUFS))?;
     let held = Held::of_use(socket, index);
     socket.cookie.store(cookie, Ordering::Relaxed);
     socket.closed.store(false, Ordering::Relaxed);
@@ -284,7 +284,7 @@ pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
     socket.listed.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
-    if enter(fd, &held) { Ok(held) } else { Err(libc::ENOBUFS) }
+    if enter(fd, &held) { Ok(held) } else { Err(Errno(libc::ENOBUFS)) }
 }
 
 /// `to` has become another number of `from`.

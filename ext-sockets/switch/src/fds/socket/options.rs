@@ -3,10 +3,9 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{EINVAL, ENOPROTOOPT};
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
-use rddp_stream::{Gather, Role};
+use rddp_stream::{Errno, Gather, Role};
 
 use super::settings::{KindId, Mode, Settings};
 
@@ -58,14 +57,14 @@ const GATHERS: [Gather; 3] = [Gather::Vectored, Gather::Copy, Gather::Cork];
 const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
 
 /// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
-pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     if name == DDP_PROGRESS {
-        settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
+        settings.progress = Some(Progress::numbered(int(octets)?).ok_or(Errno::INVALID)?);
         return Ok(());
     }
     let begins_later = settings.kind.begins_by_call() && settings.mode == Mode::Starting;
     if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     if name == DDP_PRIVATE_DATA {
         return set_private_data(settings, octets);
@@ -81,14 +80,14 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
         DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
         DDP_GATHER => settings.gather = numbered(&GATHERS, value)?,
         DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
-        DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(EINVAL),
-        _ => return Err(ENOPROTOOPT),
+        DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(Errno::INVALID),
+        _ => return Err(Errno(libc::ENOPROTOOPT)),
     }
     Ok(())
 }
 
 /// The value of one of ours.
-pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
+pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
     Ok(match name {
         DDPMODE => Value::int(settings.mode as c_int),
         DDP_ROLE => Value::int(number(&ROLES, settings.role)),
@@ -105,7 +104,7 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
             Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
         }
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
-        _ => return Err(ENOPROTOOPT),
+        _ => return Err(Errno(libc::ENOPROTOOPT)),
     })
 }
 
@@ -114,13 +113,13 @@ fn mode_info(settings: &Settings) -> Value {
     let role = number(&ROLES, settings.role);
     let code = settings.terminate.into();
     let is_raw = c_int::from(settings.kind == KindId::Raw);
-    let fields = [settings.mode as c_int, role, settings.failure, is_raw, code];
+    let fields = [settings.mode as c_int, role, settings.failure.0, is_raw, code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 
-fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), c_int> {
+fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), Errno> {
     if octets.len() > MAX_PRIVATE_DATA {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     settings.private_data = (!octets.is_empty()).then(|| octets.into());
     Ok(())
@@ -131,28 +130,28 @@ fn milliseconds(value: c_int) -> Option<Duration> {
     (value > 0).then(|| Duration::from_millis(u64::from(value.unsigned_abs())))
 }
 
-fn int(octets: &[u8]) -> Result<c_int, c_int> {
-    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+fn int(octets: &[u8]) -> Result<c_int, Errno> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)
 }
 
-fn numbered<T: Copy>(values: &[T], number: c_int) -> Result<T, c_int> {
-    usize::try_from(number).ok().and_then(|at| values.get(at)).copied().ok_or(EINVAL)
+fn numbered<T: Copy>(values: &[T], number: c_int) -> Result<T, Errno> {
+    usize::try_from(number).ok().and_then(|at| values.get(at)).copied().ok_or(Errno::INVALID)
 }
 
 fn number<T: Copy + PartialEq>(values: &[T], value: T) -> c_int {
     values.iter().position(|one| *one == value).map_or(0, |at| at as c_int)
 }
 
-fn flag(value: c_int) -> Result<bool, c_int> {
+fn flag(value: c_int) -> Result<bool, Errno> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
-fn depth(value: c_int) -> Result<u16, c_int> {
-    if (0..=MAX_DEPTH).contains(&value) { Ok(value as u16) } else { Err(EINVAL) }
+fn depth(value: c_int) -> Result<u16, Errno> {
+    if (0..=MAX_DEPTH).contains(&value) { Ok(value as u16) } else { Err(Errno::INVALID) }
 }
 
 #[cfg(test)]
@@ -206,12 +205,12 @@ mod tests {
             (DDP_PROGRESS, 2),
             (DDP_STARTUP_TIMEOUT, -1),
         ] {
-            assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(EINVAL), "option {name}");
+            assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(Errno::INVALID), "option {name}");
         }
-        assert_eq!(set(&mut settings, DDP_CRC, &[1, 0, 0]), Err(EINVAL));
-        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, &[0; 509]), Err(EINVAL));
-        assert_eq!(set(&mut settings, DDP_MODE_INFO, &[0; 16]), Err(ENOPROTOOPT));
-        assert_eq!(set(&mut settings, 99, &[0; 4]), Err(ENOPROTOOPT));
+        assert_eq!(set(&mut settings, DDP_CRC, &[1, 0, 0]), Err(Errno::INVALID));
+        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, &[0; 509]), Err(Errno::INVALID));
+        assert_eq!(set(&mut settings, DDP_MODE_INFO, &[0; 16]), Err(Errno(libc::ENOPROTOOPT)));
+        assert_eq!(set(&mut settings, 99, &[0; 4]), Err(Errno(libc::ENOPROTOOPT)));
         assert_eq!(settings, Settings::default());
     }
 
@@ -219,7 +218,7 @@ mod tests {
     fn nothing_is_set_once_the_startup_has_begun() {
         for mode in [Mode::Starting, Mode::On, Mode::Failed] {
             let mut settings = Settings { mode, ..Settings::default() };
-            assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(EINVAL));
+            assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(Errno::INVALID));
         }
     }
 
@@ -249,7 +248,7 @@ mod tests {
     #[test]
     fn mode_info_says_why_it_failed() {
         let mut settings = Settings { role: Some(Role::Responder), ..Settings::default() };
-        settings.fail(libc::ETIMEDOUT);
+        settings.fail(Errno::TIMED_OUT);
         let info = get(&settings, DDP_MODE_INFO).unwrap();
         assert_eq!(&*info, [4, 2, libc::ETIMEDOUT, 0, 0].map(c_int::to_ne_bytes).as_flattened());
     }

@@ -6,8 +6,9 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
+use libc::{SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
 use rddp_real::{self as real, Value};
+use rddp_stream::Errno;
 
 /// The program's values of the options that a stream acts on: see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ impl SavedOptions {
     }
 
     /// Sets one, with the kernel's own rules for its value.
-    pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+    pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
         match (level, name) {
             (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo = Timeout::parse(octets)?,
             (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo = Timeout::parse(octets)?,
@@ -120,31 +121,31 @@ impl SavedOptions {
             },
             (libc::IPPROTO_TCP, TCP_NODELAY) => self.nodelay = int(octets)? != 0,
             (libc::IPPROTO_TCP, TCP_CORK) => self.cork = int(octets)? != 0,
-            _ => return Err(libc::ENOPROTOOPT),
+            _ => return Err(Errno(libc::ENOPROTOOPT)),
         }
         Ok(())
     }
 
     /// The value of one.
-    pub fn get(&self, level: c_int, name: c_int) -> Result<Value, c_int> {
+    pub fn get(&self, level: c_int, name: c_int) -> Result<Value, Errno> {
         Ok(match (level, name) {
             (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo.value(),
             (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo.value(),
             (SOL_SOCKET, SO_RCVLOWAT) => Value::int(self.rcvlowat),
             (libc::IPPROTO_TCP, TCP_NODELAY) => Value::int(self.nodelay.into()),
             (libc::IPPROTO_TCP, TCP_CORK) => Value::int(self.cork.into()),
-            _ => return Err(libc::ENOPROTOOPT),
+            _ => return Err(Errno(libc::ENOPROTOOPT)),
         })
     }
 }
 
 impl Timeout {
-    fn parse(octets: &[u8]) -> Result<Self, c_int> {
-        let (sec, rest) = octets.split_first_chunk().ok_or(EINVAL)?;
-        let (usec, _) = rest.split_first_chunk().ok_or(EINVAL)?;
+    fn parse(octets: &[u8]) -> Result<Self, Errno> {
+        let (sec, rest) = octets.split_first_chunk().ok_or(Errno::INVALID)?;
+        let (usec, _) = rest.split_first_chunk().ok_or(Errno::INVALID)?;
         let (sec, usec) = (i64::from_ne_bytes(*sec), i64::from_ne_bytes(*usec));
         if !(0..1_000_000).contains(&usec) {
-            return Err(EDOM);
+            return Err(Errno(libc::EDOM));
         }
         // A time before now is one that has passed at once; the kernel reads it as none.
         Ok(if sec < 0 { Timeout::default() } else { Timeout { sec, usec } })
@@ -162,6 +163,6 @@ impl Timeout {
     }
 }
 
-fn int(octets: &[u8]) -> Result<c_int, c_int> {
-    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+fn int(octets: &[u8]) -> Result<c_int, Errno> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
-use rddp_stream::{Gather, Options, Plain, PrivateData, Role};
+use rddp_stream::{Errno, Gather, Options, Plain, PrivateData, Role};
 
 use super::saved_options::SavedOptions;
 use crate::startup;
@@ -114,8 +114,8 @@ pub struct Settings {
     pub saved: SavedOptions,
     /// Where it was to be connected to.
     pub to: Option<SocketAddr>,
-    /// Why it failed, as an errno.
-    pub failure: c_int,
+    /// Why it failed; [`Errno::NONE`] where it has not, or ended in good order.
+    pub failure: Errno,
     /// The code of the Terminate that ended it, sent or received; 0: none.
     pub terminate: u16,
     /// The log has told it.
@@ -145,7 +145,7 @@ impl Settings {
         private_data: None,
         saved: SavedOptions::DEFAULT,
         to: None,
-        failure: 0,
+        failure: Errno::NONE,
         terminate: 0,
         end_told: false,
         error_told: false,
@@ -160,7 +160,7 @@ impl Settings {
                 mode: Mode::Starting,
                 attached: false,
                 role: Some(Role::Responder),
-                failure: 0,
+                failure: Errno::NONE,
                 ..self.clone()
             },
         }
@@ -178,7 +178,7 @@ impl Settings {
     }
 
     /// DDPMODE has ended before it began.
-    pub fn fail(&mut self, errno: c_int) {
+    pub fn fail(&mut self, errno: Errno) {
         self.mode = Mode::Failed;
         self.failure = errno;
     }

@@ -1,7 +1,7 @@
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use rddp_stream::Caller;
+use rddp_stream::{Caller, Role};
 
 use super::*;
 

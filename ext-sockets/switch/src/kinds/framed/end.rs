@@ -210,7 +210,7 @@ mod tests {
         Settings {
             mode: Mode::Starting,
             kind: KindId::Framed,
-            role: Some(socket::Role::Responder),
+            role: Some(Role::Responder),
             ..Settings::default()
         }
     }

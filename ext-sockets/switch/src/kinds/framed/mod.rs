@@ -117,7 +117,7 @@ impl Kind for Framed {
             Phase::Plain => settings.mode = Mode::Off,
             Phase::Ended => {
                 let end = state.ended();
-                settings.fail(end.map_or(libc::ECONNABORTED, |end| end.errno.0));
+                settings.fail(end.map_or(Errno::ABORTED, |end| end.errno));
                 settings.terminate = end.map_or(0, |end| end.code.0);
             }
         }
@@ -130,15 +130,15 @@ impl Kind for Framed {
 
     /// Of a stream that has ended: why, once. What the kernel says of the connection is a
     /// consequence. Of one that goes on: what a call of ours came upon, if any did.
-    fn take_error(&self) -> Option<c_int> {
+    fn take_error(&self) -> Option<Errno> {
         let state = self.held.state()?;
-        let Some(end) = state.ended() else { return state.take_pending().map(i32::from) };
+        let Some(end) = state.ended() else { return state.take_pending() };
         if let Some(told) = state.take_startup_error() {
-            return Some(told.err().map_or(0, i32::from));
+            return Some(told.err().unwrap_or(Errno::NONE));
         }
-        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
         let told = std::mem::replace(&mut self.held.settings().error_told, true);
-        Some(if told { kernels } else { end.errno.0 })
+        Some(if told { kernels } else { end.errno })
     }
 }
 
@@ -153,10 +153,10 @@ impl Framed {
         // It was closed since it was looked up, whatever it is by now.
         let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.condition(), real::errno());
+        let (before, errno) = (state.condition(), Errno::last());
         let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
         // What was tried and did not succeed is nothing to a program whose call does.
-        real::set_errno(errno);
+        errno.set_last();
         if self.held.is_closed() {
             return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }
@@ -181,13 +181,13 @@ impl Framed {
     /// What an error comes to: it may be another socket's by now, and it may be one that plain TCP does not have.
     #[cold]
     fn reconsider(&self, error: Errno) -> Errno {
-        match error.0 {
-            libc::EBADF | libc::ENOTSOCK if !self.held.is_under(self.fd) => {
+        match error {
+            Errno::NO_DESCRIPTOR | Errno(libc::ENOTSOCK) if !self.held.is_under(self.fd) => {
                 socket::forget_stale(self.fd, &self.held);
                 // What is known by now as another of ours is not for the C library.
                 if table::entry(self.fd).is_none() { Errno::PLAIN } else { error }
             }
-            libc::EAGAIN | libc::EINTR => error,
+            Errno::WOULD_BLOCK | Errno::INTERRUPTED => error,
             _ => {
                 let error = fall_back::after(self, error);
                 self.tell_end();
@@ -244,7 +244,7 @@ impl Framed {
 #[cold]
 fn refusal(held: &Held) -> Errno {
     let settings = held.settings();
-    Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN })
+    if settings.mode == Mode::Failed { settings.failure } else { Errno(libc::ENOTCONN) }
 }
 
 /// Octets left of an FPDU from which on they are told without a look at the FPDUs behind it.

@@ -4,8 +4,7 @@ use std::ffi::c_short;
 use std::time::Duration;
 
 use libc::{POLLIN, POLLNVAL, POLLRDNORM};
-use rddp_real as real;
-use rddp_stream::{Phase, Stream, Uncancelled};
+use rddp_stream::{Phase, SameErrno, Stream, Uncancelled};
 
 use super::{CALLS, Framed, fall_back};
 use crate::kinds::kind::Readiness;
@@ -19,8 +18,8 @@ impl Readiness for Framed {
     fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Some(state) = self.held.state() else { return ready };
         let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
-        let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.condition(), real::errno());
+        let (_uncancelled, _same) = (Uncancelled::here(), SameErrno::here());
+        let before = state.condition();
         let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
@@ -34,7 +33,6 @@ impl Readiness for Framed {
         if state.condition() != before {
             self.changed(state);
         }
-        real::set_errno(errno);
         revents
     }
 

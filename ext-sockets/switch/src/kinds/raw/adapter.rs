@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use parking_lot::{Mutex, RwLock};
 use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
-use rddp_stream::lent;
+use rddp_stream::{Errno, lent};
 
 use super::endpoint::Endpoint;
 use super::memory::Registered;
@@ -59,9 +59,9 @@ impl Adapter {
     }
 
     /// This process's.
-    pub(super) fn get() -> Result<&'static Adapter, c_int> {
+    pub(super) fn get() -> Result<&'static Adapter, Errno> {
         lent::guard();
-        let place = ADAPTERS.get(GENERATION.load(Ordering::Relaxed)).ok_or(libc::EAGAIN)?;
+        let place = ADAPTERS.get(GENERATION.load(Ordering::Relaxed)).ok_or(Errno::WOULD_BLOCK)?;
         place.get_or_try_init(|| Self::new().map(Box::new)).map_err(|error| errno_of(&error))
     }
 
@@ -104,22 +104,24 @@ impl Adapter {
 }
 
 /// What the program is told of something that could not be made.
-pub(super) fn errno_of(error: &Error) -> c_int {
+pub(super) fn errno_of(error: &Error) -> Errno {
     match error {
         Error::Memory(error) => memory_errno(error),
-        Error::Host { source, .. } => source.raw_os_error().unwrap_or(libc::ENOMEM),
-        _ => libc::EINVAL,
+        Error::Host { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::ENOMEM)),
+        _ => Errno::INVALID,
     }
 }
 
-pub(super) fn memory_errno(error: &MemError) -> c_int {
+pub(super) fn memory_errno(error: &MemError) -> Errno {
     match error {
-        MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::OutOfBounds { .. } => libc::EFAULT,
-        MemError::NotPermitted { .. } | MemError::OtherPd(_) => libc::EACCES,
-        MemError::Maps(source) | MemError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-        MemError::Random(_) => libc::EIO,
-        MemError::TooManyStags { .. } => libc::ENOMEM,
-        MemError::WindowsBound { .. } => libc::EBUSY,
-        _ => libc::EINVAL,
+        MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::OutOfBounds { .. } => Errno::FAULT,
+        MemError::NotPermitted { .. } | MemError::OtherPd(_) => Errno(libc::EACCES),
+        MemError::Maps(source) | MemError::Os { source, .. } => {
+            Errno(source.raw_os_error().unwrap_or(libc::EIO))
+        }
+        MemError::Random(_) => Errno(libc::EIO),
+        MemError::TooManyStags { .. } => Errno(libc::ENOMEM),
+        MemError::WindowsBound { .. } => Errno(libc::EBUSY),
+        _ => Errno::INVALID,
     }
 }

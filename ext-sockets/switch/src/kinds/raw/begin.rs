@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rddp_real as real;
 use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
+use rddp_stream::{Errno, Role};
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
 use super::{memory, queue, shared};
-use crate::socket::{self, Held, KindId, Locked, Mode, Role, Settings};
+use crate::socket::{self, Held, KindId, Locked, Mode, Settings};
 use crate::sys::raw;
 
 /// `struct ddp_endpoint`.
@@ -84,21 +85,21 @@ const MAX_WORKS: u32 = 1 << 16;
 ///
 /// # Errors
 /// See the header.
-pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
+pub fn attach(fd: c_int, how: &How) -> Result<(), Errno> {
     let Some(held) = socket::hold_checked(fd) else {
         real::is_tcp(fd)?;
-        return Err(libc::EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     };
     let mut settings = held.settings();
     match (settings.kind == KindId::Raw, settings.attached, settings.mode) {
-        (false, ..) => return Err(libc::EOPNOTSUPP),
-        (true, true, _) => return Err(libc::EALREADY),
+        (false, ..) => return Err(Errno::UNSUPPORTED),
+        (true, true, _) => return Err(Errno(libc::EALREADY)),
         (true, false, Mode::Failed) => return Err(settings.failure),
         (true, false, _) => {}
     }
-    let tcp = real::tcp_state(fd).ok_or(libc::EINVAL)?;
+    let tcp = real::tcp_state(fd).ok_or(Errno::INVALID)?;
     if !matches!(tcp, real::TCP_CLOSE | real::TCP_ESTABLISHED | real::TCP_SYN_SENT) {
-        return Err(if tcp == real::TCP_LISTEN { libc::EINVAL } else { libc::ENOTCONN });
+        return Err(if tcp == real::TCP_LISTEN { Errno::INVALID } else { Errno(libc::ENOTCONN) });
     }
     let adapter = Adapter::get()?;
     let endpoint = make(adapter, fd, how, &settings)?;
@@ -112,18 +113,18 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
 ///
 /// # Errors
 /// ENOTCONN: TCP is not connected; EALREADY: it has begun.
-pub fn begin(fd: c_int) -> Result<(), c_int> {
+pub fn begin(fd: c_int) -> Result<(), Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
-    let held = socket::hold_checked(fd).ok_or(libc::EBADF)?;
+    let held = socket::hold_checked(fd).ok_or(Errno::NO_DESCRIPTOR)?;
     match real::tcp_state(fd) {
         Some(real::TCP_ESTABLISHED | real::TCP_SYN_SENT) => start(fd, &endpoint, &mut held.settings()),
-        _ => Err(libc::ENOTCONN),
+        _ => Err(Errno(libc::ENOTCONN)),
     }
 }
 
-fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<Arc<Endpoint>, c_int> {
+fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<Arc<Endpoint>, Errno> {
     if !how.makes_sense() {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let queue = queue::of(adapter, how.queue)?;
     let domain = memory::domain(adapter, how.domain)?;
@@ -165,7 +166,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
 }
 
 /// The startup begins, in the background.
-fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
+fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), Errno> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.saved.store(fd);
     let socket = raw::duplicate(fd)?;
@@ -175,7 +176,7 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
         endpoint.qp.begin(socket, &endpoint.options, active)
     };
     begun.map_err(|error| match error {
-        ConnectError::NotIdle(_) => libc::EALREADY,
+        ConnectError::NotIdle(_) => Errno(libc::EALREADY),
         error => startup_errno(&error),
     })?;
     settings.role = Some(if active { Role::Initiator } else { Role::Responder });
@@ -187,11 +188,11 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
 ///
 /// # Errors
 /// What the program is told.
-pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Result<(), c_int> {
+pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), Errno>) -> Result<(), Errno> {
     let mut settings = held.settings();
     match result {
-        Ok(()) | Err(libc::EINPROGRESS | libc::EINTR) => {}
-        Err(libc::EALREADY | libc::EISCONN) => return result,
+        Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)) => {}
+        Err(Errno(libc::EALREADY | libc::EISCONN)) => return result,
         Err(_) => {
             settings.mode = Mode::Asked;
             return result;
@@ -207,9 +208,9 @@ pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Re
     match result {
         Ok(()) if waits => {
             endpoint.qp.await_begun(endpoint.options.timeout + Duration::from_secs(1));
-            endpoint.resolve().unwrap_or(Err(libc::ETIMEDOUT))
+            endpoint.resolve().unwrap_or(Err(Errno::TIMED_OUT))
         }
-        Ok(()) => Err(libc::EINPROGRESS),
+        Ok(()) => Err(Errno(libc::EINPROGRESS)),
         Err(_) => result,
     }
 }

@@ -11,6 +11,7 @@ use rddp_rnic::{
     AsyncEventKind, Completion, ConnectError, ConnectOptions, Connected, Fault, QpState, QueuePair, RecvWr,
     Request, SendWr, TerminateCode,
 };
+use rddp_stream::Errno;
 
 use super::adapter::Adapter;
 use super::begin::How;
@@ -46,13 +47,13 @@ pub(super) struct Life {
     /// What the program was asked by the peer.
     pub(super) request: Option<Request>,
     /// What the startup has come to.
-    begun: Option<Result<Connected, c_int>>,
+    begun: Option<Result<Connected, Errno>>,
     /// What the peer's program said to its no.
     refusal: Vec<u8>,
     /// The program has asked for the end.
     asked: bool,
     /// It has come, with this errno; nothing is taken any more.
-    pub(super) over: Option<c_int>,
+    pub(super) over: Option<Errno>,
 }
 
 impl Life {
@@ -71,16 +72,16 @@ impl Life {
 /// How it ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
-    pub(super) status: c_int,
+    pub(super) status: Errno,
     pub(super) sent: Option<TerminateCode>,
     pub(super) received: Option<TerminateCode>,
 }
 
 /// The endpoint that a socket was made.
-pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> {
+pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), Errno> {
     let Some(held) = socket::hold(fd) else {
         real::is_tcp(fd)?;
-        return Err(libc::EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     };
     if let Some(adapter) = Adapter::existing()
         && let Some(endpoint) = adapter.endpoints.read().get(&held.cookie())
@@ -89,10 +90,10 @@ pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> 
     }
     let settings = held.settings();
     Err(match (settings.kind == KindId::Raw, settings.attached) {
-        (false, _) => libc::EOPNOTSUPP,
-        (true, false) => libc::ENOTCONN,
+        (false, _) => Errno::UNSUPPORTED,
+        (true, false) => Errno(libc::ENOTCONN),
         // By a process that this one was forked from.
-        (true, true) => libc::ECONNABORTED,
+        (true, true) => Errno::ABORTED,
     })
 }
 
@@ -109,13 +110,13 @@ pub(super) fn closed(cookie: u64) {
 ///
 /// # Errors
 /// ENOTCONN: there is no connection; EINVAL: no such way.
-pub fn disconnect(fd: c_int, how: c_int) -> Result<(), c_int> {
+pub fn disconnect(fd: c_int, how: c_int) -> Result<(), Errno> {
     let (adapter, endpoint) = of(fd)?;
     match how {
         GRACEFUL => endpoint.ask(QueuePair::disconnect),
         TERMINATE => endpoint.ask(QueuePair::terminate),
         ABORT => endpoint.give_up(adapter),
-        _ => Err(libc::EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -172,15 +173,15 @@ impl Endpoint {
     }
 
     /// Posts to the send queue: how many were taken, and why not all.
-    pub(super) fn send(&self, list: &[SendWr]) -> (usize, Result<(), c_int>) {
+    pub(super) fn send(&self, list: &[SendWr]) -> (usize, Result<(), Errno>) {
         let life = self.life.lock();
         if life.over.is_some() {
-            return (0, Err(libc::EPIPE));
+            return (0, Err(Errno::BROKEN_PIPE));
         }
         let room = self.max_send.saturating_sub(self.sends.load(Ordering::Relaxed));
         let count = how_many_fit(list, room);
         let (posted, result) = match self.qp.post_sends(&list[..count]) {
-            Ok(()) if count < list.len() => (count, Err(libc::EAGAIN)),
+            Ok(()) if count < list.len() => (count, Err(Errno::WOULD_BLOCK)),
             Ok(()) => (count, Ok(())),
             Err((error, posted)) => (posted, Err(post_errno(error))),
         };
@@ -190,16 +191,16 @@ impl Endpoint {
     }
 
     /// Posts a receive.
-    pub(super) fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+    pub(super) fn receive(&self, wr: RecvWr) -> Result<(), Errno> {
         if self.shared.is_some() {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVALID);
         }
         let life = self.life.lock();
         if life.over.is_some() {
-            return Err(libc::EPIPE);
+            return Err(Errno::BROKEN_PIPE);
         }
         if self.receives.load(Ordering::Relaxed) >= self.max_recv {
-            return Err(libc::EAGAIN);
+            return Err(Errno::WOULD_BLOCK);
         }
         self.receives.fetch_add(1, Ordering::Relaxed);
         self.qp.post_recv(wr).map_err(|error| {
@@ -209,7 +210,7 @@ impl Endpoint {
     }
 
     /// What the startup has come to; `None` while it goes on.
-    pub(super) fn resolve(&self) -> Option<Result<(), c_int>> {
+    pub(super) fn resolve(&self) -> Option<Result<(), Errno>> {
         let mut life = self.life.lock();
         if self.asks && life.request.is_none() {
             life.request = self.qp.request();
@@ -242,19 +243,19 @@ impl Endpoint {
         };
         let mut life = self.life.lock();
         let status = match kind {
-            AsyncEventKind::CloseComplete => 0,
-            AsyncEventKind::NotConnected => refused.unwrap_or(libc::ECONNABORTED),
-            AsyncEventKind::TerminateReceived(_) => libc::EREMOTEIO,
-            AsyncEventKind::CqOverflow => libc::ENOBUFS,
+            AsyncEventKind::CloseComplete => Errno::NONE,
+            AsyncEventKind::NotConnected => refused.unwrap_or(Errno::ABORTED),
+            AsyncEventKind::TerminateReceived(_) => Errno(libc::EREMOTEIO),
+            AsyncEventKind::CqOverflow => Errno(libc::ENOBUFS),
             AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost | AsyncEventKind::Fault(_)
                 if life.asked =>
             {
-                libc::ECONNABORTED
+                Errno::ABORTED
             }
-            AsyncEventKind::Fault(fault) if *fault == Fault::local_catastrophic() => libc::ECONNABORTED,
-            AsyncEventKind::Fault(_) => libc::EPROTO,
-            AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost => libc::ECONNRESET,
-            AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed => libc::EIO,
+            AsyncEventKind::Fault(fault) if *fault == Fault::local_catastrophic() => Errno::ABORTED,
+            AsyncEventKind::Fault(_) => Errno::PROTOCOL,
+            AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost => Errno::RESET,
+            AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed => Errno(libc::EIO),
             _ => return None,
         };
         if life.over.is_some() {
@@ -272,9 +273,9 @@ impl Endpoint {
     }
 
     /// The program wants the connection to end.
-    fn ask(&self, end: impl FnOnce(&QueuePair)) -> Result<(), c_int> {
+    fn ask(&self, end: impl FnOnce(&QueuePair)) -> Result<(), Errno> {
         if self.qp.state() != QpState::ReadyToSend {
-            return Err(libc::ENOTCONN);
+            return Err(Errno(libc::ENOTCONN));
         }
         self.life.lock().asked = true;
         end(&self.qp);
@@ -282,10 +283,10 @@ impl Endpoint {
     }
 
     /// Ends it at once, whatever it was at.
-    fn give_up(self: &Arc<Self>, adapter: &Adapter) -> Result<(), c_int> {
-        let status = libc::ECANCELED;
+    fn give_up(self: &Arc<Self>, adapter: &Adapter) -> Result<(), Errno> {
+        let status = Errno(libc::ECANCELED);
         if self.life.lock().over.replace(status).is_some() {
-            return Err(libc::ENOTCONN);
+            return Err(Errno(libc::ENOTCONN));
         }
         self.qp.abort();
         self.queue.ended_here(adapter, self.clone(), Ending { status, sent: None, received: None });
@@ -295,7 +296,7 @@ impl Endpoint {
     /// The program has closed its queue: nobody will be told how it ends.
     pub(super) fn abandon(self: &Arc<Self>) {
         self.close();
-        self.life.lock().over.get_or_insert(libc::ECANCELED);
+        self.life.lock().over.get_or_insert(Errno(libc::ECANCELED));
     }
 
     /// The program has closed its socket, or its queue: all works are flushed before this returns.
@@ -325,15 +326,15 @@ fn how_many_fit(list: &[SendWr], room: u32) -> usize {
 }
 
 /// Why there is no connection.
-pub(super) fn startup_errno(error: &ConnectError) -> c_int {
+pub(super) fn startup_errno(error: &ConnectError) -> Errno {
     match error {
-        ConnectError::Tcp(error) => error.raw_os_error().unwrap_or(libc::EPROTO),
-        ConnectError::TimedOut(_) => libc::ETIMEDOUT,
-        ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => libc::ECONNRESET,
-        ConnectError::Rejected { .. } => libc::ECONNREFUSED,
-        ConnectError::Misuse(_) => libc::EINVAL,
-        ConnectError::NotIdle(_) => libc::ECONNABORTED,
-        ConnectError::GivenUp | ConnectError::Declined => libc::ECANCELED,
-        _ => libc::EPROTO,
+        ConnectError::Tcp(error) => error.raw_os_error().map_or(Errno::PROTOCOL, Errno),
+        ConnectError::TimedOut(_) => Errno::TIMED_OUT,
+        ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => Errno::RESET,
+        ConnectError::Rejected { .. } => Errno::REFUSED,
+        ConnectError::Misuse(_) => Errno::INVALID,
+        ConnectError::NotIdle(_) => Errno::ABORTED,
+        ConnectError::GivenUp | ConnectError::Declined => Errno(libc::ECANCELED),
+        _ => Errno::PROTOCOL,
     }
 }

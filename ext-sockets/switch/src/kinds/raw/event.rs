@@ -1,8 +1,7 @@
 //! Events as C has them.
 
-use std::ffi::c_int;
-
 use rddp_rnic::{Completed, Completion, Status, TerminateCode};
+use rddp_stream::Errno;
 
 use super::work::op;
 
@@ -58,7 +57,7 @@ impl Event {
         let mut event = Event {
             tag: completion.wr_id,
             kind: kind(completion.completed),
-            status: errno(completion.status),
+            status: errno(completion.status).0,
             length: completion.byte_len,
             ..Event::default()
         };
@@ -110,16 +109,16 @@ fn kind(completed: Completed) -> u32 {
     }
 }
 
-fn errno(status: Status) -> c_int {
+fn errno(status: Status) -> Errno {
     match status {
-        Status::Success => 0,
-        Status::LocalProtection => libc::EFAULT,
-        Status::LocalOperation => libc::EOPNOTSUPP,
-        Status::MemoryBind => libc::EACCES,
-        Status::MessageTooLong => libc::EMSGSIZE,
-        Status::RemoteInvalidate => libc::EPERM,
-        Status::RemoteAccess => libc::EREMOTEIO,
+        Status::Success => Errno::NONE,
+        Status::LocalProtection => Errno::FAULT,
+        Status::LocalOperation => Errno::UNSUPPORTED,
+        Status::MemoryBind => Errno(libc::EACCES),
+        Status::MessageTooLong => Errno(libc::EMSGSIZE),
+        Status::RemoteInvalidate => Errno(libc::EPERM),
+        Status::RemoteAccess => Errno(libc::EREMOTEIO),
         // The connection ended first.
-        _ => libc::ECANCELED,
+        _ => Errno(libc::ECANCELED),
     }
 }

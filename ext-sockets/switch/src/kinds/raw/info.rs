@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use rddp_mpa::{Request, ULP_NEGOTIATES};
 use rddp_rnic::{ConnectOptions, Connected};
+use rddp_stream::Errno;
 
 use super::adapter::Adapter;
 use super::endpoint;
@@ -55,7 +56,7 @@ mod flag {
 ///
 /// # Errors
 /// As for all calls on an endpoint.
-pub fn info(fd: c_int) -> Result<Info, c_int> {
+pub fn info(fd: c_int) -> Result<Info, Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
     let code = |code: Option<rddp_rnic::TerminateRepr>| code.map_or(-1, |repr| i32::from(repr.code.0));
     let counters = endpoint.qp.counters();
@@ -80,7 +81,7 @@ pub fn info(fd: c_int) -> Result<Info, c_int> {
         settings
     });
     if let Some(settings) = mode {
-        (info.mode, info.failure) = (settings.mode as i32, settings.failure);
+        (info.mode, info.failure) = (settings.mode as i32, settings.failure.0);
     }
     endpoint.look(|life| {
         match (life.connected(), &life.request) {
@@ -135,7 +136,7 @@ pub(super) fn peer_private_data(cookie: u64) -> Vec<u8> {
 pub(super) fn describe(cookie: u64, settings: &mut Settings) {
     let Some(adapter) = Adapter::existing() else { return };
     let Some(endpoint) = adapter.endpoints.read().get(&cookie).cloned() else { return };
-    let status: Option<c_int> = endpoint.look(|life| {
+    let status = endpoint.look(|life| {
         if life.connected().is_some() && settings.mode == Mode::Starting {
             settings.mode = Mode::On;
         }

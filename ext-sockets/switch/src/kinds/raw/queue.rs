@@ -20,6 +20,7 @@ use rddp_real::deadline;
 use rddp_rnic::{
     AsyncEvent, AsyncEventKind, Completion, CompletionChannel, CompletionQueue, EventQueue, QpNum,
 };
+use rddp_stream::Errno;
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{Ending, Endpoint};
@@ -59,18 +60,18 @@ struct Order {
 ///
 /// # Errors
 /// EINVAL for unknown flags, or what making descriptors fails with.
-pub fn open(flags: c_int) -> Result<c_int, c_int> {
+pub fn open(flags: c_int) -> Result<c_int, Errno> {
     if flags & !UNWATCHED != 0 {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let adapter = Adapter::get()?;
     if !process::owns_table() {
-        return Err(libc::ECONNABORTED);
+        return Err(Errno::ABORTED);
     }
     let (queue, epoll) = Queue::new(adapter, flags)?;
     let fd = epoll.as_raw_fd();
     socket::forget(fd);
-    table::set(fd, IN_TABLE).map_err(|_| libc::EMFILE)?;
+    table::set(fd, IN_TABLE).map_err(|_| Errno(libc::EMFILE))?;
     let before = adapter.queues.write().insert(epoll.into_raw_fd(), Arc::new(queue));
     if let Some(before) = before {
         before.close();
@@ -79,9 +80,9 @@ pub fn open(flags: c_int) -> Result<c_int, c_int> {
 }
 
 /// The queue behind a descriptor.
-pub(super) fn of(adapter: &Adapter, fd: c_int) -> Result<Arc<Queue>, c_int> {
+pub(super) fn of(adapter: &Adapter, fd: c_int) -> Result<Arc<Queue>, Errno> {
     let found = adapter.queues.read().get(&fd).filter(|_| is_queue(fd)).cloned();
-    found.ok_or_else(|| if rddp_real::is_open(fd) { libc::EINVAL } else { libc::EBADF })
+    found.ok_or_else(|| if rddp_real::is_open(fd) { Errno::INVALID } else { Errno::NO_DESCRIPTOR })
 }
 
 fn is_queue(fd: c_int) -> bool {
@@ -104,11 +105,11 @@ pub(in crate::kinds) fn closing(fd: c_int) {
 ///
 /// # Errors
 /// EBADF, EINVAL: no queue; EINTR: a signal came first.
-pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Result<usize, c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EBADF)?;
+pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Result<usize, Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::NO_DESCRIPTOR)?;
     let queue = of(adapter, fd)?;
     if out.is_empty() {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
     let deadline = deadline::after(timeout);
@@ -123,7 +124,7 @@ pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Resu
 }
 
 impl Queue {
-    fn new(adapter: &Adapter, flags: c_int) -> Result<(Self, std::os::fd::OwnedFd), c_int> {
+    fn new(adapter: &Adapter, flags: c_int) -> Result<(Self, std::os::fd::OwnedFd), Errno> {
         let rnic = &adapter.rnic;
         let (channel, cq) = if flags & UNWATCHED == 0 {
             let channel = rnic.create_channel().map_err(|error| errno_of(&error))?;
@@ -139,16 +140,18 @@ impl Queue {
             // The program is not told that it may send: it may post before. Of others each endpoint has but a few.
             events: EventQueue::of(|kind| *kind != AsyncEventKind::Established)
                 .map_err(|error| errno_of(&error))?,
-            more: EventFd::from_value_and_flags(0, flags).map_err(|errno| errno as c_int)?,
+            more: EventFd::from_value_and_flags(0, flags).map_err(|errno| Errno(errno as c_int))?,
             left: AtomicUsize::new(0),
             order: Mutex::default(),
             endpoints: RwLock::default(),
             reserved: Mutex::default(),
         };
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| errno as c_int)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| Errno(errno as c_int))?;
         let channel = queue.channel.as_ref().map(AsFd::as_fd);
         for part in [Some(queue.events.as_fd()), Some(queue.more.as_fd()), channel].into_iter().flatten() {
-            epoll.add(part, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(|errno| errno as c_int)?;
+            epoll
+                .add(part, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+                .map_err(|errno| Errno(errno as c_int))?;
         }
         queue.arm();
         Ok((queue, epoll.0))
@@ -162,9 +165,9 @@ impl Queue {
     }
 
     /// Takes an endpoint in.
-    pub(super) fn admit(&self, endpoint: &Arc<Endpoint>) -> Result<(), c_int> {
+    pub(super) fn admit(&self, endpoint: &Arc<Endpoint>) -> Result<(), Errno> {
         if !self.reserved.lock().take(endpoint.share()) {
-            return Err(libc::ENOBUFS);
+            return Err(Errno(libc::ENOBUFS));
         }
         if let Err(errno) = endpoint.shared.as_ref().map_or(Ok(()), |shared| shared.enter()) {
             self.reserved.lock().give(endpoint.share());
@@ -196,12 +199,12 @@ impl Queue {
         }
     }
 
-    fn wait(&self, timeout: Option<Duration>) -> Result<(), c_int> {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
         let other = || !self.events.is_empty() || self.left.load(Ordering::SeqCst) > 0;
         match self.cq.wait_or(timeout, other) {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(libc::EINTR),
-            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Errno::INTERRUPTED),
+            Err(error) => Err(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
         }
     }
 
@@ -276,7 +279,7 @@ impl Queue {
             return;
         }
         let Ending { status, sent, received } = ending;
-        let event = Event { kind: CLOSED, status, ..endpoint.event() };
+        let event = Event { kind: CLOSED, status: status.0, ..endpoint.event() };
         order.ready.push_back(event.with_terminate(sent, received));
         self.dismiss(&endpoint);
         adapter.linger(endpoint);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
+use rddp_stream::Errno;
 
 use super::adapter::Adapter;
 use super::memory::{self, View};
@@ -30,9 +31,9 @@ pub(super) struct Shared {
 ///
 /// # Errors
 /// See the header, as for all functions here.
-pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, c_int> {
+pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, Errno> {
     if max == 0 || max > MAX_SHARED {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let adapter = Adapter::get()?;
     let quota = (quota != 0).then_some(quota as usize);
@@ -48,8 +49,8 @@ pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, c_int
 ///
 /// # Errors
 /// EBUSY: endpoints take from it.
-pub fn close_receives(number: c_int) -> Result<(), c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+pub fn close_receives(number: c_int) -> Result<(), Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     of(adapter, number)?.close()?;
     adapter.shared.write().remove(&number);
     Ok(())
@@ -59,8 +60,8 @@ pub fn close_receives(number: c_int) -> Result<(), c_int> {
 ///
 /// # Errors
 /// EINVAL: there is none.
-pub fn arm_receives(number: c_int, limit: u32) -> Result<(), c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+pub fn arm_receives(number: c_int, limit: u32) -> Result<(), Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     of(adapter, number)?.srq.arm_limit(limit as usize);
     Ok(())
 }
@@ -69,15 +70,15 @@ pub fn arm_receives(number: c_int, limit: u32) -> Result<(), c_int> {
 ///
 /// # Errors
 /// Why the first was not.
-pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     let shared = of(adapter, number)?;
     let view = View::new(adapter, shared.domain);
     let mut taken = 0;
     for one in works.iter() {
         let posted = one.and_then(|one| posting(&one, &view)).and_then(|posting| match posting {
             Posting::Receive(wr) => shared.receive(wr),
-            Posting::Send(_) => Err(libc::EINVAL),
+            Posting::Send(_) => Err(Errno::INVALID),
         });
         match posted {
             Ok(()) => taken += 1,
@@ -89,26 +90,26 @@ pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, c_int> {
 }
 
 /// The shared receives with this number.
-pub(super) fn of(adapter: &Adapter, number: c_int) -> Result<Arc<Shared>, c_int> {
-    adapter.shared.read().get(&number).cloned().ok_or(libc::EINVAL)
+pub(super) fn of(adapter: &Adapter, number: c_int) -> Result<Arc<Shared>, Errno> {
+    adapter.shared.read().get(&number).cloned().ok_or(Errno::INVALID)
 }
 
 impl Shared {
-    fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+    fn receive(&self, wr: RecvWr) -> Result<(), Errno> {
         let users = self.users.lock();
         if users.is_none() {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVALID);
         }
         if self.srq.outstanding() >= self.max {
-            return Err(libc::EAGAIN);
+            return Err(Errno::WOULD_BLOCK);
         }
         self.srq.post_recv(wr).map_err(post_errno)
     }
 
     /// One more endpoint takes from it.
-    pub(super) fn enter(&self) -> Result<(), c_int> {
+    pub(super) fn enter(&self) -> Result<(), Errno> {
         let mut users = self.users.lock();
-        *users.as_mut().ok_or(libc::EINVAL)? += 1;
+        *users.as_mut().ok_or(Errno::INVALID)? += 1;
         Ok(())
     }
 
@@ -119,15 +120,15 @@ impl Shared {
         }
     }
 
-    fn close(&self) -> Result<(), c_int> {
+    fn close(&self) -> Result<(), Errno> {
         let mut users = self.users.lock();
         match *users {
-            None => Err(libc::EINVAL),
+            None => Err(Errno::INVALID),
             Some(0) => {
                 *users = None;
                 Ok(())
             }
-            Some(_) => Err(libc::EBUSY),
+            Some(_) => Err(Errno(libc::EBUSY)),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use rddp_rnic::{Access, Gather, Operation, PostError, RecvWr, Remote, SendWr, SgeFault, Stag};
+use rddp_stream::Errno;
 
 use super::endpoint::{self, Endpoint};
 use super::memory::View;
@@ -78,7 +79,7 @@ pub(super) enum Posting {
 ///
 /// # Errors
 /// Why the first was not.
-pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, c_int> {
+pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, Errno> {
     let (adapter, endpoint) = endpoint::of(fd)?;
     let view = View::new(adapter, endpoint.domain);
     let mut taken = 0;
@@ -110,7 +111,7 @@ pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, c_int> {
 }
 
 /// Posts what has been gathered for the send queue, so that it leaves together.
-fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Result<(), c_int> {
+fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Result<(), Errno> {
     if sends.is_empty() {
         return Ok(());
     }
@@ -120,10 +121,10 @@ fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Res
     result
 }
 
-pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
+pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, Errno> {
     let work = one.work();
     if work.flags & !flag::ALL != 0 {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     if work.op == op::RECEIVE {
         let list = one.list()?;
@@ -142,7 +143,7 @@ pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, c_int> 
     }))
 }
 
-fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
+fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, Errno> {
     let work = one.work();
     let remote = Remote { stag: Stag(work.stag), to: work.to };
     let [a, b, c, d] = work.args;
@@ -172,7 +173,7 @@ fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
         },
         op::BIND => {
             view.check_stag(work.stag)?;
-            let access = u8::try_from(a).ok().and_then(Access::from_bits).ok_or(libc::EINVAL)?;
+            let access = u8::try_from(a).ok().and_then(Access::from_bits).ok_or(Errno::INVALID)?;
             let range = single(one)?;
             view.check(&[range], false)?;
             Operation::Bind { window: Stag(work.stag), range: piece(&range), access }
@@ -181,11 +182,11 @@ fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
             view.check_stag(work.stag)?;
             Operation::Invalidate { stag: Stag(work.stag) }
         }
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Errno::INVALID),
     })
 }
 
-fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, c_int> {
+fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, Errno> {
     if one.work().flags & flag::INLINE != 0 {
         return one.inline_octets().map(Gather::Inline);
     }
@@ -198,19 +199,19 @@ fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, c_int> {
 }
 
 /// The one piece that octets of the peer's go to, `len` of them if that is given.
-fn sink(one: &One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, c_int> {
+fn sink(one: &One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, Errno> {
     let sink = single(one)?;
     if len.is_some_and(|len| sink.len != len) {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     view.check(&[sink], true)?;
     Ok(piece(&sink))
 }
 
-fn single(one: &One<'_>) -> Result<Sge, c_int> {
+fn single(one: &One<'_>) -> Result<Sge, Errno> {
     match one.list()?[..] {
         [only] => Ok(only),
-        _ => Err(libc::EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -218,13 +219,13 @@ fn piece(sge: &Sge) -> rddp_rnic::Sge {
     rddp_rnic::Sge { stag: Stag(sge.stag), addr: sge.to, len: u64::from(sge.len) }
 }
 
-pub(super) fn post_errno(error: PostError) -> c_int {
+pub(super) fn post_errno(error: PostError) -> Errno {
     match error {
-        PostError::QueueFull { .. } => libc::EAGAIN,
-        PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => libc::EMSGSIZE,
+        PostError::QueueFull { .. } => Errno::WOULD_BLOCK,
+        PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => Errno(libc::EMSGSIZE),
         // As `View::check` has it: the memory may have gone since.
-        PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => libc::EACCES,
-        PostError::Memory { fault: SgeFault::OutOfBounds, .. } => libc::EFAULT,
-        _ => libc::EINVAL,
+        PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => Errno(libc::EACCES),
+        PostError::Memory { fault: SgeFault::OutOfBounds, .. } => Errno::FAULT,
+        _ => Errno::INVALID,
     }
 }

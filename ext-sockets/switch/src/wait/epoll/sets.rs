@@ -2,14 +2,13 @@
 
 use std::ffi::c_int;
 
-use rddp_real as real;
+use rddp_stream::SameErrno;
 
 /// The data that the set `epoll` has for the descriptor `fd`. Leaves errno as it was.
 pub(super) fn data(epoll: c_int, fd: c_int) -> Option<u64> {
-    let errno = real::errno();
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}"));
-    real::set_errno(errno);
-    text.ok()?.lines().find_map(|line| data_of(line, fd))
+    let _same = SameErrno::here();
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).ok()?;
+    text.lines().find_map(|line| data_of(line, fd))
 }
 
 /// Of a line like `tfd:        5 events:       19 data: 123456789abcdef0 pos:0 ino:1 sdev:9`.
