@@ -1,4 +1,5 @@
-//! The options of level `SOL_DDP`, as `include/rddp/ddp.h` names them: their octets to [`Settings`] and back.
+//! The options of level `SOL_DDP`, as `include/rddp/ddp.h` names them: conversion between their
+//! octets and [`Settings`].
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -9,54 +10,55 @@ use rddp_stream::{Errno, Gather, Role};
 
 use super::settings::{KindId, Mode, Settings};
 
-/// The level of our options, outside the kernel's.
+/// The level of our options; the kernel uses none of this number.
 pub const SOL_DDP: c_int = 0x4444;
 
 /// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
-/// int: 1 the initiator, 2 the responder of the startup, which is the program's choice on a
-/// connection that is there already (RFC 5044 §7.1); 0: who connects is the initiator.
+/// int: 1 the initiator, 2 the responder of the startup, which the program chooses on a connection
+/// that exists already (RFC 5044 §7.1); 0: the end that connects is the initiator.
 pub const DDP_ROLE: c_int = 2;
 /// int: whether CRCs are asked for.
 pub const DDP_CRC: c_int = 3;
 /// int: whether markers are asked for.
 pub const DDP_MARKERS: c_int = 4;
-/// int: RDMA Reads of the peer that may be outstanding.
+/// int: the number of RDMA Reads that the peer may have outstanding.
 pub const DDP_IRD: c_int = 5;
-/// int: own RDMA Reads that may be outstanding.
+/// int: the number of own RDMA Reads that may be outstanding.
 pub const DDP_ORD: c_int = 6;
-/// int: a set of ready-to-receive messages; 0: client-server.
+/// int: a set of ready-to-receive messages (`DDP_RTR_*`); 0: client-server mode.
 pub const DDP_RTR: c_int = 7;
-/// Up to 508 octets that go with our startup frame.
+/// Up to 508 octets of private data for our startup frame.
 pub const DDP_PRIVATE_DATA: c_int = 8;
-/// int: the largest Send of either end.
+/// int: the largest Send of either end, in octets.
 pub const DDP_LARGEST_SEND: c_int = 9;
-/// int: how the pieces of an FPDU reach TCP: 0 by one vectored write, 1 copied together first, 2 piece
-/// by piece into a corked socket.
+/// int: how the pieces of an FPDU reach TCP: 0 by one vectored write, 1 copied together first, 2
+/// piece by piece into a corked socket.
 pub const DDP_GATHER: c_int = 10;
 /// `struct ddp_mode_info`, read only.
 pub const DDP_MODE_INFO: c_int = 11;
 
 /// The private data of the peer's startup frame, read only.
 pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
-/// int: a [`Progress`]; may be set at any time.
+/// int: a [`Progress`]; can be set at any time.
 pub const DDP_PROGRESS: c_int = 16;
-/// int: milliseconds that the startup may take; 0: as the process has it.
+/// int: the milliseconds that the startup may take; 0: the process's default.
 pub const DDP_STARTUP_TIMEOUT: c_int = 17;
 
-/// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder that it may send.
+/// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder
+/// that it may send.
 const RTR_ALL: c_int = 0b111;
 /// RFC 5044 §7.1.1 allows 512 octets of private data, of which RFC 6581 §9 takes four.
 const MAX_PRIVATE_DATA: usize = 508;
-/// RFC 6581 §9 has 14 bits for each, and the value of all ones is "not negotiated".
+/// RFC 6581 §9: IRD and ORD have 14 bits each; the value of all ones means "not negotiated".
 const MAX_DEPTH: c_int = 0x3ffe;
-/// Roles by the number that the option has for each.
+/// The roles, by their numbers in the option.
 const ROLES: [Option<Role>; 3] = [None, Some(Role::Initiator), Some(Role::Responder)];
-/// Ways to gather by the number that the option has for each.
+/// The ways to gather, by their numbers in the option.
 const GATHERS: [Gather; 3] = [Gather::Vectored, Gather::Copy, Gather::Cork];
 const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
 
-/// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
+/// Sets any of our options but `DDPMODE`, for which `gate` asks the kernel for the socket's state.
 pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     if name == DDP_PROGRESS {
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(Errno::INVALID)?);
@@ -86,7 +88,7 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
     Ok(())
 }
 
-/// The value of one of ours.
+/// Returns the value of one of our options.
 pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
     Ok(match name {
         DDPMODE => Value::int(settings.mode as c_int),
@@ -108,7 +110,8 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
     })
 }
 
-/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw, the Terminate's code.
+/// Returns a `struct ddp_mode_info`: mode, role, errno of the failure, whether the socket is in raw
+/// mode, the Terminate's code.
 fn mode_info(settings: &Settings) -> Value {
     let role = number(&ROLES, settings.role);
     let code = settings.terminate.into();
@@ -125,7 +128,7 @@ fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), Errno>
     Ok(())
 }
 
-/// A time in milliseconds as the option has it; `None` is the default.
+/// Converts the option's milliseconds to a time; 0, the default, to `None`.
 fn milliseconds(value: c_int) -> Option<Duration> {
     (value > 0).then(|| Duration::from_millis(u64::from(value.unsigned_abs())))
 }

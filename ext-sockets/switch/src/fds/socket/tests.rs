@@ -27,7 +27,7 @@ fn a_number_under_which_something_else_is_open_is_forgotten() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
     let held = adopt(socket.as_raw_fd(), Settings::default()).unwrap();
-    // As if `other` had come under a number that was closed behind our back.
+    // Stands for `other` coming under a number that was closed without our notice.
     share(&held, other.as_raw_fd());
     assert!(hold_checked(socket.as_raw_fd()).is_some());
     assert!(hold_checked(other.as_raw_fd()).is_none());
