@@ -1,4 +1,4 @@
-//! From `connect`, `accept` and `setsockopt` to a stream.
+//! The beginning of a framed socket: how `connect`, `accept` and `setsockopt` make a stream.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,8 @@ impl Begin for Framed {
         let mut settings = self.held.settings();
         settings.to = to;
         match self.held.state() {
-            // A second attempt: the first has failed, or goes on and the kernel will say so.
+            // This is a second attempt: the first has failed, or goes on and the kernel will report
+            // it.
             Some(state)
                 if settings.mode == Mode::Asked || real::tcp_state(self.fd) == Some(real::TCP_CLOSE) =>
             {
@@ -47,7 +48,7 @@ impl Begin for Framed {
         }
     }
 
-    /// The startup is for the first call on it.
+    /// Makes the stream; the first call on the socket does the startup.
     fn accepted(&self) {
         let mut settings = self.held.settings();
         match self.start(&mut settings, Role::Responder) {
@@ -73,9 +74,9 @@ impl Begin for Framed {
 }
 
 impl Framed {
-    /// TCP is connected.
+    /// Goes on after TCP is connected.
     fn up(&self, no_signals: real::NoSignals) -> Result<(), Errno> {
-        // Until now the time-outs were those of the kernel's `connect`.
+        // Until now the kernel's time-outs limited its `connect`.
         self.held.settings().saved.store(self.fd);
         self.held.state().into_iter().for_each(State::note_connected);
         let waits = self.held.settings().plain_allowed && !real::is_nonblocking(self.fd);

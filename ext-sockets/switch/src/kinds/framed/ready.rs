@@ -1,4 +1,4 @@
-//! What waits ask of a framed socket, and the steps that it takes while no call is at it.
+//! Readiness of a framed socket, and the steps that it takes while no call is at work on it.
 
 use std::ffi::c_short;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Readiness for Framed {
         self.held.state().is_none_or(|state| state.condition().is_settled())
     }
 
-    /// What is wrong with it its own calls are told.
+    /// Takes a step; the socket's own calls report the errors.
     fn step(&self) -> bool {
         let (Some(state), Some(at_work)) = (self.held.state(), self.held.work_on(self.fd)) else {
             return false;
@@ -71,18 +71,19 @@ impl Readiness for Framed {
 }
 
 impl Framed {
-    /// Returns when the stream wants to be looked at, at the latest.
+    /// Returns when the stream must be looked at, at the latest.
     pub(super) fn deadline_of_stream(&self) -> Option<Duration> {
         self.stream(self.held.state()?).deadline()
     }
 
-    /// Returns whether every call answers why it is over, whatever the kernel's socket is like.
+    /// Returns whether every call reports the stream's end, whatever state the kernel's socket is
+    /// in.
     fn is_over(&self) -> bool {
         self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
     }
 
-    /// Returns whether octets are there of which the kernel knows nothing: a process that is
-    /// confined asks before it waits.
+    /// Returns whether the stream holds octets that the kernel does not know of. A confined process
+    /// asks this before it waits.
     fn holds_octets(&self) -> bool {
         self.held.state().is_some_and(|state| self.stream(state).holds_octets())
     }
