@@ -1,4 +1,4 @@
-//! What the program says to a peer's Request.
+//! The program's answer to a peer's Request.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ use crate::sys::raw::Reply;
 const ACCEPT: c_int = 1;
 const REJECT: c_int = 2;
 
-/// `ddp_answer`.
+/// Answers the peer's Request: `ddp_answer`.
 ///
 /// # Errors
 /// See the header.

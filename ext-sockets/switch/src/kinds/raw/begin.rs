@@ -1,4 +1,4 @@
-//! From `ddp_attach` and `connect` to a connection.
+//! The beginning of a connection in raw mode: `ddp_attach`, `ddp_begin` and `connect`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,27 +14,28 @@ use super::{memory, queue, shared};
 use crate::socket::{self, Held, KindId, Locked, Mode, Settings};
 use crate::sys::raw;
 
-/// `struct ddp_endpoint`.
+/// `struct ddp_endpoint`: the program's options of an endpoint.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct How {
-    /// Where its events go.
+    /// The event queue of the endpoint.
     pub queue: i32,
-    /// Whose memory it may use.
+    /// The protection domain whose memory the endpoint may use.
     pub domain: i32,
-    /// The program's mark.
+    /// The program's mark of the endpoint, which is in each of its events.
     pub tag: u64,
-    /// Works of the send queue whose events were not taken; 0: `DEFAULT_WORKS`.
+    /// The largest number of works of the send queue whose events were not taken; 0:
+    /// `DEFAULT_WORKS`.
     pub max_send: u32,
-    /// The same of receives of its own.
+    /// The largest number of receives of its own whose events were not taken; 0: `DEFAULT_WORKS`.
     pub max_recv: u32,
     /// A set of `flag`.
     pub flags: u32,
-    /// Milliseconds for the startup; 0: as long as is usual.
+    /// The time limit of the startup in milliseconds; 0: the default.
     pub timeout: u32,
-    /// The receives that it shares; 0: it has its own.
+    /// The number of the shared receives that the endpoint takes from; 0: it has its own.
     pub receives: i32,
-    /// Nothing.
+    /// Always 0.
     pub reserved: u32,
 }
 
@@ -43,7 +44,7 @@ impl How {
         self.flags & flag != 0
     }
 
-    /// Whether the program answers the peer's Request.
+    /// Returns whether the program answers the peer's Request.
     pub(super) fn asks(&self) -> bool {
         self.has(flag::ASK)
     }
@@ -81,7 +82,7 @@ mod flag {
 const DEFAULT_WORKS: u32 = 128;
 const MAX_WORKS: u32 = 1 << 16;
 
-/// `ddp_attach`.
+/// Makes a socket an endpoint: `ddp_attach`.
 ///
 /// # Errors
 /// See the header.
@@ -109,10 +110,10 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `ddp_begin`.
+/// Begins the startup on a connection that exists already: `ddp_begin`.
 ///
 /// # Errors
-/// ENOTCONN: TCP is not connected; EALREADY: it has begun.
+/// ENOTCONN: TCP is not connected; EALREADY: the startup has begun.
 pub fn begin(fd: c_int) -> Result<(), Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
     let held = socket::hold_checked(fd).ok_or(Errno::NO_DESCRIPTOR)?;
@@ -130,7 +131,7 @@ fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<
     let domain = memory::domain(adapter, how.domain)?;
     let shared = (how.receives != 0).then(|| shared::of(adapter, how.receives)).transpose()?;
     let config = QpConfig {
-        // A Write with Immediate Data is two.
+        // A Write with Immediate Data takes two works of the RNIC's.
         max_send: 2 * how.max_send() as usize,
         max_recv: how.max_recv() as usize,
         srq: shared.as_ref().map(|shared| shared.srq.clone()),
@@ -165,7 +166,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
     options
 }
 
-/// The startup begins, in the background.
+/// Begins the startup, which the RNIC does in the background.
 fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), Errno> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.saved.store(fd);
@@ -184,10 +185,10 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
     Ok(())
 }
 
-/// The C library's `connect` on a socket in raw mode has come back.
+/// Goes on after the C library's `connect` on a socket in raw mode, which had this result.
 ///
 /// # Errors
-/// What the program is told.
+/// The error for the program.
 pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), Errno>) -> Result<(), Errno> {
     let mut settings = held.settings();
     match result {

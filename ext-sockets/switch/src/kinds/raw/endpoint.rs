@@ -1,4 +1,4 @@
-//! One end of a connection: a QP, what the program calls it, and how it ends.
+//! An endpoint: one end of a connection, which is a QP, the program's mark of it, and its end.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ pub(super) struct Endpoint {
     pub(super) qp: QueuePair,
     pub(super) domain: c_int,
     pub(super) queue: Arc<Queue>,
-    /// The receives that it takes from, if they are not its own.
+    /// The shared receives that the endpoint takes from, if it has none of its own.
     pub(super) shared: Option<Arc<Shared>>,
     pub(super) options: ConnectOptions,
     /// The program answers the peer's Request.
     pub(super) asks: bool,
-    /// What the program calls it.
+    /// The program's mark of the endpoint.
     pub(super) tag: u64,
     pub(super) fd: c_int,
     pub(super) max_send: u32,
     pub(super) max_recv: u32,
-    /// Works whose events have not been taken yet.
+    /// The count of works whose events have not been taken yet.
     sends: AtomicU32,
     receives: AtomicU32,
     life: Mutex<Life>,
@@ -44,32 +44,32 @@ pub(super) struct Endpoint {
 
 #[derive(Debug, Default)]
 pub(super) struct Life {
-    /// What the program was asked by the peer.
+    /// The peer's Request, for the program to answer.
     pub(super) request: Option<Request>,
-    /// What the startup has come to.
+    /// The result of the startup.
     begun: Option<Result<Connected, Errno>>,
-    /// What the peer's program said to its no.
+    /// The private data of the peer's rejection.
     refusal: Vec<u8>,
-    /// The program has asked for the end.
+    /// The program has asked for the end of the connection.
     asked: bool,
-    /// It has come, with this errno; nothing is taken any more.
+    /// The status with which the connection has ended; nothing can be posted any more.
     pub(super) over: Option<Errno>,
 }
 
 impl Life {
-    /// What was agreed with the peer.
+    /// Returns the result of a startup that has succeeded.
     pub(super) fn connected(&self) -> Option<&Connected> {
         self.begun.as_ref()?.as_ref().ok()
     }
 
-    /// What the peer's program said in the startup.
+    /// Returns the private data of the peer's startup frame.
     pub(super) fn said(&self) -> &[u8] {
         let asked = self.request.as_ref().map_or(&self.refusal, |request| &request.private_data);
         self.connected().map_or(asked, |connected| &connected.private_data)
     }
 }
 
-/// How it ended.
+/// The end of a connection: its status, and the codes of Terminates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) status: Errno,
@@ -77,7 +77,7 @@ pub(super) struct Ending {
     pub(super) received: Option<TerminateCode>,
 }
 
-/// The endpoint that a socket was made.
+/// Returns the endpoint of a socket.
 pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), Errno> {
     let Some(held) = socket::hold(fd) else {
         real::is_tcp(fd)?;
@@ -92,12 +92,12 @@ pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), Errno> 
     Err(match (settings.kind == KindId::Raw, settings.attached) {
         (false, _) => Errno::UNSUPPORTED,
         (true, false) => Errno(libc::ENOTCONN),
-        // By a process that this one was forked from.
+        // The socket was attached by a process that this one was forked from.
         (true, true) => Errno::ABORTED,
     })
 }
 
-/// The last number of the socket with this cookie is being closed.
+/// Ends the endpoint of the socket with this cookie, whose last number is being closed.
 pub(super) fn closed(cookie: u64) {
     let Some(adapter) = Adapter::existing() else { return };
     let endpoint = adapter.endpoints.write().remove(&cookie);
@@ -106,10 +106,10 @@ pub(super) fn closed(cookie: u64) {
     }
 }
 
-/// `ddp_disconnect`.
+/// Ends a connection: `ddp_disconnect`.
 ///
 /// # Errors
-/// ENOTCONN: there is no connection; EINVAL: no such way.
+/// ENOTCONN: there is no connection; EINVAL: `how` is not a way to end one.
 pub fn disconnect(fd: c_int, how: c_int) -> Result<(), Errno> {
     let (adapter, endpoint) = of(fd)?;
     match how {
@@ -151,28 +151,29 @@ impl Endpoint {
         })
     }
 
-    /// Completions that may be in its queue: of works whose events were not taken yet, and, when all are flushed, of quiet
-    /// ones and second halves.
+    /// Returns the largest number of completions that the endpoint can have in its queue. There is
+    /// one for each work whose event was not taken. When all works are flushed, quiet ones and the
+    /// second halves of Writes with Immediate Data complete too.
     pub(super) fn share(&self) -> Share {
         let shared = self.shared.as_ref().map(|shared| (shared.number, shared.max));
         Share { own: 3 * self.max_send as usize + self.max_recv as usize, shared }
     }
 
-    /// An event of it, to be filled in.
+    /// Returns an event of this endpoint, to be filled in.
     pub(super) fn event(&self) -> Event {
         Event { endpoint: self.tag, fd: self.fd, ..Event::default() }
     }
 
-    /// The event of a work.
+    /// Returns the event of a work that has completed.
     pub(super) fn completed(&self, completion: &Completion) -> Event {
         let event = Event { endpoint: self.tag, fd: self.fd, ..Event::of_work(completion) };
         let count = if event.kind == op::RECEIVE { &self.receives } else { &self.sends };
-        // A quiet work that was flushed was not counted.
+        // A quiet work completes only when it is flushed, and was not counted.
         let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
         event
     }
 
-    /// Posts to the send queue: how many were taken, and why not all.
+    /// Posts to the send queue. Returns how many works were taken, and the error if not all were.
     pub(super) fn send(&self, list: &[SendWr]) -> (usize, Result<(), Errno>) {
         let life = self.life.lock();
         if life.over.is_some() {
@@ -209,7 +210,7 @@ impl Endpoint {
         })
     }
 
-    /// What the startup has come to; `None` while it goes on.
+    /// Returns the result of the startup; `None` while it goes on.
     pub(super) fn resolve(&self) -> Option<Result<(), Errno>> {
         let mut life = self.life.lock();
         if self.asks && life.request.is_none() {
@@ -229,13 +230,14 @@ impl Endpoint {
         life.begun.as_ref().map(|result| result.as_ref().map(drop).map_err(|errno| *errno))
     }
 
-    /// Shows how far it has come.
+    /// Calls `look` with the state of the connection, after bringing it up to date.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Life) -> T) -> T {
         let _ = self.resolve();
         look(&self.life.lock())
     }
 
-    /// The RNIC reports that something happened. How the connection has ended, if this is the first to say so.
+    /// Takes an event of the RNIC. Returns how the connection has ended, if this is the first event
+    /// to report that.
     pub(super) fn ending(&self, kind: &AsyncEventKind) -> Option<Ending> {
         let refused = match kind {
             AsyncEventKind::NotConnected => self.resolve().and_then(Result::err),
@@ -266,13 +268,14 @@ impl Endpoint {
         if *kind == AsyncEventKind::NotConnected {
             self.qp.abort();
         }
-        // These wait for the QP's lock, behind which everything outstanding has been flushed.
+        // These calls wait for the QP's lock; when they have it, all outstanding works have been
+        // flushed.
         let sent = self.qp.terminate_sent().map(|terminate| terminate.code);
         let received = self.qp.terminate_received().map(|terminate| terminate.code);
         Some(Ending { status, sent, received })
     }
 
-    /// The program wants the connection to end.
+    /// Asks the QP to end the connection, as the program wants.
     fn ask(&self, end: impl FnOnce(&QueuePair)) -> Result<(), Errno> {
         if self.qp.state() != QpState::ReadyToSend {
             return Err(Errno(libc::ENOTCONN));
@@ -282,7 +285,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends it at once, whatever it was at.
+    /// Ends the connection at once, whatever its state.
     fn give_up(self: &Arc<Self>, adapter: &Adapter) -> Result<(), Errno> {
         let status = Errno(libc::ECANCELED);
         if self.life.lock().over.replace(status).is_some() {
@@ -293,13 +296,14 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The program has closed its queue: nobody will be told how it ends.
+    /// Ends the connection after the program has closed the event queue: no event reports the end.
     pub(super) fn abandon(self: &Arc<Self>) {
         self.close();
         self.life.lock().over.get_or_insert(Errno(libc::ECANCELED));
     }
 
-    /// The program has closed its socket, or its queue: all works are flushed before this returns.
+    /// Ends the connection after the program has closed the socket or the queue: all works are
+    /// flushed when this returns.
     pub(super) fn close(self: &Arc<Self>) {
         let connected = self.resolve().is_some_and(|begun| begun.is_ok());
         match self.qp.state() {
@@ -308,13 +312,13 @@ impl Endpoint {
                     let _ = self.give_up(adapter);
                 }
             }
-            // What has ended already is reported, or waits to be.
+            // The end of the connection has been reported already, or will be.
             _ => drop(self.ask(QueuePair::disconnect)),
         }
     }
 }
 
-/// How many works can be posted when so many may be that make an event.
+/// Returns how many of these works can be posted when `room` of them may make an event.
 fn how_many_fit(list: &[SendWr], room: u32) -> usize {
     let mut left = room;
     let fit = list.iter().take_while(|wr| {
@@ -325,7 +329,7 @@ fn how_many_fit(list: &[SendWr], room: u32) -> usize {
     fit.count()
 }
 
-/// Why there is no connection.
+/// Returns the errno for a startup that has failed.
 pub(super) fn startup_errno(error: &ConnectError) -> Errno {
     match error {
         ConnectError::Tcp(error) => error.raw_os_error().map_or(Errno::PROTOCOL, Errno),

@@ -1,4 +1,4 @@
-//! Domains, regions and windows, and whether a work may name them.
+//! Protection domains, memory regions and windows, and the check that a work may name them.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -10,12 +10,12 @@ use super::adapter::{Adapter, errno_of, memory_errno};
 use super::work::Sge;
 use crate::sys::raw::Area;
 
-/// Besides the rights, which are `Access`: fault all pages in now.
+/// A flag beside the rights (`Access`): fault all pages in now.
 const POPULATE: c_int = 1 << 8;
-/// Keep all pages in memory.
+/// A flag beside the rights: lock all pages into memory.
 const LOCK: c_int = 1 << 9;
 
-/// What an STag of the program's names.
+/// The region or window that an STag of the program's names.
 #[derive(Debug)]
 pub(super) struct Registered {
     what: What,
@@ -38,15 +38,15 @@ impl Registered {
     }
 }
 
-/// The part of an STag that stays when its key changes.
+/// Returns the index of an STag, which stays when its key changes.
 fn index(stag: u32) -> u32 {
     stag >> 8
 }
 
-/// `ddp_domain`.
+/// Opens a protection domain: `ddp_domain`.
 ///
 /// # Errors
-/// An errno, as for all functions here.
+/// See the header.
 pub fn open_domain() -> Result<c_int, Errno> {
     let adapter = Adapter::get()?;
     let number = adapter.next_domain();
@@ -54,7 +54,7 @@ pub fn open_domain() -> Result<c_int, Errno> {
     Ok(number)
 }
 
-/// `ddp_domain_close`.
+/// Closes a protection domain: `ddp_domain_close`.
 ///
 /// # Errors
 /// EINVAL: there is no such domain.
@@ -70,7 +70,7 @@ pub(super) fn domain(adapter: &Adapter, number: c_int) -> Result<ProtectionDomai
     adapter.domains.read().get(&number).cloned().ok_or(Errno::INVALID)
 }
 
-/// `ddp_register`: the STag.
+/// Registers memory and returns its STag: `ddp_register`.
 ///
 /// # Errors
 /// See the header.
@@ -84,7 +84,7 @@ pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, Errno>
     Ok(keep(adapter, What::Region(region), number, access))
 }
 
-/// `ddp_window`: its STag, which names nothing before it is bound.
+/// Opens a memory window and returns its STag, which is invalid until it is bound: `ddp_window`.
 ///
 /// # Errors
 /// See the header.
@@ -101,7 +101,7 @@ fn keep(adapter: &Adapter, what: What, domain: c_int, access: Access) -> u32 {
     stag
 }
 
-/// `ddp_reregister`: the STag with its new key.
+/// Gives a region another key and other rights, and returns its STag: `ddp_reregister`.
 ///
 /// # Errors
 /// See the header.
@@ -116,7 +116,7 @@ pub fn reregister(stag: u32, access: c_int) -> Result<u32, Errno> {
     Ok(fresh.0)
 }
 
-/// `ddp_deregister`, of a region or a window.
+/// Closes a region or a window: `ddp_deregister`.
 ///
 /// # Errors
 /// See the header.
@@ -139,16 +139,17 @@ fn rights(access: c_int) -> Result<Access, Errno> {
     u8::try_from(access).ok().and_then(Access::from_bits).ok_or(Errno::INVALID)
 }
 
-/// `ddp_stag`: the STag that a region or window has now, by one that it had: binding gives it another key.
+/// Returns the present STag of a region or window, by one that it had before: binding a window
+/// changes its key (`ddp_stag`).
 ///
 /// # Errors
-/// EINVAL: there is none.
+/// EINVAL: there is no such region or window.
 pub fn stag_now(stag: u32) -> Result<u32, Errno> {
     let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     adapter.memory.read().get(&index(stag)).map(|registered| registered.stag().0).ok_or(Errno::INVALID)
 }
 
-/// The program's memory, looked at for the works of one call.
+/// The program's memory, locked for the works of one call.
 pub(super) struct View<'a> {
     memory: parking_lot::RwLockReadGuard<'a, HashMap<u32, Registered>>,
     domain: c_int,
@@ -159,7 +160,8 @@ impl<'a> View<'a> {
         View { memory: adapter.memory.read(), domain }
     }
 
-    /// Whether a work may name these pieces, to be written or read. The RNIC looks again when it uses them.
+    /// Checks that a work may name these pieces, to be written or read. The RNIC checks again when
+    /// it uses them.
     pub(super) fn check(&self, list: &[Sge], write: bool) -> Result<(), Errno> {
         list.iter().filter(|piece| piece.len > 0).try_for_each(|piece| self.check_one(piece, write))
     }
@@ -178,7 +180,7 @@ impl<'a> View<'a> {
         if end > region.len() as u64 { Err(Errno::FAULT) } else { Ok(()) }
     }
 
-    /// Whether an STag names a region or window of the program's in this domain.
+    /// Checks that an STag names a region or window of the program's in this domain.
     pub(super) fn check_stag(&self, stag: u32) -> Result<(), Errno> {
         match self.memory.get(&index(stag)) {
             Some(registered) if registered.stag().0 != stag => Err(Errno::INVALID),

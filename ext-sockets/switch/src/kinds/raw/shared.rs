@@ -1,7 +1,8 @@
-//! Receives that the messages of several endpoints take from.
+//! Shared receives: messages of several endpoints take from them.
 //!
-//! As many are outstanding as the program has asked for and no more, until their events are taken: so a queue of events has room
-//! for all of them once, however many endpoints share them (RFC 5042 §6.4.6).
+//! No more of them are outstanding than the program has asked for, counted until their events are
+//! taken. So an event queue that reserves room for all of them once has enough, however many
+//! endpoints share them (RFC 5042 §6.4.6).
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::memory::{self, View};
 use super::work::{Posting, post_errno, posting};
 use crate::sys::raw::Works;
 
-/// The most that can be outstanding.
+/// The largest number of receives that can be outstanding.
 const MAX_SHARED: u32 = 1 << 20;
 
 pub(super) struct Shared {
@@ -23,14 +24,15 @@ pub(super) struct Shared {
     pub(super) srq: SharedReceiveQueue,
     domain: c_int,
     pub(super) max: usize,
-    /// Endpoints that take from it, in queues that tell of them; `None`: it has been closed. Held while one is posted, too.
+    /// The count of endpoints that take from these receives; `None` once they are closed. The lock
+    /// is held while a receive is posted, too.
     users: Mutex<Option<usize>>,
 }
 
-/// `ddp_receives`: the number.
+/// Opens shared receives and returns their number: `ddp_receives`.
 ///
 /// # Errors
-/// See the header, as for all functions here.
+/// See the header.
 pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, Errno> {
     if max == 0 || max > MAX_SHARED {
         return Err(Errno::INVALID);
@@ -45,10 +47,10 @@ pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, Errno
     Ok(number)
 }
 
-/// `ddp_receives_close`.
+/// Closes shared receives: `ddp_receives_close`.
 ///
 /// # Errors
-/// EBUSY: endpoints take from it.
+/// EBUSY: endpoints take from them.
 pub fn close_receives(number: c_int) -> Result<(), Errno> {
     let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     of(adapter, number)?.close()?;
@@ -56,20 +58,20 @@ pub fn close_receives(number: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `ddp_receives_arm`.
+/// Asks for an event when fewer than `limit` receives are left: `ddp_receives_arm`.
 ///
 /// # Errors
-/// EINVAL: there is none.
+/// EINVAL: there are no such receives.
 pub fn arm_receives(number: c_int, limit: u32) -> Result<(), Errno> {
     let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     of(adapter, number)?.srq.arm_limit(limit as usize);
     Ok(())
 }
 
-/// `ddp_post_shared`: how many were taken.
+/// Posts shared receives and returns how many were taken: `ddp_post_shared`.
 ///
 /// # Errors
-/// Why the first was not.
+/// The error of the first, if it was not taken.
 pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, Errno> {
     let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     let shared = of(adapter, number)?;
@@ -89,7 +91,7 @@ pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, Errno> {
     Ok(taken)
 }
 
-/// The shared receives with this number.
+/// Returns the shared receives with this number.
 pub(super) fn of(adapter: &Adapter, number: c_int) -> Result<Arc<Shared>, Errno> {
     adapter.shared.read().get(&number).cloned().ok_or(Errno::INVALID)
 }
@@ -106,14 +108,14 @@ impl Shared {
         self.srq.post_recv(wr).map_err(post_errno)
     }
 
-    /// One more endpoint takes from it.
+    /// Counts an endpoint that takes from these receives.
     pub(super) fn enter(&self) -> Result<(), Errno> {
         let mut users = self.users.lock();
         *users.as_mut().ok_or(Errno::INVALID)? += 1;
         Ok(())
     }
 
-    /// One of them has ended.
+    /// Counts an endpoint less, which has ended.
     pub(super) fn leave(&self) {
         if let Some(users) = &mut *self.users.lock() {
             *users -= 1;

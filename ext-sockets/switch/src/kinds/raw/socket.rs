@@ -1,4 +1,5 @@
-//! A socket in raw mode, as the program's own calls meet it: it carries no octets of theirs.
+//! A socket in raw mode: the answers to the program's ordinary calls. It carries no octets of
+//! theirs.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -54,7 +55,7 @@ impl Begin for Raw {
         begin::connected(&self.held, self.fd, result)
     }
 
-    /// The startup begins with `ddp_begin`.
+    /// Takes the connection over; the startup begins with `ddp_begin`.
     fn established(&self, settings: &mut Locked<'_>) -> Result<(), Errno> {
         settings.mode = Mode::Starting;
         Ok(())

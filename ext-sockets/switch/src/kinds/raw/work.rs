@@ -1,4 +1,5 @@
-//! Works: from C to the RNIC's own, checked as far as can be told before they are used.
+//! Works: from C structures to the RNIC's work requests, with all checks that are possible in
+//! advance.
 
 use std::ffi::c_int;
 
@@ -13,33 +14,33 @@ use crate::sys::raw::{One, Works};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Its Tagged Offset; an address for `flag::INLINE`.
+    /// The Tagged Offset of the piece; an address for `flag::INLINE`.
     pub to: u64,
-    /// Octets.
+    /// The length in octets.
     pub len: u32,
-    /// Of its region.
+    /// The STag of the region.
     pub stag: u32,
 }
 
-/// `struct ddp_work`.
+/// `struct ddp_work`: a work for a send or receive queue.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Work {
-    /// The program's mark.
+    /// The program's mark of the work.
     pub tag: u64,
-    /// One of `op`.
+    /// The operation, one of `op`.
     pub op: u32,
     /// A set of `flag`.
     pub flags: u32,
     /// The local memory.
     pub list: *const Sge,
-    /// Pieces of it.
+    /// The number of pieces in `list`.
     pub count: u32,
-    /// The peer's memory, or what is invalidated or bound.
+    /// The STag of the peer's memory, or the one that is invalidated or bound.
     pub stag: u32,
-    /// Where there.
+    /// The Tagged Offset in the peer's memory.
     pub to: u64,
-    /// What else the operation takes.
+    /// The operation's other arguments.
     pub args: [u64; 4],
 }
 
@@ -69,16 +70,16 @@ mod flag {
     pub(super) const ALL: u32 = 31;
 }
 
-/// A work that makes sense.
+/// A work that has passed the checks.
 pub(super) enum Posting {
     Receive(RecvWr),
     Send(SendWr),
 }
 
-/// `ddp_post`: how many were taken.
+/// Posts works to an endpoint and returns how many were taken: `ddp_post`.
 ///
 /// # Errors
-/// Why the first was not.
+/// The error of the first, if it was not taken.
 pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, Errno> {
     let (adapter, endpoint) = endpoint::of(fd)?;
     let view = View::new(adapter, endpoint.domain);
@@ -110,7 +111,7 @@ pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, Errno> {
     }
 }
 
-/// Posts what has been gathered for the send queue, so that it leaves together.
+/// Posts the works gathered for the send queue, so that they leave together.
 fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Result<(), Errno> {
     if sends.is_empty() {
         return Ok(());
@@ -198,7 +199,8 @@ fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, Errno> {
     })
 }
 
-/// The one piece that octets of the peer's go to, `len` of them if that is given.
+/// Returns the only piece, which octets of the peer's go to; there are `len` of them if that is
+/// given.
 fn sink(one: &One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, Errno> {
     let sink = single(one)?;
     if len.is_some_and(|len| sink.len != len) {
@@ -223,7 +225,7 @@ pub(super) fn post_errno(error: PostError) -> Errno {
     match error {
         PostError::QueueFull { .. } => Errno::WOULD_BLOCK,
         PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => Errno(libc::EMSGSIZE),
-        // As `View::check` has it: the memory may have gone since.
+        // The errnos are those of `View::check`: the memory may have gone since.
         PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => Errno(libc::EACCES),
         PostError::Memory { fault: SgeFault::OutOfBounds, .. } => Errno::FAULT,
         _ => Errno::INVALID,
