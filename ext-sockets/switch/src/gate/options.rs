@@ -1,4 +1,5 @@
-//! `setsockopt` and `getsockopt`: our own options, and those of TCP that a socket of ours answers.
+//! `setsockopt` and `getsockopt`: our own options, and those of TCP that a socket of ours answers
+//! itself.
 
 use std::ffi::c_int;
 
@@ -9,13 +10,13 @@ use crate::kinds::Ours;
 use crate::socket::{self, Care, Held, KindId, Locked, Mode, SavedOptions, Settings};
 use crate::{table, wait};
 
-/// Returns whether [`set_option`] and [`option`] have anything to say.
+/// Returns whether [`set_option`] and [`option`] must be asked.
 #[inline]
 pub fn answers_options(fd: c_int, level: c_int) -> bool {
     level == socket::SOL_DDP || table::entry(fd).is_some()
 }
 
-/// `setsockopt`: `None` when the kernel is to be asked.
+/// Makes `setsockopt`; `None` when the kernel is to be asked.
 pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option<Result<(), Errno>> {
     if level == socket::SOL_DDP {
         return Some(set_our_option(fd, name, octets));
@@ -30,7 +31,7 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     }
 }
 
-/// `getsockopt`: `None` when the kernel is to be asked.
+/// Makes `getsockopt`; `None` when the kernel is to be asked.
 pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errno>> {
     if level == socket::SOL_DDP {
         return Some(our_option(fd, name));
@@ -47,7 +48,7 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errn
     }
 }
 
-/// Returns who answers for an option of TCP sockets.
+/// Returns the party that answers for an option of TCP sockets.
 fn care(ours: &Ours, settings: &Settings, level: c_int, name: c_int) -> Care {
     match settings.mode {
         Mode::Off => Care::Kernel,
@@ -117,13 +118,12 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
     Ok(())
 }
 
-/// Says whether DDPMODE can begin in the state that a socket is in.
+/// Checks that DDPMODE can begin in the socket's present state.
 fn may_begin(fd: c_int, settings: &Settings) -> Result<(), Errno> {
     match real::tcp_state(fd).ok_or(Errno::INVALID)? {
-        // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to
-        // say.
+        // RFC 5044 §7.1: on a connection that exists already, the program chooses the initiator.
         real::TCP_ESTABLISHED if settings.role.is_none() => Err(Errno::INVALID),
-        // What the peer has sent so far is for the program.
+        // Octets that the peer has sent before DDPMODE are for the program.
         real::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(Errno(libc::EBUSY)),
         real::TCP_CLOSE | real::TCP_LISTEN | real::TCP_ESTABLISHED => Ok(()),
         real::TCP_SYN_SENT | real::TCP_SYN_RECV => Err(Errno(libc::EALREADY)),
@@ -131,7 +131,7 @@ fn may_begin(fd: c_int, settings: &Settings) -> Result<(), Errno> {
     }
 }
 
-/// Returns whether octets have come that are not for us. A responder may find the initiator's
+/// Returns whether octets have come that are not MPA's. A responder may find the initiator's
 /// Request there already.
 fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
     let mut front = [0; REQUEST_KEY.len()];
@@ -142,5 +142,5 @@ fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
     }
 }
 
-/// What a Request begins with (RFC 5044 §7.1.1).
+/// The first octets of a Request (RFC 5044 §7.1.1).
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
