@@ -57,7 +57,7 @@ fn of_word(word: &OsStr) -> Option<Policy> {
     let family = word.to_str().and_then(Policy::family_of);
     if family.is_none() {
         let told = format_args!(
-            "{FAMILY}={}: no family; everything is plain TCP; try: ddp, both or tcp",
+            "{FAMILY}={}: not a family; all sockets stay plain TCP; try: ddp, both or tcp",
             word.display()
         );
         journal::without_policy(told);
@@ -69,7 +69,7 @@ fn from_file(path: &Path) -> Option<Policy> {
     let octets = match std::fs::read(path) {
         Ok(octets) => octets,
         Err(error) => {
-            journal::without_policy(format_args!("{}: {error}; everything is plain TCP", path.display()));
+            journal::without_policy(format_args!("{}: {error}; all sockets stay plain TCP", path.display()));
             return None;
         }
     };
@@ -131,7 +131,8 @@ pub(crate) fn tell_unknown(fd: c_int) {
         switch.say(
             Level::Error,
             format_args!(
-                "the connection{peer} is plain: nothing is known of it (descriptor {fd}, by exec or in a message; told once)"
+                "the connection{peer} stays plain TCP: descriptor {fd} came by exec or in a \
+                 message, without its state (reported once)"
             ),
         );
     }
@@ -139,7 +140,10 @@ pub(crate) fn tell_unknown(fd: c_int) {
 
 /// Logs that a peer does not speak MPA, and that the socket is connected to it again in plain TCP.
 pub(crate) fn tell_plain(peer: SocketAddr) {
-    say(Level::Warning, format_args!("connect {peer}: no MPA there, connected again in plain TCP"));
+    say(
+        Level::Warning,
+        format_args!("connect {peer}: the peer does not speak MPA; connected again in plain TCP"),
+    );
 }
 
 /// Logs why a startup has failed where plain TCP is not allowed.
@@ -215,9 +219,11 @@ impl Switch {
             Family::Ddp if is_mptcp => {
                 (Level::Error, NO_MPTCP, Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
             }
-            Family::Both if is_mptcp => (Level::Warning, ": an MPTCP socket, so plain", Verdict::Plain),
+            Family::Both if is_mptcp => {
+                (Level::Warning, ": plain TCP, as an MPTCP socket cannot be framed", Verdict::Plain)
+            }
             Family::Both if is_known_plain() => {
-                (Level::Warning, ": a plain peer, as was seen, so plain TCP", Verdict::Plain)
+                (Level::Warning, ": plain TCP, as the peer did not speak MPA before", Verdict::Plain)
             }
             Family::Ddp => (Level::Call, "", Verdict::Framed { plain_allowed: false }),
             Family::Both => (Level::Call, "", Verdict::Framed { plain_allowed: true }),
