@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_there_from_set_to_clear() {
+    fn an_entry_exists_from_set_to_clear() {
         let fd = LIMIT as c_int - 1;
         assert_eq!(entry(fd), None);
         assert_eq!(set(fd, ONE), Ok(None));
         assert!(any());
         assert_eq!(set(fd, TWO), Ok(Some(ONE)));
         assert_eq!(entry(fd), Some(TWO));
-        assert!(!clear_if(fd, ONE), "by now it is another's");
+        assert!(!clear_if(fd, ONE), "the entry is another socket's by now");
         assert_eq!(clear(fd), Some(TWO));
         assert_eq!(clear(fd), None);
         assert_eq!(entry(fd), None);

@@ -324,12 +324,12 @@ mod tests {
     }
 
     #[test]
-    fn what_calls_meet_is_the_kind_that_the_settings_name() {
+    fn calls_go_to_the_kind_in_the_settings() {
         let (ours, _peer, held) = connection(Settings::default());
         let fd = ours.as_raw_fd();
-        assert!(of(fd).unwrap().is_none(), "a plain one is the C library's");
+        assert!(of(fd).unwrap().is_none(), "calls on a plain socket go to the C library");
         *held.settings() = Settings { mode: Mode::Asked, kind: KindId::Raw, ..Settings::default() };
-        assert!(of(fd).unwrap().is_none(), "and so is what is not connected");
+        assert!(of(fd).unwrap().is_none(), "so do calls on one that is not connected");
         held.settings().mode = Mode::Starting;
         assert_eq!(of(fd).unwrap_err(), Errno::UNSUPPORTED);
         held.settings().kind = KindId::Framed;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_words_of_its_own_is_a_plain_socket() {
+    fn a_kind_without_methods_of_its_own_answers_as_a_plain_socket() {
         let (ours, _peer, held) = connection(Settings::default());
         let plain = Ours::new(held, ours.as_raw_fd());
         assert!(matches!(plain, Ours::Plain(_)));

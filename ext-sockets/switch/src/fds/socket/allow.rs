@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_break_a_framed_stream_is_nobodys() {
+    fn options_that_would_break_a_framed_stream_are_refused() {
         const TCP_ZEROCOPY_RECEIVE: c_int = 35;
         for name in [
             libc::TCP_ULP,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stream_acts_on_is_ours_and_the_rest_the_kernels() {
+    fn options_that_the_stream_acts_on_are_ours_and_others_the_kernels() {
         assert_eq!(care(IPPROTO_TCP, libc::TCP_NODELAY), Care::Ours);
         assert_eq!(care(SOL_SOCKET, libc::SO_RCVLOWAT), Care::Ours);
         assert_eq!(care(SOL_SOCKET, libc::SO_RCVBUF), Care::Kernel);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_read_back() {
+    fn options_that_are_set_are_read_back() {
         let mut settings = Settings::default();
         let options = [
             (DDP_ROLE, 2),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_change_nothing() {
+    fn invalid_values_are_refused_and_change_nothing() {
         let mut settings = Settings::default();
         for (name, value) in [
             (DDP_ROLE, 3i32),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_set_once_the_startup_has_begun() {
+    fn options_are_refused_once_the_startup_has_begun() {
         for mode in [Mode::Starting, Mode::On, Mode::Failed] {
             let mut settings = Settings { mode, ..Settings::default() };
             assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(Errno::INVALID));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_progress_may_change_at_any_time() {
+    fn the_way_of_progress_can_change_at_any_time() {
         let mut settings = Settings { mode: Mode::On, ..Settings::default() };
         set(&mut settings, DDP_PROGRESS, &1i32.to_ne_bytes()).unwrap();
         assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));

@@ -175,7 +175,7 @@ mod tests {
 
     /// A program that a child runs has the connection before it can register as a holder of it.
     #[test]
-    fn a_closed_connection_is_not_shut_for_who_looks_at_it() {
+    fn a_closed_connection_is_not_shut_down_while_no_call_sleeps() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_connection_is_shut_for_a_call_that_sleeps() {
+    fn a_closed_connection_is_shut_down_while_a_call_sleeps() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -205,7 +205,7 @@ mod tests {
         call.sleeps();
         let closed = socket::forget_before_close(fd).unwrap();
         Framed { held: closed.clone(), fd }.leave_alone(closed.state().unwrap());
-        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the end");
+        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the peer sees the end");
         assert!(!call.wakes());
     }
 

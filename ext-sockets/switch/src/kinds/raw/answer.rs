@@ -16,7 +16,7 @@ const REJECT: c_int = 2;
 /// Answers the peer's Request: `ddp_answer`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn answer(fd: c_int, answer: c_int, reply: Reply<'_>) -> Result<(), Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
     let answer = match answer {

@@ -85,7 +85,7 @@ const MAX_WORKS: u32 = 1 << 16;
 /// Makes a socket an endpoint: `ddp_attach`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn attach(fd: c_int, how: &How) -> Result<(), Errno> {
     let Some(held) = socket::hold_checked(fd) else {
         real::is_tcp(fd)?;

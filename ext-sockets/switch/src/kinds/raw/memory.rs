@@ -46,7 +46,7 @@ fn index(stag: u32) -> u32 {
 /// Opens a protection domain: `ddp_domain`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn open_domain() -> Result<c_int, Errno> {
     let adapter = Adapter::get()?;
     let number = adapter.next_domain();
@@ -73,7 +73,7 @@ pub(super) fn domain(adapter: &Adapter, number: c_int) -> Result<ProtectionDomai
 /// Registers memory and returns its STag: `ddp_register`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, Errno> {
     let options =
         RegionOptions { populate: access & POPULATE != 0, lock: access & LOCK != 0, ..Default::default() };
@@ -87,7 +87,7 @@ pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, Errno>
 /// Opens a memory window and returns its STag, which is invalid until it is bound: `ddp_window`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn open_window(number: c_int) -> Result<u32, Errno> {
     let adapter = Adapter::get()?;
     let window = domain(adapter, number)?.allocate_window().map_err(|error| errno_of(&error))?;
@@ -104,7 +104,7 @@ fn keep(adapter: &Adapter, what: What, domain: c_int, access: Access) -> u32 {
 /// Gives a region another key and other rights, and returns its STag: `ddp_reregister`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn reregister(stag: u32, access: c_int) -> Result<u32, Errno> {
     let access = rights(access)?;
     let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
@@ -119,7 +119,7 @@ pub fn reregister(stag: u32, access: c_int) -> Result<u32, Errno> {
 /// Closes a region or a window: `ddp_deregister`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn deregister(stag: u32) -> Result<(), Errno> {
     let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     let mut memory = adapter.memory.write();

@@ -234,7 +234,8 @@ impl Queue {
         }
         let mut batch = std::mem::take(&mut order.batch);
         self.cq.poll(room, &mut batch);
-        // An end that is seen now was reported before the completions just taken, or after.
+        // Read after the completions: the beginning of each one's connection is reported by now.
+        // After an end more works may have completed, which `finish` polls.
         let ended = self.connections(order);
         self.completions(order, &mut batch);
         self.finish(adapter, order, batch, ended);

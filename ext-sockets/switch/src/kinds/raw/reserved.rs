@@ -68,7 +68,7 @@ mod tests {
         let sharing = share(1, Some((7, half)));
         assert!((0..10).all(|_| reserved.take(sharing)));
         assert_eq!(reserved.completions, half + 10);
-        assert!(!reserved.take(share(1, Some((8, half)))), "others do not fit beside them");
+        assert!(!reserved.take(share(1, Some((8, half)))), "other receives do not fit beside them");
         assert!(reserved.take(share(half - 10, None)) && !reserved.take(share(1, None)));
         assert_eq!(reserved.completions, CAPACITY);
         reserved.give(share(half - 10, None));

@@ -32,7 +32,7 @@ pub(super) struct Shared {
 /// Opens shared receives and returns their number: `ddp_receives`.
 ///
 /// # Errors
-/// See the header.
+/// As `include/rddp/raw.h` says.
 pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, Errno> {
     if max == 0 || max > MAX_SHARED {
         return Err(Errno::INVALID);

@@ -27,7 +27,7 @@ mod tests {
     use super::data_of;
 
     #[test]
-    fn a_line_of_the_kernel_is_understood() {
+    fn a_line_of_fdinfo_is_parsed() {
         let line = "tfd:       12 events:       19 data: 81234567abcdef01  pos:0 ino:1d60 sdev:8";
         assert_eq!(data_of(line, 12), Some(0x8123_4567_abcd_ef01));
         assert_eq!(data_of(line, 1), None);
