@@ -87,6 +87,22 @@ fn the_policy_says_which_connections_are_switched() {
 }
 
 #[test]
+fn a_server_that_does_not_speak_mpa_is_logged_as_a_plain_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (_listener, port) = service();
+    let policy = file(&scratch, "policy", "log min-level 8\nuse both client * *:*\n");
+    let script = format!("{}; {}", connecting_to(port), connecting_to(port));
+    let ended = run(&["run", "--policy", &policy, "--", "bash", "-c", &script]).ok();
+    assert_eq!(ended.stdout, "connected\nconnected\n");
+    let connect = format!("rddp: bash: connect 127.0.0.1:{port}");
+    let wanted = [
+        format!("{connect}: the peer does not speak MPA; connected again in plain TCP"),
+        format!("{connect}: both: plain TCP, as the peer did not speak MPA before"),
+    ];
+    assert!(ended.stderr.lines().eq(wanted), "{ended:?}");
+}
+
+#[test]
 fn a_policy_that_makes_no_sense_is_refused_before_anything_runs() {
     let scratch = tempfile::tempdir().unwrap();
     let policy =

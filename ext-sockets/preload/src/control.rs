@@ -73,7 +73,7 @@ pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: sockl
     };
     // SAFETY: our caller's promise.
     let result = unsafe { real::connect(fd, addr, len) };
-    let result = if result == 0 { Ok(()) } else { Err(Errno::last().into()) };
+    let result = if result == 0 { Ok(()) } else { Err(Errno::last()) };
     Some(returned(connecting.connected(result).map(|()| 0)))
 }
 

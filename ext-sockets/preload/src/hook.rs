@@ -32,13 +32,13 @@ impl Failed for libc::sighandler_t {
 
 /// Sets errno, and returns what says so.
 #[cold]
-pub(crate) fn fail<T: Failed>(errno: impl Into<Errno>) -> T {
-    errno.into().set_last();
+pub(crate) fn fail<T: Failed>(errno: Errno) -> T {
+    errno.set_last();
     T::failed()
 }
 
 /// Returns what C gets of a result: the value, or -1 and the errno.
-pub(crate) fn returned<T: Failed>(result: Result<T, impl Into<Errno>>) -> T {
+pub(crate) fn returned<T: Failed>(result: Result<T, Errno>) -> T {
     result.unwrap_or_else(fail)
 }
 

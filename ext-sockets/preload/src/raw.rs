@@ -10,9 +10,9 @@ use rddp_switch::kinds::raw::{self, Area, Event, How, Info, Reply, Work, Works};
 use crate::hook::{caught, fail};
 
 /// Makes a call, be there sockets of ours yet or not.
-fn result<E: Into<Errno>>(call: impl FnOnce() -> Result<c_int, E>) -> c_int {
+fn result(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     lent::guard();
-    caught(|| call().map_err(Into::into))
+    caught(call)
 }
 
 /// Answers a call that gives something, which is not made if there is no place for that.
@@ -20,9 +20,9 @@ fn result<E: Into<Errno>>(call: impl FnOnce() -> Result<c_int, E>) -> c_int {
 /// # Safety
 ///
 /// `place` is the program's, as far as it is there; a `T` has no padding.
-unsafe fn given_to<T: Copy>(place: *mut T, call: impl FnOnce() -> Result<T, c_int>) -> c_int {
+unsafe fn given_to<T: Copy>(place: *mut T, call: impl FnOnce() -> Result<T, Errno>) -> c_int {
     // SAFETY: the caller's promise.
-    result::<Errno>(|| unsafe {
+    result(|| unsafe {
         lent::check_room(place, 1)?;
         lent::put(place, call()?)?;
         Ok(0)

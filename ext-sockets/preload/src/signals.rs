@@ -69,7 +69,7 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
     let before = rddp_fault_guard::sigaction(signal, Some(&action));
-    returned(before.map(|before| before.sa_sigaction))
+    returned(before.map(|before| before.sa_sigaction).map_err(Errno))
 }
 
 /// Functions that install a handler: of a guarded signal by the guard, with these flags.
@@ -131,7 +131,7 @@ fn change(how: c_int, signal: c_int) -> c_int {
         libc::sigaddset(&raw mut set, signal);
         set
     };
-    mask::sigmask(how, Some(&set)).map_or_else(fail, |_| 0)
+    returned(mask::sigmask(how, Some(&set)).map(|_| 0).map_err(Errno))
 }
 
 fn is_blocked(signal: c_int) -> bool {
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
         action.sa_flags |= if flag == 0 { libc::SA_RESTART } else { 0 };
         rddp_fault_guard::sigaction(signal, Some(&action))
     });
-    changed.map_or_else(fail, |_| 0)
+    returned(changed.map(|_| 0).map_err(Errno))
 }
 
 /// The result of `pthread_sigmask`, in a thread whose mask the guard keeps.

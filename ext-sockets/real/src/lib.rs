@@ -115,16 +115,6 @@ impl Absent for () {
     fn absent() -> Self {}
 }
 
-/// Returns the calling thread's errno as a number.
-pub fn errno() -> c_int {
-    Errno::last().0
-}
-
-/// Sets the calling thread's errno to a number.
-pub fn set_errno(errno: c_int) {
-    Errno(errno).set_last();
-}
-
 /// The cookie that the kernel gave this socket: the same across `dup` and `fork`, another for every other socket.
 ///
 /// `None` when the descriptor is no socket. Leaves errno as it was.

@@ -8,6 +8,8 @@ use std::fmt;
 pub struct Errno(pub i32);
 
 impl Errno {
+    /// No error: what `SO_ERROR` answers where there is none.
+    pub const NONE: Self = Self(0);
     /// No error: the connection is, or has been agreed to stay, plain TCP, and the call is for the
     /// C library to make. No octet of it has been touched.
     pub const PLAIN: Self = Self(-1);

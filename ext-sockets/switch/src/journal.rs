@@ -1,10 +1,10 @@
-//! Lines about what the switch does, where the policy wants them.
+//! The log: lines about the switch's decisions and errors, written where the policy says.
 //!
-//! A log file is opened for each line, so that no descriptor of ours is there for the program to
-//! see or to close. Root's is in `/var/log`, others' in a folder of their own in `/tmp`, which is
-//! refused when it is a link or somebody else's. What cannot be told is not told: the program goes
-//! on, with its errno as it was. Standard error that is a connection, as inetd's programs have it,
-//! is the peer's to read, and nothing is written there.
+//! A log file is opened for each line, so that the program neither sees nor closes a descriptor of
+//! ours. Root's log is in `/var/log`; other users' is in a folder of their own in `/tmp`, which is
+//! refused when it is a link or somebody else's. A line that cannot be written is dropped: the
+//! program goes on, with its errno as it was. Nothing is written to a standard error that is a
+//! connection, as in programs started by inetd: the peer would read it.
 
 use std::fmt::Arguments;
 use std::fs::{DirBuilder, OpenOptions};
@@ -14,30 +14,30 @@ use std::path::{Path, PathBuf};
 
 use rddp_policy::{Log, LogTo};
 use rddp_real::{self as real, is_tcp};
+use rddp_stream::SameErrno;
 
-/// How much a line matters, as the policy's `min-level` counts.
+/// The importance of a line, in the numbers of the policy's `min-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Level {
-    /// One for each `connect` and `listen`.
+    /// A `connect` or `listen`: one line for each.
     Call = 7,
-    /// It is not as the policy says.
+    /// A socket that is used in another way than the policy says.
     Warning = 8,
-    /// It failed.
+    /// A call or a policy that failed.
     Error = 9,
 }
 
-/// Tells it, if it matters enough.
+/// Writes a line, if it is important enough.
 pub(crate) fn tell(log: &Log, level: Level, what: Arguments<'_>) {
     if level as u8 >= log.min_level {
-        let errno = real::errno();
-        // See the module.
+        let _same = SameErrno::here();
+        // A line that cannot be written is dropped.
         let _ = write(&log.destination, &format!("rddp: {what}\n"));
-        real::set_errno(errno);
     }
 }
 
-/// Tells why there is no policy, which would have said where.
+/// Writes the reason why there is no policy, to the default place.
 pub(crate) fn without_policy(what: Arguments<'_>) {
     tell(&Log::default(), Level::Error, what);
 }
@@ -60,7 +60,7 @@ fn append(path: &Path, line: &str) -> Result<(), Error> {
     file.write_all(line.as_bytes())
 }
 
-/// Where the file of this name is.
+/// Returns the path of the log with this name.
 fn folder(name: &str) -> Result<PathBuf, Error> {
     match real::user_id() {
         0 => Ok(Path::new("/var/log").join(name)),
@@ -72,7 +72,7 @@ fn folder(name: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// Makes it, or makes sure that it is the user's own and nobody else's to write to.
+/// Makes the folder, or checks that it belongs to the user and that nobody else may write to it.
 fn own(folder: &Path, user: u32) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),

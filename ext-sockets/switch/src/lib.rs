@@ -1,21 +1,21 @@
-//! The socket switch: what stands behind the socket calls of a program that runs with
-//! `librddp_sockets.so`.
+//! The socket switch decides what the socket calls of a program that runs with `librddp_sockets.so`
+//! do.
 //!
-//! The library itself, `preload/`, is C signatures and nothing else. Each asks here whether the call
-//! concerns a socket of ours; for any other it goes on to the C library with the arguments it came
-//! with.
+//! The library itself, in `preload/`, holds C signatures only. Each of its functions asks this
+//! crate whether the call concerns a socket that the library handles ("a socket of ours"). Any
+//! other call goes on to the C library with the arguments it came with.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`table`] | which descriptors are ours: an array read without a lock |
-//! | [`socket`] | what is known of one of ours: mode, role, options |
-//! | [`process`] | whether the table is this process's own: `fork` and `vfork` |
-//! | [`switch`] | the policy of this process, applied |
-//! | [`gate`] | what a call on a descriptor comes to: plain, refused, ours |
-//! | [`kinds`] | what stands behind a descriptor of ours: kinds of sockets, and what they share |
-//! | [`kinds::raw`] | RDMA itself over a program's socket, by the software RNIC |
-//! | [`wait`] | `poll`, `select`, `epoll` of such sockets |
-//! | [`startup`] | the time limit of startups, where the environment has one |
+//! | [`table`] | the descriptors that are ours: an array read without a lock |
+//! | [`socket`] | the state of one socket of ours: mode, role, options |
+//! | [`process`] | whether the table belongs to this process, after `fork` and `vfork` |
+//! | [`switch`] | the policy of this process, and how it is applied |
+//! | [`gate`] | the route of a call on a descriptor: C library, refusal, socket of ours |
+//! | [`kinds`] | the kinds of sockets of ours, and what they share |
+//! | [`kinds::raw`] | RDMA over a program's socket, by the software RNIC |
+//! | [`wait`] | `poll`, `select` and `epoll` of sockets of ours |
+//! | [`startup`] | the time limit of startups that the environment sets |
 #![deny(unsafe_code)]
 
 #[cfg(not(all(

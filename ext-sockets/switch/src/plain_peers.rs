@@ -1,5 +1,5 @@
-//! Peers that speak nothing but plain TCP, as was seen: the policy's `both` does not try them again
-//! for a time.
+//! Peers that are known not to speak MPA: under the policy's `both`, `connect` does not try it
+//! again for a time.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use rddp_real as real;
 
-/// How long a peer is taken for a plain one.
+/// The time for which a peer counts as a plain one.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// How many of them.
+/// The largest number of peers that are remembered.
 const MANY: usize = 64;
 
-/// Peers, and when each was seen to be a plain one.
+/// The plain peers, and the time when each was found to be one.
 type Plain = Vec<(SocketAddr, Instant)>;
 
 static PLAIN: Mutex<Plain> = Mutex::new(Vec::new());
@@ -21,7 +21,7 @@ fn plain() -> real::Locked<Plain> {
     real::lock(&PLAIN)
 }
 
-/// Returns whether this peer has turned out to be a plain one.
+/// Returns whether this peer was found to be a plain one.
 pub(crate) fn is_known(peer: SocketAddr) -> bool {
     let mut known = plain();
     known.retain(|(_, at)| at.elapsed() < REMEMBERED);

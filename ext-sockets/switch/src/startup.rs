@@ -1,17 +1,17 @@
-//! Time limit of startups, where the environment has one.
+//! The time limit of startups that the environment sets.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rddp_real as real;
 
-/// The variable that names it, in milliseconds.
+/// The variable that holds the limit, in milliseconds.
 pub const STARTUP_TIMEOUT: &str = "RDDP_STARTUP_TIMEOUT";
 
-/// Milliseconds; 0: nothing is said.
+/// The limit in milliseconds; 0: none is set.
 static OF_PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns what the environment says.
+/// Returns the limit of this process, if the environment sets one.
 pub fn of_process() -> Option<Duration> {
     match OF_PROCESS.load(Ordering::Relaxed) {
         0 => None,
@@ -19,7 +19,8 @@ pub fn of_process() -> Option<Duration> {
     }
 }
 
-/// Reads what the environment names; what is no number changes nothing. When the library is loaded.
+/// Reads the limit from the environment, when the library is loaded. A value that is no number is
+/// ignored.
 pub fn load() {
     let number = real::secure_variable(STARTUP_TIMEOUT).and_then(|word| word.to_str()?.parse().ok());
     OF_PROCESS.store(number.unwrap_or(0), Ordering::Relaxed);

@@ -63,7 +63,7 @@ fn a_socket_whose_program_says_ddpmode_0_stays_plain() {
     }
 }
 
-const STRANGER: &str = "is plain: nothing is known of it";
+const STRANGER: &str = "came by exec or in a message, without its state (reported once)";
 
 #[test]
 fn a_connection_of_which_nothing_is_known_is_plain_and_is_told_once() {
@@ -119,6 +119,15 @@ fn mptcp_is_refused_under_ddp_and_plain_under_both() {
         assert_eq!(said(&output), ["client plain", "server plain"], "{family:?}");
         assert!(output.stderr.is_empty(), "{family:?}");
     }
+}
+
+#[test]
+fn a_variable_that_names_no_family_is_reported() {
+    let output = run("listener-by-exec", Some("rdma"));
+    assert_eq!(said(&output), PLAIN);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = "rddp: RDDP_FAMILY=rdma: not a family; all sockets stay plain TCP; try: ddp, both or tcp";
+    assert!(!errors.is_empty() && errors.lines().all(|told| told == line), "{errors}");
 }
 
 /// Supervisors that are told to pass variables on pass those empty that are not set.

@@ -1,4 +1,4 @@
-//! The program's descriptors, as far as they are ours: which, and what is known of each.
+//! The program's descriptors: which of them are sockets of ours, and the state of each.
 
 pub mod process;
 pub mod socket;

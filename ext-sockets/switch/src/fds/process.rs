@@ -1,8 +1,10 @@
-//! Whether the table is this process's own.
+//! Tells whether the table of descriptors belongs to the calling process.
 //!
-//! After `vfork`, and in what `posix_spawn` runs before it executes the new program, the child uses its parent's memory: what it
-//! closes and duplicates are its own descriptors, and must not change what is known of the parent's. A wrapper of `vfork` would
-//! return twice, so the child is known by its process id. After `fork` the memory is a copy and the child's own.
+//! After `vfork`, and in the code that `posix_spawn` runs before it executes the new program, the
+//! child uses its parent's memory. The child closes and duplicates its own descriptors, which must
+//! not change what the table says of the parent's. A wrapper of `vfork` would return twice, so the
+//! child is recognised by its process id. After `fork` the memory is a copy and belongs to the
+//! child.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,19 +14,20 @@ use rddp_stream::Process;
 
 use crate::table;
 
-/// The process that the table belongs to; 0 before anybody asked.
+/// The id of the process that the table belongs to; 0 before the first question.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Called in the child of a `fork` that was the bare system call.
+/// A function to call in the child of a `fork` made by the bare system call.
 static AFTER_SYSTEM_CALL: OnceLock<fn()> = OnceLock::new();
 
-/// Has `call` made in the child of a `fork` that was the bare system call, once that is noticed.
-/// The first to say so is heard.
+/// Sets the function to call in the child of a `fork` made by the bare system call, once that is
+/// noticed. Only the first call has an effect.
 pub fn after_system_call(call: fn()) {
     let _ = AFTER_SYSTEM_CALL.set(call);
 }
 
-/// Whether the table belongs to the calling process. A system call; asked only about sockets of ours.
+/// Returns whether the table belongs to the calling process. This costs a system call, and is asked
+/// about sockets of ours only.
 pub fn owns_table() -> bool {
     let me = real::process_id();
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
@@ -34,7 +37,7 @@ pub fn owns_table() -> bool {
             true
         }
         Err(owner) if owner == me => true,
-        // A `fork` that the C library knows nothing of: the system call itself.
+        // A `fork` by the bare system call, of which the C library knows nothing.
         Err(_) if real::is_copied_memory() => {
             after_fork();
             AFTER_SYSTEM_CALL.get().into_iter().for_each(|call| call());
@@ -44,10 +47,11 @@ pub fn owns_table() -> bool {
     }
 }
 
-/// In the child of a `fork`: the table, a copy, is its own.
+/// Gives the table, a copy of the parent's, to the calling process: the child of a `fork`.
 ///
-/// With something in it the next to ask may be a child of `vfork`, so the owner is noted now. An empty one belongs to
-/// whoever first sets an entry; a process without sockets of ours makes no system call here.
+/// If the table has entries, the next process to ask may be a child of `vfork`, so the owner is
+/// noted now. An empty table goes to the process that first sets an entry; a process without
+/// sockets of ours makes no system call here.
 pub fn after_fork() {
     if table::any() {
         OWNER.store(std::process::id(), Ordering::Relaxed);

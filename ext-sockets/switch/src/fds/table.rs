@@ -1,11 +1,12 @@
-//! Which descriptors are ours: an array by number, read without a lock.
+//! The table of descriptors that are ours: an array by number, read without a lock.
 //!
-//! A program makes nearly all its calls on descriptors that are not, so the question costs two loads and a compare. The array
-//! comes in pages that are made when a number of theirs is first set, and are never freed; nothing else here allocates. Numbers beyond
-//! [`LIMIT`] are never ours.
+//! A program makes nearly all its calls on descriptors that are not ours, so the question costs two
+//! loads and a compare. The array consists of pages that are made when one of their numbers is
+//! first set, and are never freed; nothing else here allocates. Numbers from [`LIMIT`] on are never
+//! ours.
 //!
-//! A number says nothing about what is open under it: the program may close it in ways that nobody sees. Whoever relies on an
-//! entry compares cookies (`socket::Socket::is_under`).
+//! A number does not say what is open under it: the program may close it in ways that the library
+//! does not see. A caller that relies on an entry compares cookies (`socket::Socket::is_under`).
 
 use std::ffi::c_int;
 use std::num::NonZeroU32;
@@ -16,7 +17,7 @@ use rddp_stream::ours;
 
 pub use ours::any;
 
-/// Descriptors from here on are never ours; it is the kernel's own default limit (`fs.nr_open`).
+/// The first number that is never ours, which is the kernel's default limit (`fs.nr_open`).
 pub const LIMIT: usize = PAGES * PAGE;
 
 const PAGES: usize = 256;
@@ -26,19 +27,20 @@ type Page = [AtomicU32; PAGE];
 
 static TABLE: [OnceBox<Page>; PAGES] = [const { OnceBox::new() }; PAGES];
 
-/// What the entry of `fd` holds.
+/// Returns the entry of `fd`.
 #[inline]
 pub fn entry(fd: c_int) -> Option<NonZeroU32> {
     NonZeroU32::new(slot(fd)?.load(Ordering::Acquire))
 }
 
-/// Whether the entry of `fd` is `value`, in one order with all that sets or clears it.
+/// Returns whether the entry of `fd` is `value`, sequentially consistent with all that sets or
+/// clears it.
 #[inline]
 pub fn is(fd: c_int, value: NonZeroU32) -> bool {
     slot(fd).is_some_and(|slot| slot.load(Ordering::SeqCst) == value.get())
 }
 
-/// Sets the entry of `fd` and says what it held; `Err` when the number is beyond the table.
+/// Sets the entry of `fd` and returns the previous one; `Err` when the number is beyond the table.
 pub fn set(fd: c_int, value: NonZeroU32) -> Result<Option<NonZeroU32>, BeyondTable> {
     let index = usize::try_from(fd).map_err(|_| BeyondTable)?;
     let page = TABLE.get(index / PAGE).ok_or(BeyondTable)?;
@@ -50,7 +52,7 @@ pub fn set(fd: c_int, value: NonZeroU32) -> Result<Option<NonZeroU32>, BeyondTab
     Ok(held)
 }
 
-/// Clears the entry of `fd` and says what it held.
+/// Clears the entry of `fd` and returns it.
 #[inline]
 pub fn clear(fd: c_int) -> Option<NonZeroU32> {
     let slot = slot(fd)?;
@@ -62,7 +64,7 @@ pub fn clear(fd: c_int) -> Option<NonZeroU32> {
     Some(held)
 }
 
-/// Clears the entry of `fd` if it is `value`. Whether it was.
+/// Clears the entry of `fd` if it is `value`; returns whether it was.
 pub fn clear_if(fd: c_int, value: NonZeroU32) -> bool {
     let clear = |slot: &AtomicU32| slot.compare_exchange(value.get(), 0, Ordering::SeqCst, Ordering::Relaxed);
     let cleared = slot(fd).is_some_and(|slot| clear(slot).is_ok());
@@ -72,7 +74,7 @@ pub fn clear_if(fd: c_int, value: NonZeroU32) -> bool {
     cleared
 }
 
-/// The descriptors from `first` to `last` that are ours.
+/// Returns the descriptors from `first` to `last` that are ours.
 pub fn within(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
     let from = first.max(0);
     let upto = last.min(LIMIT as c_int - 1);
@@ -94,13 +96,13 @@ pub fn within(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
     })
 }
 
-/// The number is larger than any that can be ours.
+/// The error for a number that is larger than any that can be ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeyondTable;
 
 #[inline]
 fn slot(fd: c_int) -> Option<&'static AtomicU32> {
-    // A negative number becomes one that is too large.
+    // As an unsigned number, a negative one is too large.
     let index = fd as u32 as usize;
     let page = TABLE.get(index / PAGE)?.get()?;
     Some(&page[index % PAGE])
@@ -123,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_there_from_set_to_clear() {
+    fn an_entry_exists_from_set_to_clear() {
         let fd = LIMIT as c_int - 1;
         assert_eq!(entry(fd), None);
         assert_eq!(set(fd, ONE), Ok(None));
         assert!(any());
         assert_eq!(set(fd, TWO), Ok(Some(ONE)));
         assert_eq!(entry(fd), Some(TWO));
-        assert!(!clear_if(fd, ONE), "by now it is another's");
+        assert!(!clear_if(fd, ONE), "the entry is another socket's by now");
         assert_eq!(clear(fd), Some(TWO));
         assert_eq!(clear(fd), None);
         assert_eq!(entry(fd), None);

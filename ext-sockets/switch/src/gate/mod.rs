@@ -1,17 +1,17 @@
-//! What a call on a descriptor comes to: the kernel's own answer, ours, or that of a kind of sockets.
+//! The route of a call on a descriptor: to the C library, back to the program with an error, or to
+//! a socket of ours.
 //!
-//! The first question of each is whether the descriptor is ours at all, and for nearly all calls
-//! that is where it ends.
+//! Each function first asks whether the descriptor is ours; for nearly all calls it is not, and the
+//! answer ends there.
 
 mod options;
 
 use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
 
-use libc::EINVAL;
 use rddp_policy::Side;
 use rddp_real::{self as real, Value};
-use rddp_stream::{self as stream, Errno};
+use rddp_stream::{self as stream, Errno, SameErrno};
 
 use crate::kinds::{self, Ours};
 use crate::socket::{self, Held, Mode, Settings};
@@ -19,39 +19,42 @@ use crate::{process, switch, table, wait};
 
 pub use options::{answers_options, option, set_option};
 
-/// Where a call goes. The [`Errno::PLAIN`] of a socket of ours leads back to the C library.
+/// The route of a call. A socket of ours that answers [`Errno::PLAIN`] sends the call to the C
+/// library after all.
 #[derive(Debug)]
 #[must_use]
 pub enum Route {
-    /// To the C library, as it came.
+    /// To the C library, with the arguments it came with.
     Plain,
     /// Back to the program, with this errno.
-    Refused(c_int),
+    Refused(Errno),
     /// To a socket of ours.
     Ours(Ours),
 }
 
-/// A call that moves octets or waits for them.
+/// Routes a call that moves octets or waits for them.
 #[inline]
 pub fn data(fd: c_int) -> Route {
     match kinds::of(fd) {
         Ok(None) | Err(Errno::PLAIN) => Route::Plain,
         Ok(Some(ours)) => Route::Ours(ours),
-        Err(errno) => Route::Refused(errno.0),
+        Err(errno) => Route::Refused(errno),
     }
 }
 
-/// A call that moves octets within the kernel: a caller that is told EINVAL moves them itself.
+/// Routes a call that moves octets within the kernel. A program that gets EINVAL from such a call
+/// moves the octets itself.
 #[inline]
 pub fn within_kernel(fd: c_int) -> Route {
     match data(fd) {
         Route::Plain => Route::Plain,
-        Route::Refused(_) | Route::Ours(_) => Route::Refused(EINVAL),
+        Route::Refused(_) | Route::Ours(_) => Route::Refused(Errno::INVALID),
     }
 }
 
-/// `connect` to what `to` finds out, if that has to be known. A socket of ours is to be told what
-/// came of it, by [`Begin::connected`](crate::kinds::Begin::connected).
+/// Routes `connect` to the address that `to` returns, which is asked only if the address matters.
+/// The result of the C library's `connect` on a socket of ours must be passed to
+/// [`Begin::connected`](crate::kinds::Begin::connected).
 #[inline]
 pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route {
     if !switch::is_on() && table::entry(fd).is_none() {
@@ -78,10 +81,11 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
     let _no_signals = real::NoSignals::here();
     let mode = held.settings().mode;
     match mode {
-        // Another family's address, or none: the kernel refuses it, or dissolves the connection.
+        // An address of another family, or none, is for the kernel: it refuses the call, or
+        // dissolves the connection.
         Mode::Asked | Mode::Starting if to.is_some() => {
-            // With it `connect` returns before there is a connection, and waits for octets to open
-            // one. In DDPMODE it is not set.
+            // With this option `connect` returns before there is a connection, and the first octets
+            // open one. In DDPMODE the option cannot be set.
             if mode == Mode::Asked {
                 real::set_option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &Value::int(0));
             }
@@ -96,9 +100,9 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
     }
 }
 
-/// `listen`. The errno if it is refused.
+/// Prepares for `listen`; returns the error if the policy refuses it.
 #[inline]
-pub fn listen(fd: c_int) -> Result<(), c_int> {
+pub fn listen(fd: c_int) -> Result<(), Errno> {
     if switch::is_on()
         && let Some(addr) = real::local_address(fd)
     {
@@ -107,24 +111,23 @@ pub fn listen(fd: c_int) -> Result<(), c_int> {
     Ok(())
 }
 
-/// `accept` on `listener` is about to be made, and may sleep. The errno that it answers if a signal
-/// ended that.
+/// Prepares for `accept` on `listener`, which may sleep; returns its error if a signal came first.
 #[inline]
-pub fn accepting(listener: c_int) -> Result<(), c_int> {
+pub fn accepting(listener: c_int) -> Result<(), Errno> {
     if kinds::any_unsettled() && !real::is_nonblocking(listener) {
         return kinds::sleep_beside(listener);
     }
     Ok(())
 }
 
-/// `accept` has made `fd` of a connection to `listener`.
+/// Takes in `fd`, which `accept` has made of a connection to `listener`.
 pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
     if switch::has_rules_for_servers()
         && !is_in_ddpmode(listener)
         && switch::apply_to_listener(listener).is_err()
     {
-        // A plain connection is what the policy refuses.
+        // The policy allows no plain connection.
         return real::disconnect(fd);
     }
     let Some(of_listener) = socket::hold(listener) else { return };
@@ -136,7 +139,8 @@ pub fn accepted(listener: c_int, fd: c_int) {
     }
     match socket::adopt(fd, settings) {
         Ok(held) if !plain => Ours::new(held, fd).accepted(),
-        // Too many are ours, or the number is too large: as a plain one it would give the program octets of framing.
+        // Too many sockets are ours, or the number is too large. As a plain socket it would give
+        // the program octets of the framing.
         Err(_) if !plain => real::disconnect(fd),
         Ok(_) | Err(_) => {}
     }
@@ -146,23 +150,24 @@ fn is_in_ddpmode(fd: c_int) -> bool {
     socket::hold(fd).is_some_and(|held| held.is_in_ddpmode())
 }
 
-/// `fd` is new: whatever was known of this number is of something closed.
+/// Forgets all that is known of the number `fd`, which is new: what it was before has been closed.
 #[inline]
 pub fn fresh(fd: c_int) {
     socket::forget(fd);
 }
 
-/// Returns whether a call that has failed for want of a number is worth another attempt: what
-/// lingers has given one up. Leaves errno as it was.
+/// Returns whether a call that failed because no number was free is worth another attempt: a closed
+/// socket that was not finished has given its number up. Leaves errno as it was.
 #[cold]
 pub fn makes_room() -> bool {
-    let errno = real::errno();
-    let makes = errno == libc::EMFILE && socket::were_any() && !stream::is_confined() && kinds::makes_room();
-    real::set_errno(errno);
-    makes
+    let _same = SameErrno::here();
+    Errno::last() == Errno(libc::EMFILE)
+        && socket::were_any()
+        && !stream::is_confined()
+        && kinds::makes_room()
 }
 
-/// `fd` is about to be closed.
+/// Closes the library's side of `fd`, which is about to be closed.
 #[inline]
 pub fn closing(fd: c_int) {
     if table::entry(fd).is_some() {
@@ -170,7 +175,7 @@ pub fn closing(fd: c_int) {
     }
 }
 
-/// All from `first` to `last` are about to be closed.
+/// Closes the library's side of all numbers from `first` to `last`, which are about to be closed.
 pub fn closing_range(first: c_uint, last: c_uint) {
     if !table::any() {
         return;
@@ -179,7 +184,8 @@ pub fn closing_range(first: c_uint, last: c_uint) {
     table::within(clamp(first), clamp(last)).for_each(kinds::closing);
 }
 
-/// `to` is about to become another number of what `from` is, and what it is now will be closed.
+/// Prepares for `to` becoming another number of what `from` is: the file that `to` is now will be
+/// closed.
 #[inline]
 pub fn duplicating(from: c_int, to: c_int) {
     if from != to && table::entry(to).is_some() && real::is_open(from) {
@@ -187,13 +193,13 @@ pub fn duplicating(from: c_int, to: c_int) {
     }
 }
 
-/// `from` is about to get another number. To be finished by [`Duplicate::is`], if it does.
+/// Prepares for `from` getting another number. [`Duplicate::is`] follows, if it does.
 #[inline]
 pub fn duplicate(from: c_int) -> Duplicate {
     Duplicate { from, expected: kinds::expect_number(from) }
 }
 
-/// A number to come: `from` may be closed, and be another file's, before the kernel has given it.
+/// A number to come. Before the kernel gives it, `from` may be closed and be another file's.
 #[derive(Debug)]
 #[must_use]
 pub struct Duplicate {
@@ -202,7 +208,7 @@ pub struct Duplicate {
 }
 
 impl Duplicate {
-    /// It is `to`.
+    /// Enters the new number, `to`.
     pub fn is(self, to: c_int) {
         if self.from == to {
             return;
@@ -216,7 +222,7 @@ impl Duplicate {
     }
 }
 
-/// `fcntl(fd, command, argument)`.
+/// Routes `fcntl(fd, command, argument)`.
 #[inline]
 pub fn descriptor_command(fd: c_int, command: c_int, argument: usize) -> Route {
     let asynchronous = match command {
@@ -227,7 +233,7 @@ pub fn descriptor_command(fd: c_int, command: c_int, argument: usize) -> Route {
     if asynchronous { refused_in_ddpmode(fd) } else { Route::Plain }
 }
 
-/// `ioctl(fd, request, ...)`.
+/// Routes `ioctl(fd, request, ...)`.
 #[inline]
 pub fn device_command(fd: c_int, request: u64) -> Route {
     if [libc::FIOASYNC, FIOSETOWN, SIOCSPGRP].contains(&request) {
@@ -237,12 +243,13 @@ pub fn device_command(fd: c_int, request: u64) -> Route {
     }
 }
 
-/// A signal for each FPDU that arrives would be one for nothing.
+/// Refuses signals for input in DDPMODE: there would be one for each FPDU, with nothing to read for
+/// most.
 fn refused_in_ddpmode(fd: c_int) -> Route {
-    if is_in_ddpmode(fd) { Route::Refused(EINVAL) } else { Route::Plain }
+    if is_in_ddpmode(fd) { Route::Refused(Errno::INVALID) } else { Route::Plain }
 }
 
-/// Octets of the program's that TCP does not know of yet, for those who ask how many are not sent.
+/// Returns how many octets of the program's TCP does not have yet, for queries of unsent octets.
 pub fn unsent(fd: c_int) -> usize {
     match data(fd) {
         Route::Ours(ours) => ours.unsent(),
@@ -250,7 +257,7 @@ pub fn unsent(fd: c_int) -> usize {
     }
 }
 
-// linux/fcntl.h and linux/sockios.h; not in `libc`.
+// These are in linux/fcntl.h and linux/sockios.h, and not in `libc`.
 const F_SETSIG: c_int = 10;
 const F_SETOWN_EX: c_int = 15;
 const FIOSETOWN: u64 = 0x8901;

@@ -1,22 +1,23 @@
-//! `setsockopt` and `getsockopt`: our own options, and those of TCP that a socket of ours answers.
+//! `setsockopt` and `getsockopt`: our own options, and those of TCP that a socket of ours answers
+//! itself.
 
 use std::ffi::c_int;
 
-use libc::{EBUSY, EINVAL, ENOTCONN};
 use rddp_real::{self as real, Value};
+use rddp_stream::{Errno, Role};
 
 use crate::kinds::Ours;
 use crate::socket::{self, Care, Held, KindId, Locked, Mode, SavedOptions, Settings};
 use crate::{table, wait};
 
-/// Returns whether [`set_option`] and [`option`] have anything to say.
+/// Returns whether [`set_option`] and [`option`] must be asked.
 #[inline]
 pub fn answers_options(fd: c_int, level: c_int) -> bool {
     level == socket::SOL_DDP || table::entry(fd).is_some()
 }
 
-/// `setsockopt`: `None` when the kernel is to be asked.
-pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option<Result<(), c_int>> {
+/// Makes `setsockopt`; `None` when the kernel is to be asked.
+pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option<Result<(), Errno>> {
     if level == socket::SOL_DDP {
         return Some(set_our_option(fd, name, octets));
     }
@@ -26,28 +27,28 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     match care(&ours, &settings, level, name) {
         Care::Kernel => None,
         Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| ours.apply(&settings.saved))),
-        Care::KernelTells | Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
+        Care::KernelTells | Care::Nobody => Some(Err(Errno(libc::ENOPROTOOPT))),
     }
 }
 
-/// `getsockopt`: `None` when the kernel is to be asked.
-pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, c_int>> {
+/// Makes `getsockopt`; `None` when the kernel is to be asked.
+pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errno>> {
     if level == socket::SOL_DDP {
         return Some(our_option(fd, name));
     }
     let ours = Ours::new(socket::hold(fd)?, fd);
     if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
-        return ours.take_error().map(|errno| Ok(Value::int(errno)));
+        return ours.take_error().map(|Errno(number)| Ok(Value::int(number)));
     }
     let settings = ours.held().settings();
     match care(&ours, &settings, level, name) {
         Care::Kernel | Care::KernelTells => None,
         Care::Ours => Some(settings.saved.get(level, name)),
-        Care::Nobody => Some(Err(libc::ENOPROTOOPT)),
+        Care::Nobody => Some(Err(Errno(libc::ENOPROTOOPT))),
     }
 }
 
-/// Returns who answers for an option of TCP sockets.
+/// Returns the party that answers for an option of TCP sockets.
 fn care(ours: &Ours, settings: &Settings, level: c_int, name: c_int) -> Care {
     match settings.mode {
         Mode::Off => Care::Kernel,
@@ -55,7 +56,7 @@ fn care(ours: &Ours, settings: &Settings, level: c_int, name: c_int) -> Care {
     }
 }
 
-fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     let held = match socket::hold_checked(fd) {
         Some(held) => held,
         None => adopt(fd)?,
@@ -72,7 +73,7 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
     Ok(())
 }
 
-fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
+fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
     let Some(held) = socket::hold_checked(fd) else {
         real::is_tcp(fd)?;
         return socket::get(&Settings::default(), name);
@@ -86,13 +87,13 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, c_int> {
     socket::get(&settings, name)
 }
 
-fn adopt(fd: c_int) -> Result<Held, c_int> {
+fn adopt(fd: c_int) -> Result<Held, Errno> {
     real::is_tcp(fd)?;
     socket::adopt(fd, Settings::default())
 }
 
-fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), c_int> {
-    let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)?;
+fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), Errno> {
+    let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)?;
     match (KindId::of_ddpmode(on), settings.mode) {
         (None, Mode::Off | Mode::Asked) if on == 0 && !settings.attached => {
             settings.mode = Mode::Off;
@@ -112,35 +113,34 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
         }
         (Some(kind), Mode::Asked) if !settings.attached => settings.kind = kind,
         (Some(kind), Mode::Asked | Mode::Starting | Mode::On) if settings.kind == kind => {}
-        _ => return Err(EINVAL),
+        _ => return Err(Errno::INVALID),
     }
     Ok(())
 }
 
-/// Says whether DDPMODE can begin in the state that a socket is in.
-fn may_begin(fd: c_int, settings: &Settings) -> Result<(), c_int> {
-    match real::tcp_state(fd).ok_or(EINVAL)? {
-        // RFC 5044 §7.1: who is initiator on a connection that is there already is the program's to
-        // say.
-        real::TCP_ESTABLISHED if settings.role.is_none() => Err(EINVAL),
-        // What the peer has sent so far is for the program.
-        real::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(EBUSY),
+/// Checks that DDPMODE can begin in the socket's present state.
+fn may_begin(fd: c_int, settings: &Settings) -> Result<(), Errno> {
+    match real::tcp_state(fd).ok_or(Errno::INVALID)? {
+        // RFC 5044 §7.1: on a connection that exists already, the program chooses the initiator.
+        real::TCP_ESTABLISHED if settings.role.is_none() => Err(Errno::INVALID),
+        // Octets that the peer has sent before DDPMODE are for the program.
+        real::TCP_ESTABLISHED if has_octets_for_program(fd, settings) => Err(Errno(libc::EBUSY)),
         real::TCP_CLOSE | real::TCP_LISTEN | real::TCP_ESTABLISHED => Ok(()),
-        real::TCP_SYN_SENT | real::TCP_SYN_RECV => Err(libc::EALREADY),
-        _ => Err(ENOTCONN),
+        real::TCP_SYN_SENT | real::TCP_SYN_RECV => Err(Errno(libc::EALREADY)),
+        _ => Err(Errno(libc::ENOTCONN)),
     }
 }
 
-/// Returns whether octets have come that are not for us. A responder may find the initiator's
+/// Returns whether octets have come that are not MPA's. A responder may find the initiator's
 /// Request there already.
 fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
     let mut front = [0; REQUEST_KEY.len()];
     let seen = real::glance(fd, &mut front);
     match settings.role {
-        Some(socket::Role::Responder) => !REQUEST_KEY.starts_with(&front[..seen]),
+        Some(Role::Responder) => !REQUEST_KEY.starts_with(&front[..seen]),
         _ => seen > 0,
     }
 }
 
-/// What a Request begins with (RFC 5044 §7.1.1).
+/// The first octets of a Request (RFC 5044 §7.1.1).
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";

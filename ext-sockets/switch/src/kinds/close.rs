@@ -1,34 +1,34 @@
-//! `close` of any kind of socket, the exit of the process, and numbers that are about to be given.
+//! `close` of any kind of socket, the exit of the process, and numbers that a socket is about to
+//! get.
 
 use std::ffi::c_int;
 
 use rddp_real as real;
-use rddp_stream as stream;
+use rddp_stream::{self as stream, SameErrno};
 
 use super::kind::Ours;
 use super::{linger, raw, received};
 use crate::socket::{self, Held};
 use crate::{table, wait};
 
-/// `fd`, which is ours, is about to be closed.
+/// Closes the library's side of `fd`, a socket of ours, before the kernel closes the number.
 #[cold]
 pub fn closing(fd: c_int) {
     raw::queue_closing(fd);
     let no_signals = real::NoSignals::here();
     wait::closing(fd);
     let Some(held) = socket::forget_before_close(fd) else { return };
-    let before = real::errno();
+    let _same = SameErrno::here();
     let ours = Ours::new(held, fd);
     let is_unfinished = ours.close();
     drop(no_signals);
     if is_unfinished && !ours.linger() {
         linger::see_to(&ours);
     }
-    real::set_errno(before);
 }
 
-/// Closes a number at the exit. The kernel would when the last connection is finished, and the peer
-/// of that one may wait for the end of this one first.
+/// Closes a number at the exit of the process. The kernel would do so only after the last
+/// connection is finished, and the peer of that one may wait for the end of this one first.
 fn close_at_exit(fd: c_int) {
     let ours = socket::hold(fd).map(|held| Ours::new(held, fd));
     let is_to_end = ours.is_some_and(|ours| ours.ends_at_exit() && ours.held().is_under(fd));
@@ -38,7 +38,7 @@ fn close_at_exit(fd: c_int) {
     }
 }
 
-/// The process is about to exit, which closes all that is open.
+/// Closes all sockets of ours, before the process exits.
 pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
         return;
@@ -57,14 +57,15 @@ pub struct Expected {
     from: c_int,
 }
 
-/// `fd`, if it is one of ours, is about to get another number.
+/// Announces that `fd` is about to get another number, if it is a socket of ours.
 #[inline]
 pub fn expect_number(fd: c_int) -> Option<Expected> {
     socket::expect_number(fd).map(|held| Expected { held, from: fd })
 }
 
 impl Expected {
-    /// It is `to`, if nobody has put something else under the old number first.
+    /// Enters `to`, the number that the socket has got. If the program has put something else under
+    /// the old number first, `to` is taken in like one that came in a message.
     pub fn is(self, to: c_int) {
         if self.held.is_under(to) {
             socket::share(&self.held, to);
@@ -76,7 +77,7 @@ impl Expected {
 
 impl Drop for Expected {
     fn drop(&mut self) {
-        // All others were closed in the meantime.
+        // All other numbers were closed in the meantime.
         if self.held.one_less() {
             Ours::new(self.held.clone(), self.from).lost();
         }

@@ -1,24 +1,25 @@
-//! Sockets that come from elsewhere: through `fork`, through `exec`, in a message.
+//! Sockets that this process did not open: those that come through `fork`, `exec` or a message.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Found, Known, Process, State};
+use rddp_stream::{self as stream, Errno, Found, Known, Process, SameErrno, State};
 
 use super::{linger, raw, store, unsettled};
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
-/// In the child no lock of ours is found to be held by a thread that is not there.
+/// The state of a fork in progress. Its locks make sure that the child finds none held by a thread
+/// that the child does not have.
 struct Alone {
-    /// The program's. Until the fork is over errno says whether it has failed: the C library tells
-    /// its handlers nothing else.
-    errno: c_int,
+    /// The program's errno. Until the fork is over, errno tells whether it has failed: the C
+    /// library's fork handlers learn it in no other way.
+    errno: Errno,
     /// The process whose child joins the holders.
     parent: Option<Process>,
-    /// The closed sockets. A thread that waits until there are none has this lock and no other.
+    /// The closed sockets. A thread that waits until there are none holds this lock and no other.
     line: real::Locked<linger::Line>,
     _forking: real::Forking,
 }
@@ -27,16 +28,17 @@ thread_local! {
     static FORKING: RefCell<Option<Alone>> = const { RefCell::new(None) };
 }
 
-/// Who forked last: in the child, its parent.
+/// The process that forked last: in the child, its parent.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// A thread is about to fork.
+/// Prepares for a fork by the calling thread.
 pub fn before_fork() {
     if !socket::were_any() {
         return;
     }
-    let errno = real::errno();
-    // The child may be one end of a connection whose other end is ours, and we may be about to wait for the child.
+    let errno = Errno::last();
+    // The child may be one end of a connection whose other end is ours, and this process may be
+    // about to wait for the child.
     for _ in 0..STEPS {
         unsettled::progress_other_sockets();
     }
@@ -53,38 +55,40 @@ pub fn before_fork() {
         Alone { errno, parent, line, _forking: forking }
     });
     real::forget_process();
-    // A thread whose storage is gone forks without.
+    // A thread whose thread-local storage is gone forks without this.
     let is_noted = alone.is_some() && FORKING.try_with(|place| place.replace(alone)).is_ok();
     if is_noted {
-        real::set_errno(0);
+        Errno::NONE.set_last();
     }
 }
 
-/// Request, Reply, the first FPDU, and that it was seen.
+/// The steps of a startup: Request, Reply, the first FPDU, and noticing that FPDU.
 const STEPS: usize = 4;
 
 /// Ends a fork, in the parent, whether it has succeeded or failed.
 pub fn fork_is_over() {
     let Some(alone) = FORKING.try_with(RefCell::take).ok().flatten() else { return };
-    let error = real::errno();
+    let error = Errno::last();
     let has_failed = FAILURES.contains(&error);
     if let Some(parent) = alone.parent.filter(|_| has_failed) {
         stream::forget_children(parent);
         for_each_own(|state| state.forget_child_of(parent));
     }
-    real::set_errno(if has_failed { error } else { alone.errno });
+    if has_failed { error } else { alone.errno }.set_last();
 }
 
-/// Errnos of a `fork` that failed: those of `fork(2)`, and what filters of system calls say.
-const FAILURES: [c_int; 4] = [libc::EAGAIN, libc::ENOMEM, libc::ENOSYS, libc::EPERM];
+/// The errnos of a `fork` that failed: those of `fork(2)`, and those that filters of system calls
+/// return.
+const FAILURES: [Errno; 4] =
+    [Errno(libc::EAGAIN), Errno(libc::ENOMEM), Errno(libc::ENOSYS), Errno(libc::EPERM)];
 
-/// In the child: one holder more of each stream, and none of the parent's RNIC.
+/// Takes the child of a `fork` in as a holder of each stream, and gives up the parent's RNIC.
 pub fn after_fork() {
     after(join_as_child);
     raw::after_fork();
 }
 
-/// In a child that the C library knows nothing of: nobody has expected it.
+/// Takes in the child of a `fork` by the bare system call, which its parent could not prepare for.
 pub fn after_system_call() {
     after(|| socket::for_each(|held| held.state().into_iter().for_each(|state| state.join(Process::me()))));
 }
@@ -102,8 +106,8 @@ fn after(join: impl FnOnce()) {
     socket::none_at_work();
     join();
     if let Some(mut alone) = alone {
-        real::set_errno(alone.errno);
-        // The parent sees to what is in it.
+        alone.errno.set_last();
+        // The parent's thread goes on with the closed sockets.
         alone.line.forget();
     }
 }
@@ -116,7 +120,7 @@ fn join_as_child() {
     }
 }
 
-/// The states that lie in no file, of which there are few.
+/// Calls `look` with each state that lies in no file. There are few of these.
 fn for_each_own(mut look: impl FnMut(&State)) {
     if store::has_own() {
         socket::for_each(|held| {
@@ -125,17 +129,17 @@ fn for_each_own(mut look: impl FnMut(&State)) {
     }
 }
 
-/// The process is about to give up most system calls: see [`stream::confine`]. What memory its
-/// streams may need is had now.
+/// Prepares the process for giving up most system calls: see [`stream::confine`]. The memory that
+/// its streams may need is allocated now.
 pub fn confine() {
     socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
     stream::map_all();
     stream::confine();
 }
 
-/// Looks through what this program has been given by `exec`. Whether there are sockets of ours.
+/// Takes in the sockets that this program has got through `exec`; returns whether any is ours.
 pub fn adopt_open() -> bool {
-    let before = real::errno();
+    let _same = SameErrno::here();
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -145,21 +149,19 @@ pub fn adopt_open() -> bool {
         socket::for_each(|held| has |= held.cookie() == cookie);
         has
     });
-    real::set_errno(before);
     table::any()
 }
 
-/// `fd` has come in a message, or otherwise from where nothing is known of it.
+/// Takes in `fd`, which has come in a message, or in another way that the library has not followed.
 pub fn received(fd: c_int) {
-    let before = real::errno();
+    let _same = SameErrno::here();
     socket::forget(fd);
     adopt(fd);
-    real::set_errno(before);
 }
 
 fn adopt(fd: c_int) {
     let Some(cookie) = real::cookie(fd) else { return };
-    // What a child of `vfork` has been given is not its parent's.
+    // A descriptor that a child of `vfork` has got is not its parent's.
     if !process::owns_table() {
         return;
     }
@@ -181,9 +183,9 @@ fn adopt(fd: c_int) {
     }
 }
 
-/// Returns whether another number of the socket has been seen before; `fd` is one more then. The
-/// last may have been closed, with the stream not finished: two sockets with one state would be one
-/// holder of it, which left with the first.
+/// Returns whether another number of the socket is known already; if so, `fd` is entered as one
+/// more. The last number may have been closed while the stream was not finished: two sockets with
+/// one state would count as one holder, which would leave with the first of them.
 fn is_known(cookie: u64, fd: c_int) -> bool {
     let Some(held) = known(cookie) else { return false };
     if !held.is_closed() {
@@ -191,7 +193,7 @@ fn is_known(cookie: u64, fd: c_int) -> bool {
         return true;
     }
     drop(held);
-    // Nobody ends it meanwhile.
+    // While this lock is held, no other thread ends the closed socket.
     let _line = linger::line();
     known(cookie).inspect(|held| socket::open_again(held, fd)).is_some()
 }
@@ -206,10 +208,10 @@ fn known(cookie: u64) -> Option<Held> {
     known
 }
 
-/// A stream that this process cannot go on with.
+/// Marks `fd` as a socket with a stream that this process cannot go on with.
 fn refuse(fd: c_int) {
     let mut settings = Settings { kind: KindId::Framed, ..Settings::default() };
-    settings.fail(libc::ECONNABORTED);
-    // Without a place for it nothing more can be done.
+    settings.fail(Errno::ABORTED);
+    // If no place is free for the socket, nothing more can be done.
     let _ = socket::adopt(fd, settings);
 }

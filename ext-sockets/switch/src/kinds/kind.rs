@@ -1,7 +1,7 @@
-//! The trait that a kind of sockets implements, and the one enum that names them all.
+//! The trait that each kind of sockets implements, and the enum of all kinds.
 //!
-//! Without a method of its own a kind has the answer of a plain TCP socket: the call is the C
-//! library's, and there is nothing to add.
+//! The default methods of the traits answer as for a plain TCP socket: the call goes to the C
+//! library, with nothing to add.
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
@@ -17,15 +17,15 @@ use super::plain::Plain;
 use super::raw::Raw;
 use crate::socket::{self, Care, Held, KindId, Locked, SavedOptions, Settings};
 
-/// One of our sockets, held for the length of a call, as the calls of the program meet it.
+/// A socket of ours, held for the length of a call: the calls that a program makes on it.
 ///
-/// An `Errno` is what the program is told; [`Errno::PLAIN`] leads to the C library.
+/// An `Errno` is the error for the program; [`Errno::PLAIN`] sends the call to the C library.
 pub trait Kind: Begin + Readiness + Close {
-    /// Returns a socket that is no longer TCP's alone, for a call that moves octets or waits for
+    /// Returns the socket, which has left plain TCP, for a call that moves octets or waits for
     /// them.
     ///
     /// # Errors
-    /// What each such call answers instead.
+    /// The error of each such call, if the socket is of no use.
     fn admit(held: Held, fd: c_int) -> Result<Self, Errno>
     where
         Self: Sized;
@@ -36,7 +36,7 @@ pub trait Kind: Begin + Readiness + Close {
     /// Returns the number that the call names.
     fn fd(&self) -> c_int;
 
-    /// `recv` and its like.
+    /// Makes `recv` and similar calls.
     ///
     /// # Errors
     /// As of the C library's.
@@ -44,7 +44,7 @@ pub trait Kind: Begin + Readiness + Close {
         Err(Errno::PLAIN)
     }
 
-    /// `send` and its like.
+    /// Makes `send` and similar calls.
     ///
     /// # Errors
     /// As of the C library's.
@@ -52,7 +52,7 @@ pub trait Kind: Begin + Readiness + Close {
         Err(Errno::PLAIN)
     }
 
-    /// `sendfile`.
+    /// Makes `sendfile`.
     ///
     /// # Errors
     /// As of the C library's.
@@ -60,7 +60,7 @@ pub trait Kind: Begin + Readiness + Close {
         Err(Errno::PLAIN)
     }
 
-    /// `shutdown`.
+    /// Makes `shutdown`.
     ///
     /// # Errors
     /// As of the C library's.
@@ -68,36 +68,38 @@ pub trait Kind: Begin + Readiness + Close {
         Err(Errno::PLAIN)
     }
 
-    /// `ioctl(FIONREAD)`: octets that can be read.
+    /// Returns the number of octets that can be read: `ioctl(FIONREAD)`.
     ///
     /// # Errors
-    /// What a read would answer.
+    /// The error that a read would have.
     fn available(&self) -> Result<usize, Errno> {
         Err(Errno::PLAIN)
     }
 
-    /// `ioctl(SIOCATMARK)`: whether what is read next follows urgent octets. Only TCP has them.
+    /// Returns whether the next octets to read follow urgent ones: `ioctl(SIOCATMARK)`. Only plain
+    /// TCP has urgent octets.
     ///
     /// # Errors
-    /// What a read would answer.
+    /// The error that a read would have.
     fn is_at_mark(&self) -> Result<bool, Errno> {
         Ok(false)
     }
 
-    /// Returns how many octets of the program's wait for leave to be sent.
+    /// Returns how many octets of the program's wait because the stream may not send them yet.
     fn unsent(&self) -> usize {
         0
     }
 
-    /// Returns who answers for an option of TCP sockets, once this is more than one.
+    /// Returns the party that answers for an option of TCP sockets, once the socket has left plain
+    /// TCP.
     fn care(&self, _level: c_int, _name: c_int) -> Care {
         Care::Kernel
     }
 
-    /// Acts on what the program has set of the options that are [`Care::Ours`].
+    /// Acts on the program's values of the options that are [`Care::Ours`].
     fn apply(&self, _saved: &SavedOptions) {}
 
-    /// Puts into a copy of the settings what this kind knows better.
+    /// Brings a copy of the settings up to date with the state that this kind keeps itself.
     fn describe(&self, _settings: &mut Settings) {}
 
     /// Returns the private data of the peer's startup frame.
@@ -105,110 +107,114 @@ pub trait Kind: Begin + Readiness + Close {
         Value::octets(&[])
     }
 
-    /// `SO_ERROR`; `None` when the kernel is to be asked.
-    fn take_error(&self) -> Option<c_int> {
+    /// Returns what `SO_ERROR` answers; `None` when the kernel is to be asked.
+    fn take_error(&self) -> Option<Errno> {
         None
     }
 }
 
-/// How a socket becomes one of a kind: from `connect`, `accept` and `setsockopt`.
+/// The ways in which a socket becomes one of a kind: `connect`, `accept` and `setsockopt`.
 pub trait Begin {
-    /// The program is about to connect it; [`connected`](Self::connected) follows.
+    /// Prepares for the program's `connect`; [`connected`](Self::connected) follows.
     ///
     /// # Errors
-    /// The errno of what stands in the way.
-    fn connecting(&self, _to: Option<SocketAddr>) -> Result<(), c_int> {
+    /// The error that prevents it.
+    fn connecting(&self, _to: Option<SocketAddr>) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// The C library's `connect` has come back, with an errno if it failed.
+    /// Goes on after the C library's `connect`, which had this result.
     ///
     /// # Errors
-    /// What the program is told.
-    fn connected(&self, result: Result<(), c_int>) -> Result<(), c_int> {
+    /// The error for the program.
+    fn connected(&self, result: Result<(), Errno>) -> Result<(), Errno> {
         result
     }
 
-    /// `accept` has made it of a connection to a listener of this kind.
+    /// Goes on after `accept` has made the socket of a connection to a listener of this kind.
     fn accepted(&self) {}
 
-    /// The program has asked for this kind on a connection that is there already.
+    /// Begins on a connection that exists already, as the program has asked for this kind.
     ///
     /// # Errors
-    /// The errno of what stands in the way.
-    fn established(&self, _settings: &mut Locked<'_>) -> Result<(), c_int> {
+    /// The error that prevents it.
+    fn established(&self, _settings: &mut Locked<'_>) -> Result<(), Errno> {
         Ok(())
     }
 }
 
-/// What waits ask of a socket, whose descriptor in the kernel is readable and writable by rules of
-/// its own.
+/// The questions that waits (`poll` and its relatives) ask of a socket. When the kernel's
+/// descriptor is readable or writable, the program's socket need not be, and the other way round.
 pub trait Readiness {
-    /// Returns what to ask the kernel for when the program wants to know of `want`.
+    /// Returns the events to ask the kernel for when the program waits for `want`.
     fn interest(&self, want: c_short) -> c_short {
         want
     }
 
-    /// Returns what of `want` holds for the program, the kernel having answered `ready`.
+    /// Returns the events of `want` that hold for the program, after the kernel has answered
+    /// `ready`.
     fn revents(&self, ready: c_short, _want: c_short) -> c_short {
         ready
     }
 
-    /// Returns when to call [`revents`](Self::revents) at the latest, though the kernel says
+    /// Returns when to call [`revents`](Self::revents) at the latest, though the kernel reports
     /// nothing.
     fn deadline(&self, _want: c_short) -> Option<Duration> {
         None
     }
 
-    /// Returns whether urgent octets are this kind's to tell of, and not the kernel's.
+    /// Returns whether this kind, and not the kernel, reports urgent octets.
     fn tells_urgent(&self) -> bool {
         false
     }
 
-    /// Returns whether nothing but what the kernel tells changes what a wait depends on. One that
-    /// is not settled is noted (`unsettled.rs`), to be given its steps.
+    /// Returns whether only events of the kernel can change the readiness of the socket. A socket
+    /// that is not settled is noted (`unsettled.rs`), and [`step`](Self::step) is called for it.
     fn is_settled(&self) -> bool {
         true
     }
 
-    /// Takes a step that no call of the program is at. Returns whether there was something to do.
+    /// Takes a step that no call of the program takes. Returns whether there was something to do.
     fn step(&self) -> bool {
         false
     }
 
-    /// Returns when to take another step, if octets wait for it.
+    /// Returns when to take another step, if octets wait for one.
     fn nap(&self) -> Option<Duration> {
         None
     }
 }
 
-/// How a socket ends: the last number of this process, and what it still owes then.
+/// The end of a socket: after the last number of this process is closed, data may still have to be
+/// sent.
 pub trait Close {
-    /// The last number is about to be closed. Returns whether that leaves something to do, which
-    /// [`linger`](Self::linger) or the thread of `linger.rs` sees to.
+    /// Closes the socket, before its last number is closed. Returns whether there is something left
+    /// to do, which [`linger`](Self::linger) or the thread of `linger.rs` does.
     fn close(&self) -> bool;
 
-    /// Waits as `SO_LINGER` says, with the signals as the program has them. Returns whether nothing
-    /// is left to do.
+    /// Waits as `SO_LINGER` says, with the program's signal mask. Returns whether nothing is left
+    /// to do.
     fn linger(&self) -> bool {
         true
     }
 
-    /// A number that was expected has come to nothing, and was the last: there is none by which to
-    /// send.
+    /// Ends a socket whose last number was one that was expected and never came: there is no number
+    /// left to send by.
     fn lost(&self) {}
 
-    /// Returns whether a number is closed at the exit of the process before others are waited for.
+    /// Returns whether the socket is closed at the exit of the process before others are waited
+    /// for.
     fn ends_at_exit(&self) -> bool {
         false
     }
 
-    /// Brings a closed socket as far as it goes. Returns whether that is all there is to do.
+    /// Sends and receives as much as is possible now on a closed socket. Returns whether it is
+    /// finished.
     fn finishes(&self) -> bool {
         true
     }
 
-    /// Returns what to ask the kernel for to [finish](Self::finishes).
+    /// Returns the events to ask the kernel for in order to [finish](Self::finishes).
     fn interest_to_finish(&self) -> c_short {
         0
     }
@@ -218,28 +224,28 @@ pub trait Close {
         Duration::ZERO
     }
 
-    /// Returns for how long the peer has kept a startup waiting.
+    /// Returns how long the peer has not answered a startup.
     fn silence(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns whether giving up now loses octets, which the peer is to learn by a reset.
+    /// Returns whether giving up now loses octets, of which the peer must learn by a reset.
     fn loses_octets(&self) -> bool {
         false
     }
 
-    /// Ends a closed socket: by a reset, or once it is finished or its time is over.
+    /// Ends a closed socket: by a reset, or in good order once it is finished or its time is over.
     fn end(&self, _by_reset: bool) {}
 }
 
-/// One of our sockets, held for the length of a call: its calls are those of [`Kind`].
+/// A socket of ours, held for the length of a call, by its kind. Its calls are those of [`Kind`].
 #[derive(Debug)]
 pub enum Ours {
-    /// Ours for an option that was set on it, and no more.
+    /// A TCP socket that is ours only because an option was set on it.
     Plain(Plain),
     /// A byte stream in FPDUs.
     Framed(Framed),
-    /// RDMA itself.
+    /// RDMA operations.
     Raw(Raw),
 }
 
@@ -250,7 +256,7 @@ impl Ours {
         Self::of_kind(held.kind(), held, fd)
     }
 
-    /// Returns `held` as one of `kind`, for whoever has the settings and changes that.
+    /// Returns `held` as one of `kind`, for a caller that holds the settings and changes the kind.
     #[must_use]
     pub fn of_kind(kind: KindId, held: Held, fd: c_int) -> Self {
         match kind {
@@ -274,20 +280,20 @@ impl Deref for Ours {
     }
 }
 
-/// Returns the socket under `fd`, if it is ours and no longer TCP's alone.
+/// Returns the socket under `fd`, if it is ours and has left plain TCP.
 ///
 /// # Errors
-/// It was to be, and this is what every call on it answers.
+/// The error of every call on it, if the socket is of no use.
 #[inline]
 pub fn of(fd: c_int) -> Result<Option<Ours>, Errno> {
     match socket::hold(fd) {
-        // The kernel knows what a socket answers that was never connected.
+        // The kernel knows the answers of a socket that was never connected.
         Some(held) if !held.is_still_tcp() => admitted(held, fd).map(Some),
         _ => Ok(None),
     }
 }
 
-/// Each kind is asked by its own type, so that the way of a framed socket is a load and a compare.
+/// Asks each kind by its own type, so that a framed socket costs a load and a compare.
 #[cold]
 fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
     match held.kind() {
@@ -308,7 +314,7 @@ mod tests {
     use super::*;
     use crate::socket::Mode;
 
-    /// A connection, of which the first end is ours with these settings.
+    /// Makes a connection whose first end is a socket of ours with these settings.
     fn connection(settings: Settings) -> (TcpStream, TcpStream, Held) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -318,17 +324,17 @@ mod tests {
     }
 
     #[test]
-    fn what_calls_meet_is_the_kind_that_the_settings_name() {
+    fn calls_go_to_the_kind_in_the_settings() {
         let (ours, _peer, held) = connection(Settings::default());
         let fd = ours.as_raw_fd();
-        assert!(of(fd).unwrap().is_none(), "a plain one is the C library's");
+        assert!(of(fd).unwrap().is_none(), "calls on a plain socket go to the C library");
         *held.settings() = Settings { mode: Mode::Asked, kind: KindId::Raw, ..Settings::default() };
-        assert!(of(fd).unwrap().is_none(), "and so is what is not connected");
+        assert!(of(fd).unwrap().is_none(), "so do calls on one that is not connected");
         held.settings().mode = Mode::Starting;
         assert_eq!(of(fd).unwrap_err(), Errno::UNSUPPORTED);
         held.settings().kind = KindId::Framed;
         assert_eq!(of(fd).unwrap_err(), Errno(libc::ENOTCONN), "there is no stream");
-        held.settings().fail(libc::ETIMEDOUT);
+        held.settings().fail(Errno::TIMED_OUT);
         assert_eq!(of(fd).unwrap_err(), Errno(libc::ETIMEDOUT));
         socket::forget(fd);
     }
@@ -345,14 +351,14 @@ mod tests {
             Err(Errno::WOULD_BLOCK)
         );
         assert_eq!((framed.fd(), framed.held().cookie()), (fd, held.cookie()));
-        // As when TCP could not connect, and the program then asks for RDMA.
+        // As after a failed `connect`, when the program then asks for RDMA.
         held.settings().kind = KindId::Raw;
         assert_eq!(of(fd).unwrap_err(), Errno::UNSUPPORTED);
         socket::forget(fd);
     }
 
     #[test]
-    fn a_kind_without_words_of_its_own_is_a_plain_socket() {
+    fn a_kind_without_methods_of_its_own_answers_as_a_plain_socket() {
         let (ours, _peer, held) = connection(Settings::default());
         let plain = Ours::new(held, ours.as_raw_fd());
         assert!(matches!(plain, Ours::Plain(_)));

@@ -1,10 +1,11 @@
-//! Closed sockets that are not finished: octets that wait for room or for the startup, a startup
-//! that the peer is in the middle of.
+//! Closed sockets that are not finished: octets wait for room in TCP or for the startup, or the
+//! peer is in the middle of a startup.
 //!
-//! `close` does not wait, so a thread does, on a number of its own for the socket, as the kernel
-//! does for what is in its buffers. It is started when there is the first such socket and ends with
-//! the last. Where numbers are short the oldest is reset. When the process exits it is waited for.
-//! A process that is killed, or leaves by `_exit`, loses what is not with TCP.
+//! `close` does not wait for them. A thread does, with a number of its own for each socket, as the
+//! kernel does for the octets in its buffers. The thread is started for the first such socket and
+//! ends with the last. Where numbers are short, the oldest socket is reset. The exit of the process
+//! waits for the thread. A process that is killed, or leaves by `_exit`, loses the octets that TCP
+//! does not have yet.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -16,29 +17,31 @@ use rddp_real::{self as real, hidden};
 
 use super::kind::Ours;
 
-/// Time for which the exit of the process waits for a peer that reads nothing, or does not answer.
+/// The time for which the exit of the process waits for a peer that reads nothing, or does not
+/// answer.
 const AT_EXIT: Duration = Duration::from_secs(5);
-/// Closed sockets that may always linger: so few are in nobody's way.
+/// The number of closed sockets that may linger even where numbers are short.
 const A_FEW: usize = 8;
-/// Longest sleep of the thread.
+/// The longest sleep of the thread.
 pub(super) const A_WHILE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Lingering {
     /// The socket, under a number of the thread's own.
     ours: Ours,
-    /// Events that the set has been asked for.
+    /// The events that the epoll set was last asked for.
     asked: u32,
     until: Instant,
 }
 
 pub(super) struct Line {
-    /// By the order in which they were closed, which is also what the set knows them by.
+    /// The sockets by the order in which they were closed, which is also their data in the epoll
+    /// set.
     waiting: BTreeMap<u64, Lingering>,
     closed: u64,
-    /// The set that the thread sleeps on.
+    /// The epoll set that the thread sleeps on.
     set: Option<c_int>,
-    /// The process whose thread sees to them; 0: there is none.
+    /// The process whose thread finishes these sockets; 0: there is no thread.
     thread_of: u32,
 }
 
@@ -51,7 +54,7 @@ pub(super) fn line() -> real::Locked<Line> {
     real::lock(&LINE)
 }
 
-/// The process is about to close everything, and to wait for what is not finished.
+/// Prepares for the exit, which closes all sockets and waits for those that are not finished.
 pub(super) fn exit_begins() {
     EXITS.store(true, Ordering::Relaxed);
 }
@@ -60,7 +63,7 @@ pub(super) fn is_exit() -> bool {
     EXITS.load(Ordering::Relaxed)
 }
 
-/// A socket is about to be closed and is not finished: the thread sees to it.
+/// Gives a socket that is about to be closed, and is not finished, to the thread.
 pub(super) fn see_to(ours: &Ours) {
     let mut line = line();
     if !line.take(ours) {
@@ -71,7 +74,7 @@ pub(super) fn see_to(ours: &Ours) {
     if line.thread_of != me {
         line.thread_of = me;
         drop(line);
-        // The thread takes none of the program's.
+        // The thread inherits this signal mask, so it takes none of the program's signals.
         let _no_signals = real::NoSignals::here();
         if std::thread::Builder::new().name("rddp-linger".into()).spawn(run).is_err() {
             self::line().forget();
@@ -79,13 +82,13 @@ pub(super) fn see_to(ours: &Ours) {
     }
 }
 
-/// Resets the oldest, for a program that has no number left. Returns whether there was one.
+/// Resets the oldest socket, for a program that has no number left. Returns whether there was one.
 pub fn makes_room() -> bool {
     let mut line = line();
     line.thread_of == std::process::id() && line.reset_oldest()
 }
 
-/// The thread: sleeps until one can go on.
+/// Runs the thread: sleeps until one of the sockets can go on.
 fn run() {
     let mut ready = [0; 64];
     loop {
@@ -102,8 +105,7 @@ fn run() {
 }
 
 impl Line {
-    /// Takes a number of its own for the socket, at the cost of the oldest if there is none to
-    /// spare.
+    /// Takes a number of its own for the socket, at the cost of the oldest if no number is free.
     fn take(&mut self, ours: &Ours) -> bool {
         let fd = ours.fd();
         while self.is_in_the_way(fd) && self.reset_oldest() {}
@@ -123,8 +125,8 @@ impl Line {
         true
     }
 
-    /// Gets something that takes a number, at the cost of the oldest connections while none is to be
-    /// had.
+    /// Makes something that needs a number, at the cost of the oldest connections while no number
+    /// is free.
     fn get<T>(&mut self, something: impl Fn(&Self) -> Option<T>) -> Option<T> {
         loop {
             let got = something(self);
@@ -134,16 +136,17 @@ impl Line {
         }
     }
 
-    /// Returns whether they take more than half of the numbers that the program leaves.
+    /// Returns whether the closed sockets have more than half of the numbers that the program
+    /// leaves.
     fn is_in_the_way(&self, fd: c_int) -> bool {
         let left = || real::descriptor_limit().saturating_sub(real::lowest_free(fd).unwrap_or(usize::MAX));
         self.waiting.len() >= A_FEW && self.waiting.len() >= left() / 2
     }
 
-    /// Brings one as far as it goes.
+    /// Does for one socket as much as is possible now.
     fn step(&mut self, number: u64) {
         let (Some(one), Some(set)) = (self.waiting.get_mut(&number), self.set) else { return };
-        // A program that closes every number there is may have put something else there.
+        // A program that closes every number may have put something else under this one.
         if !one.ours.held().is_under(one.ours.fd()) {
             self.waiting.remove(&number);
             return;
@@ -157,7 +160,7 @@ impl Line {
         }
     }
 
-    /// Ends those whose time is over.
+    /// Ends the sockets whose time is over.
     fn end_late(&mut self) {
         let now = Instant::now();
         let late = |(number, one): (&u64, &Lingering)| (one.until <= now).then_some(*number);
@@ -169,7 +172,7 @@ impl Line {
         }
     }
 
-    /// Resets the oldest. Returns whether there was one.
+    /// Resets the oldest socket. Returns whether there was one.
     fn reset_oldest(&mut self) -> bool {
         let oldest = self.waiting.keys().next().copied();
         oldest.inspect(|number| self.end(*number, true)).is_some()
@@ -190,7 +193,7 @@ impl Line {
         EMPTY.notify_all();
     }
 
-    /// Another process sees to them.
+    /// Forgets all sockets, which another process finishes.
     pub(super) fn forget(&mut self) {
         self.thread_of = 0;
         self.set.take().into_iter().for_each(hidden::close);
@@ -199,11 +202,11 @@ impl Line {
         }
     }
 
-    /// Returns how long the exit waits for those that are there.
+    /// Returns how long the exit waits for the sockets that are there now.
     fn longest_at_exit(&self) -> Duration {
         let now = Instant::now();
         let of_one = |one: &Lingering| {
-            // A peer that has said nothing to the startup for long is not about to.
+            // A peer that has long not answered the startup will probably not answer now.
             let longest = AT_EXIT.saturating_sub(one.ours.silence());
             one.until.saturating_duration_since(now).min(longest)
         };
@@ -211,7 +214,7 @@ impl Line {
     }
 }
 
-/// A set under a number that is in nobody's way: a program may count on the lowest that is free.
+/// Returns an epoll set under a high number: a program may count on getting the lowest free one.
 fn high_set() -> Option<c_int> {
     let low = real::new_set()?;
     let high = real::duplicate_high(low);
@@ -227,7 +230,7 @@ fn interest(ours: &Ours) -> u32 {
     u32::from(ours.interest_to_finish() as u16)
 }
 
-/// The process exits: what is not finished is waited for, for a while.
+/// Waits, at the exit of the process, for the sockets that are not finished, for a limited time.
 pub(super) fn finish() {
     let _no_signals = real::NoSignals::here();
     let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -252,12 +255,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
-        // As `recvmsg` gives a number that nothing is known of.
+        // As `recvmsg` gives the program a number that the library knows nothing of.
         let again = server.try_clone().unwrap();
         let settings = Settings {
             mode: Mode::Starting,
             kind: KindId::Framed,
-            role: Some(socket::Role::Responder),
+            role: Some(Role::Responder),
             ..Settings::default()
         };
         let held = socket::adopt(server.as_raw_fd(), settings).unwrap();

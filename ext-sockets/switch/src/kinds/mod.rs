@@ -1,19 +1,19 @@
-//! What stands behind a descriptor that is ours, by kinds.
+//! The kinds of sockets of ours.
 //!
-//! A kind is a type that implements [`Kind`]: its calls, what waits ask of it, how it begins and
-//! ends. The gate, the waits and the C functions know the trait alone; [`Ours`] names the kinds.
+//! A kind is a type that implements [`Kind`]: its calls, its readiness, its beginning and its end.
+//! The gate, the waits and the C functions know the trait alone; [`Ours`] names the kinds.
 //!
 //! | file | what |
 //! |---|---|
 //! | `kind.rs` | the trait, and the enum of all kinds |
 //! | `plain.rs` | TCP, with an option of ours |
 //! | `framed/` | a byte stream in FPDUs |
-//! | `raw/` | RDMA itself, by the software RNIC |
+//! | `raw/` | RDMA operations, by the software RNIC |
 //! | `close.rs` | `close`, the exit, and numbers to come |
 //! | `linger.rs` | closed sockets that are not finished |
-//! | `unsettled.rs` | sockets that have something to do that no call is at |
+//! | `unsettled.rs` | sockets with something to do that no call does |
 //! | `inherit.rs` | sockets that came through `fork`, `exec` and messages |
-//! | `store.rs` | where the states of streams lie |
+//! | `store.rs` | where the states of streams are kept |
 
 mod close;
 mod framed;

@@ -1,4 +1,4 @@
-//! A TCP socket that is ours for an option that the program has set on it, and no more.
+//! A TCP socket that is ours only because the program has set an option of ours on it.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,5 @@
-//! Sockets that have something to do that no call of the program is at: a startup to go on with, octets to give to TCP.
+//! Unsettled sockets: they have something to do that no call of the program does, such as going on
+//! with a startup, or giving octets to TCP.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -8,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream as stream;
+use rddp_stream::{self as stream, Errno, SameErrno};
 
 use super::kind::Ours;
 use crate::socket::{self, Held};
 use crate::table;
 
-/// Sockets that were seen to be unsettled.
+/// The sockets that were found unsettled.
 pub(super) type Unsettled = VecDeque<Place>;
 
 /// A socket, and the number of it that was used last.
@@ -25,7 +26,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The socket, by a number of it that is open: this one may have been closed.
+    /// Returns the socket by a number of it that is open: the one noted may have been closed.
     fn ours(self) -> Option<Ours> {
         let held = socket::hold_index(self.index)?;
         let is_its = |fd: &c_int| table::entry(*fd) == Some(self.index);
@@ -40,14 +41,15 @@ impl Place {
 static UNSETTLED: Mutex<Unsettled> = Mutex::new(VecDeque::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How many are seen to in one wait: strangers who connect and say nothing make many.
+/// The largest number of sockets that one wait takes steps for: clients that connect and send
+/// nothing make many.
 const BUDGET: usize = 16;
 
 pub(super) fn unsettled() -> real::Locked<Unsettled> {
     real::lock(&UNSETTLED)
 }
 
-/// Notes that this one is.
+/// Notes that this socket is unsettled.
 #[cold]
 pub(super) fn note(held: &Held, fd: c_int) {
     if !held.set_listed(true) {
@@ -68,16 +70,16 @@ fn take() -> Option<Place> {
     place
 }
 
-/// Returns whether there are any.
+/// Returns whether any socket is unsettled.
 #[inline]
 pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Takes a step for sockets of this process that have something to do before octets can flow: a
-/// thread that sleeps until its peer has answered, or has sent the rest of an FPDU, may be the one
-/// that the peer waits for. Returns when to do that again at the latest, if octets of the program's
-/// wait for it: TCP would send them, whatever the program sleeps for.
+/// Takes a step for the unsettled sockets of this process. A thread that sleeps until its peer has
+/// answered, or has sent the rest of an FPDU, may be the one that this peer waits for. Returns when
+/// to do so again at the latest, if octets of the program's wait for it: TCP would send them,
+/// whatever the program sleeps for.
 #[inline]
 pub(crate) fn progress_other_sockets() -> Option<Duration> {
     match COUNT.load(Ordering::Acquire) {
@@ -86,27 +88,22 @@ pub(crate) fn progress_other_sockets() -> Option<Duration> {
     }
 }
 
-/// Sleeps until a call on `fd` that waits for octets, or for a connection, would not; or until
-/// nothing waits to go out, so that the call may sleep.
+/// Sleeps until a call on `fd` that waits for octets, or for a connection, would not block, or
+/// until no unsettled socket has octets to send, so that the call itself may sleep.
 ///
 /// # Errors
-/// `EINTR`: a signal came, and the call is not to be made again.
-pub(crate) fn sleep_beside(fd: c_int) -> Result<(), c_int> {
-    let before = real::errno();
-    let mut result = Ok(());
+/// EINTR: a signal came, and the call must not be restarted.
+pub(crate) fn sleep_beside(fd: c_int) -> Result<(), Errno> {
+    let _same = SameErrno::here();
     while let Some(nap) = progress_other_sockets() {
         match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}
-            Err(stream::Errno::INTERRUPTED) if stream::handlers_restart() => {}
-            Err(stream::Errno::INTERRUPTED) => {
-                result = Err(libc::EINTR);
-                break;
-            }
+            Err(Errno::INTERRUPTED) if stream::handlers_restart() => {}
+            Err(Errno::INTERRUPTED) => return Err(Errno::INTERRUPTED),
             Ok(true) | Err(_) => break,
         }
     }
-    real::set_errno(before);
-    result
+    Ok(())
 }
 
 #[cold]

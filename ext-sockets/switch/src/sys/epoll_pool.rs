@@ -1,4 +1,4 @@
-//! The memory of the entries, which the children of `fork` share.
+//! The memory of the epoll entries, which this process shares with the children of `fork`.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -7,14 +7,15 @@ use crate::wait::Pool;
 
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
 
-/// The pool, if there is one.
+/// Returns the pool, if there is one.
 #[inline]
 pub(crate) fn pool() -> Option<&'static Pool> {
-    // SAFETY: mapped and begun before it was stored, and never unmapped. All in it is atomic.
+    // SAFETY: the pool was mapped and initialised before its address was stored, and is never
+    // unmapped. All its fields are atomic.
     unsafe { POOL.load(Ordering::Acquire).as_ref() }
 }
 
-/// The pool, which is made if there is none; `None` without memory.
+/// Returns the pool, which is made if there is none; `None` if there is no memory.
 pub(crate) fn make_pool() -> Option<&'static Pool> {
     pool().or_else(make)
 }
@@ -23,16 +24,17 @@ pub(crate) fn make_pool() -> Option<&'static Pool> {
 fn make() -> Option<&'static Pool> {
     let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     let len = size_of::<Pool>();
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: this makes a new mapping at an address that the kernel chooses, and touches no other.
     let at = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags | libc::MAP_NORESERVE, -1, 0) };
     if at == libc::MAP_FAILED {
         return None;
     }
     let new: *mut Pool = at.cast();
-    // SAFETY: it is as large as a pool and aligned to pages; zeros are a value of atomics; nobody else knows of it.
+    // SAFETY: the mapping is as large as a pool and aligned to pages; all zeros are a valid value
+    // of its atomics; no other thread has the address yet.
     unsafe { (*new).begin() };
     if POOL.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // SAFETY: the mapping made above, of which nobody knows.
+        // SAFETY: this unmaps the mapping made above, whose address no other thread has.
         unsafe { libc::munmap(at, len) };
     }
     pool()

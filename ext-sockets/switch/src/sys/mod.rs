@@ -1,5 +1,5 @@
-//! The only unsafe code of the switch: how long a socket stays what it is, memory that processes
-//! share, and what a program's pointers promise.
+//! The only unsafe code of the switch: the lifetime of sockets, memory that processes share, and
+//! pointers of C programs.
 #![allow(unsafe_code)]
 
 pub(crate) mod epoll_pool;

@@ -1,17 +1,17 @@
 //! `poll`, `select` and `epoll` of sockets that are ours, whatever their kind.
 //!
-//! The kernel's own socket stays the truth of readiness. A wait asks the kernel for what the socket
-//! is [interested](crate::kinds::Readiness::interest) in, and what the kernel answers goes through
-//! [`revents`](crate::kinds::Readiness::revents); when nothing of it is the program's business the
-//! wait goes on with the time that is left. A call that concerns no socket of ours goes on to the C
-//! library as it came ([`Errno::PLAIN`](rddp_stream::Errno::PLAIN)).
+//! Readiness comes from the kernel's own socket. A wait asks the kernel for the events that the
+//! socket is [interested](crate::kinds::Readiness::interest) in, and the kernel's answer goes
+//! through [`revents`](crate::kinds::Readiness::revents). When none of it concerns the program, the
+//! wait goes on with the time that is left. A call that concerns no socket of ours goes to the C
+//! library with the arguments it came with ([`Errno::PLAIN`](rddp_stream::Errno::PLAIN)).
 //!
 //! | file | what |
 //! |---|---|
 //! | `watched.rs` | one descriptor of ours in a wait |
 //! | `poll.rs` | `poll`, `ppoll` |
 //! | `select.rs` | `select`, `pselect` |
-//! | `epoll/` | `epoll_ctl`, `epoll_wait` and its like |
+//! | `epoll/` | `epoll_ctl`, and `epoll_wait` and its variants |
 
 mod epoll;
 mod poll;

@@ -9,15 +9,17 @@ use smallvec::SmallVec;
 use super::watched::Watched;
 use crate::kinds;
 
-/// The entries that are ours, by their place.
+/// The entries that are ours, with their places.
 type Ours = SmallVec<[(usize, Watched); 4]>;
 
-/// Waits until one of `fds` is ready, or `timeout` is over; then their `revents` are set. How many are ready.
+/// Waits until one of `fds` is ready, or `timeout` is over, and sets their `revents`. Returns how
+/// many are ready.
 ///
-/// `sleep` is the kernel's call, for at most so long.
+/// `sleep` makes the kernel's call, for at most the given time.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. Otherwise the error of
+/// `sleep`.
 pub fn poll(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
@@ -42,7 +44,7 @@ pub fn poll(
             ours.retain(|(place, watched)| look(watched, &mut asked[*place], fds[*place]));
         }
         let ready = asked.iter().filter(|entry| entry.revents != 0).count();
-        // What turned out to be another file has to be asked for again.
+        // An entry that turned out to be another file must be asked for again.
         if ready > 0 || is_over && ours.len() == before {
             fds.iter_mut().zip(&asked).for_each(|(entry, asked)| entry.revents = asked.revents);
             return slept.map(|()| ready);
@@ -60,7 +62,8 @@ fn find(fds: &[pollfd]) -> Ours {
     ours
 }
 
-/// Asks for what each of ours is interested in now. How long to sleep at most.
+/// Asks for the events that each socket of ours is interested in now. Returns how long to sleep at
+/// most.
 fn prepare(asked: &mut [pollfd], fds: &[pollfd], ours: &Ours, patience: &Patience) -> Option<Duration> {
     let mut nap = patience.left();
     for (asked, entry) in asked.iter_mut().zip(fds) {
@@ -73,7 +76,7 @@ fn prepare(asked: &mut [pollfd], fds: &[pollfd], ours: &Ours, patience: &Patienc
     nap
 }
 
-/// Whether the entry is still what it was.
+/// Sets the entry's `revents`. Returns whether it is still the same socket's.
 fn look(watched: &Watched, asked: &mut pollfd, entry: pollfd) -> bool {
     if asked.revents == 0 && watched.deadline(entry.events).is_none() {
         return true;

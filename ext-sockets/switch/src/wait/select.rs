@@ -15,18 +15,20 @@ pub type Bits = SmallVec<[c_ulong; 16]>;
 
 const WORD: usize = c_ulong::BITS as usize;
 
-/// What a set is asked with, and by what a descriptor comes to be in the result: for reading, for writing, exceptional.
+/// The events to ask for in each set, which are also those that put a descriptor into its result:
+/// for reading, for writing, exceptional.
 const ASKS: [c_short; 3] = [POLLIN, POLLOUT, POLLPRI];
 const TELLS: [c_short; 3] =
     [POLLIN | POLLRDNORM | POLLHUP | POLLERR, POLLOUT | POLLWRNORM | POLLERR, POLLPRI];
 
-/// Waits until a descriptor in `sets` is ready, or `timeout` is over; then the sets are those that are. How many bits are
-/// set, and how much is left of the time.
+/// Waits until a descriptor in `sets` is ready, or `timeout` is over, and sets `sets` to the ready
+/// ones. Returns how many bits are set, and how much of the time is left.
 ///
-/// `sleep` is the kernel's call, for at most so long.
+/// `sleep` makes the kernel's call, for at most the given time.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. Otherwise the error of
+/// `sleep`.
 pub fn select(
     count: usize,
     sets: &mut [Option<&mut [c_ulong]>; 3],
@@ -69,7 +71,8 @@ struct One {
 }
 
 impl One {
-    /// Puts it in the sets that it belongs in. Whether it is still what it was.
+    /// Puts the descriptor into the sets of its events. Returns whether it is still the same
+    /// socket's.
     fn look(&mut self, asked: &mut [Bits; 3]) -> bool {
         let ready = events(|set| has(&asked[set], self.fd));
         if ready == 0 && self.watched.deadline(self.want).is_none() {
@@ -114,7 +117,7 @@ fn has(set: &[c_ulong], fd: usize) -> bool {
     set[fd / WORD] & 1 << (fd % WORD) != 0
 }
 
-/// In just the sets that ask for `events`.
+/// Puts the descriptor into the sets that ask for one of `events`, and takes it out of the others.
 fn put(sets: &mut [Bits; 3], fd: usize, events: c_short) {
     for (set, asks) in sets.iter_mut().zip(ASKS) {
         let bit = 1 << (fd % WORD);

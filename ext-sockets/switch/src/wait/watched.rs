@@ -1,4 +1,4 @@
-//! One descriptor of ours that a call waits for.
+//! A descriptor of ours that a call waits for.
 
 use std::ffi::{c_int, c_short};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
 use crate::kinds::{self, Ours};
 use crate::socket;
 
-/// A descriptor that is not for the kernel alone to speak of.
+/// A descriptor whose readiness the kernel alone does not know.
 pub(super) enum Watched {
-    /// Its kind says what is ready.
+    /// A socket of ours; its kind knows what is ready.
     Ours(Ours),
-    /// Every call on it answers an error, so that the program has to be told to make one.
+    /// A socket on which every call fails, so that the program must be told to make one.
     Refused,
 }
 
 impl Watched {
-    /// Returns the socket under `fd`, if it is not for the kernel alone to speak of.
+    /// Returns the socket under `fd`, if the kernel alone does not know its readiness.
     #[inline]
     pub(super) fn of(fd: c_int) -> Option<Self> {
         match kinds::of(fd) {
@@ -32,7 +32,7 @@ impl Watched {
         socket::hold_checked(fd).map(|_| Watched::Refused)
     }
 
-    /// Returns what to ask the kernel for.
+    /// Returns the events to ask the kernel for.
     pub(super) fn interest(&self, want: c_short) -> c_short {
         match self {
             Watched::Ours(ours) => ours.interest(want),
@@ -40,12 +40,12 @@ impl Watched {
         }
     }
 
-    /// Returns whether urgent octets are not the kernel's to tell of.
+    /// Returns whether the kind, and not the kernel, reports urgent octets.
     pub(super) fn tells_urgent(&self) -> bool {
         matches!(self, Watched::Ours(ours) if ours.tells_urgent())
     }
 
-    /// Returns when to [look](Self::look) at the latest, though the kernel says nothing.
+    /// Returns when to [look](Self::look) at the latest, though the kernel reports nothing.
     pub(super) fn deadline(&self, want: c_short) -> Option<Duration> {
         match self {
             Watched::Ours(ours) => ours.deadline(want),
@@ -53,8 +53,9 @@ impl Watched {
         }
     }
 
-    /// Returns what of `want` holds for the program, the kernel having answered `ready`. `None`: the
-    /// number is another file's by now, of which the kernel has not been asked in the right way.
+    /// Returns the events of `want` that hold for the program, after the kernel has answered
+    /// `ready`. `None`: the number is another file's by now, for which the kernel must be asked
+    /// again.
     pub(super) fn look(&self, ready: c_short, want: c_short) -> Option<c_short> {
         match self {
             Watched::Ours(ours) => {
@@ -67,8 +68,8 @@ impl Watched {
     }
 }
 
-/// Returns whether the number is still this socket's. One that another file was opened under, where
-/// nobody saw it, is forgotten.
+/// Returns whether the number is still this socket's. If another file was opened under it without
+/// our notice, it is forgotten.
 fn is_there(ours: &Ours) -> bool {
     let is_there = ours.held().is_under(ours.fd());
     if !is_there {
@@ -77,6 +78,6 @@ fn is_there(ours: &Ours) -> bool {
     is_there
 }
 
-/// What a descriptor also shows that is another file's than it was.
+/// Events that a number also shows when it has become another file's.
 const BROKEN: c_short = POLLERR | POLLHUP | POLLNVAL;
 const TRANSFER: c_short = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;

@@ -1,27 +1,29 @@
-//! Which options of TCP sockets a socket in DDPMODE has.
+//! The options of TCP sockets that a socket in DDPMODE has.
 //!
-//! An option that is not named here is refused with ENOPROTOOPT, as one that the kernel does not know. Some would break the framed
-//! stream or its caller: `TCP_ULP` puts TLS records between the FPDUs, `TCP_REPAIR` sets sequence numbers, `SO_ZEROCOPY` promises
-//! completions that never come, `TCP_ZEROCOPY_RECEIVE` maps FPDU headers into the program, `TCP_FASTOPEN` sends before there is a startup.
+//! An option that is not named here is refused with ENOPROTOOPT, as is one that the kernel does not
+//! know. Some options would break the framed stream or its caller: `TCP_ULP` puts TLS records
+//! between the FPDUs, `TCP_REPAIR` sets sequence numbers, `SO_ZEROCOPY` promises completions that
+//! never come, `TCP_ZEROCOPY_RECEIVE` maps FPDU headers into the program, `TCP_FASTOPEN` sends
+//! before there is a startup.
 
 use std::ffi::c_int;
 
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 
-/// Who answers for an option.
+/// The party that answers for an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Care {
     /// The kernel, as for any socket.
     Kernel,
-    /// The kernel, when it is asked for the value. It is not to be set.
+    /// The kernel, for reading the value; the option cannot be set.
     KernelTells,
-    /// [`super::SavedOptions`].
+    /// The library, from [`super::SavedOptions`].
     Ours,
-    /// Nobody: ENOPROTOOPT.
+    /// Nobody: the option is refused with ENOPROTOOPT.
     Nobody,
 }
 
-/// Who answers for option `name` of `level` on a socket in DDPMODE.
+/// Returns the party that answers for option `name` of `level` on a socket in DDPMODE.
 pub fn care(level: c_int, name: c_int) -> Care {
     let (kernel, ours): (&[c_int], &[c_int]) = match level {
         SOL_SOCKET => (&SOCKET, &[libc::SO_RCVLOWAT, libc::SO_RCVTIMEO, libc::SO_SNDTIMEO]),
@@ -31,7 +33,7 @@ pub fn care(level: c_int, name: c_int) -> Care {
         _ => (&[], &[]),
     };
     match name {
-        // Set, they would make every FPDU's segment smaller than the stream counts on.
+        // IP options would make every segment that holds an FPDU smaller than the stream expects.
         libc::IP_OPTIONS if level == IPPROTO_IP => Care::KernelTells,
         name if kernel.contains(&name) => Care::Kernel,
         name if ours.contains(&name) => Care::Ours,
@@ -96,7 +98,7 @@ const IP: [c_int; 10] = [
     libc::IP_MINTTL,
     libc::IP_MTU,
     libc::IP_MTU_DISCOVER,
-    // An error that it brings is told by the next call, once, and ends no stream, as over TCP.
+    // The next call reports an error that this option brings once; the stream goes on, as over TCP.
     libc::IP_RECVERR,
     libc::IP_TOS,
     libc::IP_TRANSPARENT,
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_break_a_framed_stream_is_nobodys() {
+    fn options_that_would_break_a_framed_stream_are_refused() {
         const TCP_ZEROCOPY_RECEIVE: c_int = 35;
         for name in [
             libc::TCP_ULP,
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stream_acts_on_is_ours_and_the_rest_the_kernels() {
+    fn options_that_the_stream_acts_on_are_ours_and_others_the_kernels() {
         assert_eq!(care(IPPROTO_TCP, libc::TCP_NODELAY), Care::Ours);
         assert_eq!(care(SOL_SOCKET, libc::SO_RCVLOWAT), Care::Ours);
         assert_eq!(care(SOL_SOCKET, libc::SO_RCVBUF), Care::Kernel);

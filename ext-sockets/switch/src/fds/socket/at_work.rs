@@ -1,8 +1,10 @@
-//! Calls that are at work on a number, for which `close` waits.
+//! Calls at work on a descriptor's number; `close` waits for them.
 //!
-//! A call makes several system calls on its descriptor's number. Were the number closed in between, and used for another file, the
-//! next of them would go there: frames of one connection into another. So a call says when it begins, when it ends and when it sleeps;
-//! `close` takes the number out of the table and waits for those that are awake, and who wakes looks whether the number is still there.
+//! A call makes several system calls on its descriptor's number. If the number were closed in
+//! between and used for another file, the next system call would go to that file: frames of one
+//! connection would end up in another. So a call notes when it begins, when it ends and when it
+//! sleeps. `close` takes the number out of the table and waits for the calls that are awake; a call
+//! that wakes up checks whether its number is still there.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +23,7 @@ pub struct AtWork<'a> {
 }
 
 impl Held {
-    /// Begins a call on `fd`. `None`: that is not, or no longer, a number of this socket.
+    /// Begins a call on `fd`; `None` if that is not, or no longer, a number of this socket.
     #[inline]
     pub fn work_on(&self, fd: c_int) -> Option<AtWork<'_>> {
         let call = AtWork { held: self, fd };
@@ -60,8 +62,8 @@ impl Drop for AtWork<'_> {
 }
 
 impl Socket {
-    /// In the child of a `fork`: the threads that were at work are its parent's. Where there were
-    /// none the page stays as it is, the parent's too.
+    /// Resets the counts in the child of a `fork`: the threads that were at work are its parent's.
+    /// Counts of zero are not written, so that their page stays shared with the parent.
     pub(super) fn none_at_work(&self) {
         for count in [&self.at_work, &self.asleep] {
             if count.load(Ordering::Relaxed) != 0 {
@@ -70,8 +72,9 @@ impl Socket {
         }
     }
 
-    /// A number of it is out of the table: waits for the calls that may not have seen it. They do not sleep, so that it is over in
-    /// microseconds, unless the caller is a signal handler in the middle of one.
+    /// Waits, after a number has left the table, for the calls that may not have noticed. They do
+    /// not sleep, so the wait takes microseconds, unless the caller is a signal handler that
+    /// interrupted one of them.
     pub(super) fn await_calls(&self) {
         if self.at_work.load(Ordering::SeqCst) == 0 {
             return;
@@ -83,5 +86,6 @@ impl Socket {
     }
 }
 
-/// What is at work that long is what called us.
+/// The longest wait for a call; one that is at work for longer is the one that this handler
+/// interrupted.
 const LONGEST: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
-//! One socket that is ours: what the program asked of it, under however many numbers it is open.
+//! A socket of ours: the program's settings of it, whatever number of descriptors it is open under.
 //!
-//! Sockets live in chunks that are never freed, and are used again, so that a number's entry always leads to one; [`hold`]
-//! makes sure that it is the right one for as long as it is looked at.
+//! Sockets live in chunks that are never freed and are used again, so an entry of the table always
+//! leads to a socket. [`hold`] makes sure that it is the right one, and keeps it so while it is in
+//! use.
 
 mod allow;
 mod at_work;
@@ -17,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceBox;
 use rddp_real as real;
+use rddp_stream::Errno;
 
 use crate::sys::held::Uses;
 use crate::{process, table};
@@ -28,11 +30,10 @@ pub use options::{
     DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
     SOL_DDP, get, set,
 };
-pub use rddp_stream::Role;
 pub use saved_options::SavedOptions;
 pub use settings::{KindId, Mode, Settings, UNTIL_PLAIN};
 
-/// How many sockets can be ours at a time.
+/// The largest number of sockets that can be ours at a time.
 pub const MAX_SOCKETS: usize = CHUNKS * CHUNK;
 
 const CHUNKS: usize = 1024;
@@ -40,32 +41,34 @@ const CHUNK: usize = 64;
 
 static SOCKETS: [OnceBox<[Socket; CHUNK]>; CHUNKS] = [const { OnceBox::new() }; CHUNKS];
 
-/// See the module.
+/// A socket of ours, or a free place for one.
 #[derive(Debug)]
 pub struct Socket {
     pub(crate) uses: Uses,
-    /// The numbers of this process that it is open under.
+    /// The count of numbers of this process that the socket is open under.
     numbers: AtomicU32,
     cookie: AtomicU64,
-    /// Calls that are at work on one of the numbers.
+    /// The count of calls at work on one of the numbers.
     at_work: AtomicU32,
-    /// Calls that sleep until there is something to do.
+    /// The count of calls that sleep until there is something to do.
     asleep: AtomicU32,
-    /// The settings' own, for calls that may come in a signal handler, in the middle of one that holds the lock.
+    /// A copy of the settings' mode, for calls from a signal handler that may have interrupted a
+    /// holder of the lock.
     mode: AtomicI32,
-    /// The settings' own too, set before the mode is: whoever sees the mode sees its kind.
+    /// A copy of the settings' kind, stored before the mode: a reader that sees the mode sees its
+    /// kind.
     kind: AtomicU8,
-    /// No number of this process leads to it any more, though calls on it may go on.
+    /// No number of this process leads to the socket any more, though calls on it may go on.
     closed: AtomicBool,
-    /// It is in an epoll set: see [`wait`](crate::wait).
+    /// The socket is in an epoll set: see [`wait`](crate::wait).
     watched: AtomicBool,
-    /// A set tells the program of edges.
+    /// A set with the socket reports edges (`EPOLLET`).
     edges: AtomicBool,
-    /// Octets left of the FPDU in front when the program last asked.
+    /// Octets left of the first FPDU when the program last asked.
     left: AtomicUsize,
-    /// It is among those that are seen to: `kinds/unsettled.rs`.
+    /// The socket is in the list of unsettled ones: see `kinds/unsettled.rs`.
     listed: AtomicBool,
-    /// Calls that wait are for the threads: `DDP_PROGRESS`.
+    /// Blocking calls are made by the progress threads: `DDP_PROGRESS`.
     threaded: AtomicBool,
     settings: Mutex<Settings>,
 }
@@ -90,92 +93,93 @@ impl Socket {
         }
     }
 
-    /// Whether its octets go where any socket's go, or will when it is connected. Locks nothing.
+    /// Returns whether the program's octets go over plain TCP, or will after `connect`. Takes no
+    /// lock.
     #[inline]
     pub fn is_still_tcp(&self) -> bool {
         self.mode.load(Ordering::Acquire) <= Mode::Asked as i32
     }
 
-    /// Whether DDPMODE was asked for. Locks nothing.
+    /// Returns whether DDPMODE was asked for. Takes no lock.
     #[inline]
     pub fn is_in_ddpmode(&self) -> bool {
         self.mode.load(Ordering::Acquire) != Mode::Off as i32
     }
 
-    /// Returns what stands behind it, or will. Locks nothing.
+    /// Returns the kind of the socket, now or once it is connected. Takes no lock.
     #[inline]
     pub fn kind(&self) -> KindId {
         KindId::numbered(self.kind.load(Ordering::Relaxed))
     }
 
-    /// What is known of it.
+    /// Locks the settings.
     pub fn settings(&self) -> Locked<'_> {
         let no_signals = real::NoSignals::here();
         let lockable = real::Lockable::here();
-        // Whatever panicked, each field makes sense by itself.
+        // After a panic each field still makes sense by itself.
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         Locked { kind: &self.kind, mode: &self.mode, settings, _lockable: lockable, _no_signals: no_signals }
     }
 
-    /// The kernel's number of it, which no other socket has.
+    /// Returns the kernel's cookie of the socket, which no other socket has.
     pub fn cookie(&self) -> u64 {
         self.cookie.load(Ordering::Relaxed)
     }
 
-    /// Whether it is this socket that is open under `fd`, and not another since.
+    /// Returns whether this socket is open under `fd`, and not another since.
     pub fn is_under(&self, fd: c_int) -> bool {
         real::cookie(fd) == Some(self.cookie())
     }
 
-    /// Whether the last number of this process was closed while a call went on.
+    /// Returns whether the last number of this process was closed while a call went on.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// It is among those that are seen to, or not any more. Whether it was.
+    /// Notes whether the socket is in the list of unsettled ones; returns the previous value.
     pub fn set_listed(&self, listed: bool) -> bool {
         self.listed.swap(listed, Ordering::AcqRel)
     }
 
-    /// Whether calls that wait are for the threads.
+    /// Returns whether blocking calls are made by the progress threads.
     #[inline]
     pub fn is_threaded(&self) -> bool {
         self.threaded.load(Ordering::Relaxed)
     }
 
-    /// Says whose they are.
+    /// Notes whether blocking calls are made by the progress threads.
     pub fn set_threaded(&self, threaded: bool) {
         self.threaded.store(threaded, Ordering::Relaxed);
     }
 
-    /// Whether an epoll set has it.
+    /// Returns whether the socket is in an epoll set.
     #[inline]
     pub fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Acquire)
     }
 
-    /// An epoll set has it, or none any more.
+    /// Notes whether the socket is in an epoll set.
     pub fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::Release);
     }
 
-    /// Returns whether a set tells the program of edges.
+    /// Returns whether a set with this socket reports edges.
     #[inline]
     pub fn tells_edges(&self) -> bool {
         self.edges.load(Ordering::Acquire)
     }
 
-    /// A set does, from now on.
+    /// Notes that a set with this socket reports edges.
     pub fn set_tells_edges(&self) {
         self.edges.store(true, Ordering::Release);
     }
 
-    /// Notes what is left of the FPDU in front. What was left when the program last asked.
+    /// Notes the octets left of the first FPDU; returns those left when the program last asked.
     pub fn tell_left(&self, left: usize) -> usize {
         self.left.swap(left, Ordering::Relaxed)
     }
 
-    /// Takes back what [`expect_number`] has counted. Whether no number leads to it now.
+    /// Takes back the number that [`expect_number`] has counted; returns whether no number is left.
     pub fn one_less(&self) -> bool {
         let is_last = self.numbers.fetch_sub(1, Ordering::SeqCst) == 1;
         if is_last {
@@ -184,7 +188,7 @@ impl Socket {
         is_last
     }
 
-    /// Whether it is open under several numbers of this process.
+    /// Returns whether the socket is open under several numbers of this process.
     pub fn has_other_numbers(&self) -> bool {
         self.numbers.load(Ordering::Relaxed) > 1
     }
@@ -195,7 +199,7 @@ impl Socket {
     }
 }
 
-/// The settings of a socket, for one to look at and change at a time.
+/// The locked settings of a socket. Dropping them copies mode and kind to the socket.
 #[derive(Debug)]
 pub struct Locked<'a> {
     kind: &'a AtomicU8,
@@ -226,13 +230,13 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// The socket under `fd`, if it is one of ours.
+/// Returns the socket under `fd`, if it is one of ours.
 #[inline]
 pub fn hold(fd: c_int) -> Option<Held> {
     table::entry(fd).and_then(|index| hold_entry(fd, index))
 }
 
-/// The socket under `fd`; a number under which something else is open by now is forgotten.
+/// Returns the socket under `fd`; forgets a number under which something else is open by now.
 pub fn hold_checked(fd: c_int) -> Option<Held> {
     let held = hold(fd)?;
     if held.is_under(fd) {
@@ -249,17 +253,17 @@ fn hold_entry(fd: c_int, index: NonZeroU32) -> Option<Held> {
         return None;
     }
     let held = Held::of_use(socket, index);
-    // It may have been closed, and used for another, before it was held.
+    // The socket may have been closed, and its place used for another, before it was held.
     (table::entry(fd) == Some(index)).then_some(held)
 }
 
-/// The socket that [`Held::index`] led to, or another that has taken its place.
+/// Returns the socket that [`Held::index`] led to, or another that has taken its place.
 pub(crate) fn hold_index(index: NonZeroU32) -> Option<Held> {
     let socket = at(index)?;
     socket.uses.another().then(|| Held::of_use(socket, index))
 }
 
-/// Whether this process, or those that it was forked from, ever had sockets of ours.
+/// Returns whether this process, or one it was forked from, ever had sockets of ours.
 pub fn were_any() -> bool {
     SOCKETS[0].get().is_some()
 }
@@ -267,13 +271,14 @@ pub fn were_any() -> bool {
 /// Makes the socket under `fd` ours.
 ///
 /// # Errors
-/// ENOSYS: a kernel without cookies, or no socket; ENOBUFS: too many are ours, or the table is another process's.
-pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
+/// ENOSYS: the kernel has no cookies, or `fd` is no socket. ENOBUFS: too many sockets are ours, or
+/// the table is another process's.
+pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, Errno> {
     if !process::owns_table() {
-        return Err(libc::ENOBUFS);
+        return Err(Errno(libc::ENOBUFS));
     }
-    let cookie = real::cookie(fd).ok_or(libc::ENOSYS)?;
-    let (socket, index) = reserve().ok_or(libc::ENOBUFS)?;
+    let cookie = real::cookie(fd).ok_or(Errno(libc::ENOSYS))?;
+    let (socket, index) = reserve().ok_or(Errno(libc::ENOBUFS))?;
     let held = Held::of_use(socket, index);
     socket.cookie.store(cookie, Ordering::Relaxed);
     socket.closed.store(false, Ordering::Relaxed);
@@ -284,17 +289,17 @@ pub fn adopt(fd: c_int, settings: Settings) -> Result<Held, c_int> {
     socket.listed.store(false, Ordering::Relaxed);
     socket.numbers.store(0, Ordering::Relaxed);
     *socket.settings() = settings;
-    if enter(fd, &held) { Ok(held) } else { Err(libc::ENOBUFS) }
+    if enter(fd, &held) { Ok(held) } else { Err(Errno(libc::ENOBUFS)) }
 }
 
-/// `to` has become another number of `from`.
+/// Notes that `to` has become another number of `from`.
 pub fn share(from: &Held, to: c_int) {
     if process::owns_table() {
         enter(to, from);
     }
 }
 
-/// `to` has become a number of `from`, of which the last was closed.
+/// Notes that `to` has become a number of `from`, whose last number was closed before.
 pub fn open_again(from: &Held, to: c_int) {
     if process::owns_table() {
         from.closed.store(false, Ordering::Release);
@@ -304,8 +309,8 @@ pub fn open_again(from: &Held, to: c_int) {
     }
 }
 
-/// Counts a number that the socket under `fd` is about to get, so that none that is closed meanwhile is its last. To be taken back by
-/// [`Socket::one_less`], whatever comes of it.
+/// Counts a number that the socket under `fd` is about to get, so that no number closed in the
+/// meantime counts as the last. [`Socket::one_less`] must follow, whatever the outcome.
 pub fn expect_number(fd: c_int) -> Option<Held> {
     table::entry(fd)?;
     let held = if process::owns_table() { hold(fd)? } else { return None };
@@ -313,7 +318,7 @@ pub fn expect_number(fd: c_int) -> Option<Held> {
     Some(held)
 }
 
-/// Nothing of ours is open under `fd` any more.
+/// Forgets `fd`: nothing of ours is open under it any more.
 #[inline]
 pub fn forget(fd: c_int) {
     if table::entry(fd).is_some() && process::owns_table() {
@@ -321,14 +326,16 @@ pub fn forget(fd: c_int) {
     }
 }
 
-/// `fd` is a number of something else by now, unless that is ours and known already.
+/// Forgets that `fd` was a number of `held`: it is a number of something else by now. If that is
+/// another socket of ours, it stays known.
 pub fn forget_stale(fd: c_int, held: &Held) {
     if process::owns_table() && table::clear_if(fd, held.index()) {
         leave(Some(held.index()));
     }
 }
 
-/// Nothing of ours will be open under `fd` any more. The socket, if that was its last number in this process.
+/// Forgets `fd`, which is about to be closed. Returns the socket if that was its last number in
+/// this process.
 pub fn forget_before_close(fd: c_int) -> Option<Held> {
     table::entry(fd)?;
     if !process::owns_table() {
@@ -344,7 +351,7 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
     Some(held)
 }
 
-/// All sockets of ours, each held while `look` looks at it.
+/// Calls `look` with each socket of ours, which is held meanwhile.
 pub fn for_each(mut look: impl FnMut(&Held)) {
     for (number, chunk) in SOCKETS.iter().enumerate() {
         let Some(chunk) = chunk.get() else { break };
@@ -356,7 +363,7 @@ pub fn for_each(mut look: impl FnMut(&Held)) {
     }
 }
 
-/// In the child of a `fork`: no call is at work on any.
+/// Resets the counts of calls at work on all sockets, in the child of a `fork`.
 pub fn none_at_work() {
     SOCKETS.iter().map_while(|chunk| chunk.get()).flatten().for_each(Socket::none_at_work);
 }
@@ -389,7 +396,7 @@ fn at(index: NonZeroU32) -> Option<&'static Socket> {
     Some(&SOCKETS.get(index / CHUNK)?.get()?[index % CHUNK])
 }
 
-/// No chunk before this one has a free place, as far as is known.
+/// The first chunk that may have a free place.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) fn is_free(index: NonZeroU32) {

@@ -1,71 +1,72 @@
-//! The options of level `SOL_DDP`, as `include/rddp/ddp.h` names them: their octets to [`Settings`] and back.
+//! The options of level `SOL_DDP`, as `include/rddp/ddp.h` names them: conversion between their
+//! octets and [`Settings`].
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{EINVAL, ENOPROTOOPT};
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
-use rddp_stream::{Gather, Role};
+use rddp_stream::{Errno, Gather, Role};
 
 use super::settings::{KindId, Mode, Settings};
 
-/// The level of our options, outside the kernel's.
+/// The level of our options; the kernel uses none of this number.
 pub const SOL_DDP: c_int = 0x4444;
 
 /// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
-/// int: 1 the initiator, 2 the responder of the startup, which is the program's choice on a
-/// connection that is there already (RFC 5044 §7.1); 0: who connects is the initiator.
+/// int: 1 the initiator, 2 the responder of the startup, which the program chooses on a connection
+/// that exists already (RFC 5044 §7.1); 0: the end that connects is the initiator.
 pub const DDP_ROLE: c_int = 2;
 /// int: whether CRCs are asked for.
 pub const DDP_CRC: c_int = 3;
 /// int: whether markers are asked for.
 pub const DDP_MARKERS: c_int = 4;
-/// int: RDMA Reads of the peer that may be outstanding.
+/// int: the number of RDMA Reads that the peer may have outstanding.
 pub const DDP_IRD: c_int = 5;
-/// int: own RDMA Reads that may be outstanding.
+/// int: the number of own RDMA Reads that may be outstanding.
 pub const DDP_ORD: c_int = 6;
-/// int: a set of ready-to-receive messages; 0: client-server.
+/// int: a set of ready-to-receive messages (`DDP_RTR_*`); 0: client-server mode.
 pub const DDP_RTR: c_int = 7;
-/// Up to 508 octets that go with our startup frame.
+/// Up to 508 octets of private data for our startup frame.
 pub const DDP_PRIVATE_DATA: c_int = 8;
-/// int: the largest Send of either end.
+/// int: the largest Send of either end, in octets.
 pub const DDP_LARGEST_SEND: c_int = 9;
-/// int: how the pieces of an FPDU reach TCP: 0 by one vectored write, 1 copied together first, 2 piece
-/// by piece into a corked socket.
+/// int: how the pieces of an FPDU reach TCP: 0 by one vectored write, 1 copied together first, 2
+/// piece by piece into a corked socket.
 pub const DDP_GATHER: c_int = 10;
 /// `struct ddp_mode_info`, read only.
 pub const DDP_MODE_INFO: c_int = 11;
 
 /// The private data of the peer's startup frame, read only.
 pub const DDP_PEER_PRIVATE_DATA: c_int = 12;
-/// int: a [`Progress`]; may be set at any time.
+/// int: a [`Progress`]; can be set at any time.
 pub const DDP_PROGRESS: c_int = 16;
-/// int: milliseconds that the startup may take; 0: as the process has it.
+/// int: the milliseconds that the startup may take; 0: the process's default.
 pub const DDP_STARTUP_TIMEOUT: c_int = 17;
 
-/// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder that it may send.
+/// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder
+/// that it may send.
 const RTR_ALL: c_int = 0b111;
 /// RFC 5044 §7.1.1 allows 512 octets of private data, of which RFC 6581 §9 takes four.
 const MAX_PRIVATE_DATA: usize = 508;
-/// RFC 6581 §9 has 14 bits for each, and the value of all ones is "not negotiated".
+/// RFC 6581 §9: IRD and ORD have 14 bits each; the value of all ones means "not negotiated".
 const MAX_DEPTH: c_int = 0x3ffe;
-/// Roles by the number that the option has for each.
+/// The roles, by their numbers in the option.
 const ROLES: [Option<Role>; 3] = [None, Some(Role::Initiator), Some(Role::Responder)];
-/// Ways to gather by the number that the option has for each.
+/// The ways to gather, by their numbers in the option.
 const GATHERS: [Gather; 3] = [Gather::Vectored, Gather::Copy, Gather::Cork];
 const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
 
-/// Sets one of ours, all but `DDPMODE` itself, which asks the kernel for the socket's state (`gate`).
-pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+/// Sets any of our options but `DDPMODE`, for which `gate` asks the kernel for the socket's state.
+pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     if name == DDP_PROGRESS {
-        settings.progress = Some(Progress::numbered(int(octets)?).ok_or(EINVAL)?);
+        settings.progress = Some(Progress::numbered(int(octets)?).ok_or(Errno::INVALID)?);
         return Ok(());
     }
     let begins_later = settings.kind.begins_by_call() && settings.mode == Mode::Starting;
     if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     if name == DDP_PRIVATE_DATA {
         return set_private_data(settings, octets);
@@ -81,14 +82,14 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), c_
         DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
         DDP_GATHER => settings.gather = numbered(&GATHERS, value)?,
         DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
-        DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(EINVAL),
-        _ => return Err(ENOPROTOOPT),
+        DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(Errno::INVALID),
+        _ => return Err(Errno(libc::ENOPROTOOPT)),
     }
     Ok(())
 }
 
-/// The value of one of ours.
-pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
+/// Returns the value of one of our options.
+pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
     Ok(match name {
         DDPMODE => Value::int(settings.mode as c_int),
         DDP_ROLE => Value::int(number(&ROLES, settings.role)),
@@ -105,54 +106,55 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, c_int> {
             Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
         }
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
-        _ => return Err(ENOPROTOOPT),
+        _ => return Err(Errno(libc::ENOPROTOOPT)),
     })
 }
 
-/// `struct ddp_mode_info`: mode, role, errno of what failed, whether it is raw, the Terminate's code.
+/// Returns a `struct ddp_mode_info`: mode, role, errno of the failure, whether the socket is in raw
+/// mode, the Terminate's code.
 fn mode_info(settings: &Settings) -> Value {
     let role = number(&ROLES, settings.role);
     let code = settings.terminate.into();
     let is_raw = c_int::from(settings.kind == KindId::Raw);
-    let fields = [settings.mode as c_int, role, settings.failure, is_raw, code];
+    let fields = [settings.mode as c_int, role, settings.failure.0, is_raw, code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
 }
 
-fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), c_int> {
+fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), Errno> {
     if octets.len() > MAX_PRIVATE_DATA {
-        return Err(EINVAL);
+        return Err(Errno::INVALID);
     }
     settings.private_data = (!octets.is_empty()).then(|| octets.into());
     Ok(())
 }
 
-/// A time in milliseconds as the option has it; `None` is the default.
+/// Converts the option's milliseconds to a time; 0, the default, to `None`.
 fn milliseconds(value: c_int) -> Option<Duration> {
     (value > 0).then(|| Duration::from_millis(u64::from(value.unsigned_abs())))
 }
 
-fn int(octets: &[u8]) -> Result<c_int, c_int> {
-    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+fn int(octets: &[u8]) -> Result<c_int, Errno> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)
 }
 
-fn numbered<T: Copy>(values: &[T], number: c_int) -> Result<T, c_int> {
-    usize::try_from(number).ok().and_then(|at| values.get(at)).copied().ok_or(EINVAL)
+fn numbered<T: Copy>(values: &[T], number: c_int) -> Result<T, Errno> {
+    usize::try_from(number).ok().and_then(|at| values.get(at)).copied().ok_or(Errno::INVALID)
 }
 
 fn number<T: Copy + PartialEq>(values: &[T], value: T) -> c_int {
     values.iter().position(|one| *one == value).map_or(0, |at| at as c_int)
 }
 
-fn flag(value: c_int) -> Result<bool, c_int> {
+fn flag(value: c_int) -> Result<bool, Errno> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
-fn depth(value: c_int) -> Result<u16, c_int> {
-    if (0..=MAX_DEPTH).contains(&value) { Ok(value as u16) } else { Err(EINVAL) }
+fn depth(value: c_int) -> Result<u16, Errno> {
+    if (0..=MAX_DEPTH).contains(&value) { Ok(value as u16) } else { Err(Errno::INVALID) }
 }
 
 #[cfg(test)]
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_read_back() {
+    fn options_that_are_set_are_read_back() {
         let mut settings = Settings::default();
         let options = [
             (DDP_ROLE, 2),
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_change_nothing() {
+    fn invalid_values_are_refused_and_change_nothing() {
         let mut settings = Settings::default();
         for (name, value) in [
             (DDP_ROLE, 3i32),
@@ -206,25 +208,25 @@ mod tests {
             (DDP_PROGRESS, 2),
             (DDP_STARTUP_TIMEOUT, -1),
         ] {
-            assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(EINVAL), "option {name}");
+            assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(Errno::INVALID), "option {name}");
         }
-        assert_eq!(set(&mut settings, DDP_CRC, &[1, 0, 0]), Err(EINVAL));
-        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, &[0; 509]), Err(EINVAL));
-        assert_eq!(set(&mut settings, DDP_MODE_INFO, &[0; 16]), Err(ENOPROTOOPT));
-        assert_eq!(set(&mut settings, 99, &[0; 4]), Err(ENOPROTOOPT));
+        assert_eq!(set(&mut settings, DDP_CRC, &[1, 0, 0]), Err(Errno::INVALID));
+        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, &[0; 509]), Err(Errno::INVALID));
+        assert_eq!(set(&mut settings, DDP_MODE_INFO, &[0; 16]), Err(Errno(libc::ENOPROTOOPT)));
+        assert_eq!(set(&mut settings, 99, &[0; 4]), Err(Errno(libc::ENOPROTOOPT)));
         assert_eq!(settings, Settings::default());
     }
 
     #[test]
-    fn nothing_is_set_once_the_startup_has_begun() {
+    fn options_are_refused_once_the_startup_has_begun() {
         for mode in [Mode::Starting, Mode::On, Mode::Failed] {
             let mut settings = Settings { mode, ..Settings::default() };
-            assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(EINVAL));
+            assert_eq!(set(&mut settings, DDP_CRC, &1i32.to_ne_bytes()), Err(Errno::INVALID));
         }
     }
 
     #[test]
-    fn who_makes_progress_may_change_at_any_time() {
+    fn the_way_of_progress_can_change_at_any_time() {
         let mut settings = Settings { mode: Mode::On, ..Settings::default() };
         set(&mut settings, DDP_PROGRESS, &1i32.to_ne_bytes()).unwrap();
         assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn mode_info_says_why_it_failed() {
         let mut settings = Settings { role: Some(Role::Responder), ..Settings::default() };
-        settings.fail(libc::ETIMEDOUT);
+        settings.fail(Errno::TIMED_OUT);
         let info = get(&settings, DDP_MODE_INFO).unwrap();
         assert_eq!(&*info, [4, 2, libc::ETIMEDOUT, 0, 0].map(c_int::to_ne_bytes).as_flattened());
     }

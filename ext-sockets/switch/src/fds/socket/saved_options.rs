@@ -1,15 +1,18 @@
-//! Options of a TCP socket that a framed stream acts on itself: the kernel's own work for the stream, not for the program.
+//! Options of a TCP socket that a framed stream acts on itself, because the kernel's would act on
+//! the FPDUs.
 //!
-//! `TCP_NODELAY` and `TCP_CORK` would cut or hold back FPDUs, `SO_RCVLOWAT` is what hides an FPDU that is not all there, and the
-//! time-outs of a call are not those of the several that it makes. So the program's values are kept here.
+//! `TCP_NODELAY` and `TCP_CORK` would cut or hold back FPDUs. `SO_RCVLOWAT` is set by the stream to
+//! hide an FPDU that has not all arrived. The time-outs are meant for one call of the program,
+//! which makes several of the kernel's. So the program's values are kept here.
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{EDOM, EINVAL, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
+use libc::{SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_CORK, TCP_NODELAY};
 use rddp_real::{self as real, Value};
+use rddp_stream::Errno;
 
-/// The program's values of the options that a stream acts on: see the module.
+/// The program's values of the options that a stream acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedOptions {
     /// `TCP_NODELAY`.
@@ -18,11 +21,11 @@ pub struct SavedOptions {
     pub cork: bool,
     /// `SO_RCVLOWAT`, at least 1.
     pub rcvlowat: c_int,
-    /// `SO_RCVTIMEO` in seconds and microseconds; none is for ever.
+    /// `SO_RCVTIMEO` in seconds and microseconds; zero: no limit.
     pub rcvtimeo: Timeout,
     /// `SO_SNDTIMEO`.
     pub sndtimeo: Timeout,
-    /// The kernel's socket is left to the stream: see [`store`](Self::store).
+    /// The kernel's options are the stream's: see [`store`](Self::store).
     stored: bool,
 }
 
@@ -35,11 +38,11 @@ pub struct Timeout {
     pub usec: i64,
 }
 
-/// A time-out that nobody asks for: a year, five months and some days.
+/// A time-out that no program asks for, which marks a framed socket: about 17 months.
 const FRAMED: Timeout = Timeout { sec: 44_440_444, usec: 0 };
 
 impl SavedOptions {
-    /// What a fresh socket has.
+    /// The values of a fresh socket.
     pub const DEFAULT: SavedOptions = SavedOptions {
         nodelay: false,
         cork: false,
@@ -49,7 +52,7 @@ impl SavedOptions {
         stored: false,
     };
 
-    /// What the program has set on the kernel's socket before it became ours.
+    /// Reads the values that the program has set on the kernel's socket before it became ours.
     pub fn of(fd: c_int) -> SavedOptions {
         let on = |name| real::int_option(fd, libc::IPPROTO_TCP, name).is_some_and(|value| value != 0);
         let timeout = |name| {
@@ -66,11 +69,10 @@ impl SavedOptions {
         }
     }
 
-    /// Stores the values here alone: on the kernel's socket, which is the stream's, they no longer
-    /// hold.
+    /// Moves the values here: on the kernel's socket, the options are the stream's from now on.
     ///
-    /// The stream never waits to send, so the kernel's `SO_SNDTIMEO` is free to say for the life of
-    /// the socket, in whatever process, that there are FPDUs on it.
+    /// The stream never blocks in a send, so the kernel's `SO_SNDTIMEO` can serve as a mark that
+    /// the socket carries FPDUs. The mark lasts as long as the socket, in every process.
     pub fn store(&mut self, fd: c_int) {
         if std::mem::replace(&mut self.stored, true) {
             return;
@@ -87,7 +89,8 @@ impl SavedOptions {
         }
     }
 
-    /// Returns whether [`store`](Self::store) was called for this socket, here or elsewhere.
+    /// Returns whether [`store`](Self::store) was called for this socket, here or in another
+    /// process.
     pub fn is_stored(fd: c_int) -> bool {
         real::time_option(fd, SOL_SOCKET, SO_SNDTIMEO) == Some((FRAMED.sec, FRAMED.usec))
     }
@@ -109,8 +112,8 @@ impl SavedOptions {
         }
     }
 
-    /// Sets one, with the kernel's own rules for its value.
-    pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), c_int> {
+    /// Sets one of the options, by the kernel's own rules for its value.
+    pub fn set(&mut self, level: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
         match (level, name) {
             (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo = Timeout::parse(octets)?,
             (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo = Timeout::parse(octets)?,
@@ -120,37 +123,37 @@ impl SavedOptions {
             },
             (libc::IPPROTO_TCP, TCP_NODELAY) => self.nodelay = int(octets)? != 0,
             (libc::IPPROTO_TCP, TCP_CORK) => self.cork = int(octets)? != 0,
-            _ => return Err(libc::ENOPROTOOPT),
+            _ => return Err(Errno(libc::ENOPROTOOPT)),
         }
         Ok(())
     }
 
-    /// The value of one.
-    pub fn get(&self, level: c_int, name: c_int) -> Result<Value, c_int> {
+    /// Returns the value of one of the options.
+    pub fn get(&self, level: c_int, name: c_int) -> Result<Value, Errno> {
         Ok(match (level, name) {
             (SOL_SOCKET, SO_RCVTIMEO) => self.rcvtimeo.value(),
             (SOL_SOCKET, SO_SNDTIMEO) => self.sndtimeo.value(),
             (SOL_SOCKET, SO_RCVLOWAT) => Value::int(self.rcvlowat),
             (libc::IPPROTO_TCP, TCP_NODELAY) => Value::int(self.nodelay.into()),
             (libc::IPPROTO_TCP, TCP_CORK) => Value::int(self.cork.into()),
-            _ => return Err(libc::ENOPROTOOPT),
+            _ => return Err(Errno(libc::ENOPROTOOPT)),
         })
     }
 }
 
 impl Timeout {
-    fn parse(octets: &[u8]) -> Result<Self, c_int> {
-        let (sec, rest) = octets.split_first_chunk().ok_or(EINVAL)?;
-        let (usec, _) = rest.split_first_chunk().ok_or(EINVAL)?;
+    fn parse(octets: &[u8]) -> Result<Self, Errno> {
+        let (sec, rest) = octets.split_first_chunk().ok_or(Errno::INVALID)?;
+        let (usec, _) = rest.split_first_chunk().ok_or(Errno::INVALID)?;
         let (sec, usec) = (i64::from_ne_bytes(*sec), i64::from_ne_bytes(*usec));
         if !(0..1_000_000).contains(&usec) {
-            return Err(EDOM);
+            return Err(Errno(libc::EDOM));
         }
-        // A time before now is one that has passed at once; the kernel reads it as none.
+        // A negative time has passed already; the kernel reads it as no time-out.
         Ok(if sec < 0 { Timeout::default() } else { Timeout { sec, usec } })
     }
 
-    /// As a length of time; none is `None`.
+    /// Converts to a `Duration`; no time-out is `None`.
     pub fn duration(self) -> Option<Duration> {
         let whole = Duration::from_secs(self.sec.unsigned_abs());
         let all = whole.saturating_add(Duration::from_micros(self.usec.unsigned_abs()));
@@ -162,6 +165,6 @@ impl Timeout {
     }
 }
 
-fn int(octets: &[u8]) -> Result<c_int, c_int> {
-    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(EINVAL)
+fn int(octets: &[u8]) -> Result<c_int, Errno> {
+    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)
 }

@@ -1,4 +1,4 @@
-//! What a program asked of a socket, and what became of it.
+//! The settings of a socket: what the program asked for, and the state that the socket has come to.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -6,39 +6,39 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
-use rddp_stream::{Gather, Options, Plain, PrivateData, Role};
+use rddp_stream::{Errno, Gather, Options, Plain, PrivateData, Role};
 
 use super::saved_options::SavedOptions;
 use crate::startup;
 
-/// How far a socket has come.
+/// The state of a socket's DDPMODE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Mode {
     /// A TCP socket like any other.
     #[default]
     Off = 0,
-    /// DDPMODE begins when it is connected, or with its accepted children.
+    /// DDPMODE begins when the socket is connected, or with its accepted children.
     Asked = 1,
-    /// Connected, or about to be; the startup of MPA is done by the first call that needs it. How far that has come the
-    /// stream knows.
+    /// Connected, or about to be. The first call that needs it does the startup of MPA, whose
+    /// progress is part of the stream's state.
     Starting = 2,
-    /// Its octets travel in FPDUs.
+    /// The connection carries FPDUs.
     On = 3,
-    /// It is of no use any more; `DDP_MODE_INFO` says why.
+    /// The socket is of no use any more; `DDP_MODE_INFO` gives the reason.
     Failed = 4,
 }
 
-/// What stands behind a socket of ours: each is a type in [`kinds`](crate::kinds).
+/// The kind of a socket of ours; each is a type in [`kinds`](crate::kinds).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum KindId {
     /// TCP, and nothing else was asked for.
     #[default]
     Plain = 0,
-    /// A byte stream in FPDUs.
+    /// DDPMODE with a byte stream in FPDUs.
     Framed = 1,
-    /// RDMA itself.
+    /// DDPMODE with RDMA operations.
     Raw = 2,
 }
 
@@ -61,71 +61,73 @@ impl KindId {
         }
     }
 
-    /// Returns whether the startup waits for a call of the program's that begins it, so that the
-    /// options may be set until then.
+    /// Returns whether the program begins the startup by a call of its own. The options may be set
+    /// until then.
     pub fn begins_by_call(self) -> bool {
         self == KindId::Raw
     }
 }
 
-/// How long a peer may take to answer the startup. It may be a server that has much to do before it accepts; a half-open connection
-/// costs no more than its socket.
+/// The default time that a peer has to answer the startup. A busy server may take long to accept; a
+/// half-open connection costs no more than its socket.
 const STARTUP: Duration = Duration::from_secs(30);
 
-/// And how long until one that does not is taken for a plain one, where that is allowed.
+/// The default time after which a peer that does not answer counts as a plain one, where that is
+/// allowed.
 pub const UNTIL_PLAIN: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The settings and state of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How far it has come.
+    /// The state of DDPMODE.
     pub mode: Mode,
-    /// What DDPMODE makes, or has made, of it.
+    /// The kind that DDPMODE makes, or has made, of the socket.
     pub kind: KindId,
-    /// The program has said `DDPMODE` 0: plain TCP, whatever the policy says.
+    /// The program has set `DDPMODE` to 0: plain TCP, whatever the policy says.
     pub stays_plain: bool,
-    /// In raw mode: it has been made an endpoint.
+    /// In raw mode: the socket has been made an endpoint.
     pub attached: bool,
-    /// `None`: who connects is the initiator.
+    /// The role in the startup; `None`: the end that connects is the initiator.
     pub role: Option<Role>,
-    /// Whether we ask for CRCs.
+    /// CRCs are asked for.
     pub crc: bool,
-    /// Whether we ask for markers.
+    /// Markers are asked for.
     pub markers: bool,
-    /// RDMA Reads of the peer that may be outstanding.
+    /// The number of RDMA Reads that the peer may have outstanding.
     pub ird: u16,
-    /// Own RDMA Reads that may be outstanding.
+    /// The number of own RDMA Reads that may be outstanding.
     pub ord: u16,
-    /// What may be the first message to a peer-to-peer responder (RFC 6581 §9): a set of `DDP_RTR_*`; none: client-server.
+    /// The messages that may be the first to a peer-to-peer responder (RFC 6581 §9), a set of
+    /// `DDP_RTR_*`; none: client-server mode.
     pub rtr: u8,
     /// The largest Send of either end, in octets.
     pub largest_send: u32,
-    /// How FPDUs are gathered.
+    /// The way in which FPDUs are gathered.
     pub gather: Gather,
-    /// Who makes progress in blocking calls; `None`: as the process has it.
+    /// The party that makes progress in blocking calls; `None`: the process's default.
     pub progress: Option<Progress>,
-    /// A peer that does not speak MPA gets plain TCP: the policy's `both`.
+    /// A peer that does not speak MPA gets plain TCP: the policy says `both`.
     pub plain_allowed: bool,
-    /// Time limit of the startup; `None`: as the process has it.
+    /// The time limit of the startup; `None`: the process's default.
     pub startup: Option<Duration>,
-    /// What goes with our Request or Reply.
+    /// The private data of our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
-    /// Options of TCP sockets that mean something else to a framed stream.
+    /// The program's values of TCP options that the stream acts on itself.
     pub saved: SavedOptions,
-    /// Where it was to be connected to.
+    /// The address that the program connected to.
     pub to: Option<SocketAddr>,
-    /// Why it failed, as an errno.
-    pub failure: c_int,
-    /// The code of the Terminate that ended it, sent or received; 0: none.
+    /// The error that DDPMODE ended with; [`Errno::NONE`] where there was none.
+    pub failure: Errno,
+    /// The code of the Terminate that ended the connection, sent or received; 0: none.
     pub terminate: u16,
-    /// The log has told it.
+    /// The log has reported the end.
     pub end_told: bool,
-    /// `SO_ERROR` has told it.
+    /// `SO_ERROR` has reported the error.
     pub error_told: bool,
 }
 
 impl Settings {
-    /// What a socket has that nobody asked anything of.
+    /// The settings of a socket that the program has asked nothing of.
     pub const DEFAULT: Settings = Settings {
         mode: Mode::Off,
         kind: KindId::Plain,
@@ -145,28 +147,28 @@ impl Settings {
         private_data: None,
         saved: SavedOptions::DEFAULT,
         to: None,
-        failure: 0,
+        failure: Errno::NONE,
         terminate: 0,
         end_told: false,
         error_told: false,
     };
 
-    /// What a connection has that was accepted on a socket with these.
+    /// Returns the settings of a connection that was accepted on a socket with these.
     pub fn of_child(&self) -> Settings {
         match self.mode {
-            // The policy has nothing to say of what is connected already.
+            // The policy does not apply to a connection that exists already.
             Mode::Off => Settings { kind: KindId::Plain, stays_plain: false, ..self.clone() },
             _ => Settings {
                 mode: Mode::Starting,
                 attached: false,
                 role: Some(Role::Responder),
-                failure: 0,
+                failure: Errno::NONE,
                 ..self.clone()
             },
         }
     }
 
-    /// Whether calls that wait are for the threads.
+    /// Returns whether blocking calls are made by the progress threads.
     pub fn is_threaded(&self) -> bool {
         self.progress.unwrap_or_else(Progress::of_process) == Progress::Threads
     }
@@ -177,13 +179,13 @@ impl Settings {
         self.startup.or_else(startup::of_process).unwrap_or(default)
     }
 
-    /// DDPMODE has ended before it began.
-    pub fn fail(&mut self, errno: c_int) {
+    /// Notes that DDPMODE has failed or ended, with this error.
+    pub fn fail(&mut self, errno: Errno) {
         self.mode = Mode::Failed;
         self.failure = errno;
     }
 
-    /// What the stream is to be, `by_default` in this role.
+    /// Returns the options of the stream; `by_default` is its role where the program has set none.
     pub fn options(&self, by_default: Role) -> Options {
         let has = |bit| self.rtr & bit != 0;
         let private_data = self.private_data.as_deref().unwrap_or_default();
@@ -197,7 +199,7 @@ impl Settings {
             rtr: RtrSet { write: has(0b001), read: has(0b010), send: has(0b100) },
             max_send: self.largest_send,
             gather: self.gather,
-            // Longer ones were refused when they were set.
+            // Private data that is too long was refused when it was set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
             startup_timeout: self.startup_time(),
             ..Options::new(self.role.unwrap_or(by_default))

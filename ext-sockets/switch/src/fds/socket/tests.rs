@@ -1,7 +1,7 @@
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use rddp_stream::Caller;
+use rddp_stream::{Caller, Role};
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_number_under_which_something_else_is_open_is_forgotten() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
     let held = adopt(socket.as_raw_fd(), Settings::default()).unwrap();
-    // As if `other` had come under a number that was closed behind our back.
+    // Stands for `other` coming under a number that was closed without our notice.
     share(&held, other.as_raw_fd());
     assert!(hold_checked(socket.as_raw_fd()).is_some());
     assert!(hold_checked(other.as_raw_fd()).is_none());
@@ -36,7 +36,7 @@ fn a_number_under_which_something_else_is_open_is_forgotten() {
 }
 
 #[test]
-fn what_is_no_socket_is_not_adopted() {
+fn a_file_that_is_no_socket_is_not_adopted() {
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(adopt(file.as_raw_fd(), Settings::default()).is_err());
     assert!(adopt(-1, Settings::default()).is_err());
@@ -79,7 +79,7 @@ fn threads_that_close_duplicate_and_look_leave_nothing_behind() {
     numbers.for_each(forget);
     forget(fd);
     let socket = first.socket();
-    assert_eq!(socket.uses.count(), 1, "but for the one that this test holds");
+    assert_eq!(socket.uses.count(), 1, "only the use of this test is left");
     drop(first);
     assert_eq!(socket.uses.count(), 0);
 }
@@ -106,25 +106,25 @@ fn a_number_is_closed_when_no_call_is_at_work_on_it() {
 }
 
 #[test]
-fn a_call_that_sleeps_keeps_nobody_from_closing_and_sees_it_when_it_wakes() {
+fn a_sleeping_call_does_not_delay_close_and_notices_it_when_it_wakes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let fd = listener.as_raw_fd();
     let held = adopt(fd, Settings::default()).unwrap();
     let call = held.work_on(fd).unwrap();
     call.sleeps();
-    assert!(call.wakes(), "nothing has happened");
+    assert!(call.wakes(), "the number is still this socket's");
     call.sleeps();
     assert!(forget_before_close(fd).is_some());
     let other = adopt(fd, Settings::default()).unwrap();
-    assert!(!call.wakes(), "the number is another's");
+    assert!(!call.wakes(), "the number is another socket's");
     forget_stale(fd, &held);
-    assert!(hold(fd).is_some(), "which stays known");
+    assert!(hold(fd).is_some(), "the other socket stays known");
     drop(other);
     forget(fd);
 }
 
 #[test]
-fn a_number_to_come_keeps_the_one_before_from_being_the_last() {
+fn a_number_to_come_counts_before_it_is_given() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let fd = listener.as_raw_fd();
     drop(adopt(fd, Settings::default()).unwrap());

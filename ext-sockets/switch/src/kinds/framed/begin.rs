@@ -1,23 +1,23 @@
-//! From `connect`, `accept` and `setsockopt` to a stream.
+//! The beginning of a framed socket: how `connect`, `accept` and `setsockopt` make a stream.
 
-use std::ffi::c_int;
 use std::net::SocketAddr;
 
 use rddp_real as real;
-use rddp_stream::{Errno, State};
+use rddp_stream::{Errno, Role, State};
 
 use super::{Framed, fall_back};
 use crate::kinds::kind::{Begin, Kind};
 use crate::kinds::{store, unsettled};
-use crate::socket::{Locked, Mode, Role, UNTIL_PLAIN};
+use crate::socket::{Locked, Mode, UNTIL_PLAIN};
 use crate::wait;
 
 impl Begin for Framed {
-    fn connecting(&self, to: Option<SocketAddr>) -> Result<(), c_int> {
+    fn connecting(&self, to: Option<SocketAddr>) -> Result<(), Errno> {
         let mut settings = self.held.settings();
         settings.to = to;
         match self.held.state() {
-            // A second attempt: the first has failed, or goes on and the kernel will say so.
+            // This is a second attempt: the first has failed, or goes on and the kernel will report
+            // it.
             Some(state)
                 if settings.mode == Mode::Asked || real::tcp_state(self.fd) == Some(real::TCP_CLOSE) =>
             {
@@ -32,11 +32,11 @@ impl Begin for Framed {
         Ok(())
     }
 
-    fn connected(&self, result: Result<(), c_int>) -> Result<(), c_int> {
+    fn connected(&self, result: Result<(), Errno>) -> Result<(), Errno> {
         let no_signals = real::NoSignals::here();
         match result {
             Ok(()) => self.up(no_signals),
-            Err(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN) => {
+            Err(Errno(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN)) => {
                 self.held.settings().saved.store(self.fd);
                 result
             }
@@ -48,7 +48,7 @@ impl Begin for Framed {
         }
     }
 
-    /// The startup is for the first call on it.
+    /// Makes the stream; the first call on the socket does the startup.
     fn accepted(&self) {
         let mut settings = self.held.settings();
         match self.start(&mut settings, Role::Responder) {
@@ -60,7 +60,7 @@ impl Begin for Framed {
         }
     }
 
-    fn established(&self, settings: &mut Locked<'_>) -> Result<(), c_int> {
+    fn established(&self, settings: &mut Locked<'_>) -> Result<(), Errno> {
         self.start(settings, Role::Initiator)?;
         settings.saved.store(self.fd);
         if let Some(state) = self.held.state()
@@ -74,9 +74,9 @@ impl Begin for Framed {
 }
 
 impl Framed {
-    /// TCP is connected.
-    fn up(&self, no_signals: real::NoSignals) -> Result<(), c_int> {
-        // Until now the time-outs were those of the kernel's `connect`.
+    /// Goes on after TCP is connected.
+    fn up(&self, no_signals: real::NoSignals) -> Result<(), Errno> {
+        // Until now the kernel's time-outs limited its `connect`.
         self.held.settings().saved.store(self.fd);
         self.held.state().into_iter().for_each(State::note_connected);
         let waits = self.held.settings().plain_allowed && !real::is_nonblocking(self.fd);
@@ -91,14 +91,14 @@ impl Framed {
         drop(no_signals);
         match self.call(|stream| stream.start(Some(until_plain))) {
             Ok(()) | Err(Errno::PLAIN) => Ok(()),
-            Err(Errno::WOULD_BLOCK) => fall_back::connect_again(self).map_err(|error| error.0),
-            Err(error) => Err(error.0),
+            Err(Errno::WOULD_BLOCK) => fall_back::connect_again(self),
+            Err(error) => Err(error),
         }
     }
 
-    fn start(&self, settings: &mut Locked<'_>, by_default: Role) -> Result<(), c_int> {
+    fn start(&self, settings: &mut Locked<'_>, by_default: Role) -> Result<(), Errno> {
         let options = settings.options(by_default);
-        let state = store::create(self.held.cookie(), &options).map_err(|error| error.0)?;
+        let state = store::create(self.held.cookie(), &options)?;
         self.held.set_state(state);
         self.held.set_threaded(settings.is_threaded());
         self.apply(&settings.saved);

@@ -1,6 +1,8 @@
-//! Calls that wait, handed to the two threads of the technical report's design (`DDP_PROGRESS`): [`threads`](rddp_es_api::threads).
+//! Blocking calls that the two threads of the technical report's design make (`DDP_PROGRESS`): see
+//! [`threads`](rddp_es_api::threads).
 //!
-//! The thread does what can be done without waiting, again and again; the caller sleeps. Here to be measured beside calls that do it themselves.
+//! The thread tries the call, without blocking, again and again, while the caller sleeps. This
+//! exists to be measured beside calls that make progress themselves.
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
@@ -14,7 +16,7 @@ use rddp_stream::{Errno, raise_sigpipe};
 use super::Framed;
 
 impl Framed {
-    /// Whether a call with these flags is one for the threads.
+    /// Returns whether the threads make a call with these flags.
     #[inline]
     pub(super) fn is_for_threads(&self, flags: c_int) -> bool {
         self.held.is_threaded() && self.would_wait(flags)

@@ -1,4 +1,5 @@
-//! `close`: what is owed to TCP goes out before the last number of the last holder does.
+//! `close` of a framed socket: the stream's octets go to TCP before the last holder's last number
+//! is closed.
 
 use std::ffi::c_short;
 use std::time::Duration;
@@ -13,9 +14,10 @@ use crate::socket::UNTIL_PLAIN;
 use crate::switch;
 use crate::wait::{self, Elsewhere};
 
-/// How long a peer may read nothing before what it is owed is given up.
+/// The time for which a peer may read nothing before the octets that wait for it are given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for which the peer's part of a startup is waited for, so that the end is behind it.
+/// The time for which the peer's part of a startup is waited for, so that the end of the stream can
+/// follow it.
 const UNTIL_STARTED: Duration = Duration::from_secs(2);
 
 impl Close for Framed {
@@ -25,12 +27,12 @@ impl Close for Framed {
             return false;
         };
         if stream::is_confined() {
-            // It may make none of the calls that follow; its parent sees to them.
+            // This process may make none of the calls that follow; its parent finishes the stream.
             return false;
         }
         if !self.held.is_under(self.fd) {
-            // Closed behind our back, and the number is something else's by now: nothing can be
-            // sent any more.
+            // The number was closed without our notice, and is something else's by now: nothing can
+            // be sent any more.
             self.leave(state);
             return false;
         }
@@ -75,12 +77,13 @@ impl Close for Framed {
         self.held.state().map_or(0, |state| self.stream(state).interest_to_pay())
     }
 
-    /// For what the program was told is sent the time is TCP's, else the startup's.
+    /// Returns the time limit: TCP's where octets wait that the program was told are sent,
+    /// otherwise the startup's.
     fn patience(&self) -> Duration {
         let Some(state) = self.held.state() else { return Duration::ZERO };
         let stream = self.stream(state);
         match (stream.owes(), stream.startup_time()) {
-            // A server that has said nothing for long is not about to.
+            // A server that has long not answered will probably not answer now.
             (false, Some(_)) if state.options().role == Role::Initiator => {
                 UNTIL_STARTED.saturating_sub(state.startup_age().unwrap_or_default())
             }
@@ -101,8 +104,8 @@ impl Close for Framed {
 
     fn end(&self, by_reset: bool) {
         let Some(state) = self.held.state() else { return };
-        // What this process owes is its own to give up; the connection is not while another has it,
-        // or it has come back.
+        // This process may give up its own octets. The connection stays while another process has
+        // it, or if the program has received it again.
         let is_ours_alone = self.held.is_closed() && !state.is_held_by_others();
         if by_reset && is_ours_alone && self.held.is_under(self.fd) {
             self.stream(state).abandon();
@@ -112,8 +115,8 @@ impl Close for Framed {
 }
 
 impl Framed {
-    /// Tells that a client gives up on a server that has said nothing for so long that a plain one
-    /// is likely.
+    /// Reports that a client gives up on a server that has not answered for so long that it is
+    /// probably a plain one.
     fn tell_silent(&self, state: &State) {
         if state.phase() == Phase::Starting
             && state.options().role == Role::Initiator
@@ -128,28 +131,29 @@ impl Framed {
         }
     }
 
-    /// Brings what is unfinished as far as it goes at once. Returns whether that is all there is to
-    /// do.
+    /// Does as much as is possible at once for an unfinished stream. Returns whether it is
+    /// finished.
     fn finishes_at_once(&self, state: &State) -> bool {
         let stream = self.stream(state);
         let concerns_us = || stream.owes() || !state.is_held_by_others();
         if !stream.is_unfinished() || !concerns_us() {
             return true;
         }
-        // With a time of nothing the kernel resets the connection.
+        // With a linger time of zero the kernel resets the connection.
         real::linger(self.fd) == Some(Duration::ZERO) || stream.finishes()
     }
 
-    /// Leaves; and a thread that sleeps in a call is woken. It would sleep on, holding a connection
-    /// that nobody can reach any more. A socket that has come back in a message since it was closed
-    /// stays.
+    /// Leaves the state, and wakes a thread that sleeps in a call: it would sleep on and hold a
+    /// connection that no number leads to any more. A socket that has come back in a message since
+    /// it was closed stays.
     fn leave_alone(&self, state: &State) {
         if self.held.is_closed() && !self.leave(state) && self.held.has_sleepers() {
             real::shut_both(self.fd);
         }
     }
 
-    /// Returns whether another process holds it. This one does until the last call on it has ended.
+    /// Leaves the state. Returns whether another process holds it. This process does until the last
+    /// call on the socket has ended.
     fn leave(&self, state: &State) -> bool {
         let is_held = state.is_held_by_others();
         wait::gone(&self.held, if is_held { Elsewhere::Held } else { Elsewhere::Gone });
@@ -169,10 +173,9 @@ mod tests {
     use crate::kinds::store;
     use crate::socket::{self, KindId, Mode, Settings};
 
-    /// A program that a child runs has the connection before it has begun, and so before it can say
-    /// that it holds it.
+    /// A program that a child runs has the connection before it can register as a holder of it.
     #[test]
-    fn a_closed_connection_is_not_shut_for_who_looks_at_it() {
+    fn a_closed_connection_is_not_shut_down_while_no_call_sleeps() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_connection_is_shut_for_a_call_that_sleeps() {
+    fn a_closed_connection_is_shut_down_while_a_call_sleeps() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -202,7 +205,7 @@ mod tests {
         call.sleeps();
         let closed = socket::forget_before_close(fd).unwrap();
         Framed { held: closed.clone(), fd }.leave_alone(closed.state().unwrap());
-        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the end");
+        assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the peer sees the end");
         assert!(!call.wakes());
     }
 
@@ -210,7 +213,7 @@ mod tests {
         Settings {
             mode: Mode::Starting,
             kind: KindId::Framed,
-            role: Some(socket::Role::Responder),
+            role: Some(Role::Responder),
             ..Settings::default()
         }
     }

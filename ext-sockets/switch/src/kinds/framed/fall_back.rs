@@ -1,8 +1,9 @@
-//! Plain TCP for a peer that speaks nothing else: the policy's `both`, on the side that connects.
+//! Plain TCP for a peer that does not speak MPA: the policy's `both`, on the side that connects.
 //!
-//! The peer has read our Request as its client's first octets, so that connection is spoiled. The socket is connected again, as it
-//! is: dissolved by the stream when it gave up, it is the same socket under the same number, in the same epoll sets. That the
-//! peer is a plain one is remembered for a time, so that the next `connect` does not try.
+//! The peer has taken our Request for its client's first octets, so that connection cannot be used.
+//! The stream has dissolved it when it gave up; now the same socket is connected again, under the
+//! same number and in the same epoll sets. The peer is remembered as a plain one for a time, so
+//! that the next `connect` does not try MPA.
 
 use std::ffi::c_short;
 
@@ -12,7 +13,8 @@ use rddp_stream::{Errno, Phase, Role, Why};
 use super::Framed;
 use crate::{plain_peers, switch};
 
-/// An error of the stream: where it means a plain peer, and that is allowed, the connection is made anew.
+/// Returns the error for the program after the stream had `error`. If that means a plain peer, and
+/// plain TCP is allowed, the socket is connected again.
 pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
     if error == Errno::PLAIN {
         framed.become_plain();
@@ -27,7 +29,7 @@ pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
     }
 }
 
-/// Whether the stream has ended in a way that means a plain peer, and plain TCP is allowed.
+/// Returns whether the stream's end means a plain peer, and plain TCP is allowed.
 pub(super) fn is_due(framed: &Framed) -> bool {
     let Some(state) = framed.held.state() else { return false };
     let options = state.options();
@@ -36,16 +38,16 @@ pub(super) fn is_due(framed: &Framed) -> bool {
         && state.ended().is_some_and(|end| matches!(end.why, Why::NotMpa | Why::NoAnswer))
 }
 
-/// What a wait tells of a socket that has just been connected again.
+/// Returns the events of a wait on a socket that has just been connected again.
 pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
     match connect_again(framed) {
-        // Connected it is writable; the next wait asks the kernel.
+        // The socket is writable once it is connected; the next wait asks the kernel.
         Ok(()) => 0,
         Err(_) => want & (libc::POLLIN | libc::POLLOUT) | libc::POLLERR,
     }
 }
 
-/// Makes the connection anew, in plain TCP.
+/// Connects the socket again, in plain TCP.
 pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;

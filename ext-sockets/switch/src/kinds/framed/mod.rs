@@ -1,11 +1,10 @@
-//! A socket of the program whose octets travel in FPDUs: its calls, led to its
-//! [stream](rddp_stream).
+//! A framed socket: its octets travel in FPDUs, and its calls go to its [stream](rddp_stream).
 //!
 //! | file | what |
 //! |---|---|
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
-//! | `fall_back.rs` | plain TCP for a peer that speaks nothing else (the policy's `both`) |
-//! | `ready.rs` | what waits ask, and steps that no call is at |
+//! | `fall_back.rs` | plain TCP for a peer that does not speak MPA (the policy's `both`) |
+//! | `ready.rs` | readiness, and the steps that no call takes |
 //! | `end.rs` | `close`, by the last holder and by others |
 //! | `by_threads.rs` | calls that the threads of the report's design make |
 
@@ -26,7 +25,8 @@ use super::{progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, Mode, SavedOptions, Settings};
 use crate::{switch, table, wait};
 
-/// The calls of every stream. Before one sleeps, it sees to the sockets that no call is at.
+/// The C library's calls for every stream. Before one of them sleeps, unsettled sockets take their
+/// steps.
 static CALLS: Calls = real::calls(progress_other_sockets);
 
 /// A framed socket, held for the length of a call.
@@ -84,8 +84,8 @@ impl Kind for Framed {
         }
         let octets = self.call(|stream| stream.available())?;
         if self.call(|stream| Ok(stream.has_more_than_a_look()))? {
-            // A program that waits for edges takes what it reads beyond this number for new, and
-            // waits for the edge of it.
+            // A program that waits for edges takes the octets that it reads beyond this number for
+            // new ones, and waits for their edge.
             wait::tell_again(&self.held, self.fd);
         }
         Ok(octets)
@@ -107,7 +107,7 @@ impl Kind for Framed {
         let _ = self.stream(state).cork(saved.cork);
     }
 
-    /// How far the startup has come the stream knows, which may have been in another process.
+    /// Asks the stream how far the startup has come: it may have gone on in another process.
     fn describe(&self, settings: &mut Settings) {
         let Some(state) = self.held.state().filter(|_| settings.mode == Mode::Starting) else { return };
         settings.role.get_or_insert(state.options().role);
@@ -117,7 +117,7 @@ impl Kind for Framed {
             Phase::Plain => settings.mode = Mode::Off,
             Phase::Ended => {
                 let end = state.ended();
-                settings.fail(end.map_or(libc::ECONNABORTED, |end| end.errno.0));
+                settings.fail(end.map_or(Errno::ABORTED, |end| end.errno));
                 settings.terminate = end.map_or(0, |end| end.code.0);
             }
         }
@@ -128,17 +128,17 @@ impl Kind for Framed {
         data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref()))
     }
 
-    /// Of a stream that has ended: why, once. What the kernel says of the connection is a
-    /// consequence. Of one that goes on: what a call of ours came upon, if any did.
-    fn take_error(&self) -> Option<c_int> {
+    /// Returns, for a stream that has ended, its reason once; the kernel's error of the connection
+    /// is a consequence. For one that goes on, returns an error that an earlier call noted, if any.
+    fn take_error(&self) -> Option<Errno> {
         let state = self.held.state()?;
-        let Some(end) = state.ended() else { return state.take_pending().map(i32::from) };
+        let Some(end) = state.ended() else { return state.take_pending() };
         if let Some(told) = state.take_startup_error() {
-            return Some(told.err().map_or(0, i32::from));
+            return Some(told.err().unwrap_or(Errno::NONE));
         }
-        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
         let told = std::mem::replace(&mut self.held.settings().error_told, true);
-        Some(if told { kernels } else { end.errno.0 })
+        Some(if told { kernels } else { end.errno })
     }
 }
 
@@ -147,16 +147,17 @@ impl Framed {
         self.held.state().ok_or(Errno::ABORTED)
     }
 
-    /// Leads a call to the stream, and sees to what it changes. [`Errno::PLAIN`]: the call is the C library's.
+    /// Makes a call of the stream, and acts on the changes. [`Errno::PLAIN`]: the call is for the C
+    /// library.
     fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
-        // It was closed since it was looked up, whatever it is by now.
+        // If this fails, the number was closed since it was looked up, whatever it is now.
         let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.condition(), real::errno());
+        let (before, errno) = (state.condition(), Errno::last());
         let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
-        // What was tried and did not succeed is nothing to a program whose call does.
-        real::set_errno(errno);
+        // A call that succeeds leaves errno alone, whatever was tried in it.
+        errno.set_last();
         if self.held.is_closed() {
             return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }
@@ -178,16 +179,18 @@ impl Framed {
         }
     }
 
-    /// What an error comes to: it may be another socket's by now, and it may be one that plain TCP does not have.
+    /// Returns the error for the program after the stream had `error`: the number may be another
+    /// socket's by now, and plain TCP may be the answer.
     #[cold]
     fn reconsider(&self, error: Errno) -> Errno {
-        match error.0 {
-            libc::EBADF | libc::ENOTSOCK if !self.held.is_under(self.fd) => {
+        match error {
+            Errno::NO_DESCRIPTOR | Errno(libc::ENOTSOCK) if !self.held.is_under(self.fd) => {
                 socket::forget_stale(self.fd, &self.held);
-                // What is known by now as another of ours is not for the C library.
+                // A number that is known by now as another socket of ours must not go to the C
+                // library.
                 if table::entry(self.fd).is_none() { Errno::PLAIN } else { error }
             }
-            libc::EAGAIN | libc::EINTR => error,
+            Errno::WOULD_BLOCK | Errno::INTERRUPTED => error,
             _ => {
                 let error = fall_back::after(self, error);
                 self.tell_end();
@@ -196,7 +199,7 @@ impl Framed {
         }
     }
 
-    /// Says once, where the policy's log goes, why the stream has ended.
+    /// Logs once, where the policy's log goes, why the stream has ended.
     fn tell_end(&self) {
         let Some(end) = self.held.state().and_then(State::ended) else { return };
         let mut settings = self.held.settings();
@@ -209,28 +212,28 @@ impl Framed {
         }
     }
 
-    /// Returns the stream, for what is no call of the program's.
+    /// Returns the stream, for work that is no call of the program's.
     fn stream<'a>(&self, state: &'a State) -> Stream<'a> {
         Stream::new(self.fd, state, &CALLS)
     }
 
     /// Returns whether `MSG_ZEROCOPY` has a meaning here: the program set `SO_ZEROCOPY` before it
-    /// was refused, or on the listener. A program that the kernel tells ENOBUFS sends without the
-    /// flag; one that is told nothing waits for a completion.
+    /// was refused, or on the listener. A program that gets ENOBUFS sends without the flag; one
+    /// that gets no error would wait for a completion.
     fn promises_completions(&self) -> bool {
         real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).is_some_and(|on| on != 0)
     }
 
-    /// Returns the octets left of the FPDU in front, for a program that reads in pieces and asks
-    /// after each whether there is more. Whoever asks twice with no read in between may wait for
-    /// more than that, and so does whoever is told of little: to them all that is there is counted,
-    /// for which all of it is looked at.
+    /// Returns the octets left of the first FPDU, for a program that reads in pieces and asks after
+    /// each whether there is more. A program that asks twice without reading in between may wait
+    /// for more than those octets, and so may one that is told of few: for both, all octets that
+    /// have arrived are counted, which costs a look at every FPDU.
     fn enough_in_front(&self, stream: &Stream<'_>) -> Option<usize> {
         let left = stream.left_in_front();
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
     }
 
-    /// The connection goes on as plain TCP.
+    /// Goes on as a plain TCP socket.
     fn become_plain(&self) {
         let mut settings = self.held.settings();
         if settings.mode == Mode::Starting {
@@ -244,8 +247,8 @@ impl Framed {
 #[cold]
 fn refusal(held: &Held) -> Errno {
     let settings = held.settings();
-    Errno(if settings.mode == Mode::Failed { settings.failure } else { libc::ENOTCONN })
+    if settings.mode == Mode::Failed { settings.failure } else { Errno(libc::ENOTCONN) }
 }
 
-/// Octets left of an FPDU from which on they are told without a look at the FPDUs behind it.
+/// The number of octets left of an FPDU from which on the FPDUs behind it need no look.
 const ENOUGH: usize = 512;

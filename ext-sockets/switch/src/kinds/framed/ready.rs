@@ -1,11 +1,10 @@
-//! What waits ask of a framed socket, and the steps that it takes while no call is at it.
+//! Readiness of a framed socket, and the steps that it takes while no call is at work on it.
 
 use std::ffi::c_short;
 use std::time::Duration;
 
 use libc::{POLLIN, POLLNVAL, POLLRDNORM};
-use rddp_real as real;
-use rddp_stream::{Phase, Stream, Uncancelled};
+use rddp_stream::{Phase, SameErrno, Stream, Uncancelled};
 
 use super::{CALLS, Framed, fall_back};
 use crate::kinds::kind::Readiness;
@@ -19,8 +18,8 @@ impl Readiness for Framed {
     fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Some(state) = self.held.state() else { return ready };
         let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
-        let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.condition(), real::errno());
+        let (_uncancelled, _same) = (Uncancelled::here(), SameErrno::here());
+        let before = state.condition();
         let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
@@ -34,7 +33,6 @@ impl Readiness for Framed {
         if state.condition() != before {
             self.changed(state);
         }
-        real::set_errno(errno);
         revents
     }
 
@@ -50,7 +48,7 @@ impl Readiness for Framed {
         self.held.state().is_none_or(|state| state.condition().is_settled())
     }
 
-    /// What is wrong with it its own calls are told.
+    /// Takes a step; the socket's own calls report the errors.
     fn step(&self) -> bool {
         let (Some(state), Some(at_work)) = (self.held.state(), self.held.work_on(self.fd)) else {
             return false;
@@ -73,18 +71,19 @@ impl Readiness for Framed {
 }
 
 impl Framed {
-    /// Returns when the stream wants to be looked at, at the latest.
+    /// Returns when the stream must be looked at, at the latest.
     pub(super) fn deadline_of_stream(&self) -> Option<Duration> {
         self.stream(self.held.state()?).deadline()
     }
 
-    /// Returns whether every call answers why it is over, whatever the kernel's socket is like.
+    /// Returns whether every call reports the stream's end, whatever state the kernel's socket is
+    /// in.
     fn is_over(&self) -> bool {
         self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
     }
 
-    /// Returns whether octets are there of which the kernel knows nothing: a process that is
-    /// confined asks before it waits.
+    /// Returns whether the stream holds octets that the kernel does not know of. A confined process
+    /// asks this before it waits.
     fn holds_octets(&self) -> bool {
         self.held.state().is_some_and(|state| self.stream(state).holds_octets())
     }

@@ -1,4 +1,5 @@
-//! The process's own RNIC, made when it is first needed, and the objects of the program by their numbers.
+//! The process's own RNIC, made when it is first needed, and the program's objects by their
+//! numbers.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -8,41 +9,44 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use parking_lot::{Mutex, RwLock};
 use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
-use rddp_stream::lent;
+use rddp_stream::{Errno, lent};
 
 use super::endpoint::Endpoint;
 use super::memory::Registered;
 use super::queue::Queue;
 use super::shared::Shared;
 
-/// See the module.
+/// The RNIC of one process, and the program's objects on it.
 pub(super) struct Adapter {
     pub(super) rnic: Rnic,
-    /// By the number that the program has of them; 0 is there from the beginning.
+    /// Protection domains by the program's numbers of them; 0 exists from the beginning.
     pub(super) domains: RwLock<HashMap<c_int, ProtectionDomain>>,
     next_domain: AtomicI32,
-    /// By the index of their STags, which stays when the key changes.
+    /// Memory regions and windows by the index of their STags, which stays when the key changes.
     pub(super) memory: RwLock<HashMap<u32, Registered>>,
-    /// By their descriptors.
+    /// Event queues by their descriptors.
     pub(super) queues: RwLock<HashMap<c_int, Arc<Queue>>>,
-    /// Shared receives, by the number that the program has of them.
+    /// Shared receives by the program's numbers of them.
     pub(super) shared: RwLock<HashMap<c_int, Arc<Shared>>>,
     next_shared: AtomicI32,
-    /// By their sockets' cookies.
+    /// Endpoints by their sockets' cookies.
     pub(super) endpoints: RwLock<HashMap<u64, Arc<Endpoint>>>,
-    /// Closed by the program, while TCP still takes a Terminate or a FIN to the peer.
+    /// Endpoints that the program has closed, while TCP still takes a Terminate or a FIN to the
+    /// peer.
     lingering: Mutex<Vec<Arc<Endpoint>>>,
 }
 
-/// How many processes in a line of descent may use raw mode, each with an RNIC of its own.
+/// The largest number of processes in a line of descent that may use raw mode, each with an RNIC of
+/// its own.
 const GENERATIONS: usize = 64;
 
-/// One for each: an RNIC and its thread are not there after `fork`, and its locks are as the fork found them.
+/// One adapter for each generation: after `fork` the parent's RNIC has no thread, and its locks are
+/// in the state in which the fork found them.
 static ADAPTERS: [OnceBox<Adapter>; GENERATIONS] = [const { OnceBox::new() }; GENERATIONS];
 
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
-/// In the child of a `fork`: nothing of the parent's objects is its own.
+/// Moves on to the next adapter in the child of a `fork`: none of the parent's objects is its own.
 pub(in crate::kinds) fn after_fork() {
     let generation = GENERATION.load(Ordering::Relaxed);
     if ADAPTERS.get(generation).is_some_and(|adapter| adapter.get().is_some()) {
@@ -51,17 +55,17 @@ pub(in crate::kinds) fn after_fork() {
 }
 
 impl Adapter {
-    /// This process's, if it has made one.
+    /// Returns this process's adapter, if it has made one.
     pub(super) fn existing() -> Option<&'static Adapter> {
-        // The calling thread moves octets of registered memory.
+        // The calling thread moves octets of registered memory, which may have been unmapped.
         lent::guard();
         ADAPTERS.get(GENERATION.load(Ordering::Relaxed))?.get()
     }
 
-    /// This process's.
-    pub(super) fn get() -> Result<&'static Adapter, c_int> {
+    /// Returns this process's adapter, and makes it if need be.
+    pub(super) fn get() -> Result<&'static Adapter, Errno> {
         lent::guard();
-        let place = ADAPTERS.get(GENERATION.load(Ordering::Relaxed)).ok_or(libc::EAGAIN)?;
+        let place = ADAPTERS.get(GENERATION.load(Ordering::Relaxed)).ok_or(Errno::WOULD_BLOCK)?;
         place.get_or_try_init(|| Self::new().map(Box::new)).map_err(|error| errno_of(&error))
     }
 
@@ -89,7 +93,8 @@ impl Adapter {
         self.next_shared.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Keeps what the program has let go of until its peer has been told, and forgets those before it that have.
+    /// Keeps an endpoint that the program has closed until its peer has been told. Forgets those
+    /// kept earlier whose peers have been.
     pub(super) fn linger(&self, endpoint: Arc<Endpoint>) {
         let mut lingering = self.lingering.lock();
         lingering.push(endpoint);
@@ -103,23 +108,25 @@ impl Adapter {
     }
 }
 
-/// What the program is told of something that could not be made.
-pub(super) fn errno_of(error: &Error) -> c_int {
+/// Returns the errno for an object that could not be made.
+pub(super) fn errno_of(error: &Error) -> Errno {
     match error {
         Error::Memory(error) => memory_errno(error),
-        Error::Host { source, .. } => source.raw_os_error().unwrap_or(libc::ENOMEM),
-        _ => libc::EINVAL,
+        Error::Host { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::ENOMEM)),
+        _ => Errno::INVALID,
     }
 }
 
-pub(super) fn memory_errno(error: &MemError) -> c_int {
+pub(super) fn memory_errno(error: &MemError) -> Errno {
     match error {
-        MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::OutOfBounds { .. } => libc::EFAULT,
-        MemError::NotPermitted { .. } | MemError::OtherPd(_) => libc::EACCES,
-        MemError::Maps(source) | MemError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-        MemError::Random(_) => libc::EIO,
-        MemError::TooManyStags { .. } => libc::ENOMEM,
-        MemError::WindowsBound { .. } => libc::EBUSY,
-        _ => libc::EINVAL,
+        MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::OutOfBounds { .. } => Errno::FAULT,
+        MemError::NotPermitted { .. } | MemError::OtherPd(_) => Errno(libc::EACCES),
+        MemError::Maps(source) | MemError::Os { source, .. } => {
+            Errno(source.raw_os_error().unwrap_or(libc::EIO))
+        }
+        MemError::Random(_) => Errno(libc::EIO),
+        MemError::TooManyStags { .. } => Errno(libc::ENOMEM),
+        MemError::WindowsBound { .. } => Errno(libc::EBUSY),
+        _ => Errno::INVALID,
     }
 }

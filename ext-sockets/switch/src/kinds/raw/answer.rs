@@ -1,9 +1,10 @@
-//! What the program says to a peer's Request.
+//! The program's answer to a peer's Request.
 
 use std::ffi::c_int;
 
 use rddp_mpa::StartupMisuse;
 use rddp_rnic::{Answer, AnswerError};
+use rddp_stream::Errno;
 
 use super::endpoint;
 use crate::sys::raw::Reply;
@@ -12,25 +13,25 @@ use crate::sys::raw::Reply;
 const ACCEPT: c_int = 1;
 const REJECT: c_int = 2;
 
-/// `ddp_answer`.
+/// Answers the peer's Request: `ddp_answer`.
 ///
 /// # Errors
-/// See the header.
-pub fn answer(fd: c_int, answer: c_int, reply: Reply<'_>) -> Result<(), c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn answer(fd: c_int, answer: c_int, reply: Reply<'_>) -> Result<(), Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
     let answer = match answer {
         ACCEPT => Answer::Accept,
         REJECT => Answer::Reject,
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Errno::INVALID),
     };
     if !endpoint.asks {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let private_data = reply.octets().unwrap_or(&endpoint.options.private_data);
     endpoint.qp.answer(answer, private_data).map_err(|error| match error {
-        AnswerError::Answered => libc::EALREADY,
-        AnswerError::Misuse(StartupMisuse::PrivateDataTooLong { .. }) => libc::EMSGSIZE,
-        AnswerError::Misuse(_) => libc::EPROTO,
-        _ => libc::ENOTCONN,
+        AnswerError::Answered => Errno(libc::EALREADY),
+        AnswerError::Misuse(StartupMisuse::PrivateDataTooLong { .. }) => Errno(libc::EMSGSIZE),
+        AnswerError::Misuse(_) => Errno::PROTOCOL,
+        _ => Errno(libc::ENOTCONN),
     })
 }

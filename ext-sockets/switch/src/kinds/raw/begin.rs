@@ -1,4 +1,4 @@
-//! From `ddp_attach` and `connect` to a connection.
+//! The beginning of a connection in raw mode: `ddp_attach`, `ddp_begin` and `connect`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,34 +6,36 @@ use std::time::Duration;
 
 use rddp_real as real;
 use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
+use rddp_stream::{Errno, Role};
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{self, Endpoint, startup_errno};
 use super::{memory, queue, shared};
-use crate::socket::{self, Held, KindId, Locked, Mode, Role, Settings};
+use crate::socket::{self, Held, KindId, Locked, Mode, Settings};
 use crate::sys::raw;
 
-/// `struct ddp_endpoint`.
+/// `struct ddp_endpoint`: the program's options of an endpoint.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct How {
-    /// Where its events go.
+    /// The event queue of the endpoint.
     pub queue: i32,
-    /// Whose memory it may use.
+    /// The protection domain whose memory the endpoint may use.
     pub domain: i32,
-    /// The program's mark.
+    /// The program's mark of the endpoint, which is in each of its events.
     pub tag: u64,
-    /// Works of the send queue whose events were not taken; 0: `DEFAULT_WORKS`.
+    /// The largest number of works of the send queue whose events were not taken; 0:
+    /// `DEFAULT_WORKS`.
     pub max_send: u32,
-    /// The same of receives of its own.
+    /// The largest number of receives of its own whose events were not taken; 0: `DEFAULT_WORKS`.
     pub max_recv: u32,
     /// A set of `flag`.
     pub flags: u32,
-    /// Milliseconds for the startup; 0: as long as is usual.
+    /// The time limit of the startup in milliseconds; 0: the default.
     pub timeout: u32,
-    /// The receives that it shares; 0: it has its own.
+    /// The number of the shared receives that the endpoint takes from; 0: it has its own.
     pub receives: i32,
-    /// Nothing.
+    /// Always 0.
     pub reserved: u32,
 }
 
@@ -42,7 +44,7 @@ impl How {
         self.flags & flag != 0
     }
 
-    /// Whether the program answers the peer's Request.
+    /// Returns whether the program answers the peer's Request.
     pub(super) fn asks(&self) -> bool {
         self.has(flag::ASK)
     }
@@ -80,25 +82,25 @@ mod flag {
 const DEFAULT_WORKS: u32 = 128;
 const MAX_WORKS: u32 = 1 << 16;
 
-/// `ddp_attach`.
+/// Makes a socket an endpoint: `ddp_attach`.
 ///
 /// # Errors
-/// See the header.
-pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn attach(fd: c_int, how: &How) -> Result<(), Errno> {
     let Some(held) = socket::hold_checked(fd) else {
         real::is_tcp(fd)?;
-        return Err(libc::EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     };
     let mut settings = held.settings();
     match (settings.kind == KindId::Raw, settings.attached, settings.mode) {
-        (false, ..) => return Err(libc::EOPNOTSUPP),
-        (true, true, _) => return Err(libc::EALREADY),
+        (false, ..) => return Err(Errno::UNSUPPORTED),
+        (true, true, _) => return Err(Errno(libc::EALREADY)),
         (true, false, Mode::Failed) => return Err(settings.failure),
         (true, false, _) => {}
     }
-    let tcp = real::tcp_state(fd).ok_or(libc::EINVAL)?;
+    let tcp = real::tcp_state(fd).ok_or(Errno::INVALID)?;
     if !matches!(tcp, real::TCP_CLOSE | real::TCP_ESTABLISHED | real::TCP_SYN_SENT) {
-        return Err(if tcp == real::TCP_LISTEN { libc::EINVAL } else { libc::ENOTCONN });
+        return Err(if tcp == real::TCP_LISTEN { Errno::INVALID } else { Errno(libc::ENOTCONN) });
     }
     let adapter = Adapter::get()?;
     let endpoint = make(adapter, fd, how, &settings)?;
@@ -108,28 +110,28 @@ pub fn attach(fd: c_int, how: &How) -> Result<(), c_int> {
     Ok(())
 }
 
-/// `ddp_begin`.
+/// Begins the startup on a connection that exists already: `ddp_begin`.
 ///
 /// # Errors
-/// ENOTCONN: TCP is not connected; EALREADY: it has begun.
-pub fn begin(fd: c_int) -> Result<(), c_int> {
+/// ENOTCONN: TCP is not connected; EALREADY: the startup has begun.
+pub fn begin(fd: c_int) -> Result<(), Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
-    let held = socket::hold_checked(fd).ok_or(libc::EBADF)?;
+    let held = socket::hold_checked(fd).ok_or(Errno::NO_DESCRIPTOR)?;
     match real::tcp_state(fd) {
         Some(real::TCP_ESTABLISHED | real::TCP_SYN_SENT) => start(fd, &endpoint, &mut held.settings()),
-        _ => Err(libc::ENOTCONN),
+        _ => Err(Errno(libc::ENOTCONN)),
     }
 }
 
-fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<Arc<Endpoint>, c_int> {
+fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<Arc<Endpoint>, Errno> {
     if !how.makes_sense() {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let queue = queue::of(adapter, how.queue)?;
     let domain = memory::domain(adapter, how.domain)?;
     let shared = (how.receives != 0).then(|| shared::of(adapter, how.receives)).transpose()?;
     let config = QpConfig {
-        // A Write with Immediate Data is two.
+        // A Write with Immediate Data takes two works of the RNIC's.
         max_send: 2 * how.max_send() as usize,
         max_recv: how.max_recv() as usize,
         srq: shared.as_ref().map(|shared| shared.srq.clone()),
@@ -164,8 +166,8 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
     options
 }
 
-/// The startup begins, in the background.
-fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), c_int> {
+/// Begins the startup, which the RNIC does in the background.
+fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), Errno> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.saved.store(fd);
     let socket = raw::duplicate(fd)?;
@@ -175,7 +177,7 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
         endpoint.qp.begin(socket, &endpoint.options, active)
     };
     begun.map_err(|error| match error {
-        ConnectError::NotIdle(_) => libc::EALREADY,
+        ConnectError::NotIdle(_) => Errno(libc::EALREADY),
         error => startup_errno(&error),
     })?;
     settings.role = Some(if active { Role::Initiator } else { Role::Responder });
@@ -183,15 +185,15 @@ fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<()
     Ok(())
 }
 
-/// The C library's `connect` on a socket in raw mode has come back.
+/// Goes on after the C library's `connect` on a socket in raw mode, which had this result.
 ///
 /// # Errors
-/// What the program is told.
-pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Result<(), c_int> {
+/// The error for the program.
+pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), Errno>) -> Result<(), Errno> {
     let mut settings = held.settings();
     match result {
-        Ok(()) | Err(libc::EINPROGRESS | libc::EINTR) => {}
-        Err(libc::EALREADY | libc::EISCONN) => return result,
+        Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)) => {}
+        Err(Errno(libc::EALREADY | libc::EISCONN)) => return result,
         Err(_) => {
             settings.mode = Mode::Asked;
             return result;
@@ -207,9 +209,9 @@ pub(super) fn connected(held: &Held, fd: c_int, result: Result<(), c_int>) -> Re
     match result {
         Ok(()) if waits => {
             endpoint.qp.await_begun(endpoint.options.timeout + Duration::from_secs(1));
-            endpoint.resolve().unwrap_or(Err(libc::ETIMEDOUT))
+            endpoint.resolve().unwrap_or(Err(Errno::TIMED_OUT))
         }
-        Ok(()) => Err(libc::EINPROGRESS),
+        Ok(()) => Err(Errno(libc::EINPROGRESS)),
         Err(_) => result,
     }
 }

@@ -1,4 +1,4 @@
-//! One end of a connection: a QP, what the program calls it, and how it ends.
+//! An endpoint: one end of a connection, which is a QP, the program's mark of it, and its end.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use rddp_rnic::{
     AsyncEventKind, Completion, ConnectError, ConnectOptions, Connected, Fault, QpState, QueuePair, RecvWr,
     Request, SendWr, TerminateCode,
 };
+use rddp_stream::Errno;
 
 use super::adapter::Adapter;
 use super::begin::How;
@@ -25,17 +26,17 @@ pub(super) struct Endpoint {
     pub(super) qp: QueuePair,
     pub(super) domain: c_int,
     pub(super) queue: Arc<Queue>,
-    /// The receives that it takes from, if they are not its own.
+    /// The shared receives that the endpoint takes from, if it has none of its own.
     pub(super) shared: Option<Arc<Shared>>,
     pub(super) options: ConnectOptions,
     /// The program answers the peer's Request.
     pub(super) asks: bool,
-    /// What the program calls it.
+    /// The program's mark of the endpoint.
     pub(super) tag: u64,
     pub(super) fd: c_int,
     pub(super) max_send: u32,
     pub(super) max_recv: u32,
-    /// Works whose events have not been taken yet.
+    /// The count of works whose events have not been taken yet.
     sends: AtomicU32,
     receives: AtomicU32,
     life: Mutex<Life>,
@@ -43,44 +44,44 @@ pub(super) struct Endpoint {
 
 #[derive(Debug, Default)]
 pub(super) struct Life {
-    /// What the program was asked by the peer.
+    /// The peer's Request, for the program to answer.
     pub(super) request: Option<Request>,
-    /// What the startup has come to.
-    begun: Option<Result<Connected, c_int>>,
-    /// What the peer's program said to its no.
+    /// The result of the startup.
+    begun: Option<Result<Connected, Errno>>,
+    /// The private data of the peer's rejection.
     refusal: Vec<u8>,
-    /// The program has asked for the end.
+    /// The program has asked for the end of the connection.
     asked: bool,
-    /// It has come, with this errno; nothing is taken any more.
-    pub(super) over: Option<c_int>,
+    /// The status with which the connection has ended; nothing can be posted any more.
+    pub(super) over: Option<Errno>,
 }
 
 impl Life {
-    /// What was agreed with the peer.
+    /// Returns the result of a startup that has succeeded.
     pub(super) fn connected(&self) -> Option<&Connected> {
         self.begun.as_ref()?.as_ref().ok()
     }
 
-    /// What the peer's program said in the startup.
+    /// Returns the private data of the peer's startup frame.
     pub(super) fn said(&self) -> &[u8] {
         let asked = self.request.as_ref().map_or(&self.refusal, |request| &request.private_data);
         self.connected().map_or(asked, |connected| &connected.private_data)
     }
 }
 
-/// How it ended.
+/// The end of a connection: its status, and the codes of Terminates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
-    pub(super) status: c_int,
+    pub(super) status: Errno,
     pub(super) sent: Option<TerminateCode>,
     pub(super) received: Option<TerminateCode>,
 }
 
-/// The endpoint that a socket was made.
-pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> {
+/// Returns the endpoint of a socket.
+pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), Errno> {
     let Some(held) = socket::hold(fd) else {
         real::is_tcp(fd)?;
-        return Err(libc::EOPNOTSUPP);
+        return Err(Errno::UNSUPPORTED);
     };
     if let Some(adapter) = Adapter::existing()
         && let Some(endpoint) = adapter.endpoints.read().get(&held.cookie())
@@ -89,14 +90,14 @@ pub(super) fn of(fd: c_int) -> Result<(&'static Adapter, Arc<Endpoint>), c_int> 
     }
     let settings = held.settings();
     Err(match (settings.kind == KindId::Raw, settings.attached) {
-        (false, _) => libc::EOPNOTSUPP,
-        (true, false) => libc::ENOTCONN,
-        // By a process that this one was forked from.
-        (true, true) => libc::ECONNABORTED,
+        (false, _) => Errno::UNSUPPORTED,
+        (true, false) => Errno(libc::ENOTCONN),
+        // The socket was attached by a process that this one was forked from.
+        (true, true) => Errno::ABORTED,
     })
 }
 
-/// The last number of the socket with this cookie is being closed.
+/// Ends the endpoint of the socket with this cookie, whose last number is being closed.
 pub(super) fn closed(cookie: u64) {
     let Some(adapter) = Adapter::existing() else { return };
     let endpoint = adapter.endpoints.write().remove(&cookie);
@@ -105,17 +106,17 @@ pub(super) fn closed(cookie: u64) {
     }
 }
 
-/// `ddp_disconnect`.
+/// Ends a connection: `ddp_disconnect`.
 ///
 /// # Errors
-/// ENOTCONN: there is no connection; EINVAL: no such way.
-pub fn disconnect(fd: c_int, how: c_int) -> Result<(), c_int> {
+/// ENOTCONN: there is no connection; EINVAL: `how` is not a way to end one.
+pub fn disconnect(fd: c_int, how: c_int) -> Result<(), Errno> {
     let (adapter, endpoint) = of(fd)?;
     match how {
         GRACEFUL => endpoint.ask(QueuePair::disconnect),
         TERMINATE => endpoint.ask(QueuePair::terminate),
         ABORT => endpoint.give_up(adapter),
-        _ => Err(libc::EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -150,37 +151,38 @@ impl Endpoint {
         })
     }
 
-    /// Completions that may be in its queue: of works whose events were not taken yet, and, when all are flushed, of quiet
-    /// ones and second halves.
+    /// Returns the largest number of completions that the endpoint can have in its queue. There is
+    /// one for each work whose event was not taken. When all works are flushed, quiet ones and the
+    /// second halves of Writes with Immediate Data complete too.
     pub(super) fn share(&self) -> Share {
         let shared = self.shared.as_ref().map(|shared| (shared.number, shared.max));
         Share { own: 3 * self.max_send as usize + self.max_recv as usize, shared }
     }
 
-    /// An event of it, to be filled in.
+    /// Returns an event of this endpoint, to be filled in.
     pub(super) fn event(&self) -> Event {
         Event { endpoint: self.tag, fd: self.fd, ..Event::default() }
     }
 
-    /// The event of a work.
+    /// Returns the event of a work that has completed.
     pub(super) fn completed(&self, completion: &Completion) -> Event {
         let event = Event { endpoint: self.tag, fd: self.fd, ..Event::of_work(completion) };
         let count = if event.kind == op::RECEIVE { &self.receives } else { &self.sends };
-        // A quiet work that was flushed was not counted.
+        // A quiet work completes only when it is flushed, and was not counted.
         let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
         event
     }
 
-    /// Posts to the send queue: how many were taken, and why not all.
-    pub(super) fn send(&self, list: &[SendWr]) -> (usize, Result<(), c_int>) {
+    /// Posts to the send queue. Returns how many works were taken, and the error if not all were.
+    pub(super) fn send(&self, list: &[SendWr]) -> (usize, Result<(), Errno>) {
         let life = self.life.lock();
         if life.over.is_some() {
-            return (0, Err(libc::EPIPE));
+            return (0, Err(Errno::BROKEN_PIPE));
         }
         let room = self.max_send.saturating_sub(self.sends.load(Ordering::Relaxed));
         let count = how_many_fit(list, room);
         let (posted, result) = match self.qp.post_sends(&list[..count]) {
-            Ok(()) if count < list.len() => (count, Err(libc::EAGAIN)),
+            Ok(()) if count < list.len() => (count, Err(Errno::WOULD_BLOCK)),
             Ok(()) => (count, Ok(())),
             Err((error, posted)) => (posted, Err(post_errno(error))),
         };
@@ -190,16 +192,16 @@ impl Endpoint {
     }
 
     /// Posts a receive.
-    pub(super) fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+    pub(super) fn receive(&self, wr: RecvWr) -> Result<(), Errno> {
         if self.shared.is_some() {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVALID);
         }
         let life = self.life.lock();
         if life.over.is_some() {
-            return Err(libc::EPIPE);
+            return Err(Errno::BROKEN_PIPE);
         }
         if self.receives.load(Ordering::Relaxed) >= self.max_recv {
-            return Err(libc::EAGAIN);
+            return Err(Errno::WOULD_BLOCK);
         }
         self.receives.fetch_add(1, Ordering::Relaxed);
         self.qp.post_recv(wr).map_err(|error| {
@@ -208,8 +210,8 @@ impl Endpoint {
         })
     }
 
-    /// What the startup has come to; `None` while it goes on.
-    pub(super) fn resolve(&self) -> Option<Result<(), c_int>> {
+    /// Returns the result of the startup; `None` while it goes on.
+    pub(super) fn resolve(&self) -> Option<Result<(), Errno>> {
         let mut life = self.life.lock();
         if self.asks && life.request.is_none() {
             life.request = self.qp.request();
@@ -228,13 +230,14 @@ impl Endpoint {
         life.begun.as_ref().map(|result| result.as_ref().map(drop).map_err(|errno| *errno))
     }
 
-    /// Shows how far it has come.
+    /// Calls `look` with the state of the connection, after bringing it up to date.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Life) -> T) -> T {
         let _ = self.resolve();
         look(&self.life.lock())
     }
 
-    /// The RNIC reports that something happened. How the connection has ended, if this is the first to say so.
+    /// Takes an event of the RNIC. Returns how the connection has ended, if this is the first event
+    /// to report that.
     pub(super) fn ending(&self, kind: &AsyncEventKind) -> Option<Ending> {
         let refused = match kind {
             AsyncEventKind::NotConnected => self.resolve().and_then(Result::err),
@@ -242,19 +245,19 @@ impl Endpoint {
         };
         let mut life = self.life.lock();
         let status = match kind {
-            AsyncEventKind::CloseComplete => 0,
-            AsyncEventKind::NotConnected => refused.unwrap_or(libc::ECONNABORTED),
-            AsyncEventKind::TerminateReceived(_) => libc::EREMOTEIO,
-            AsyncEventKind::CqOverflow => libc::ENOBUFS,
+            AsyncEventKind::CloseComplete => Errno::NONE,
+            AsyncEventKind::NotConnected => refused.unwrap_or(Errno::ABORTED),
+            AsyncEventKind::TerminateReceived(_) => Errno(libc::EREMOTEIO),
+            AsyncEventKind::CqOverflow => Errno(libc::ENOBUFS),
             AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost | AsyncEventKind::Fault(_)
                 if life.asked =>
             {
-                libc::ECONNABORTED
+                Errno::ABORTED
             }
-            AsyncEventKind::Fault(fault) if *fault == Fault::local_catastrophic() => libc::ECONNABORTED,
-            AsyncEventKind::Fault(_) => libc::EPROTO,
-            AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost => libc::ECONNRESET,
-            AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed => libc::EIO,
+            AsyncEventKind::Fault(fault) if *fault == Fault::local_catastrophic() => Errno::ABORTED,
+            AsyncEventKind::Fault(_) => Errno::PROTOCOL,
+            AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost => Errno::RESET,
+            AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed => Errno(libc::EIO),
             _ => return None,
         };
         if life.over.is_some() {
@@ -265,40 +268,42 @@ impl Endpoint {
         if *kind == AsyncEventKind::NotConnected {
             self.qp.abort();
         }
-        // These wait for the QP's lock, behind which everything outstanding has been flushed.
+        // These calls wait for the QP's lock; when they have it, all outstanding works have been
+        // flushed.
         let sent = self.qp.terminate_sent().map(|terminate| terminate.code);
         let received = self.qp.terminate_received().map(|terminate| terminate.code);
         Some(Ending { status, sent, received })
     }
 
-    /// The program wants the connection to end.
-    fn ask(&self, end: impl FnOnce(&QueuePair)) -> Result<(), c_int> {
+    /// Asks the QP to end the connection, as the program wants.
+    fn ask(&self, end: impl FnOnce(&QueuePair)) -> Result<(), Errno> {
         if self.qp.state() != QpState::ReadyToSend {
-            return Err(libc::ENOTCONN);
+            return Err(Errno(libc::ENOTCONN));
         }
         self.life.lock().asked = true;
         end(&self.qp);
         Ok(())
     }
 
-    /// Ends it at once, whatever it was at.
-    fn give_up(self: &Arc<Self>, adapter: &Adapter) -> Result<(), c_int> {
-        let status = libc::ECANCELED;
+    /// Ends the connection at once, whatever its state.
+    fn give_up(self: &Arc<Self>, adapter: &Adapter) -> Result<(), Errno> {
+        let status = Errno(libc::ECANCELED);
         if self.life.lock().over.replace(status).is_some() {
-            return Err(libc::ENOTCONN);
+            return Err(Errno(libc::ENOTCONN));
         }
         self.qp.abort();
         self.queue.ended_here(adapter, self.clone(), Ending { status, sent: None, received: None });
         Ok(())
     }
 
-    /// The program has closed its queue: nobody will be told how it ends.
+    /// Ends the connection after the program has closed the event queue: no event reports the end.
     pub(super) fn abandon(self: &Arc<Self>) {
         self.close();
-        self.life.lock().over.get_or_insert(libc::ECANCELED);
+        self.life.lock().over.get_or_insert(Errno(libc::ECANCELED));
     }
 
-    /// The program has closed its socket, or its queue: all works are flushed before this returns.
+    /// Ends the connection after the program has closed the socket or the queue: all works are
+    /// flushed when this returns.
     pub(super) fn close(self: &Arc<Self>) {
         let connected = self.resolve().is_some_and(|begun| begun.is_ok());
         match self.qp.state() {
@@ -307,13 +312,13 @@ impl Endpoint {
                     let _ = self.give_up(adapter);
                 }
             }
-            // What has ended already is reported, or waits to be.
+            // The end of the connection has been reported already, or will be.
             _ => drop(self.ask(QueuePair::disconnect)),
         }
     }
 }
 
-/// How many works can be posted when so many may be that make an event.
+/// Returns how many of these works can be posted when `room` of them may make an event.
 fn how_many_fit(list: &[SendWr], room: u32) -> usize {
     let mut left = room;
     let fit = list.iter().take_while(|wr| {
@@ -324,16 +329,16 @@ fn how_many_fit(list: &[SendWr], room: u32) -> usize {
     fit.count()
 }
 
-/// Why there is no connection.
-pub(super) fn startup_errno(error: &ConnectError) -> c_int {
+/// Returns the errno for a startup that has failed.
+pub(super) fn startup_errno(error: &ConnectError) -> Errno {
     match error {
-        ConnectError::Tcp(error) => error.raw_os_error().unwrap_or(libc::EPROTO),
-        ConnectError::TimedOut(_) => libc::ETIMEDOUT,
-        ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => libc::ECONNRESET,
-        ConnectError::Rejected { .. } => libc::ECONNREFUSED,
-        ConnectError::Misuse(_) => libc::EINVAL,
-        ConnectError::NotIdle(_) => libc::ECONNABORTED,
-        ConnectError::GivenUp | ConnectError::Declined => libc::ECANCELED,
-        _ => libc::EPROTO,
+        ConnectError::Tcp(error) => error.raw_os_error().map_or(Errno::PROTOCOL, Errno),
+        ConnectError::TimedOut(_) => Errno::TIMED_OUT,
+        ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => Errno::RESET,
+        ConnectError::Rejected { .. } => Errno::REFUSED,
+        ConnectError::Misuse(_) => Errno::INVALID,
+        ConnectError::NotIdle(_) => Errno::ABORTED,
+        ConnectError::GivenUp | ConnectError::Declined => Errno(libc::ECANCELED),
+        _ => Errno::PROTOCOL,
     }
 }

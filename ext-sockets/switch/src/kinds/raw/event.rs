@@ -1,8 +1,7 @@
-//! Events as C has them.
-
-use std::ffi::c_int;
+//! Events in the form that C programs see.
 
 use rddp_rnic::{Completed, Completion, Status, TerminateCode};
+use rddp_stream::Errno;
 
 use super::work::op;
 
@@ -16,31 +15,31 @@ pub struct Event {
     pub tag: u64,
     /// An operation, or one of `CONNECTED`, `CLOSED`, `REQUESTED` and `LIMIT`.
     pub kind: u32,
-    /// 0 or an errno.
+    /// 0 or an errno: the result of a work, or the reason of the end.
     pub status: i32,
     /// The descriptor that was attached.
     pub fd: i32,
     /// Octets received or read.
     pub length: u32,
-    /// What else is told: see `flag`.
+    /// A set of `flag`, which says what other fields hold.
     pub flags: u32,
     /// The STag that was invalidated.
     pub stag: u32,
-    /// Immediate Data.
+    /// The Immediate Data of a message.
     pub immediate: [u8; 8],
-    /// The code of a Terminate.
+    /// The code of the Terminate that ended the connection.
     pub terminate: u32,
-    /// Nothing.
+    /// Always 0.
     pub reserved: u32,
 }
 
-/// The connection is there.
+/// The kind of the event for a connection that is established.
 pub(super) const CONNECTED: u32 = 101;
-/// It is over: the endpoint's last event.
+/// The kind of the event for a connection that has ended: the endpoint's last one.
 pub(super) const CLOSED: u32 = 102;
-/// The peer's Request waits for an answer.
+/// The kind of the event for a peer's Request that waits for an answer.
 pub(super) const REQUESTED: u32 = 103;
-/// Fewer shared receives are left than the program wants to be told of.
+/// The kind of the event for shared receives that are fewer than the program's limit.
 pub(super) const LIMIT: u32 = 104;
 
 /// `DDP_EVENT_*`.
@@ -53,12 +52,12 @@ pub(super) mod flag {
 }
 
 impl Event {
-    /// Of a work that has ended.
+    /// Returns the event of a work that has completed.
     pub(super) fn of_work(completion: &Completion) -> Self {
         let mut event = Event {
             tag: completion.wr_id,
             kind: kind(completion.completed),
-            status: errno(completion.status),
+            status: errno(completion.status).0,
             length: completion.byte_len,
             ..Event::default()
         };
@@ -76,7 +75,7 @@ impl Event {
         event
     }
 
-    /// With the Terminate that ended the connection, if one did.
+    /// Returns the event with the Terminate that ended the connection, if one did.
     pub(super) fn with_terminate(
         mut self,
         sent: Option<TerminateCode>,
@@ -105,21 +104,21 @@ fn kind(completed: Completed) -> u32 {
         Completed::CmpSwap => op::CMP_SWAP,
         Completed::Bind => op::BIND,
         Completed::Invalidate => op::INVALIDATE,
-        // All that is received: there are no others.
+        // All other completions are of receives.
         _ => op::RECEIVE,
     }
 }
 
-fn errno(status: Status) -> c_int {
+fn errno(status: Status) -> Errno {
     match status {
-        Status::Success => 0,
-        Status::LocalProtection => libc::EFAULT,
-        Status::LocalOperation => libc::EOPNOTSUPP,
-        Status::MemoryBind => libc::EACCES,
-        Status::MessageTooLong => libc::EMSGSIZE,
-        Status::RemoteInvalidate => libc::EPERM,
-        Status::RemoteAccess => libc::EREMOTEIO,
-        // The connection ended first.
-        _ => libc::ECANCELED,
+        Status::Success => Errno::NONE,
+        Status::LocalProtection => Errno::FAULT,
+        Status::LocalOperation => Errno::UNSUPPORTED,
+        Status::MemoryBind => Errno(libc::EACCES),
+        Status::MessageTooLong => Errno(libc::EMSGSIZE),
+        Status::RemoteInvalidate => Errno(libc::EPERM),
+        Status::RemoteAccess => Errno(libc::EREMOTEIO),
+        // The connection ended before the work was done.
+        _ => Errno(libc::ECANCELED),
     }
 }

@@ -1,15 +1,16 @@
-//! What can be asked about an endpoint.
+//! The state of an endpoint, for the program: `ddp_info`.
 
 use std::ffi::c_int;
 
 use rddp_mpa::{Request, ULP_NEGOTIATES};
 use rddp_rnic::{ConnectOptions, Connected};
+use rddp_stream::Errno;
 
 use super::adapter::Adapter;
 use super::endpoint;
 use crate::socket::{Mode, Settings};
 
-/// The most private data of a peer.
+/// The largest private data of a peer, in octets.
 pub(crate) const MAX_PRIVATE_DATA: usize = 512;
 
 /// `struct ddp_info`.
@@ -18,29 +19,29 @@ pub(crate) const MAX_PRIVATE_DATA: usize = 512;
 pub struct Info {
     /// A [`Mode`].
     pub mode: i32,
-    /// Why it failed or ended.
+    /// The error with which the connection failed or ended.
     pub failure: i32,
     /// The code of our Terminate, or -1.
     pub terminate_sent: i32,
-    /// The code of the peer's, or -1.
+    /// The code of the peer's Terminate, or -1.
     pub terminate_received: i32,
-    /// Inbound Reads and atomics at a time.
+    /// The number of inbound Reads and atomics at a time.
     pub ird: u32,
-    /// Outbound ones.
+    /// The number of outbound Reads and atomics at a time.
     pub ord: u32,
-    /// Of MPA.
+    /// The revision of MPA.
     pub revision: u32,
     /// A set of `flag`.
     pub flags: u32,
-    /// To TCP.
+    /// The octets given to TCP.
     pub octets_sent: u64,
-    /// From TCP.
+    /// The octets taken from TCP.
     pub octets_received: u64,
-    /// Octets of `private_data`.
+    /// The octets used of `private_data`.
     pub private_len: u32,
-    /// Nothing.
+    /// Always 0.
     pub reserved: u32,
-    /// What the peer's program said in the startup.
+    /// The private data of the peer's startup frame.
     pub private_data: [u8; MAX_PRIVATE_DATA],
 }
 
@@ -51,11 +52,11 @@ mod flag {
     pub(super) const MARKERS_RECEIVED: u32 = 4;
 }
 
-/// `ddp_info`.
+/// Returns the state of an endpoint: `ddp_info`.
 ///
 /// # Errors
 /// As for all calls on an endpoint.
-pub fn info(fd: c_int) -> Result<Info, c_int> {
+pub fn info(fd: c_int) -> Result<Info, Errno> {
     let (_, endpoint) = endpoint::of(fd)?;
     let code = |code: Option<rddp_rnic::TerminateRepr>| code.map_or(-1, |repr| i32::from(repr.code.0));
     let counters = endpoint.qp.counters();
@@ -80,7 +81,7 @@ pub fn info(fd: c_int) -> Result<Info, c_int> {
         settings
     });
     if let Some(settings) = mode {
-        (info.mode, info.failure) = (settings.mode as i32, settings.failure);
+        (info.mode, info.failure) = (settings.mode as i32, settings.failure.0);
     }
     endpoint.look(|life| {
         match (life.connected(), &life.request) {
@@ -101,7 +102,8 @@ impl Info {
         self.flag(agreed.crc, agreed.markers_tx, agreed.markers_rx);
     }
 
-    /// The peer's depths cross over: what it has outstanding comes in here.
+    /// Fills in the peer's Request. The depths change sides: the peer's ORD is the number of Reads
+    /// that come in here.
     fn asked(&mut self, request: &Request, own: &ConnectOptions) {
         let depth = |depth: Option<u16>| depth.unwrap_or(ULP_NEGOTIATES).into();
         (self.ird, self.ord) = (depth(request.peer_ord), depth(request.peer_ird));
@@ -125,17 +127,17 @@ impl Info {
     }
 }
 
-/// What the peer's program said in the startup.
+/// Returns the private data of the peer's startup frame.
 pub(super) fn peer_private_data(cookie: u64) -> Vec<u8> {
     let endpoint = Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&cookie).cloned());
     endpoint.map(|endpoint| endpoint.look(|life| life.said().to_vec())).unwrap_or_default()
 }
 
-/// The mode of a socket in raw mode, as its endpoint knows it.
+/// Brings the settings of a socket in raw mode up to date with the state of its endpoint.
 pub(super) fn describe(cookie: u64, settings: &mut Settings) {
     let Some(adapter) = Adapter::existing() else { return };
     let Some(endpoint) = adapter.endpoints.read().get(&cookie).cloned() else { return };
-    let status: Option<c_int> = endpoint.look(|life| {
+    let status = endpoint.look(|life| {
         if life.connected().is_some() && settings.mode == Mode::Starting {
             settings.mode = Mode::On;
         }

@@ -1,20 +1,21 @@
-//! Domains, regions and windows, and whether a work may name them.
+//! Protection domains, memory regions and windows, and the check that a work may name them.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 
 use rddp_rnic::{Access, MemoryRegion, MemoryWindow, ProtectionDomain, RegionOptions, Stag};
+use rddp_stream::Errno;
 
 use super::adapter::{Adapter, errno_of, memory_errno};
 use super::work::Sge;
 use crate::sys::raw::Area;
 
-/// Besides the rights, which are `Access`: fault all pages in now.
+/// A flag beside the rights (`Access`): fault all pages in now.
 const POPULATE: c_int = 1 << 8;
-/// Keep all pages in memory.
+/// A flag beside the rights: lock all pages into memory.
 const LOCK: c_int = 1 << 9;
 
-/// What an STag of the program's names.
+/// The region or window that an STag of the program's names.
 #[derive(Debug)]
 pub(super) struct Registered {
     what: What,
@@ -37,43 +38,43 @@ impl Registered {
     }
 }
 
-/// The part of an STag that stays when its key changes.
+/// Returns the index of an STag, which stays when its key changes.
 fn index(stag: u32) -> u32 {
     stag >> 8
 }
 
-/// `ddp_domain`.
+/// Opens a protection domain: `ddp_domain`.
 ///
 /// # Errors
-/// An errno, as for all functions here.
-pub fn open_domain() -> Result<c_int, c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn open_domain() -> Result<c_int, Errno> {
     let adapter = Adapter::get()?;
     let number = adapter.next_domain();
     adapter.domains.write().insert(number, adapter.rnic.alloc_pd());
     Ok(number)
 }
 
-/// `ddp_domain_close`.
+/// Closes a protection domain: `ddp_domain_close`.
 ///
 /// # Errors
 /// EINVAL: there is no such domain.
-pub fn close_domain(domain: c_int) -> Result<(), c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+pub fn close_domain(domain: c_int) -> Result<(), Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     if domain == 0 {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
-    adapter.domains.write().remove(&domain).map(drop).ok_or(libc::EINVAL)
+    adapter.domains.write().remove(&domain).map(drop).ok_or(Errno::INVALID)
 }
 
-pub(super) fn domain(adapter: &Adapter, number: c_int) -> Result<ProtectionDomain, c_int> {
-    adapter.domains.read().get(&number).cloned().ok_or(libc::EINVAL)
+pub(super) fn domain(adapter: &Adapter, number: c_int) -> Result<ProtectionDomain, Errno> {
+    adapter.domains.read().get(&number).cloned().ok_or(Errno::INVALID)
 }
 
-/// `ddp_register`: the STag.
+/// Registers memory and returns its STag: `ddp_register`.
 ///
 /// # Errors
-/// See the header.
-pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, Errno> {
     let options =
         RegionOptions { populate: access & POPULATE != 0, lock: access & LOCK != 0, ..Default::default() };
     let access = rights(access & !(POPULATE | LOCK))?;
@@ -83,11 +84,11 @@ pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, c_int>
     Ok(keep(adapter, What::Region(region), number, access))
 }
 
-/// `ddp_window`: its STag, which names nothing before it is bound.
+/// Opens a memory window and returns its STag, which is invalid until it is bound: `ddp_window`.
 ///
 /// # Errors
-/// See the header.
-pub fn open_window(number: c_int) -> Result<u32, c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn open_window(number: c_int) -> Result<u32, Errno> {
     let adapter = Adapter::get()?;
     let window = domain(adapter, number)?.allocate_window().map_err(|error| errno_of(&error))?;
     Ok(keep(adapter, What::Window(window), number, Access::empty()))
@@ -100,27 +101,27 @@ fn keep(adapter: &Adapter, what: What, domain: c_int, access: Access) -> u32 {
     stag
 }
 
-/// `ddp_reregister`: the STag with its new key.
+/// Gives a region another key and other rights, and returns its STag: `ddp_reregister`.
 ///
 /// # Errors
-/// See the header.
-pub fn reregister(stag: u32, access: c_int) -> Result<u32, c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn reregister(stag: u32, access: c_int) -> Result<u32, Errno> {
     let access = rights(access)?;
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     let mut memory = adapter.memory.write();
     let registered = named(&mut memory, stag)?;
-    let What::Region(region) = &registered.what else { return Err(libc::EINVAL) };
+    let What::Region(region) = &registered.what else { return Err(Errno::INVALID) };
     let fresh = region.reregister(access).map_err(|error| memory_errno(&error))?;
     registered.access = access;
     Ok(fresh.0)
 }
 
-/// `ddp_deregister`, of a region or a window.
+/// Closes a region or a window: `ddp_deregister`.
 ///
 /// # Errors
-/// See the header.
-pub fn deregister(stag: u32) -> Result<(), c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+/// As `include/rddp/raw.h` says.
+pub fn deregister(stag: u32) -> Result<(), Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     let mut memory = adapter.memory.write();
     let registered = named(&mut memory, stag)?;
     if let What::Region(region) = &registered.what {
@@ -130,24 +131,25 @@ pub fn deregister(stag: u32) -> Result<(), c_int> {
     Ok(())
 }
 
-fn named(memory: &mut HashMap<u32, Registered>, stag: u32) -> Result<&mut Registered, c_int> {
-    memory.get_mut(&index(stag)).filter(|registered| registered.stag().0 == stag).ok_or(libc::EINVAL)
+fn named(memory: &mut HashMap<u32, Registered>, stag: u32) -> Result<&mut Registered, Errno> {
+    memory.get_mut(&index(stag)).filter(|registered| registered.stag().0 == stag).ok_or(Errno::INVALID)
 }
 
-fn rights(access: c_int) -> Result<Access, c_int> {
-    u8::try_from(access).ok().and_then(Access::from_bits).ok_or(libc::EINVAL)
+fn rights(access: c_int) -> Result<Access, Errno> {
+    u8::try_from(access).ok().and_then(Access::from_bits).ok_or(Errno::INVALID)
 }
 
-/// `ddp_stag`: the STag that a region or window has now, by one that it had: binding gives it another key.
+/// Returns the present STag of a region or window, by one that it had before: binding a window
+/// changes its key (`ddp_stag`).
 ///
 /// # Errors
-/// EINVAL: there is none.
-pub fn stag_now(stag: u32) -> Result<u32, c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
-    adapter.memory.read().get(&index(stag)).map(|registered| registered.stag().0).ok_or(libc::EINVAL)
+/// EINVAL: there is no such region or window.
+pub fn stag_now(stag: u32) -> Result<u32, Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
+    adapter.memory.read().get(&index(stag)).map(|registered| registered.stag().0).ok_or(Errno::INVALID)
 }
 
-/// The program's memory, looked at for the works of one call.
+/// The program's memory, locked for the works of one call.
 pub(super) struct View<'a> {
     memory: parking_lot::RwLockReadGuard<'a, HashMap<u32, Registered>>,
     domain: c_int,
@@ -158,32 +160,33 @@ impl<'a> View<'a> {
         View { memory: adapter.memory.read(), domain }
     }
 
-    /// Whether a work may name these pieces, to be written or read. The RNIC looks again when it uses them.
-    pub(super) fn check(&self, list: &[Sge], write: bool) -> Result<(), c_int> {
+    /// Checks that a work may name these pieces, to be written or read. The RNIC checks again when
+    /// it uses them.
+    pub(super) fn check(&self, list: &[Sge], write: bool) -> Result<(), Errno> {
         list.iter().filter(|piece| piece.len > 0).try_for_each(|piece| self.check_one(piece, write))
     }
 
-    fn check_one(&self, piece: &Sge, write: bool) -> Result<(), c_int> {
-        let registered = self.memory.get(&index(piece.stag)).ok_or(libc::EINVAL)?;
-        let What::Region(region) = &registered.what else { return Err(libc::EINVAL) };
+    fn check_one(&self, piece: &Sge, write: bool) -> Result<(), Errno> {
+        let registered = self.memory.get(&index(piece.stag)).ok_or(Errno::INVALID)?;
+        let What::Region(region) = &registered.what else { return Err(Errno::INVALID) };
         if region.stag().0 != piece.stag {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVALID);
         }
         if registered.domain != self.domain || (write && !registered.access.contains(Access::LOCAL_WRITE)) {
-            return Err(libc::EACCES);
+            return Err(Errno(libc::EACCES));
         }
-        let offset = piece.to.checked_sub(region.base()).ok_or(libc::EFAULT)?;
-        let end = offset.checked_add(u64::from(piece.len)).ok_or(libc::EFAULT)?;
-        if end > region.len() as u64 { Err(libc::EFAULT) } else { Ok(()) }
+        let offset = piece.to.checked_sub(region.base()).ok_or(Errno::FAULT)?;
+        let end = offset.checked_add(u64::from(piece.len)).ok_or(Errno::FAULT)?;
+        if end > region.len() as u64 { Err(Errno::FAULT) } else { Ok(()) }
     }
 
-    /// Whether an STag names a region or window of the program's in this domain.
-    pub(super) fn check_stag(&self, stag: u32) -> Result<(), c_int> {
+    /// Checks that an STag names a region or window of the program's in this domain.
+    pub(super) fn check_stag(&self, stag: u32) -> Result<(), Errno> {
         match self.memory.get(&index(stag)) {
-            Some(registered) if registered.stag().0 != stag => Err(libc::EINVAL),
-            Some(registered) if registered.domain != self.domain => Err(libc::EACCES),
+            Some(registered) if registered.stag().0 != stag => Err(Errno::INVALID),
+            Some(registered) if registered.domain != self.domain => Err(Errno(libc::EACCES)),
             Some(_) => Ok(()),
-            None => Err(libc::EINVAL),
+            None => Err(Errno::INVALID),
         }
     }
 }

@@ -1,26 +1,27 @@
-//! Raw mode: RDMA itself over a program's own socket, by the software RNIC.
+//! Raw mode: RDMA operations over a program's own socket, by the software RNIC.
 //!
-//! A socket that was put into DDPMODE with `DDPMODE_RAW` carries no byte stream. [`attach`] makes it one end of an RDMA
-//! connection, and from then on the program posts [works](Works) to it and takes [events](Event) from a queue that is a
-//! descriptor. `include/rddp/raw.h` says what each call does and which errno means what.
+//! A socket that was put into DDPMODE with `DDPMODE_RAW` carries no byte stream. [`attach`] makes
+//! it one end of an RDMA connection. From then on the program posts [works](Works) to it and takes
+//! [events](Event) from a queue that is a descriptor. `include/rddp/raw.h` says what each call does
+//! and what each errno means.
 //!
 //! | file | what |
 //! |---|---|
-//! | `socket.rs` | the socket, as the program's own calls meet it |
+//! | `socket.rs` | the socket: the answers to the program's ordinary calls |
 //! | `adapter.rs` | the process's own RNIC, and where its objects are found |
-//! | `memory.rs` | domains, regions, windows, and whether a work may name them |
+//! | `memory.rs` | domains, regions, windows, and the check that a work may name them |
 //! | `queue.rs` | event queues |
-//! | `event.rs` | events as C has them |
+//! | `event.rs` | events in the form that C programs see |
 //! | `endpoint.rs` | one end of a connection, and how it ends |
-//! | `begin.rs` | from `attach` and `connect` to a connection |
-//! | `answer.rs` | what the program says to a peer's Request |
+//! | `begin.rs` | `attach`, `begin` and `connect`, which make a connection |
+//! | `answer.rs` | the program's answer to a peer's Request |
 //! | `shared.rs` | receives that several endpoints take from |
 //! | `reserved.rs` | room in event queues, which never overflow |
-//! | `work.rs` | works, from C to the RNIC's own |
-//! | `info.rs` | what can be asked about an endpoint |
+//! | `work.rs` | works: from C structures to the RNIC's work requests |
+//! | `info.rs` | the state of an endpoint, for the program |
 //!
-//! After `fork` a child has none of these objects: what it inherits of them answers ECONNABORTED or EBADF, and what it makes
-//! is its own.
+//! After `fork` a child has none of these objects: calls on inherited ones answer ECONNABORTED or
+//! EBADF, and those that the child makes are its own.
 
 mod adapter;
 mod answer;

@@ -1,7 +1,8 @@
-//! Event queues: completions of works, and what becomes of connections, in one order and behind one descriptor.
+//! Event queues: completions of works, and changes of connections, in one order and behind one
+//! descriptor.
 //!
-//! The descriptor is an epoll set's, which the program polls and closes like any other. It is readable while there are events: the
-//! completion queue is armed after every look at it.
+//! The descriptor is that of an epoll set, which the program polls and closes like any other. It is
+//! readable while there are events: the completion queue is armed each time after events are taken.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -20,6 +21,7 @@ use rddp_real::deadline;
 use rddp_rnic::{
     AsyncEvent, AsyncEventKind, Completion, CompletionChannel, CompletionQueue, EventQueue, QpNum,
 };
+use rddp_stream::Errno;
 
 use super::adapter::{Adapter, errno_of};
 use super::endpoint::{Ending, Endpoint};
@@ -27,20 +29,20 @@ use super::event::{CLOSED, CONNECTED, Event, LIMIT, REQUESTED};
 use super::reserved::{CAPACITY, Reserved};
 use crate::{process, socket, table};
 
-/// What the table of descriptors has for a queue: no socket has this index.
+/// The entry of a queue in the table of descriptors: no socket has this index.
 const IN_TABLE: NonZeroU32 = NonZeroU32::MAX;
 
-/// The descriptor is never waited on.
+/// The flag for a queue whose descriptor is never waited on.
 const UNWATCHED: c_int = 1;
 
 pub(super) struct Queue {
     pub(super) cq: CompletionQueue,
-    /// `None`: nobody waits on the descriptor for completions.
+    /// The channel that makes the descriptor readable; `None` for a queue that is never waited on.
     channel: Option<CompletionChannel>,
     pub(super) events: EventQueue,
-    /// Readable while `left` is not 0.
+    /// An eventfd that is readable while `left` is not 0.
     more: EventFd,
-    /// Events that were put in order and not taken yet.
+    /// The count of events that were put in order and not taken yet.
     left: AtomicUsize,
     order: Mutex<Order>,
     endpoints: RwLock<HashMap<QpNum, Arc<Endpoint>>>,
@@ -55,22 +57,22 @@ struct Order {
     told: bool,
 }
 
-/// `ddp_queue`: its descriptor.
+/// Opens an event queue and returns its descriptor: `ddp_queue`.
 ///
 /// # Errors
-/// EINVAL for unknown flags, or what making descriptors fails with.
-pub fn open(flags: c_int) -> Result<c_int, c_int> {
+/// EINVAL: unknown flags; or the error of making the descriptors.
+pub fn open(flags: c_int) -> Result<c_int, Errno> {
     if flags & !UNWATCHED != 0 {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let adapter = Adapter::get()?;
     if !process::owns_table() {
-        return Err(libc::ECONNABORTED);
+        return Err(Errno::ABORTED);
     }
     let (queue, epoll) = Queue::new(adapter, flags)?;
     let fd = epoll.as_raw_fd();
     socket::forget(fd);
-    table::set(fd, IN_TABLE).map_err(|_| libc::EMFILE)?;
+    table::set(fd, IN_TABLE).map_err(|_| Errno(libc::EMFILE))?;
     let before = adapter.queues.write().insert(epoll.into_raw_fd(), Arc::new(queue));
     if let Some(before) = before {
         before.close();
@@ -78,17 +80,17 @@ pub fn open(flags: c_int) -> Result<c_int, c_int> {
     Ok(fd)
 }
 
-/// The queue behind a descriptor.
-pub(super) fn of(adapter: &Adapter, fd: c_int) -> Result<Arc<Queue>, c_int> {
+/// Returns the queue behind a descriptor.
+pub(super) fn of(adapter: &Adapter, fd: c_int) -> Result<Arc<Queue>, Errno> {
     let found = adapter.queues.read().get(&fd).filter(|_| is_queue(fd)).cloned();
-    found.ok_or_else(|| if rddp_real::is_open(fd) { libc::EINVAL } else { libc::EBADF })
+    found.ok_or_else(|| if rddp_real::is_open(fd) { Errno::INVALID } else { Errno::NO_DESCRIPTOR })
 }
 
 fn is_queue(fd: c_int) -> bool {
     table::entry(fd) == Some(IN_TABLE)
 }
 
-/// `fd` is about to be closed: if it is a queue, its endpoints go.
+/// Ends the endpoints of `fd`, which is about to be closed, if it is a queue.
 pub(in crate::kinds) fn closing(fd: c_int) {
     if !is_queue(fd) || !process::owns_table() {
         return;
@@ -100,15 +102,16 @@ pub(in crate::kinds) fn closing(fd: c_int) {
     }
 }
 
-/// `ddp_events`: how many there were, after at most `timeout` milliseconds (none: no limit).
+/// Takes events, after waiting at most `timeout` milliseconds (negative: no limit), and returns
+/// their number: `ddp_events`.
 ///
 /// # Errors
-/// EBADF, EINVAL: no queue; EINTR: a signal came first.
-pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Result<usize, c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EBADF)?;
+/// EBADF, EINVAL: `fd` is no queue; EINTR: a signal came first.
+pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Result<usize, Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::NO_DESCRIPTOR)?;
     let queue = of(adapter, fd)?;
     if out.is_empty() {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
     let deadline = deadline::after(timeout);
@@ -123,7 +126,7 @@ pub fn events(fd: c_int, out: &mut [MaybeUninit<Event>], timeout: c_int) -> Resu
 }
 
 impl Queue {
-    fn new(adapter: &Adapter, flags: c_int) -> Result<(Self, std::os::fd::OwnedFd), c_int> {
+    fn new(adapter: &Adapter, flags: c_int) -> Result<(Self, std::os::fd::OwnedFd), Errno> {
         let rnic = &adapter.rnic;
         let (channel, cq) = if flags & UNWATCHED == 0 {
             let channel = rnic.create_channel().map_err(|error| errno_of(&error))?;
@@ -136,19 +139,22 @@ impl Queue {
         let queue = Queue {
             cq,
             channel,
-            // The program is not told that it may send: it may post before. Of others each endpoint has but a few.
+            // No event says that the endpoint may send, as works may be posted before. Each
+            // endpoint has only a few events of the other kinds.
             events: EventQueue::of(|kind| *kind != AsyncEventKind::Established)
                 .map_err(|error| errno_of(&error))?,
-            more: EventFd::from_value_and_flags(0, flags).map_err(|errno| errno as c_int)?,
+            more: EventFd::from_value_and_flags(0, flags).map_err(|errno| Errno(errno as c_int))?,
             left: AtomicUsize::new(0),
             order: Mutex::default(),
             endpoints: RwLock::default(),
             reserved: Mutex::default(),
         };
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| errno as c_int)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| Errno(errno as c_int))?;
         let channel = queue.channel.as_ref().map(AsFd::as_fd);
         for part in [Some(queue.events.as_fd()), Some(queue.more.as_fd()), channel].into_iter().flatten() {
-            epoll.add(part, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(|errno| errno as c_int)?;
+            epoll
+                .add(part, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+                .map_err(|errno| Errno(errno as c_int))?;
         }
         queue.arm();
         Ok((queue, epoll.0))
@@ -161,10 +167,10 @@ impl Queue {
         }
     }
 
-    /// Takes an endpoint in.
-    pub(super) fn admit(&self, endpoint: &Arc<Endpoint>) -> Result<(), c_int> {
+    /// Adds an endpoint to the queue.
+    pub(super) fn admit(&self, endpoint: &Arc<Endpoint>) -> Result<(), Errno> {
         if !self.reserved.lock().take(endpoint.share()) {
-            return Err(libc::ENOBUFS);
+            return Err(Errno(libc::ENOBUFS));
         }
         if let Err(errno) = endpoint.shared.as_ref().map_or(Ok(()), |shared| shared.enter()) {
             self.reserved.lock().give(endpoint.share());
@@ -174,7 +180,8 @@ impl Queue {
         Ok(())
     }
 
-    /// An endpoint has left, of which no completion is there.
+    /// Gives back the room of an endpoint that has left the queue, when none of its completions is
+    /// left.
     fn dismiss(&self, endpoint: &Endpoint) {
         self.reserved.lock().give(endpoint.share());
         if let Some(shared) = &endpoint.shared {
@@ -182,11 +189,11 @@ impl Queue {
         }
     }
 
-    /// The program will take no more events: its endpoints end.
+    /// Ends all endpoints, as the program will take no more events.
     fn close(&self) {
         let endpoints: Vec<_> = self.endpoints.write().drain().map(|(_, endpoint)| endpoint).collect();
         endpoints.iter().for_each(Endpoint::abandon);
-        // Shared receives that were taken count until their completions are.
+        // Shared receives that were taken are outstanding until their completions are polled.
         self.cq.poll(CAPACITY, &mut Vec::new());
         for endpoint in endpoints {
             self.dismiss(&endpoint);
@@ -196,12 +203,12 @@ impl Queue {
         }
     }
 
-    fn wait(&self, timeout: Option<Duration>) -> Result<(), c_int> {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
         let other = || !self.events.is_empty() || self.left.load(Ordering::SeqCst) > 0;
         match self.cq.wait_or(timeout, other) {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(libc::EINTR),
-            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Errno::INTERRUPTED),
+            Err(error) => Err(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
         }
     }
 
@@ -219,20 +226,23 @@ impl Queue {
         count
     }
 
-    /// Puts in order what there is: a connection before what arrives on it, its end behind all its works.
+    /// Puts the events in order: a connection's beginning before the messages on it, its end behind
+    /// all its works.
     fn gather(&self, adapter: &Adapter, order: &mut Order, room: usize) {
         if let Some(channel) = &self.channel {
             while channel.next_event().is_some() {}
         }
         let mut batch = std::mem::take(&mut order.batch);
         self.cq.poll(room, &mut batch);
-        // What follows was reported before the completions just taken, or after.
+        // Read after the completions: the beginning of each one's connection is reported by now.
+        // After an end more works may have completed, which `finish` polls.
         let ended = self.connections(order);
         self.completions(order, &mut batch);
         self.finish(adapter, order, batch, ended);
     }
 
-    /// Endpoints that have ended: first what is left of their works, which were flushed.
+    /// Queues the events of endpoints that have ended: first those of their flushed works, then the
+    /// end.
     fn finish(
         &self,
         adapter: &Adapter,
@@ -272,17 +282,17 @@ impl Queue {
 
     fn end(&self, adapter: &Adapter, order: &mut Order, endpoint: Arc<Endpoint>, ending: Ending) {
         if self.endpoints.write().remove(&endpoint.qp.num()).is_none() {
-            // The queue is being closed.
+            // The queue is being closed, and has ended the endpoint already.
             return;
         }
         let Ending { status, sent, received } = ending;
-        let event = Event { kind: CLOSED, status, ..endpoint.event() };
+        let event = Event { kind: CLOSED, status: status.0, ..endpoint.event() };
         order.ready.push_back(event.with_terminate(sent, received));
         self.dismiss(&endpoint);
         adapter.linger(endpoint);
     }
 
-    /// This side has ended a connection, with no word of the RNIC.
+    /// Queues the end of a connection that this side has ended, which the RNIC does not report.
     pub(super) fn ended_here(&self, adapter: &Adapter, endpoint: Arc<Endpoint>, ending: Ending) {
         let mut order = self.order.lock();
         if !self.endpoints.read().contains_key(&endpoint.qp.num()) {
@@ -297,7 +307,7 @@ impl Queue {
         self.cq.wake();
     }
 
-    /// Has the descriptor readable while something is left.
+    /// Makes the descriptor readable while events are left.
     fn tell(&self, order: &mut Order) {
         self.left.store(order.ready.len(), Ordering::SeqCst);
         let more = !order.ready.is_empty();
@@ -308,7 +318,7 @@ impl Queue {
     }
 }
 
-/// What the program is told of something that happened to an endpoint that goes on.
+/// Returns the event for a change of an endpoint that goes on.
 fn news(endpoint: &Endpoint, kind: &AsyncEventKind) -> Option<Event> {
     let event = endpoint.event();
     match kind {

@@ -1,30 +1,31 @@
-//! How many completions the endpoints of one queue may come to: its completion queue never overflows.
+//! Room in a completion queue: the endpoints of an event queue reserve room for all their
+//! completions, so that it never overflows.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-/// Room for the completions of all endpoints of a queue together.
+/// The room for the completions of all endpoints of a queue together.
 pub(super) const CAPACITY: usize = 1 << 22;
 
-/// What one endpoint may come to.
+/// The largest number of completions that one endpoint can have in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// By works of its own.
+    /// Completions of works of its own.
     pub(super) own: usize,
-    /// The number of the receives that it shares, and how many they are.
+    /// The number of the shared receives that the endpoint takes from, and their largest count.
     pub(super) shared: Option<(c_int, usize)>,
 }
 
-/// See the module.
+/// The room that the endpoints of a queue have reserved.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     completions: usize,
-    /// Endpoints of this queue by the receives that they share, which count once.
+    /// The count of endpoints for each set of shared receives, for which room is reserved once.
     sharing: HashMap<c_int, usize>,
 }
 
 impl Reserved {
-    /// One endpoint more. Whether there is room for it.
+    /// Reserves room for an endpoint. Returns whether there was enough.
     pub(super) fn take(&mut self, share: Share) -> bool {
         let first = share.shared.filter(|(number, _)| !self.sharing.contains_key(number));
         let sum = self.completions + share.own + first.map_or(0, |(_, max)| max);
@@ -38,7 +39,7 @@ impl Reserved {
         true
     }
 
-    /// It has ended, and nothing of it is left in the queue.
+    /// Gives back the room of an endpoint that has ended, when none of its completions is left.
     pub(super) fn give(&mut self, share: Share) {
         self.completions -= share.own;
         let Some((number, max)) = share.shared else { return };
@@ -67,7 +68,7 @@ mod tests {
         let sharing = share(1, Some((7, half)));
         assert!((0..10).all(|_| reserved.take(sharing)));
         assert_eq!(reserved.completions, half + 10);
-        assert!(!reserved.take(share(1, Some((8, half)))), "others do not fit beside them");
+        assert!(!reserved.take(share(1, Some((8, half)))), "other receives do not fit beside them");
         assert!(reserved.take(share(half - 10, None)) && !reserved.take(share(1, None)));
         assert_eq!(reserved.completions, CAPACITY);
         reserved.give(share(half - 10, None));

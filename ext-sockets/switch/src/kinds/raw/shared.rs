@@ -1,20 +1,22 @@
-//! Receives that the messages of several endpoints take from.
+//! Shared receives: messages of several endpoints take from them.
 //!
-//! As many are outstanding as the program has asked for and no more, until their events are taken: so a queue of events has room
-//! for all of them once, however many endpoints share them (RFC 5042 §6.4.6).
+//! No more of them are outstanding than the program has asked for, counted until their events are
+//! taken. So an event queue that reserves room for all of them once has enough, however many
+//! endpoints share them (RFC 5042 §6.4.6).
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
+use rddp_stream::Errno;
 
 use super::adapter::Adapter;
 use super::memory::{self, View};
 use super::work::{Posting, post_errno, posting};
 use crate::sys::raw::Works;
 
-/// The most that can be outstanding.
+/// The largest number of receives that can be outstanding.
 const MAX_SHARED: u32 = 1 << 20;
 
 pub(super) struct Shared {
@@ -22,17 +24,18 @@ pub(super) struct Shared {
     pub(super) srq: SharedReceiveQueue,
     domain: c_int,
     pub(super) max: usize,
-    /// Endpoints that take from it, in queues that tell of them; `None`: it has been closed. Held while one is posted, too.
+    /// The count of endpoints that take from these receives; `None` once they are closed. The lock
+    /// is held while a receive is posted, too.
     users: Mutex<Option<usize>>,
 }
 
-/// `ddp_receives`: the number.
+/// Opens shared receives and returns their number: `ddp_receives`.
 ///
 /// # Errors
-/// See the header, as for all functions here.
-pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, c_int> {
+/// As `include/rddp/raw.h` says.
+pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, Errno> {
     if max == 0 || max > MAX_SHARED {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     let adapter = Adapter::get()?;
     let quota = (quota != 0).then_some(quota as usize);
@@ -44,40 +47,40 @@ pub fn open_receives(domain: c_int, max: u32, quota: u32) -> Result<c_int, c_int
     Ok(number)
 }
 
-/// `ddp_receives_close`.
+/// Closes shared receives: `ddp_receives_close`.
 ///
 /// # Errors
-/// EBUSY: endpoints take from it.
-pub fn close_receives(number: c_int) -> Result<(), c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+/// EBUSY: endpoints take from them.
+pub fn close_receives(number: c_int) -> Result<(), Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     of(adapter, number)?.close()?;
     adapter.shared.write().remove(&number);
     Ok(())
 }
 
-/// `ddp_receives_arm`.
+/// Asks for an event when fewer than `limit` receives are left: `ddp_receives_arm`.
 ///
 /// # Errors
-/// EINVAL: there is none.
-pub fn arm_receives(number: c_int, limit: u32) -> Result<(), c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+/// EINVAL: there are no such receives.
+pub fn arm_receives(number: c_int, limit: u32) -> Result<(), Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     of(adapter, number)?.srq.arm_limit(limit as usize);
     Ok(())
 }
 
-/// `ddp_post_shared`: how many were taken.
+/// Posts shared receives and returns how many were taken: `ddp_post_shared`.
 ///
 /// # Errors
-/// Why the first was not.
-pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, c_int> {
-    let adapter = Adapter::existing().ok_or(libc::EINVAL)?;
+/// The error of the first, if it was not taken.
+pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, Errno> {
+    let adapter = Adapter::existing().ok_or(Errno::INVALID)?;
     let shared = of(adapter, number)?;
     let view = View::new(adapter, shared.domain);
     let mut taken = 0;
     for one in works.iter() {
         let posted = one.and_then(|one| posting(&one, &view)).and_then(|posting| match posting {
             Posting::Receive(wr) => shared.receive(wr),
-            Posting::Send(_) => Err(libc::EINVAL),
+            Posting::Send(_) => Err(Errno::INVALID),
         });
         match posted {
             Ok(()) => taken += 1,
@@ -88,46 +91,46 @@ pub fn post_shared(number: c_int, works: Works<'_>) -> Result<usize, c_int> {
     Ok(taken)
 }
 
-/// The shared receives with this number.
-pub(super) fn of(adapter: &Adapter, number: c_int) -> Result<Arc<Shared>, c_int> {
-    adapter.shared.read().get(&number).cloned().ok_or(libc::EINVAL)
+/// Returns the shared receives with this number.
+pub(super) fn of(adapter: &Adapter, number: c_int) -> Result<Arc<Shared>, Errno> {
+    adapter.shared.read().get(&number).cloned().ok_or(Errno::INVALID)
 }
 
 impl Shared {
-    fn receive(&self, wr: RecvWr) -> Result<(), c_int> {
+    fn receive(&self, wr: RecvWr) -> Result<(), Errno> {
         let users = self.users.lock();
         if users.is_none() {
-            return Err(libc::EINVAL);
+            return Err(Errno::INVALID);
         }
         if self.srq.outstanding() >= self.max {
-            return Err(libc::EAGAIN);
+            return Err(Errno::WOULD_BLOCK);
         }
         self.srq.post_recv(wr).map_err(post_errno)
     }
 
-    /// One more endpoint takes from it.
-    pub(super) fn enter(&self) -> Result<(), c_int> {
+    /// Counts an endpoint that takes from these receives.
+    pub(super) fn enter(&self) -> Result<(), Errno> {
         let mut users = self.users.lock();
-        *users.as_mut().ok_or(libc::EINVAL)? += 1;
+        *users.as_mut().ok_or(Errno::INVALID)? += 1;
         Ok(())
     }
 
-    /// One of them has ended.
+    /// Counts an endpoint less, which has ended.
     pub(super) fn leave(&self) {
         if let Some(users) = &mut *self.users.lock() {
             *users -= 1;
         }
     }
 
-    fn close(&self) -> Result<(), c_int> {
+    fn close(&self) -> Result<(), Errno> {
         let mut users = self.users.lock();
         match *users {
-            None => Err(libc::EINVAL),
+            None => Err(Errno::INVALID),
             Some(0) => {
                 *users = None;
                 Ok(())
             }
-            Some(_) => Err(libc::EBUSY),
+            Some(_) => Err(Errno(libc::EBUSY)),
         }
     }
 }

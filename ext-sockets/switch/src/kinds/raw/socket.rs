@@ -1,4 +1,5 @@
-//! A socket in raw mode, as the program's own calls meet it: it carries no octets of theirs.
+//! A socket in raw mode: the answers to the program's ordinary calls. It carries no octets of
+//! theirs.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -45,17 +46,17 @@ impl Kind for Raw {
 }
 
 impl Begin for Raw {
-    fn connecting(&self, to: Option<SocketAddr>) -> Result<(), c_int> {
+    fn connecting(&self, to: Option<SocketAddr>) -> Result<(), Errno> {
         self.held.settings().to = to;
         Ok(())
     }
 
-    fn connected(&self, result: Result<(), c_int>) -> Result<(), c_int> {
+    fn connected(&self, result: Result<(), Errno>) -> Result<(), Errno> {
         begin::connected(&self.held, self.fd, result)
     }
 
-    /// The startup begins with `ddp_begin`.
-    fn established(&self, settings: &mut Locked<'_>) -> Result<(), c_int> {
+    /// Takes the connection over; the startup begins with `ddp_begin`.
+    fn established(&self, settings: &mut Locked<'_>) -> Result<(), Errno> {
         settings.mode = Mode::Starting;
         Ok(())
     }

@@ -1,8 +1,10 @@
-//! Works: from C to the RNIC's own, checked as far as can be told before they are used.
+//! Works: from C structures to the RNIC's work requests, with all checks that are possible in
+//! advance.
 
 use std::ffi::c_int;
 
 use rddp_rnic::{Access, Gather, Operation, PostError, RecvWr, Remote, SendWr, SgeFault, Stag};
+use rddp_stream::Errno;
 
 use super::endpoint::{self, Endpoint};
 use super::memory::View;
@@ -12,33 +14,33 @@ use crate::sys::raw::{One, Works};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Its Tagged Offset; an address for `flag::INLINE`.
+    /// The Tagged Offset of the piece; an address for `flag::INLINE`.
     pub to: u64,
-    /// Octets.
+    /// The length in octets.
     pub len: u32,
-    /// Of its region.
+    /// The STag of the region.
     pub stag: u32,
 }
 
-/// `struct ddp_work`.
+/// `struct ddp_work`: a work for a send or receive queue.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Work {
-    /// The program's mark.
+    /// The program's mark of the work.
     pub tag: u64,
-    /// One of `op`.
+    /// The operation, one of `op`.
     pub op: u32,
     /// A set of `flag`.
     pub flags: u32,
     /// The local memory.
     pub list: *const Sge,
-    /// Pieces of it.
+    /// The number of pieces in `list`.
     pub count: u32,
-    /// The peer's memory, or what is invalidated or bound.
+    /// The STag of the peer's memory, or the one that is invalidated or bound.
     pub stag: u32,
-    /// Where there.
+    /// The Tagged Offset in the peer's memory.
     pub to: u64,
-    /// What else the operation takes.
+    /// The operation's other arguments.
     pub args: [u64; 4],
 }
 
@@ -68,17 +70,17 @@ mod flag {
     pub(super) const ALL: u32 = 31;
 }
 
-/// A work that makes sense.
+/// A work that has passed the checks.
 pub(super) enum Posting {
     Receive(RecvWr),
     Send(SendWr),
 }
 
-/// `ddp_post`: how many were taken.
+/// Posts works to an endpoint and returns how many were taken: `ddp_post`.
 ///
 /// # Errors
-/// Why the first was not.
-pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, c_int> {
+/// The error of the first, if it was not taken.
+pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, Errno> {
     let (adapter, endpoint) = endpoint::of(fd)?;
     let view = View::new(adapter, endpoint.domain);
     let mut taken = 0;
@@ -109,8 +111,8 @@ pub fn post(fd: c_int, works: Works<'_>) -> Result<usize, c_int> {
     }
 }
 
-/// Posts what has been gathered for the send queue, so that it leaves together.
-fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Result<(), c_int> {
+/// Posts the works gathered for the send queue, so that they leave together.
+fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Result<(), Errno> {
     if sends.is_empty() {
         return Ok(());
     }
@@ -120,10 +122,10 @@ fn flush(endpoint: &Endpoint, sends: &mut Vec<SendWr>, taken: &mut usize) -> Res
     result
 }
 
-pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, c_int> {
+pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, Errno> {
     let work = one.work();
     if work.flags & !flag::ALL != 0 {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     if work.op == op::RECEIVE {
         let list = one.list()?;
@@ -142,7 +144,7 @@ pub(super) fn posting(one: &One<'_>, view: &View<'_>) -> Result<Posting, c_int> 
     }))
 }
 
-fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
+fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, Errno> {
     let work = one.work();
     let remote = Remote { stag: Stag(work.stag), to: work.to };
     let [a, b, c, d] = work.args;
@@ -172,7 +174,7 @@ fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
         },
         op::BIND => {
             view.check_stag(work.stag)?;
-            let access = u8::try_from(a).ok().and_then(Access::from_bits).ok_or(libc::EINVAL)?;
+            let access = u8::try_from(a).ok().and_then(Access::from_bits).ok_or(Errno::INVALID)?;
             let range = single(one)?;
             view.check(&[range], false)?;
             Operation::Bind { window: Stag(work.stag), range: piece(&range), access }
@@ -181,11 +183,11 @@ fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, c_int> {
             view.check_stag(work.stag)?;
             Operation::Invalidate { stag: Stag(work.stag) }
         }
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Errno::INVALID),
     })
 }
 
-fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, c_int> {
+fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, Errno> {
     if one.work().flags & flag::INLINE != 0 {
         return one.inline_octets().map(Gather::Inline);
     }
@@ -197,20 +199,21 @@ fn gather(one: &One<'_>, view: &View<'_>) -> Result<Gather, c_int> {
     })
 }
 
-/// The one piece that octets of the peer's go to, `len` of them if that is given.
-fn sink(one: &One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, c_int> {
+/// Returns the only piece, which octets of the peer's go to; there are `len` of them if that is
+/// given.
+fn sink(one: &One<'_>, view: &View<'_>, len: Option<u32>) -> Result<rddp_rnic::Sge, Errno> {
     let sink = single(one)?;
     if len.is_some_and(|len| sink.len != len) {
-        return Err(libc::EINVAL);
+        return Err(Errno::INVALID);
     }
     view.check(&[sink], true)?;
     Ok(piece(&sink))
 }
 
-fn single(one: &One<'_>) -> Result<Sge, c_int> {
+fn single(one: &One<'_>) -> Result<Sge, Errno> {
     match one.list()?[..] {
         [only] => Ok(only),
-        _ => Err(libc::EINVAL),
+        _ => Err(Errno::INVALID),
     }
 }
 
@@ -218,13 +221,13 @@ fn piece(sge: &Sge) -> rddp_rnic::Sge {
     rddp_rnic::Sge { stag: Stag(sge.stag), addr: sge.to, len: u64::from(sge.len) }
 }
 
-pub(super) fn post_errno(error: PostError) -> c_int {
+pub(super) fn post_errno(error: PostError) -> Errno {
     match error {
-        PostError::QueueFull { .. } => libc::EAGAIN,
-        PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => libc::EMSGSIZE,
-        // As `View::check` has it: the memory may have gone since.
-        PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => libc::EACCES,
-        PostError::Memory { fault: SgeFault::OutOfBounds, .. } => libc::EFAULT,
-        _ => libc::EINVAL,
+        PostError::QueueFull { .. } => Errno::WOULD_BLOCK,
+        PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => Errno(libc::EMSGSIZE),
+        // The errnos are those of `View::check`: the memory may have gone since.
+        PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => Errno(libc::EACCES),
+        PostError::Memory { fault: SgeFault::OutOfBounds, .. } => Errno::FAULT,
+        _ => Errno::INVALID,
     }
 }

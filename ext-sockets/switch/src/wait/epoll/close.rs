@@ -1,4 +1,5 @@
-//! When entries end: as the kernel's, with the last number of a socket, wherever that is.
+//! The end of entries: like the kernel's, they end with the last number of a socket, in whatever
+//! process.
 
 use std::ffi::c_int;
 
@@ -12,7 +13,8 @@ use crate::socket::{self, Held};
 use crate::sys::epoll_pool::{make_pool, pool};
 use crate::{process, switch, table};
 
-/// `fd` is about to be closed; it may not be the last number of what it is.
+/// Prepares for the end of `fd`, which is about to be closed; it may not be the last number of its
+/// socket.
 #[inline]
 pub fn closing(fd: c_int) {
     if any() {
@@ -31,7 +33,7 @@ fn forget_number(fd: c_int) {
     for watch in here {
         watches.remove(watch);
         match (&held, entry_of(&watch), pool()) {
-            // To be ended with its last number.
+            // The entry ends with the last number of the socket.
             (Some(held), Some(entry), _) if held.cookie() == entry.cookie() => {
                 watches.add_orphan(held.cookie(), watch);
             }
@@ -41,18 +43,20 @@ fn forget_number(fd: c_int) {
     }
 }
 
-/// Who else has a socket whose last number of this process is about to be closed.
+/// The state of a socket in other processes, when its last number of this process is about to be
+/// closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
     /// No other process.
     Gone,
-    /// Another process, in whose sets its entries live on.
+    /// Another process has it, and the entries live on in that process's sets.
     Held,
-    /// Nobody knows: it was never connected.
+    /// This cannot be known, as the socket was never connected.
     Unknown,
 }
 
-/// The last number of this process is about to be closed: entries that no other process needs end.
+/// Ends the entries of a socket that no other process needs, when its last number of this process
+/// is about to be closed.
 pub fn gone(held: &Held, elsewhere: Elsewhere) {
     if !held.is_watched() {
         return;
@@ -74,7 +78,8 @@ pub fn gone(held: &Held, elsewhere: Elsewhere) {
     }
 }
 
-/// The program closes `fd`, its last number, and the library keeps the socket for a while: no set is to tell of it.
+/// Takes `fd` out of the sets. The program closes it, its last number, while the library keeps the
+/// socket for a while: no set may report it.
 pub fn withdraw(held: &Held, fd: c_int) {
     if !held.is_watched() {
         return;
@@ -86,7 +91,7 @@ pub fn withdraw(held: &Held, fd: c_int) {
     }
 }
 
-/// `from` has another number now.
+/// Notes that `from` has got another number.
 #[inline]
 pub fn duplicated(from: c_int) {
     if any() {
@@ -94,8 +99,8 @@ pub fn duplicated(from: c_int) {
     }
 }
 
-/// The process is about to fork: what it has the child will have too. A set of which nothing is known yet must lead to the same
-/// entries in both.
+/// Prepares for a fork: the child will have the same sets. One that the library does not know yet
+/// must lead to the same entries in both processes.
 pub fn forking() {
     if table::any() || switch::is_on() {
         make_pool();
@@ -111,7 +116,7 @@ fn share(which: impl Fn(c_int, c_int) -> bool) {
     those.filter_map(|watch| entry_of(&watch)).for_each(Entry::set_shared);
 }
 
-/// Another entry has come into the place of this one.
+/// Frees an entry whose place another entry has taken.
 pub(super) fn replaced(pool: &Pool, before: Key) {
     if pool.entry(before).is_some_and(|entry| !entry.is_shared()) {
         pool.free(before);

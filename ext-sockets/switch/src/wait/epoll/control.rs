@@ -14,16 +14,17 @@ use super::{close, sets};
 use crate::sys::epoll_pool::{make_pool, pool};
 use crate::{socket, switch, table};
 
-/// Whether [`control`] has anything to say.
+/// Returns whether [`control`] must be asked.
 #[inline]
 pub fn is_concerned() -> bool {
     table::any() || switch::is_on() || pool().is_some()
 }
 
-/// `epoll_ctl`.
+/// Makes `epoll_ctl`.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: the set and the descriptor are for the kernel alone. Why it is refused.
+/// [`Errno::PLAIN`]: the set and the descriptor are for the kernel alone. Otherwise the kernel's
+/// error.
 pub fn control(epoll: c_int, operation: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     let _no_signals = any().then(real::NoSignals::here);
     match operation {
@@ -40,18 +41,19 @@ fn add(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     put(pool, Watch { fd, epoll, key: Key(0) }, cookie, wanted, EPOLL_CTL_ADD)
 }
 
-/// The cookie of what gets an entry of ours: a socket that is ours or may become so, or what has data like a key.
+/// Returns the cookie of a descriptor that gets an entry of ours: a socket that is ours or may
+/// become so, or any file whose data looks like a key.
 fn cookie_to_own(fd: c_int, data: u64) -> Option<u64> {
     if let Some(held) = socket::hold_checked(fd) {
         return Some(held.cookie());
     }
     let looks_like_key = pool().is_some_and(|pool| pool.is_key(data));
-    // The policy decides when it is connected.
+    // For a socket that is not connected, the policy decides at `connect`.
     let may_be_ours = || switch::is_on() && real::tcp_state(fd) == Some(real::TCP_CLOSE);
     (looks_like_key || may_be_ours()).then(|| real::cookie(fd).unwrap_or(0))
 }
 
-/// Puts a new entry into a set, by ADD, or by MOD in place of what is there.
+/// Puts a new entry into a set: by ADD, or by MOD in place of the present one.
 fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) -> Result<(), Errno> {
     let Watch { fd, epoll, .. } = at;
     let held = socket::hold(fd);
@@ -68,10 +70,11 @@ fn put(pool: &Pool, at: Watch, cookie: u64, wanted: Wanted, operation: c_int) ->
         return Err(errno);
     }
     if let Some(before) = watches.insert(watch) {
-        // Of a set that was closed and had this number, or of a socket that was closed where nobody saw it.
+        // The old entry is that of a set which was closed and had this number, or of a socket that
+        // was closed without our notice.
         close::replaced(pool, before);
     }
-    // What a wait depends on may have changed in between.
+    // The state of the socket may have changed in between.
     refresh(&mut watches, watch, false);
     Ok(())
 }
@@ -93,7 +96,8 @@ fn modify(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What a set had before it was ours, or what now has data like a key.
+/// Makes an entry for a descriptor that was in the set before it was ours, or whose new data looks
+/// like a key.
 fn take_over(epoll: c_int, fd: c_int, wanted: Wanted) -> Result<(), Errno> {
     let cookie = cookie_to_own(fd, wanted.data).ok_or(Errno::PLAIN)?;
     let pool = make_pool().ok_or(Errno::PLAIN)?;
@@ -111,7 +115,7 @@ fn delete(epoll: c_int, fd: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The entry of ours that a set has for what is open under `fd`.
+/// Returns the entry of ours that a set has for the file open under `fd`.
 fn locate(epoll: c_int, fd: c_int) -> Option<Watch> {
     let pool = pool()?;
     let known = if any() { watches().find(fd, epoll) } else { None };
@@ -122,7 +126,8 @@ fn locate(epoll: c_int, fd: c_int) -> Option<Watch> {
     let cookie = held.map(|held| held.cookie()).or_else(|| real::cookie(fd)).unwrap_or(0);
     let is_its = |watch: &Watch| pool.entry(watch.key).is_some_and(|entry| entry.cookie() == cookie);
     known.filter(is_its).or_else(|| {
-        // The set may have another number, or this process the entry from its parent.
+        // The set may have another number, or this process may have inherited the entry from its
+        // parent.
         let key = Key(sets::data(epoll, fd)?);
         let watch = Watch { fd, epoll, key };
         (pool.is_key(key.0) && is_its(&watch)).then(|| {

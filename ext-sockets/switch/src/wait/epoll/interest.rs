@@ -1,4 +1,4 @@
-//! What the kernel is asked to watch for.
+//! The kernel's interest: the events that it is asked to watch for.
 
 use std::ffi::{c_int, c_short};
 use std::time::Duration;
@@ -13,19 +13,18 @@ use crate::socket::{self, Held};
 use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
 
-/// The events of a set that are `poll`'s too; above them are flags.
+/// The events of a set that `poll` has too; the bits above them are flags.
 const EVENTS: u32 = 0xffff;
 pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGES: u32 = libc::EPOLLET as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// What waits on a socket depend on has changed, and an epoll set has it: what the kernel is asked
-/// to watch for may have to change.
+/// Updates the kernel's interest after a change of the state of a socket that is in an epoll set.
 pub fn changed(held: &Held, fd: c_int) {
     refresh_all(held, fd, false);
 }
 
-/// What holds already is to be an edge once more.
+/// Asks the kernel once more, so that an event which holds already makes another edge.
 pub fn tell_again(held: &Held, fd: c_int) {
     refresh_all(held, fd, true);
 }
@@ -46,7 +45,8 @@ fn refresh_all(held: &Held, fd: c_int, again: bool) {
     }
 }
 
-/// The socket under `fd` is of a kind from now on, or is plain again; a set may have it from before.
+/// Updates the kernel's interest after the socket under `fd` has become one of a kind, or plain
+/// again. A set may have had it before.
 pub fn kind_changed(held: &Held, fd: c_int) {
     if any() && !watches().of(fd).is_empty() {
         held.set_watched(true);
@@ -58,26 +58,28 @@ pub(super) fn entry_of(watch: &Watch) -> Option<&'static Entry> {
     pool()?.entry(watch.key)
 }
 
-/// What a wait sees of `wanted`, as `poll` knows it.
+/// Returns the part of these events that `poll` knows.
 pub(super) fn of_poll(events: u32) -> c_short {
     (events & EVENTS) as u16 as c_short
 }
 
-/// What to ask the kernel for under this number.
+/// Returns the events to ask the kernel for under this number.
 pub(super) fn mask(fd: c_int, wanted: u32) -> u32 {
     let Some(watched) = Watched::of(fd) else { return wanted };
     let want = of_poll(wanted);
-    // First, since it notes that a startup has begun, on which the interest depends.
+    // This comes first: it notes that a startup has begun, and the interest depends on that.
     let deadline = watched.deadline(want);
     let mut events = watched.interest(want);
     if deadline == Some(Duration::ZERO) {
-        // There is something to tell, and a socket that has ended has room.
+        // There is something to report now. A socket that has ended is writable, so the kernel
+        // reports it at once.
         events |= libc::POLLOUT;
     }
     wanted & !EVENTS | u32::from(events as u16)
 }
 
-/// Has the kernel watch for what is of interest now, or `again` for the same, which makes a new edge of it. Whether it was asked anything.
+/// Makes the kernel watch for the socket's present interest; with `again` also if that is the same,
+/// which makes a new edge. Returns whether the kernel was asked.
 pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool {
     let Some(entry) = entry_of(&watch) else {
         watches.remove(watch);
@@ -91,14 +93,15 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
             let is_unsettled = !held.is_still_tcp() && !Ours::new(held, watch.fd).is_settled();
             watches.set_unsettled(watch, is_unsettled)
         }
-        // Another socket's number by now.
+        // The number is another socket's by now.
         Some(_) => return false,
         None => watches.set_unsettled(watch, false),
     };
     let wanted = entry.wanted();
     let mut mask = mask(watch.fd, wanted.events);
     if has_a_time && real::has_threads() {
-        // A thread that sleeps does not know of that time: there is room, which wakes it, so that it looks.
+        // A thread that sleeps does not know of this deadline. The socket is writable, which wakes
+        // the thread, and it looks.
         mask |= libc::EPOLLOUT as u32;
     }
     let before = entry.asked.load(std::sync::atomic::Ordering::Relaxed);
@@ -114,7 +117,7 @@ fn ask(watch: Watch, mask: u32) -> Result<(), Errno> {
     let Key(data) = key;
     let wanted = Wanted { events: mask, data };
     if mask & EXCLUSIVE != 0 {
-        // The kernel changes no such entry.
+        // The kernel does not modify an entry with EPOLLEXCLUSIVE.
         real::control(epoll, EPOLL_CTL_DEL, fd, wanted)?;
         return real::control(epoll, EPOLL_CTL_ADD, fd, wanted);
     }

@@ -1,22 +1,22 @@
-//! `epoll`: the kernel's interest in a socket of ours is the library's to set.
+//! `epoll`: the library sets the kernel's interest in a socket of ours.
 //!
-//! What the program wants of such a socket lies in an [entry](pool::Entry), and the kernel has in
-//! its set what the socket is interested in at the moment, with a [key](pool::Key) that leads to the
-//! entry in place of the program's data. What the kernel answers is translated in place. When what a
-//! wait depends on changes, so does the kernel's interest, at once: another thread may sleep in
-//! `epoll_wait`. No event is made up: where there is something to tell that the kernel would not
-//! say, its interest is set so that it does. Entries lie in memory that the children of `fork`
-//! share, as they share the sets.
+//! The events that the program asked for are in an [entry](pool::Entry). The kernel's set has the
+//! events that the socket is interested in at the moment and, in place of the program's data, a
+//! [key](pool::Key) that leads to the entry. Events that the kernel reports are translated in
+//! place. When the state of a socket changes, the kernel's interest is updated at once, as another
+//! thread may sleep in `epoll_wait`. No event is invented: where there is something to report that
+//! the kernel would not, its interest is set so that it does. Entries lie in memory that the
+//! children of `fork` share, as they share the sets.
 //!
 //! | file | what |
 //! |---|---|
 //! | `pool.rs` | the entries, and the keys that lead to them |
-//! | `watches.rs` | where this process has put its entries |
-//! | `interest.rs` | what the kernel is asked to watch for |
+//! | `watches.rs` | the list of entries that this process has made |
+//! | `interest.rs` | the events that the kernel is asked to watch for |
 //! | `control.rs` | `epoll_ctl` |
-//! | `sets.rs` | what the kernel has in a set |
-//! | `close.rs` | when entries end |
-//! | `wait.rs` | `epoll_wait` and its like |
+//! | `sets.rs` | the contents of a set, from `/proc` |
+//! | `close.rs` | the end of entries |
+//! | `wait.rs` | `epoll_wait` and its variants |
 
 mod close;
 mod control;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use rddp_real::Wanted;
 
-/// What the kernel has as data of an entry: a tag that no other data has, a generation, a place.
+/// The data that the kernel has of an entry: a tag that no other data has, a generation, and a
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) u64);
 
@@ -14,13 +15,14 @@ const PLACE_BITS: u32 = 18;
 const GENERATION_BITS: u32 = 32 - PLACE_BITS;
 const MANY: usize = 1 << PLACE_BITS;
 
-/// Zeros are an empty one, but for the tag.
+/// The pool of entries. Memory of zeros is an empty pool, but for the tag.
 #[repr(C)]
 pub(crate) struct Pool {
     tag: AtomicU32,
-    /// How many were ever used.
+    /// The number of entries that were ever used.
     used: AtomicU32,
-    /// The first free one among those, counted from 1, and in the upper half how often that has changed.
+    /// The first free one among the used entries, counted from 1; in the upper half, a count of the
+    /// changes.
     free: AtomicU64,
     entries: [Entry; MANY],
 }
@@ -28,43 +30,44 @@ pub(crate) struct Pool {
 /// A descriptor of ours in an epoll set.
 #[repr(C)]
 pub(super) struct Entry {
-    /// Odd while it is in use.
+    /// The generation of the entry; odd while it is in use.
     generation: AtomicU32,
     next_free: AtomicU32,
     data: AtomicU64,
     events: AtomicU32,
-    /// What the kernel was last asked to watch for.
+    /// The events that the kernel was last asked to watch for.
     pub(super) asked: AtomicU32,
-    /// The number that it was added under.
+    /// The number that the socket was added under.
     fd: AtomicI32,
-    /// `EPOLLONESHOT` has fired, and the program has not armed it again.
+    /// `EPOLLONESHOT` has fired, and the program has not armed the entry again.
     disarmed: AtomicBool,
-    /// Another process, or another number, may keep it in its set when the last number that is known of is closed.
+    /// Another process, or another number, may keep the entry in its set when the last known number
+    /// is closed.
     shared: AtomicBool,
-    /// Of the socket; 0 for what is none.
+    /// The cookie of the socket; 0 for any other file.
     cookie: AtomicU64,
 }
 
 impl Pool {
-    /// Before anybody else knows of it.
+    /// Sets the tag of a new pool, before any other thread has it.
     pub(crate) fn begin(&self) {
-        // Neither a number nor an address has the highest bit set.
+        // Programs use numbers or addresses as data, and neither has the highest bit set.
         let tag = RandomState::new().build_hasher().finish() as u32 | 1 << 31;
         self.tag.store(tag, Ordering::Release);
     }
 
-    /// Whether an entry's data could be this.
+    /// Returns whether `data` looks like a key.
     pub(super) fn is_key(&self, data: u64) -> bool {
         (data >> 32) as u32 == self.tag.load(Ordering::Relaxed)
     }
 
-    /// The entry, while it is the one that was meant.
+    /// Returns the entry of a key, while it is still in use for that key.
     pub(super) fn entry(&self, key: Key) -> Option<&Entry> {
         let entry = self.entries.get(place(key))?;
         (self.key(place(key)) == key && entry.is_used()).then_some(entry)
     }
 
-    /// An entry that is in use from now on. `None`: all are.
+    /// Takes an entry into use; `None` if all are in use.
     pub(super) fn claim(&self, fd: c_int, cookie: u64, wanted: Wanted) -> Option<(&Entry, Key)> {
         let place = self.pop().or_else(|| self.unused())?;
         let entry = &self.entries[place];
@@ -76,11 +79,11 @@ impl Pool {
         Some((entry, self.key(place)))
     }
 
-    /// The kernel does not know of this one any more.
+    /// Frees an entry that the kernel does not have any more.
     pub(super) fn free(&self, key: Key) {
         let Some(entry) = self.entry(key) else { return };
         let used = entry.generation.load(Ordering::Relaxed);
-        // Somebody else may do the same.
+        // Another process may free the entry at the same time.
         let freed = entry.generation.compare_exchange(used, used + 1, Ordering::AcqRel, Ordering::Relaxed);
         if used % 2 == 1 && freed.is_ok() {
             self.push(place(key));
@@ -123,12 +126,12 @@ impl Entry {
         self.generation.load(Ordering::Acquire) % 2 == 1
     }
 
-    /// What the program asked for last.
+    /// Returns the events and the data that the program asked for last.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted { events: self.events.load(Ordering::Acquire), data: self.data.load(Ordering::Acquire) }
     }
 
-    /// The program asks for something else, and is to be told of it.
+    /// Sets the events and the data that the program asks for, and arms the entry.
     pub(super) fn want(&self, wanted: Wanted) {
         self.data.store(wanted.data, Ordering::Release);
         self.events.store(wanted.events, Ordering::Release);
@@ -164,7 +167,7 @@ fn place(key: Key) -> usize {
     key.0 as usize % MANY
 }
 
-/// The head of the free list with another first one.
+/// Returns the head of the free list with another first entry.
 fn changed(free: u64, first: u32) -> u64 {
     (free >> 32).wrapping_add(1) << 32 | u64::from(first)
 }

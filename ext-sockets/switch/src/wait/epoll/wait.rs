@@ -14,12 +14,15 @@ use crate::sys::epoll_pool::pool;
 use crate::wait::watched::Watched;
 use crate::{kinds, socket, table};
 
-/// Waits until the set `epoll` has something to tell the program, or `timeout` is over. How many events that is.
+/// Waits until the set `epoll` has an event for the program, or `timeout` is over. Returns the
+/// number of events.
 ///
-/// `sleep` is the kernel's call, for at most so long; what it gives is changed in place.
+/// `sleep` makes the kernel's call, for at most the given time; the events it returns are
+/// translated in place.
 ///
 /// # Errors
-/// [`Errno::PLAIN`]: no set has anything of ours, and nothing has been done. What `sleep` answers.
+/// [`Errno::PLAIN`]: no set has anything of ours, and nothing has been done. Otherwise the error of
+/// `sleep`.
 pub fn wait<'a>(
     epoll: c_int,
     timeout: Option<Duration>,
@@ -47,30 +50,30 @@ pub fn wait<'a>(
         if is_over && !(something_new && once_more) {
             return Ok(0);
         }
-        // What was new may be something to tell.
+        // A new interest may bring an event at once.
         once_more = !is_over;
     }
 }
 
-/// Blocks signals if there are unsettled sockets: what is to be done for those takes several
-/// locks.
+/// Blocks signals if there are unsettled sockets: their steps take several locks.
 fn no_signals() -> Option<real::NoSignals> {
     (kinds::any_unsettled() || any_unsettled()).then(real::NoSignals::here)
 }
 
-/// Whether any set may have an entry of ours.
+/// Returns whether any set may have an entry of ours.
 #[inline]
 pub fn has_entries() -> bool {
     pool().is_some()
 }
 
-/// What the kernel has given a call that began to sleep before there were entries, and may be of one that another thread has made since: the
-/// program's business is left. How many events that is.
+/// Translates the events of a call that began to sleep before there were entries, which another
+/// thread may have made since. Returns the number of events that are left for the program.
 pub fn given_late(epoll: c_int, events: &mut [epoll_event]) -> usize {
     pool().map_or(events.len(), |pool| translate(pool, epoll, events))
 }
 
-/// How long to sleep at most, for the sake of sockets that wait for more than octets. The kernel is asked for what is of interest to them.
+/// Returns how long to sleep at most, for the sake of unsettled sockets, and updates the kernel's
+/// interest in them.
 fn deadline() -> Option<Duration> {
     if !any_unsettled() {
         return None;
@@ -85,7 +88,7 @@ fn deadline() -> Option<Duration> {
         .min()
 }
 
-/// Takes a step for each socket that waits for more than octets. Whether the kernel is now asked for something new.
+/// Takes a step for each unsettled socket. Returns whether the kernel's interest has changed.
 fn step() -> bool {
     if !any_unsettled() {
         return false;
@@ -104,7 +107,8 @@ fn step() -> bool {
     something_new
 }
 
-/// Leaves what is the program's business. How many that are.
+/// Translates events in place, and drops those that do not concern the program. Returns how many
+/// are left.
 fn translate(pool: &Pool, epoll: c_int, events: &mut [epoll_event]) -> usize {
     let mut told = 0;
     for at in 0..events.len() {
@@ -118,14 +122,14 @@ fn translate(pool: &Pool, epoll: c_int, events: &mut [epoll_event]) -> usize {
     told
 }
 
-/// An event of ours, as the program is told of it; `None`: it is not.
+/// Translates an event of ours; `None` if it does not concern the program.
 fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event> {
     let key = Key(event.u64);
-    // It was deleted while the event was under way.
+    // If the key has no entry, it was deleted after the kernel reported the event.
     let entry = pool.entry(key)?;
     let wanted = entry.wanted();
     let once = wanted.events & ONESHOT != 0;
-    // Before what it depends on can change, which would arm it again.
+    // This precedes any change of the socket's state, which could arm the entry again.
     entry.set_disarmed(once);
     let number = number(entry);
     let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
@@ -151,7 +155,7 @@ fn look(fd: c_int, ready: u32, wanted: u32) -> Option<u32> {
     Some(u32::from(revents as u16))
 }
 
-/// The number under which this process has the socket of an entry.
+/// Returns a number under which this process has the socket of an entry.
 fn number(entry: &Entry) -> Option<c_int> {
     let (fd, cookie) = (entry.fd(), entry.cookie());
     let is_its = |fd: &c_int| socket::hold(*fd).is_some_and(|held| held.cookie() == cookie);

@@ -1,4 +1,4 @@
-//! Where this process has put its entries: which set has which descriptor.
+//! The list of entries that this process has made, by set and descriptor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
@@ -18,23 +18,24 @@ pub(super) struct Watch {
     pub(super) key: Key,
 }
 
-/// All of this process.
+/// All watches of this process.
 #[derive(Debug)]
 pub struct Watches {
     by_number: BTreeMap<(c_int, c_int), Key>,
     unsettled: BTreeSet<(c_int, c_int)>,
-    /// Those of sockets whose number was closed, by cookie, until the last one is.
+    /// Watches of sockets whose number was closed, by cookie, until the last number is.
     orphans: Vec<(u64, Watch)>,
 }
 
 static WATCHES: Mutex<Watches> =
     Mutex::new(Watches { by_number: BTreeMap::new(), unsettled: BTreeSet::new(), orphans: Vec::new() });
 
-/// How many there are, and how many of them are unsettled, for those who do not want to take the lock.
+/// The number of watches, for callers that do not take the lock; `UNSETTLED` is that of unsettled
+/// ones.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static UNSETTLED: AtomicUsize = AtomicUsize::new(0);
 
-/// The lock of all of them.
+/// Locks the watches.
 pub fn watches() -> real::Locked<Watches> {
     real::lock(&WATCHES)
 }
@@ -50,7 +51,7 @@ pub(super) fn any_unsettled() -> bool {
 }
 
 impl Watches {
-    /// What was there before.
+    /// Adds a watch; returns the key that was in its place.
     pub(super) fn insert(&mut self, watch: Watch) -> Option<Key> {
         let before = self.by_number.insert((watch.fd, watch.epoll), watch.key);
         self.count();
@@ -69,18 +70,18 @@ impl Watches {
         }
     }
 
-    /// The sets that have this number.
+    /// Returns the watches of this number, one for each set that has it.
     pub(super) fn of(&self, fd: c_int) -> SmallVec<[Watch; 2]> {
         let all = self.by_number.range((fd, c_int::MIN)..=(fd, c_int::MAX));
         all.map(|((fd, epoll), key)| Watch { fd: *fd, epoll: *epoll, key: *key }).collect()
     }
 
-    /// All there are.
+    /// Returns all watches.
     pub(super) fn all(&self) -> impl Iterator<Item = Watch> {
         self.by_number.iter().map(|((fd, epoll), key)| Watch { fd: *fd, epoll: *epoll, key: *key })
     }
 
-    /// Whether it has become unsettled.
+    /// Notes whether a watch is unsettled. Returns whether it has become so.
     pub(super) fn set_unsettled(&mut self, watch: Watch, is_unsettled: bool) -> bool {
         let place = (watch.fd, watch.epoll);
         let changed = match is_unsettled && self.by_number.contains_key(&place) {
