@@ -99,7 +99,7 @@ static void by_exit(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* The same of clients that look at one after the other: the end of the first is not kept back
+/* As above, with clients that look at one after the other: the end of the first is not kept back
  * until the second has said all it has to. */
 static void by_exit_in_turn(void) {
     int first_seen[2];
@@ -187,7 +187,7 @@ static void with_few_descriptors(void) {
         IS(setrlimit(RLIMIT_NOFILE, &few), 0);
         for (int at = 0; at < MANY; at++)
             close(accepts());
-        /* It has as many left as it needs. */
+        /* The child has as many descriptors left as it needs. */
         for (int at = 0; at < 20; at++)
             IS(open("/dev/null", O_RDONLY) >= 0, 1);
         pause();
@@ -283,7 +283,8 @@ static void with_most_in_use(void) {
     IS(status, 0);
 }
 
-/* What is owed is sent, however many are owed something and whatever numbers the program closes. */
+/* Unsent octets are sent after a close, for however many connections, and whatever numbers the
+ * program closes. */
 static void with_all_numbers_closed(void) {
     enum { MANY = 280 };
     int fds[MANY], closed[2];
@@ -330,7 +331,7 @@ static void by_the_client(void) {
     }
 }
 
-/* The same, of a program that ends. */
+/* As above, when the program ends. */
 static void by_the_clients_exit(void) {
     for (int at = 0; at < 10; at++) {
         pid_t child = fork();
@@ -488,7 +489,7 @@ static void by_a_signal(void) {
             IS(errno, EINTR);
         exit(entry.revents == POLLIN ? 0 : 1);
     }
-    /* Its peer says nothing before that. */
+    /* The peer sends nothing before that. */
     waits(told[0], POLLIN);
     int peer = accepts();
     waits(peer, POLLIN);

@@ -1,5 +1,5 @@
-/* What DDPMODE options answer, line by line: "name: value as it should be", or the program ends
- * with the line that is not so. */
+/* Tests the answers of DDPMODE options, line by line: "name: value as it should be", or the program
+ * ends with the line that is not so. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -324,7 +324,7 @@ static void from_plain_to_framed(void) {
     IS(close_range(3, ~0U, 0), 0);
 }
 
-/* One end in DDPMODE, the other plain: an error at the one, and no octet of framing for the
+/* With one end in DDPMODE and the other plain: an error at the one, and no octet of framing for the
  * program at the other that has the library. */
 static void one_side_only(void) {
     struct sockaddr_in addr;
@@ -354,7 +354,7 @@ static void one_side_only(void) {
     FAILS(read(client, &octet, 1), EPROTO);
     FAILS(write(client, "x", 1), EPIPE);
     IS(close_range(3, ~0U, 0), 0);
-    /* Nobody listens. */
+    /* No socket listens here. */
     client = tcp();
     IS(set(client, DDPMODE, 1), 0);
     FAILS(connect(client, (void *)&addr, sizeof addr), ECONNREFUSED);

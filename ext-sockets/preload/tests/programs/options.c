@@ -1,4 +1,4 @@
-/* What options of sockets answer, on a listener, before connect, and on both ends of a
+/* Tests the answers of socket options, on a listener, before connect, and on both ends of a
  * connection: the same lines in DDPMODE as without. */
 #define _GNU_SOURCE
 #include <linux/tcp.h>

@@ -85,7 +85,7 @@ void forking(void) {
         _exit(0);
     }
     IS(waitpid(child, &status, 0), child);
-    /* What the children did was their own. */
+    /* The children's operations had no effect here. */
     IS(exs_qstatus(queue, EXS_QATTR_PENDING, &status), 0);
     IS(status, 1);
     IS(write(ends[1], "z", 1), 1);

@@ -171,7 +171,7 @@ void flags(void) {
     IS(ended(twice), -SIGBUS);
 }
 
-/* One that is sent to a thread that blocks it waits until it does not. */
+/* A signal sent to a thread that blocks it waits until it is unblocked. */
 void held_back(void) {
     install(SIGSEGV, mend, SA_SIGINFO);
     bad_send();
@@ -468,7 +468,7 @@ void nested(void) {
     exchange(pair);
 }
 
-/* What the kernel takes. */
+/* The form that the kernel takes. */
 struct raw_action {
     void *handler;
     unsigned long flags;
@@ -531,7 +531,7 @@ void raw_calls(void) {
     FAILS(raw_sigaction(SIGKILL, &action, NULL), EINVAL);
     FAILS(syscall(SYS_rt_sigaction, SIGBUS, &action, NULL, sizeof all + 1), EINVAL);
 
-    /* One that is held is waited for. */
+    /* A held signal ends the wait. */
     uint64_t one = bit(SIGSEGV);
     siginfo_t info;
     IS(raw_mask(SIG_BLOCK, &one, NULL), 0);

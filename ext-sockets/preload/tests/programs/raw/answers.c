@@ -329,7 +329,7 @@ static void given_up(struct asked *asked) {
     FAILS(recv(asked->peer, &octet, 1, 0), ECONNRESET);
     nothing_left(asked);
 
-    /* Its queue goes. */
+    /* The endpoint's queue is closed. */
     ask(asked, PATIENCE);
     request(asked->peer, 2, 9);
     event(&asked->end, DDP_REQUESTED, 0);

@@ -35,7 +35,7 @@ static void sends(struct pair *pair) {
     IS(got.flags, DDP_EVENT_SOLICITED);
     IS(memcmp(to->memory + 200, "copied", 6), 0);
 
-    /* Of no octets, quietly, and in one call with another. */
+    /* A Send of no octets, without an event, in one call with another work. */
     struct ddp_work two[] = {
         {.op = DDP_SEND, .flags = DDP_QUIET},
         {.op = DDP_IMMEDIATE, .with.immediate = "8 octets", .tag = 5},

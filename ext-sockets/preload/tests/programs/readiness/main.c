@@ -83,7 +83,7 @@ static void full(enum kind kind) {
     done(&one);
 }
 
-/* As much as is kept of what a program says before there is leave to send. */
+/* As many octets as are kept before the startup allows sending. */
 static char early_octets[16 * 1024];
 
 static void says_all_it_may(struct waiter *one, int fd) {
@@ -107,7 +107,7 @@ static void leave(enum kind kind) {
     pthread_t thread = trickle(ends[1], 5, 'f');
     int got = await(&one, LONG, NULL);
     IS(trickled, 1);
-    if (got != (POLLIN | POLLOUT)) /* the leave to send, and the octets, may be told one after the other */
+    if (got != (POLLIN | POLLOUT)) /* POLLOUT and POLLIN may come one after the other */
         got |= await(&one, LONG, NULL);
     IS(got, POLLIN | POLLOUT);
     pthread_join(thread, NULL);
@@ -134,7 +134,8 @@ static void initiator(enum kind kind) {
     IS(recv(peer, buf, 24, MSG_WAITALL), 24);
     IS(memcmp(buf, "MPA ID Req Frame", 16), 0);
     IS(await(&one, SOON, NULL), 0);
-    IS(write(peer, "MPA ID Rep Frame\20\2\0\4\200 \200 ", 24), 24); /* RFC 6581 section 9: a Write as RTR */
+    /* RFC 6581 section 9: a Write as RTR. */
+    IS(write(peer, "MPA ID Rep Frame\20\2\0\4\200 \200 ", 24), 24);
     IS(await(&one, LONG, NULL), POLLOUT);
     int error = 7;
     socklen_t len = sizeof error;
