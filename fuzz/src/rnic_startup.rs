@@ -246,7 +246,7 @@ impl World {
             answer::REJECT => match (accepted.reject(data), request.reject(&config, data)) {
                 (Ok(()), Ok(reply)) => {
                     if let Some(mut socket) = socket {
-                        assert_eq!(read_exactly(&mut socket, reply.len()), reply);
+                        assert_eq!(read_exactly(&mut socket, reply.len()), *reply);
                         socket.shutdown(Shutdown::Write).unwrap();
                         assert_eq!(read_to_end(&mut socket), []);
                         reset(socket);
@@ -267,7 +267,7 @@ impl World {
                     assert_eq!(negotiated, expected);
                     if let Some(mut socket) = socket {
                         if !more {
-                            assert_eq!(read_exactly(&mut socket, reply.len()), reply);
+                            assert_eq!(read_exactly(&mut socket, reply.len()), *reply);
                         }
                         reset(socket);
                     }
@@ -385,9 +385,9 @@ fn proper_reply(initiator: &Result<Initiator, rddp_mpa::StartupMisuse>, input: &
     };
     let (config, data) = (input.peer.config(), input.peer.private_data(509));
     if input.answer & answer::REJECT != 0 {
-        return request.reject(&config, &data).unwrap_or_default();
+        return request.reject(&config, &data).map(|reply| reply.to_vec()).unwrap_or_default();
     }
-    request.accept(&config, &data).map(|(reply, _)| reply).unwrap_or_default()
+    request.accept(&config, &data).map(|(reply, _)| reply.to_vec()).unwrap_or_default()
 }
 
 fn read_exactly(socket: &mut TcpStream, len: usize) -> Vec<u8> {

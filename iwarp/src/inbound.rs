@@ -178,7 +178,7 @@ impl Receiver<'_> {
         if !payload.is_empty() && has_memory(segment.place) {
             target.place(&segment, 0, payload).map_err(|fault| self.fail(segment.trouble(fault)))?;
         }
-        let control = if segment.place == Place::Control { payload } else { &[] };
+        let control = if matches!(segment.place, Place::Control) { payload } else { &[] };
         self.commit(segment, control).map(Some)
     }
 

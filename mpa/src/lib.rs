@@ -77,8 +77,8 @@ pub use sizes::{
     CRC_LEN, LENGTH_LEN, MARKER_LEN, MARKER_SPACING, MAX_ULPDU, MIN_MULPDU, fpdu_len, mulpdu, pad_len,
 };
 pub use startup::{
-    DEPTH_MAX, EnhancedData, Frame, FrameKind, Initiator, InitiatorStep, MAX_ENHANCED_PRIVATE_DATA,
-    MAX_PRIVATE_DATA, Negotiated, Parsed, Request, Responder, ResponderStep, Revision, Rtr, RtrSet,
-    StartupConfig, StartupError, StartupMisuse, ULP_NEGOTIATES,
+    DEPTH_MAX, EnhancedData, Frame, FrameKind, FrameOctets, Initiator, InitiatorStep,
+    MAX_ENHANCED_PRIVATE_DATA, MAX_PRIVATE_DATA, Negotiated, Parsed, Request, Responder, ResponderStep,
+    Revision, Rtr, RtrSet, StartupConfig, StartupError, StartupMisuse, ULP_NEGOTIATES,
 };
 pub use tx::{Framer, Trailer};

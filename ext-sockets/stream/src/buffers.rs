@@ -6,26 +6,14 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::rx::MAX_TRAILER;
 use super::state::{LITTLE, Rx, State, Tx};
-use super::sys::{BLOCK, Purpose, block, block_mut, give_back, has_all, is_confined, reserve};
+use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, reserve};
 
 impl Tx {
     /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and
     /// control messages.
     pub(super) fn owed(&self) -> &[u8] {
         self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
-    }
-
-    /// Returns whether it makes sense: another process may have left anything here.
-    #[inline]
-    pub(super) fn is_sound(&self) -> bool {
-        let owed_len = self.owed_place().len();
-        has_all(self, &[Purpose::Owed, Purpose::Early])
-            && self.owed_from <= self.owed_to
-            && self.owed_to as usize <= owed_len
-            && self.early_from <= self.early_to
-            && self.early_to as usize <= EARLY
     }
 
     /// Returns whether there is something for TCP: octets or the end.
@@ -112,7 +100,7 @@ impl Tx {
         }
     }
 
-    fn owed_place(&self) -> &[u8] {
+    pub(super) fn owed_place(&self) -> &[u8] {
         block(self, Purpose::Owed).unwrap_or(&self.little)
     }
 
@@ -196,18 +184,6 @@ impl State {
 }
 
 impl Rx {
-    /// Returns whether the state makes sense, as [`Tx::is_sound`] does.
-    #[inline]
-    pub(super) fn is_sound(&self) -> bool {
-        let (left, kept) = (self.left as usize, self.kept().len());
-        let left_end =
-            if self.left_is_kept && left > 0 { left.saturating_add(self.kept_at as usize) } else { 0 };
-        has_all(self, &[Purpose::Kept])
-            && self.trailer as usize <= MAX_TRAILER
-            && left <= BLOCK
-            && left_end.max(self.absorbed as usize) <= kept
-    }
-
     /// Octets that were taken out of the kernel and are not read: a block, or nothing.
     pub(super) fn kept(&self) -> &[u8] {
         block(self, Purpose::Kept).unwrap_or_default()

@@ -1,7 +1,6 @@
 //! Why a stream is over, and what the program is told.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rddp_rdmap::TerminateCode;
 
@@ -37,7 +36,7 @@ impl Why {
         matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected)
     }
 
-    const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::NoAnswer,
         Self::NotMpa,
         Self::Startup,
@@ -80,57 +79,5 @@ impl fmt::Display for Ended {
             Why::MemoryGone => f.write_str("the program's memory vanished in the middle of an FPDU"),
             Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
         }
-    }
-}
-
-/// An [`Ended`] that is set once, by whoever comes first.
-#[derive(Debug, Default)]
-pub(super) struct AtomicEnd(AtomicU64);
-
-impl AtomicEnd {
-    pub(super) fn set(&self, end: Ended) {
-        let packed =
-            u64::from(end.why as u8) | u64::from(end.errno.0 as u16) << 16 | u64::from(end.code.0) << 32;
-        // Who loses has found a consequence of what the winner found.
-        let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    pub(super) fn clear(&self) {
-        self.0.store(0, Ordering::Release);
-    }
-
-    pub(super) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire) != 0
-    }
-
-    pub(super) fn load(&self) -> Option<Ended> {
-        let packed = self.0.load(Ordering::Acquire);
-        let why = Why::ALL.into_iter().find(|why| *why as u8 == packed as u8)?;
-        let errno = Errno(i32::from((packed >> 16) as u16));
-        Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
-    }
-
-    /// Whether a sending call has not been told yet. TCP tells an error once; what is sent after that is `EPIPE`.
-    pub(super) fn first_told(&self) -> bool {
-        self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
-    }
-}
-
-const TOLD: u64 = 1 << 63;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_end_stays() {
-        let end = AtomicEnd::default();
-        assert_eq!((end.is_set(), end.load()), (false, None));
-        let first = Ended { why: Why::Fault, errno: Errno::RESET, code: TerminateCode(0x1203) };
-        end.set(first);
-        end.set(Ended::new(Why::Truncated, Errno::RESET));
-        assert_eq!(end.load(), Some(first));
-        assert!(end.first_told() && !end.first_told());
-        assert_eq!(end.load(), Some(first));
     }
 }

@@ -2,24 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
-use rddp_iwarp::{OwnMessage, Termination};
+use rddp_iwarp::{OwnMessage, Termination, Trouble};
 use rddp_mpa::{Framing, MpaError};
 use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 
 use super::ended::{Ended, Why};
-use super::inbound::Trouble;
+use super::inbound::Inbound;
 use super::owed::owe_fpdu;
 use super::state::{Rx, Tx};
 use super::sys::Guard;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// The peer broke the protocol. What the program is told.
-    pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, trouble: &Trouble) -> Errno {
+    /// Ends the stream because the peer broke the protocol. Returns what the program is told.
+    pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, inbound: &Inbound, trouble: &Trouble) -> Errno {
         let code = trouble.fault.code();
-        // RFC 5044 §7.1.2 r4: before an FPDU of the initiator's has been found good nothing may be sent, a Terminate
-        // neither. A fault that DDP or RDMAP found is about an FPDU that was good.
-        let may_send = self.state.may_send.load(Ordering::Acquire) || !matches!(trouble.fault, Fault::Mpa(_));
+        let may_send = self.state.may_send.load(Ordering::Acquire) || inbound.has_good_fpdu();
         let terminate = Termination::of(&trouble.fault, trouble.offending.as_ref(), may_send).terminate();
         self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
     }

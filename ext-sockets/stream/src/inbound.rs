@@ -1,28 +1,32 @@
-//! One FPDU of the peer's, from octets to what it means for a byte stream (RFC 5044 §6, RFC 5041 §5, RFC 5040 §5).
+//! FPDUs of the peer's, one and several, and what they mean for a byte stream (RFC 5044 §6, RFC 5041
+//! §5, RFC 5040 §5).
 //!
-//! An [`Inbound`] is made of the shared state at the beginning of a call, and its [`Mark`] is what goes back there. The
-//! stream exposes no memory and asks for nothing, so all that a peer may send besides Sends are messages without octets
-//! and its Terminate.
+//! An [`Inbound`] is made of the shared state at the beginning of a call, takes FPDUs by
+//! [`Receiver`], and its [`Mark`] is what goes back there. The stream exposes no memory and asks for
+//! nothing, so all that a peer may send besides Sends are messages without octets and its Terminate.
 
 use std::ops::Range;
 
 use rddp_ddp::{Header, Msn, Stag, UntaggedRx};
-use rddp_mpa::{Deframer, FpduError, Framing, MIN_MULPDU};
+use rddp_iwarp::{Delivered, Receive, Receiver, Segment, Target, Trouble};
+use rddp_mpa::{Deframer, Framing, MIN_MULPDU};
 use rddp_rdmap::{
-    AccessError, Event, Fault, InvalidateError, Offending, Opcode, Place, REQUEST_QUEUE, Response,
-    SEND_QUEUE, Stream, StreamConfig, TerminateCode, parse_header,
+    AccessError, Event, Fault, InvalidateError, Opcode, Place, REQUEST_QUEUE, Response, SEND_QUEUE, Stream,
+    StreamConfig, TerminateCode,
 };
 
+use super::sink::Sink;
 use super::state::Rx;
 
+/// The receiving direction of a stream, for the length of a call.
 pub(super) struct Inbound {
     deframer: Deframer,
     stream: Stream,
-    max_send: u64,
+    program: Program,
     rtr_read: bool,
 }
 
-/// What the FPDU in front is.
+/// Meaning of the FPDU in front.
 pub(super) enum Step {
     /// Not whole: its octets number at least this.
     Need { total: usize },
@@ -44,14 +48,7 @@ impl Step {
     }
 }
 
-/// What is wrong with it.
-#[derive(Debug)]
-pub(super) struct Trouble {
-    pub(super) fault: Fault,
-    pub(super) offending: Option<Offending>,
-}
-
-/// How far the direction has come behind an FPDU.
+/// State of the direction behind an FPDU.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     position: u64,
@@ -74,7 +71,8 @@ impl Inbound {
         }
         let framing = Framing { crc: rx.crc, markers: rx.markers };
         let deframer = Deframer::at(framing, rx.position & !3);
-        Self { deframer, stream, max_send: max_send.into(), rtr_read: rx.rtr_read }
+        let program = Program { max_send: max_send.into(), good_fpdu: false };
+        Self { deframer, stream, program, rtr_read: rx.rtr_read }
     }
 
     pub(super) fn mark(&self) -> Mark {
@@ -89,62 +87,44 @@ impl Inbound {
         }
     }
 
+    /// Returns whether an FPDU was found good: the first one gives a responder leave to send (RFC
+    /// 5044 §7.1.2), a Terminate about it, too.
+    pub(super) fn has_good_fpdu(&self) -> bool {
+        self.program.good_fpdu
+    }
+
     /// Looks at the FPDU at the front of `octets`, which is checked and counted in if it is whole.
     pub(super) fn step(&mut self, octets: &mut [u8]) -> Result<Step, Trouble> {
-        match self.deframer.step(octets).map_err(|error| Trouble::mpa(&error))? {
-            rddp_mpa::Step::Need { total } => Ok(Step::Need { total }),
-            rddp_mpa::Step::Fpdu { ulpdu, used } => self.segment(&octets[ulpdu.clone()], ulpdu.start, used),
-        }
-    }
-
-    fn segment(&mut self, segment: &[u8], at: usize, used: usize) -> Result<Step, Trouble> {
-        let header = parse_header(segment).map_err(|fault| Trouble { fault, offending: None })?;
-        let payload = &segment[header.len()..];
-        let place = self.place(&header, payload.len())?;
-        let control = if place == Place::Control { payload } else { &[] };
-        let reply = match self.commit(&header, payload.len(), control)? {
-            Event::Terminated(terminate) => return Ok(Step::Terminated { used, code: terminate.code }),
-            Event::InboundRequest => self.answer()?,
-            _ => None,
-        };
-        match place {
-            Place::Receive { .. } => {
-                let start = at + header.len();
-                Ok(Step::Data { payload: start..start + payload.len(), used })
+        let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
+        match receiver.step(octets, &mut self.program)? {
+            rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
+            rddp_iwarp::Step::Taken { delivered, payload, used } => self.taken(&delivered, payload, used),
+            // There always is a receive, and nothing waits for one.
+            rddp_iwarp::Step::Waits { .. } => {
+                Err(Trouble { fault: Fault::local_catastrophic(), offending: None })
             }
-            _ => Ok(Step::Silent { used, reply }),
         }
     }
 
-    /// Where the payload goes: for a byte stream there is no memory but the program's buffer.
-    fn place(&mut self, header: &Header, payload_len: usize) -> Result<Place, Trouble> {
-        let max_send = self.max_send;
-        let place = self.stream.accept(header, payload_len, &mut || Some(max_send));
-        match place.map_err(|fault| Trouble::about(fault, header, payload_len))? {
-            // RFC 5041 §7.1: there is no STag that this could be the right one of.
-            Place::Write { .. } => {
-                Err(Trouble::about(Fault::write_access(AccessError::Stag), header, payload_len))
-            }
-            place => Ok(place),
-        }
-    }
-
-    fn commit(&mut self, header: &Header, payload_len: usize, control: &[u8]) -> Result<Event, Trouble> {
-        let event = self.stream.commit(header, payload_len, control);
-        match event.map_err(|fault| Trouble::about(fault, header, payload_len))? {
+    fn taken(&mut self, delivered: &Delivered, payload: Range<usize>, used: usize) -> Result<Step, Trouble> {
+        let segment = &delivered.segment;
+        match &delivered.event {
+            Event::Terminated(terminate) => Ok(Step::Terminated { used, code: terminate.code }),
+            Event::InboundRequest => Ok(Step::Silent { used, reply: self.answer()? }),
             Event::Received { invalidate: Some(_), .. } => {
-                let fault = Fault::invalidate(InvalidateError::Unknown);
-                Err(Trouble::about(fault, header, payload_len))
+                Err(segment.trouble(Fault::invalidate(InvalidateError::Unknown)))
             }
             Event::ReadDone { .. } => {
                 self.rtr_read = false;
-                Ok(Event::None)
+                Ok(Step::Silent { used, reply: None })
             }
-            event => Ok(event),
+            _ if matches!(segment.place, Place::Receive { .. }) => Ok(Step::Data { payload, used }),
+            _ => Ok(Step::Silent { used, reply: None }),
         }
     }
 
-    /// A Read of the peer's. RFC 5040 §5.2.1: one without octets is answered, whatever it names.
+    /// Returns the answer to a Read of the peer's. RFC 5040 §5.2.1: one without octets is answered,
+    /// whatever it names.
     fn answer(&mut self) -> Result<Option<Header>, Trouble> {
         let Some(Response::Read(read)) = self.stream.next_response() else {
             return Ok(None);
@@ -158,23 +138,47 @@ impl Inbound {
         Ok(Some(header))
     }
 
-    /// Whether a segment whose CRC is not known yet would be data for the program, and good.
-    pub(super) fn would_receive(&mut self, header: &Header, payload_len: usize) -> bool {
-        let invalidates = Opcode::from_number(header.control() & 0xf).is_none_or(Opcode::invalidates);
-        !invalidates && matches!(self.place(header, payload_len), Ok(Place::Receive { .. }))
+    /// Returns the segment at the front of `octets`, of an FPDU whose CRC is not known yet, if it
+    /// would be octets for the program, and good.
+    pub(super) fn announced(&mut self, octets: &[u8]) -> Option<Segment> {
+        let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
+        let segment = receiver.announced(octets, &mut self.program)?;
+        let control = segment.header.control();
+        let invalidates = Opcode::from_number(control & 0xf).is_none_or(Opcode::invalidates);
+        (matches!(segment.place, Place::Receive { .. }) && !invalidates).then_some(segment)
     }
 
-    /// Counts in such a segment, received elsewhere. `crc` is that of length, ULPDU and pad, `field` the CRC field.
-    pub(super) fn received(
-        &mut self,
-        header: &Header,
-        payload_len: usize,
-        crc: u32,
-        field: [u8; 4],
-    ) -> Result<(), Trouble> {
-        let ulpdu_len = header.len() + payload_len;
-        self.deframer.accept_external(ulpdu_len, crc, field).map_err(|error| Trouble::mpa(&error))?;
-        self.commit(header, payload_len, &[]).map(drop)
+    /// Counts in such a segment, received elsewhere. `crc` is that of length field, ULPDU and pad,
+    /// `field` the CRC field.
+    pub(super) fn received(&mut self, segment: Segment, crc: u32, field: [u8; 4]) -> Result<(), Trouble> {
+        let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
+        receiver.received(segment, &[], crc, field, &mut self.program).map(drop)
+    }
+}
+
+/// The program that reads, as the protocols see it.
+struct Program {
+    /// Octets of the longest Send.
+    max_send: u64,
+    good_fpdu: bool,
+}
+
+impl Target for Program {
+    fn note_good_fpdu(&mut self) {
+        self.good_fpdu = true;
+    }
+
+    fn receive(&mut self) -> Receive {
+        Receive::Posted(self.max_send)
+    }
+
+    /// Octets of a Send stay where they are: the program gets them when they are delivered.
+    fn place(&mut self, segment: &Segment, _: usize, _: &[u8]) -> Result<(), Fault> {
+        match segment.place {
+            // RFC 5041 §7.1: there is no STag that this could be the right one of.
+            Place::Write { .. } => Err(Fault::write_access(AccessError::Stag)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -190,15 +194,123 @@ impl Mark {
     }
 }
 
-impl Trouble {
-    fn mpa(error: &FpduError) -> Self {
-        Self { fault: Fault::mpa(error.code()), offending: None }
+/// The whole FPDUs at the front of some octets.
+pub(super) struct Batch {
+    pub(super) used: usize,
+    /// Behind the last of them; `None` when there is none.
+    pub(super) mark: Option<Mark>,
+    /// Octets and mark before the last FPDU.
+    before: (usize, Option<Mark>),
+    /// Octets of the first one that the program has read.
+    shown: usize,
+    pub(super) left: Option<Left>,
+    pub(super) largest: usize,
+    pub(super) replies: Replies,
+    pub(super) stop: Stop,
+}
+
+/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) end: usize,
+}
+
+/// Reason why a batch ends.
+pub(super) enum Stop {
+    Need(usize),
+    Full,
+    Terminated(TerminateCode),
+    Trouble(Trouble),
+}
+
+impl Batch {
+    pub(super) fn of(
+        inbound: &mut Inbound,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+        shown: usize,
+    ) -> Self {
+        let stop = Stop::Need(0);
+        let (before, replies) = ((0, None), Replies::default());
+        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
+        while batch.add(inbound, octets, sink) {
+            batch.mark = Some(inbound.mark());
+        }
+        batch
     }
 
-    fn about(fault: Fault, header: &Header, payload_len: usize) -> Self {
-        Self { fault, offending: Some(Offending::new(*header, payload_len)) }
+    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
+    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
+        // What is not for the program does not keep it from what is behind it.
+        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
+            self.stop = Stop::Full;
+            return false;
+        }
+        let at = self.used;
+        let before = (at, self.mark);
+        match inbound.step(&mut octets[at..]) {
+            Ok(Step::Need { total }) => self.stop = Stop::Need(total),
+            Ok(Step::Data { payload, used }) => {
+                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
+                let (from, to) = (at + payload.start + shown, at + payload.end);
+                let taken = sink.fill(&octets[from..to]);
+                if from + taken < to {
+                    self.left = Some(Left { from: from + taken, to, end: at + used });
+                    (self.before, self.shown) = (before, shown + taken);
+                }
+                self.largest = self.largest.max(to - from);
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Silent { used, reply }) => {
+                if let Some(reply) = reply {
+                    self.replies.push(reply);
+                }
+                self.used += used;
+                return true;
+            }
+            Ok(Step::Terminated { used, code }) => {
+                self.used += used;
+                self.stop = Stop::Terminated(code);
+            }
+            Err(trouble) => self.stop = Stop::Trouble(trouble),
+        }
+        false
+    }
+
+    /// Takes all but the last, of which a part has been read, and says how much.
+    pub(super) fn leave_last(&mut self) -> u32 {
+        (self.used, self.mark) = self.before;
+        self.left = None;
+        self.shown as u32
+    }
+}
+
+/// Answers to the peer's Reads of a batch.
+#[derive(Default)]
+pub(super) struct Replies {
+    headers: [Option<Header>; REPLIES],
+    count: usize,
+}
+
+impl Replies {
+    fn is_full(&self) -> bool {
+        self.count == REPLIES
+    }
+
+    fn push(&mut self, header: Header) {
+        self.headers[self.count] = Some(header);
+        self.count += 1;
+    }
+
+    pub(super) fn headers(&self) -> impl Iterator<Item = &Header> {
+        self.headers[..self.count].iter().flatten()
     }
 }
 
 /// The id of the Read that is our RTR.
 const RTR_ID: u64 = 0;
+/// Reads answered in one batch.
+const REPLIES: usize = 4;

@@ -1,9 +1,12 @@
-//! The locks of the two directions, and octets that move under them.
+//! The locks of the two directions, what has to hold of a direction whose lock is free, and octets
+//! that move under them.
 
 use std::sync::atomic::Ordering;
 
+use super::buffers::EARLY;
+use super::rx::MAX_TRAILER;
 use super::state::{Rx, Tx};
-use super::sys::{Guard, Kernel};
+use super::sys::{BLOCK, Guard, Kernel, Purpose, has_all};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -50,5 +53,32 @@ impl Stream<'_> {
             Err(_) => Err(self.owner_died()),
             took => took,
         }
+    }
+}
+
+impl Rx {
+    /// Returns whether the state makes sense: another process may have left anything here.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        let (left, kept) = (self.left as usize, self.kept().len());
+        let left_end =
+            if self.left_is_kept && left > 0 { left.saturating_add(self.kept_at as usize) } else { 0 };
+        has_all(self, &[Purpose::Kept])
+            && self.trailer as usize <= MAX_TRAILER
+            && left <= BLOCK
+            && left_end.max(self.absorbed as usize) <= kept
+    }
+}
+
+impl Tx {
+    /// Returns whether the state makes sense, as [`Rx::is_sound`] does.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        let owed_len = self.owed_place().len();
+        has_all(self, &[Purpose::Owed, Purpose::Early])
+            && self.owed_from <= self.owed_to
+            && self.owed_to as usize <= owed_len
+            && self.early_from <= self.early_to
+            && self.early_to as usize <= EARLY
     }
 }

@@ -13,22 +13,6 @@ use super::sys::Direction;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// There is leave to send: what has waited for it goes out.
-    pub(super) fn may_send_now(&self) {
-        if self.state.may_send.load(Ordering::Acquire) {
-            return;
-        }
-        self.state.may_send.store(true, Ordering::Release);
-        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
-        let paid = self.lock_tx().and_then(|mut tx| {
-            self.shut_what_was_shut_early();
-            self.pay(&mut tx)
-        });
-        if let Err(error) = paid {
-            self.remember(error);
-        }
-    }
-
     /// Gives TCP what is owed to it, without waiting. Whether that was all.
     pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
         let phase = self.state.phase();
@@ -79,9 +63,11 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the limit of what is owed.
-    pub(super) fn reply(&self, headers: &[Header]) -> Result<(), Errno> {
-        if headers.is_empty() {
+    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the
+    /// limit of what is owed.
+    pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
+        let mut headers = headers.into_iter().peekable();
+        if headers.peek().is_none() {
             return Ok(());
         }
         let mut tx = self.lock_tx()?;

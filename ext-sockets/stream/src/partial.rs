@@ -19,8 +19,10 @@ use super::state::Rx;
 use super::sys::Guard;
 use super::{Errno, Stream};
 
+// `inline(never)`: whole FPDUs are received without the code for partial ones.
 impl Stream<'_> {
     /// Of `need` octets of the FPDU in front only `have` are in the kernel.
+    #[inline(never)]
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
         if rx.narrow && need > SMALL && rx.kept_mut().is_some() {
             return self.absorb(rx);
@@ -43,6 +45,7 @@ impl Stream<'_> {
     }
 
     /// Moves what there is of the FPDU in front to memory, and checks it when it is whole.
+    #[inline(never)]
     pub(super) fn absorb(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let next = self.absorb_some(rx);
         rx.spare_kept();
@@ -87,6 +90,7 @@ impl Stream<'_> {
 
     /// Absorbs without looking ahead, for a process that can only read: all of the FPDU moves to
     /// memory.
+    #[inline(never)]
     pub(super) fn absorb_all(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         loop {
             let have = rx.absorbed as usize;
@@ -170,7 +174,7 @@ impl Stream<'_> {
             match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
                 Ok(Step::Need { total }) => return Ok(Some(total)),
                 Ok(step) => (step.used(), step),
-                Err(trouble) => return Err(self.fault(rx, &trouble)),
+                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
             };
         let behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
@@ -188,7 +192,7 @@ impl Stream<'_> {
         }
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
-            Step::Silent { reply, .. } => self.reply(reply.as_slice()).map(|()| None),
+            Step::Silent { reply, .. } => self.reply(&reply).map(|()| None),
             Step::Need { .. } | Step::Data { .. } => Ok(None),
         }
     }

@@ -11,7 +11,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, P
 
 use super::options::Role;
 use super::rx::Pull;
-use super::state::{Phase, Rx};
+use super::state::Phase;
 use super::sys::now;
 use super::wait::Patience;
 use super::{Errno, Stream};
@@ -201,16 +201,6 @@ impl Stream<'_> {
             Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => POLLIN | self.interest(0),
             _ => self.interest(0),
         }
-    }
-
-    /// Sets `SO_RCVLOWAT`, if it is not that already.
-    pub(super) fn wake_at(&self, rx: &mut Rx, count: usize) -> Result<(), Errno> {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        if rx.wake_at.max(1) != count {
-            rx.wake_at = count;
-            self.kernel.wake_at(count)?;
-        }
-        Ok(())
     }
 }
 

@@ -12,12 +12,12 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
-use rddp_ddp::{Header, UntaggedRepr};
+use rddp_ddp::UntaggedRepr;
 use rddp_fault_guard::Faulted;
+use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
-use rddp_rdmap::{TerminateCode, parse_header};
 
-use super::inbound::{Inbound, Mark, Step, Trouble};
+use super::inbound::{Batch, Inbound, Left, Stop};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -210,11 +210,14 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        if self.may_wait(rx, &scratch[..GLANCE], sink) {
-            return Ok(Next::Full);
-        }
-        if self.take_directly(rx, scratch, sink)? {
-            return Ok(Next::More);
+        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
+        if let Some(segment) = inbound.announced(&scratch[..GLANCE]) {
+            if self.may_wait(sink) {
+                return Ok(Next::Full);
+            }
+            if self.take_directly(rx, inbound, segment, scratch, sink)? {
+                return Ok(Next::More);
+            }
         }
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
         match self.take_batch(rx, &mut scratch[..seen], sink)? {
@@ -250,13 +253,13 @@ impl Stream<'_> {
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;
             self.may_send_now();
-            self.reply(&batch.replies)?;
+            self.reply(batch.replies.headers())?;
         }
         match batch.stop {
             Stop::Terminated(code) => Err(self.terminated(rx, code)),
             _ if stays => Ok(Taken::Left),
             _ if batch.mark.is_some() => Ok(Taken::Whole),
-            Stop::Trouble(trouble) => Err(self.fault(rx, &trouble)),
+            Stop::Trouble(trouble) => Err(self.fault(rx, &inbound, &trouble)),
             Stop::Need(need) => Ok(Taken::None { need }),
             Stop::Full => Ok(Taken::Whole),
         }
@@ -278,33 +281,28 @@ impl Stream<'_> {
         Ok(left.end - CRC_LEN)
     }
 
-    /// Returns whether a large FPDU, which is all there, may stay as it is until the program reads
-    /// it: it is readable, even if what a read then finds is that it is not good.
-    fn may_wait(&self, rx: &Rx, front: &[u8], sink: &Sink<'_, '_>) -> bool {
+    /// Returns whether a large FPDU of octets for the program, which is all there, may stay as it
+    /// is until the program reads it: it is readable, even if what a read then finds is that it is
+    /// not good.
+    fn may_wait(&self, sink: &Sink<'_, '_>) -> bool {
         // RFC 5044 §7.1.2 r4: leave to send comes with one that is known to be good.
-        sink.room() == 0
-            && self.state.may_send.load(Ordering::Acquire)
-            && large_send(rx, front).is_some_and(|(header, len)| {
-                len > 0 && Inbound::new(rx, self.state.asked.max_send).would_receive(&header, len)
-            })
+        sink.room() == 0 && self.state.may_send.load(Ordering::Acquire)
     }
 
-    /// Receives a large FPDU, whose first octets are in `scratch`, straight into the program's
-    /// buffer, if it can be that: nobody looks there before the CRC is known to be good.
+    /// Receives a large FPDU straight into the program's buffer, if it can be that: nobody looks
+    /// there before the CRC is known to be good.
     fn take_directly(
         &self,
         rx: &mut Guard<'_, Rx>,
+        mut inbound: Inbound,
+        segment: Segment,
         scratch: &mut Scratch,
         sink: &mut Sink<'_, '_>,
     ) -> Result<bool, Errno> {
-        let Some((header, payload_len)) = large_send(rx, &scratch[..GLANCE]) else {
-            return Ok(false);
-        };
-        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
-        if sink.drops || sink.room() < payload_len || !inbound.would_receive(&header, payload_len) {
+        let (payload_len, ulpdu_len) = (segment.payload_len, segment.ulpdu_len());
+        if sink.drops || sink.room() < payload_len {
             return Ok(false);
         }
-        let ulpdu_len = UntaggedRepr::LEN + payload_len;
         let (mut head, mut behind) = ([0; HEAD], [0; MAX_TRAILER]);
         let trailer = pad_len(ulpdu_len) + CRC_LEN;
         let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
@@ -325,8 +323,8 @@ impl Stream<'_> {
         // Where a page is not there the kernel stops: what it has kept is looked at elsewhere.
         let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
-        if let Err(trouble) = inbound.received(&header, payload_len, crc32c_append(crc, covered), *field) {
-            return Err(self.fault(rx, &trouble));
+        if let Err(trouble) = inbound.received(segment, crc32c_append(crc, covered), *field) {
+            return Err(self.fault(rx, &inbound, &trouble));
         }
         if took < whole {
             self.leave_rest(rx, took, HEAD + payload_len, trailer)?;
@@ -370,6 +368,16 @@ impl Stream<'_> {
         }
         Err(self.truncated(rx))
     }
+
+    /// Sets `SO_RCVLOWAT`, if it is not that already.
+    pub(super) fn wake_at(&self, rx: &mut Rx, count: usize) -> Result<(), Errno> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if rx.wake_at.max(1) != count {
+            rx.wake_at = count;
+            self.kernel.wake_at(count)?;
+        }
+        Ok(())
+    }
 }
 
 /// What became of octets that were looked at.
@@ -380,92 +388,6 @@ enum Taken {
     Left,
     /// None is: the one in front has `need` octets or more.
     None { need: usize },
-}
-
-/// The whole FPDUs at the front of some octets.
-struct Batch {
-    used: usize,
-    /// Behind the last of them; `None` when there is none.
-    mark: Option<Mark>,
-    /// Octets and mark before the last FPDU.
-    before: (usize, Option<Mark>),
-    /// Octets of the first one that the program has read.
-    shown: usize,
-    left: Option<Left>,
-    largest: usize,
-    replies: Vec<Header>,
-    stop: Stop,
-}
-
-/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
-#[derive(Clone, Copy)]
-struct Left {
-    from: usize,
-    to: usize,
-    end: usize,
-}
-
-enum Stop {
-    Need(usize),
-    Full,
-    Terminated(TerminateCode),
-    Trouble(Trouble),
-}
-
-impl Batch {
-    fn of(inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>, shown: usize) -> Self {
-        let stop = Stop::Need(0);
-        let (before, replies) = ((0, None), Vec::new());
-        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
-        while batch.add(inbound, octets, sink) {
-            batch.mark = Some(inbound.mark());
-        }
-        batch
-    }
-
-    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
-    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
-        // What is not for the program does not keep it from what is behind it.
-        if self.left.is_some() || (self.largest > 0 && sink.room() == 0) {
-            self.stop = Stop::Full;
-            return false;
-        }
-        let at = self.used;
-        let before = (at, self.mark);
-        match inbound.step(&mut octets[at..]) {
-            Ok(Step::Need { total }) => self.stop = Stop::Need(total),
-            Ok(Step::Data { payload, used }) => {
-                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
-                let (from, to) = (at + payload.start + shown, at + payload.end);
-                let taken = sink.fill(&octets[from..to]);
-                if from + taken < to {
-                    self.left = Some(Left { from: from + taken, to, end: at + used });
-                    (self.before, self.shown) = (before, shown + taken);
-                }
-                self.largest = self.largest.max(to - from);
-                self.used += used;
-                return true;
-            }
-            Ok(Step::Silent { used, reply }) => {
-                self.replies.extend(reply);
-                self.used += used;
-                return true;
-            }
-            Ok(Step::Terminated { used, code }) => {
-                self.used += used;
-                self.stop = Stop::Terminated(code);
-            }
-            Err(trouble) => self.stop = Stop::Trouble(trouble),
-        }
-        false
-    }
-
-    /// Takes all but the last, of which a part has been read, and says how much.
-    fn leave_last(&mut self) -> u32 {
-        (self.used, self.mark) = self.before;
-        self.left = None;
-        self.shown as u32
-    }
 }
 
 /// The CRC of the first `count` octets of some pieces, or of all if they are fewer.
@@ -482,17 +404,6 @@ fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
 /// read from memory.
 fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
     rx.bulk && !rx.markers && !sink.drops && (1..=BULK).contains(&sink.room())
-}
-
-/// The header of an unmarked Send, and how much payload it says there is.
-fn large_send(rx: &Rx, front: &[u8]) -> Option<(Header, usize)> {
-    if rx.markers {
-        return None;
-    }
-    let (length, segment) = front.split_first_chunk::<LENGTH_LEN>()?;
-    let header = parse_header(segment).ok()?;
-    let payload_len = usize::from(u16::from_be_bytes(*length)).checked_sub(header.len())?;
-    matches!(header, Header::Untagged(_)).then_some((header, payload_len))
 }
 
 /// Looks at the receive queue in one call, each at up to 72 KiB.

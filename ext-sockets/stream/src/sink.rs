@@ -139,11 +139,6 @@ impl<'a> Source<'a> {
         self.left
     }
 
-    /// Pieces that are left, whole or in part.
-    pub(super) fn pieces(&self) -> usize {
-        self.pieces.len()
-    }
-
     /// The next octets that lie together, `count` at most. Empty only when nothing is left.
     pub(super) fn next(&mut self, count: usize) -> &'a [u8] {
         while let Some((piece, behind)) = self.pieces.split_first() {

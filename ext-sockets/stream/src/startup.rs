@@ -11,7 +11,7 @@ use std::time::Duration;
 use rddp_ddp::Msn;
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
-    Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
+    Frame, Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
     StartupError,
 };
 
@@ -48,6 +48,22 @@ impl Stream<'_> {
         }
         .map_err(|error| self.lost(error))?;
         if done { Ok(true) } else { self.check_time() }
+    }
+
+    /// Notes that there is leave to send, and sends what has waited for it.
+    pub(super) fn may_send_now(&self) {
+        if self.state.may_send.load(Ordering::Acquire) {
+            return;
+        }
+        self.state.may_send.store(true, Ordering::Release);
+        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
+        let paid = self.lock_tx().and_then(|mut tx| {
+            self.shut_what_was_shut_early();
+            self.pay(&mut tx)
+        });
+        if let Err(error) = paid {
+            self.remember(error);
+        }
     }
 
     /// A reset ends the startup. TCP says it once, and from then on that the peer has finished,
@@ -129,7 +145,7 @@ impl Stream<'_> {
         if !self.send_frame(initiator.request())? {
             return Ok(false);
         }
-        let mut frame = [0; FRAME];
+        let mut frame = [0; Frame::MAX_LEN];
         let have = match self.look_at_frame(rx, &mut frame)? {
             Seen::Octets(have) => have,
             Seen::Nothing => return Ok(false),
@@ -156,7 +172,7 @@ impl Stream<'_> {
     }
 
     fn respond(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
-        let mut frame = [0; FRAME];
+        let mut frame = [0; Frame::MAX_LEN];
         let have = match self.look_at_frame(rx, &mut frame)? {
             Seen::Octets(have) => have,
             Seen::Nothing => return Ok(false),
@@ -292,6 +308,3 @@ fn note_private_data(rx: &mut Rx, data: &[u8]) {
 const WINDOW: u32 = 512 * 1024;
 /// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.
 const NARROW: usize = WINDOW as usize;
-
-/// The longest startup frame.
-const FRAME: usize = rddp_mpa::Frame::HEADER_LEN + rddp_mpa::MAX_PRIVATE_DATA;

@@ -8,8 +8,10 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rddp_rdmap::TerminateCode;
+
 use super::Errno;
-use super::ended::{AtomicEnd, Ended};
+use super::ended::{Ended, Why};
 use super::options::{Asked, Options, PrivateData};
 use super::sys::{Guarded, Lease, now};
 
@@ -383,6 +385,39 @@ pub(super) struct Tx {
     pub(super) little: [u8; LITTLE],
 }
 
+/// An [`Ended`] that is set once, by whoever comes first.
+#[derive(Debug, Default)]
+pub(super) struct AtomicEnd(AtomicU64);
+
+impl AtomicEnd {
+    pub(super) fn set(&self, end: Ended) {
+        let packed =
+            u64::from(end.why as u8) | u64::from(end.errno.0 as u16) << 16 | u64::from(end.code.0) << 32;
+        // Who loses has found a consequence of what the winner found.
+        let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn load(&self) -> Option<Ended> {
+        let packed = self.0.load(Ordering::Acquire);
+        let why = Why::ALL.into_iter().find(|why| *why as u8 == packed as u8)?;
+        let errno = Errno(i32::from((packed >> 16) as u16));
+        Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
+    }
+
+    /// Returns whether a sending call has not been told yet, and notes that one is. TCP tells an error once; what is sent after that is `EPIPE`.
+    pub(super) fn first_told(&self) -> bool {
+        self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
+    }
+}
+
 fn nanoseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -424,3 +459,23 @@ const HOLDERS: usize = 12;
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;
 const PLAIN: u32 = 2;
+
+/// Set in an [`AtomicEnd`] when a sending call has been told.
+const TOLD: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_end_stays() {
+        let end = AtomicEnd::default();
+        assert_eq!((end.is_set(), end.load()), (false, None));
+        let first = Ended { why: Why::Fault, errno: Errno::RESET, code: TerminateCode(0x1203) };
+        end.set(first);
+        end.set(Ended::new(Why::Truncated, Errno::RESET));
+        assert_eq!(end.load(), Some(first));
+        assert!(end.first_told() && !end.first_told());
+        assert_eq!(end.load(), Some(first));
+    }
+}

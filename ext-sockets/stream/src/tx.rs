@@ -6,9 +6,10 @@
 //! calls: the next octets may be another process's.
 
 use std::io::IoSlice;
+use std::ops::Range;
 
 use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
-use rddp_iwarp::Segments;
+use rddp_iwarp::{Record, Segments, taken};
 use rddp_mpa::mulpdu;
 use rddp_rdmap::{Opcode, untagged_header};
 
@@ -36,12 +37,10 @@ struct Limits {
     max_send: u32,
 }
 
-/// The state behind an FPDU of a train.
+/// State of the sender behind an FPDU of a train.
 #[derive(Clone, Copy, Default)]
-struct Record {
-    /// Octets of the train up to here.
-    end: usize,
-    /// Octets of the program's up to here.
+struct After {
+    /// Octets of the program's up to there.
     payload: usize,
     position: u64,
     msn: Msn,
@@ -95,13 +94,7 @@ impl Stream<'_> {
         let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
             source.reach = good.unwrap_or(usize::MAX);
-            written = if source.pieces() <= FEW_PIECES {
-                let mut list = [IoSlice::new(&[]); FEW];
-                self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
-            } else {
-                let mut list = vec![IoSlice::new(&[]); MANY];
-                self.push_train(tx, &mut scratch, &mut list, source, &mut open, more)
-            };
+            written = self.push_train(tx, &mut scratch, source, &mut open, more);
             good = match written {
                 // Once more, up to the page that is not there.
                 Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
@@ -124,57 +117,61 @@ impl Stream<'_> {
     /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing
     /// has happened: there are octets in it that cannot be read. `source` and `open` move on behind
     /// the last FPDU that TCP has begun to take, whose rest is owed.
-    fn push_train<'a, 's: 'a>(
+    fn push_train(
         &self,
         tx: &mut Tx,
-        arena: &'a mut [u8],
-        list: &mut [IoSlice<'a>],
-        source: &mut Source<'s>,
+        arena: &mut [u8],
+        source: &mut Source<'_>,
         open: &mut Option<Message>,
         more: bool,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
         let mulpdu = mulpdu(emss, tx.markers);
         let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
-        let mut train = Train::new(list, arena, self.state.asked.gather());
+        let mut list = [IoSlice::new(&[]); PIECES];
+        let mut train = Train::new(&mut list, arena, self.state.asked.gather());
         let mut records = [Record::default(); FPDUS];
         let records = self.load(tx, limits, &mut train, source.within_reach(), *open, &mut records)?;
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
         let end_of_record = !more && segments.end_record(train.len());
         tx.moving = true;
-        let taken = match self.write(&train, more, end_of_record) {
+        let octets = match self.write(&train, more, end_of_record) {
             Err(Errno::WOULD_BLOCK) => 0,
             Err(error) => {
                 tx.moving = open.is_some();
                 return Err(error);
             }
-            Ok(taken) => taken,
+            Ok(octets) => octets,
         };
-        let whole = records.partition_point(|record| record.end <= taken);
-        let begun = whole.checked_sub(1).map_or(0, |last| records[last].end);
-        let last = if taken > begun { Some(whole) } else { whole.checked_sub(1) };
-        if let Some(record) = last.map(|last| records[last]) {
-            let mut rest = [0; CLOSING];
-            for octets in train.range(taken, record.end).flat_map(|piece| piece.chunks(CLOSING)) {
-                // It was there when it was summed, and TCP has begun the FPDU.
-                if lent::read(octets, &mut rest) < octets.len() {
-                    return Err(self.memory_gone());
-                }
-                let room = tx.owe(&rest[..octets.len()]);
-                debug_assert!(room, "there is room for the rest of an FPDU");
-            }
-            if !more && !tx.owed().is_empty() {
-                tx.unaligned = record.end as u32;
-            }
-            source.skip(record.payload);
-            *open = record.message;
-            tx.position = record.position;
-            tx.msn = record.msn.0;
+        let taken = taken(records, octets);
+        if taken.begun.is_some() {
+            self.owe_rest(tx, &train, taken.owed())?;
+            tx.unaligned = if more { 0 } else { taken.end() as u32 };
+        }
+        if let Some(After { payload, position, msn, message }) = taken.last().map(|record| record.after) {
+            source.skip(payload);
+            *open = message;
+            tx.position = position;
+            tx.msn = msn.0;
         }
         // What is open is known to this call alone.
         tx.moving = open.is_some();
-        Ok(taken == train.len())
+        Ok(octets == train.len())
+    }
+
+    /// Owes TCP the rest of the FPDU that it has begun to take: octets `rest` of the train.
+    fn owe_rest(&self, tx: &mut Tx, train: &Train<'_, '_>, rest: Range<usize>) -> Result<(), Errno> {
+        let mut copy = [0; CLOSING];
+        for octets in train.range(rest).flat_map(|piece| piece.chunks(CLOSING)) {
+            // It was there when it was summed, and TCP has begun the FPDU.
+            if lent::read(octets, &mut copy) < octets.len() {
+                return Err(self.memory_gone());
+            }
+            let room = tx.owe(&copy[..octets.len()]);
+            debug_assert!(room, "there is room for the rest of an FPDU");
+        }
+        Ok(())
     }
 
     /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its
@@ -196,8 +193,8 @@ impl Stream<'_> {
         train: &mut Train<'a, '_>,
         mut source: Source<'a>,
         mut open: Option<Message>,
-        records: &'r mut [Record; FPDUS],
-    ) -> Result<&'r [Record], Errno> {
+        records: &'r mut [Record<After>; FPDUS],
+    ) -> Result<&'r [Record<After>], Errno> {
         let (all, Limits { mulpdu, max_send }) = (source.left(), limits);
         let mut framer = tx.framer();
         let mut msn = Msn(tx.msn);
@@ -220,8 +217,9 @@ impl Stream<'_> {
             if cut.last {
                 msn = msn.next();
             }
-            let (end, payload, position) = (train.len(), all - source.left(), framer.position());
-            records[count] = Record { end, payload, position, msn, message: open };
+            let (payload, position) = (all - source.left(), framer.position());
+            records[count] =
+                Record { end: train.len(), after: After { payload, position, msn, message: open } };
             count += 1;
         }
         Ok(&records[..count])
@@ -300,11 +298,9 @@ fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
     tx.msn = message.msn.next().0;
 }
 
-/// A list for programs that send few pieces, as most do; longer ones are not for the stack.
-const FEW: usize = 160;
-const FEW_PIECES: usize = 32;
-/// `IOV_MAX`.
-const MANY: usize = 1024;
+/// Pieces of one train: more are neither for the heap, which a signal handler may have interrupted,
+/// nor for its stack. An FPDU of more is copied.
+const PIECES: usize = 160;
 /// FPDUs in one train.
 const FPDUS: usize = 64;
 /// Where a train is full.

@@ -1,7 +1,5 @@
 //! Allocations of a byte stream's calls. There are to be none: a socket call may come from a signal
 //! handler that has interrupted the allocator.
-//!
-//! The ignored tests are of cases that do allocate; the reason names today's count.
 #![allow(missing_docs)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -144,7 +142,6 @@ fn a_few_pieces_are_sent_without_the_heap() {
 }
 
 #[test]
-#[ignore = "1 allocation today: the list of pieces"]
 fn more_than_32_pieces_are_sent_without_the_heap() {
     assert_eq!(exchange(&pair(with_crc), 4000, 40, 4000), [0, 0]);
 }
@@ -157,7 +154,6 @@ fn marked_fpdus_are_received_without_the_heap() {
 }
 
 #[test]
-#[ignore = "1 allocation today for each FPDU, in which it is made"]
 fn marked_fpdus_are_sent_without_the_heap() {
     for count in SIZES {
         assert_eq!(exchange(&pair(with_markers), count, 1, count)[0], 0, "{count} octets");
@@ -193,7 +189,6 @@ fn what_tcp_cuts_is_owed_and_received_without_the_heap() {
 }
 
 #[test]
-#[ignore = "1 allocation today at each of the three steps: the startup frames"]
 fn a_startup_goes_without_the_heap() {
     let (a, b) = fresh_pair(with_crc);
     let (greeted, request) = counted(|| a.stream().greet());
@@ -207,7 +202,6 @@ fn a_startup_goes_without_the_heap() {
 
 /// RFC 6581 §9: the initiator's first FPDU is a Read of no octets, which the responder answers.
 #[test]
-#[ignore = "today 2 allocations to answer it and 1 to receive that: Reads in progress, replies"]
 fn a_read_as_rtr_is_answered_without_the_heap() {
     let (a, b) = fresh_pair(with_a_read_as_rtr);
     a.stream().greet().unwrap();

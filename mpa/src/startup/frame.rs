@@ -1,5 +1,8 @@
 //! The Request and Reply frame and RFC 6581's data in it (RFC 5044 §7.1.1, RFC 6581 §6, §9).
 
+use std::fmt;
+use std::ops::Deref;
+
 use super::{MAX_PRIVATE_DATA, Revision, RtrSet, StartupError, StartupMisuse};
 
 /// The kind of a startup frame.
@@ -43,6 +46,13 @@ pub struct EnhancedData {
     pub ord: u16,
 }
 
+/// The octets of a startup frame, in place: a caller may be where nothing can be allocated.
+#[derive(Clone)]
+pub struct FrameOctets {
+    octets: [u8; Frame::MAX_LEN],
+    len: usize,
+}
+
 /// The outcome of [`Frame::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -64,6 +74,9 @@ pub enum Parsed<'a> {
 impl<'a> Frame<'a> {
     /// Octets in front of the private data.
     pub const HEADER_LEN: usize = HEADER_LEN;
+
+    /// Octets of the longest frame.
+    pub const MAX_LEN: usize = HEADER_LEN + MAX_PRIVATE_DATA;
 
     /// Reads a frame of this kind from the front of `stream`.
     ///
@@ -104,11 +117,11 @@ impl<'a> Frame<'a> {
         Ok(Parsed::Frame { frame, used: Self::HEADER_LEN + pd_length })
     }
 
-    /// Returns the frame's octets. Reserved bits are zero.
+    /// Returns the frame's octets. Reserved bits are zero. Allocates nothing.
     ///
     /// # Errors
     /// More private data than fits, or a depth beyond 14 bits.
-    pub fn emit(&self) -> Result<Vec<u8>, StartupMisuse> {
+    pub fn emit(&self) -> Result<FrameOctets, StartupMisuse> {
         let prefix_len = if self.enhanced.is_some() { EnhancedData::LEN } else { 0 };
         // RFC 5044 §7.1.1, RFC 6581 §7: 512 octets, the four of RFC 6581 included.
         let (len, max) = (self.private_data.len(), MAX_PRIVATE_DATA - prefix_len);
@@ -116,15 +129,14 @@ impl<'a> Frame<'a> {
             return Err(StartupMisuse::PrivateDataTooLong { len, max });
         }
         let pd_length = (prefix_len + len) as u16;
-        let mut out = Vec::with_capacity(Self::HEADER_LEN + prefix_len + len);
-        out.extend_from_slice(key(self.kind));
-        out.push(self.flags());
-        out.push(self.revision as u8);
-        out.extend_from_slice(&pd_length.to_be_bytes());
+        let mut out = FrameOctets { octets: [0; Self::MAX_LEN], len: 0 };
+        out.put(key(self.kind));
+        out.put(&[self.flags(), self.revision as u8]);
+        out.put(&pd_length.to_be_bytes());
         if let Some(enhanced) = &self.enhanced {
-            out.extend_from_slice(&enhanced.emit()?);
+            out.put(&enhanced.emit()?);
         }
-        out.extend_from_slice(self.private_data);
+        out.put(self.private_data);
         Ok(out)
     }
 
@@ -134,6 +146,42 @@ impl<'a> Frame<'a> {
             | set(self.crc, flag::CRC)
             | set(self.rejected, flag::REJECTED)
             | set(self.enhanced.is_some(), flag::ENHANCED)
+    }
+}
+
+impl FrameOctets {
+    fn put(&mut self, octets: &[u8]) {
+        let end = self.len + octets.len();
+        self.octets[self.len..end].copy_from_slice(octets);
+        self.len = end;
+    }
+}
+
+impl Deref for FrameOctets {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for FrameOctets {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for FrameOctets {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl Eq for FrameOctets {}
+
+impl fmt::Debug for FrameOctets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

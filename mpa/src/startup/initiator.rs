@@ -1,6 +1,6 @@
 //! The initiator: it sends the Request and waits for the Reply (RFC 5044 §7.1.2, RFC 6581 §9.3).
 
-use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
+use super::frame::{EnhancedData, Frame, FrameKind, FrameOctets, Parsed};
 use super::negotiation::{Settled, assume, conclude};
 use super::{DEPTH_MAX, Negotiated, Revision, StartupConfig, StartupError, StartupMisuse};
 use crate::framing::Framing;
@@ -12,7 +12,7 @@ use crate::framing::Framing;
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: StartupConfig,
-    request: Vec<u8>,
+    request: FrameOctets,
     tx: Option<Framing>,
 }
 

@@ -19,7 +19,7 @@ use std::fmt;
 use crate::framing::Framing;
 
 pub use error::{StartupError, StartupMisuse};
-pub use frame::{EnhancedData, Frame, FrameKind, Parsed};
+pub use frame::{EnhancedData, Frame, FrameKind, FrameOctets, Parsed};
 pub use initiator::{Initiator, InitiatorStep};
 pub use responder::{Request, Responder, ResponderStep};
 

@@ -1,6 +1,6 @@
 //! The responder: it waits for the Request and replies to it (RFC 5044 §7.1.2, RFC 6581 §9.3).
 
-use super::frame::{EnhancedData, Frame, FrameKind, Parsed};
+use super::frame::{EnhancedData, Frame, FrameKind, FrameOctets, Parsed};
 use super::negotiation::{answer, assume, refuse};
 use super::{Negotiated, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse};
 
@@ -94,7 +94,7 @@ impl Request {
         &self,
         config: &StartupConfig,
         private_data: &[u8],
-    ) -> Result<(Vec<u8>, Negotiated), StartupMisuse> {
+    ) -> Result<(FrameOctets, Negotiated), StartupMisuse> {
         let (enhanced, settled) = match self.data() {
             Some(data) => answer(&data, config).map(|(reply, settled)| (Some(reply), settled))?,
             None => (None, assume(config)),
@@ -120,7 +120,7 @@ impl Request {
     ///
     /// # Errors
     /// The Reply cannot hold `private_data`.
-    pub fn reject(&self, config: &StartupConfig, private_data: &[u8]) -> Result<Vec<u8>, StartupMisuse> {
+    pub fn reject(&self, config: &StartupConfig, private_data: &[u8]) -> Result<FrameOctets, StartupMisuse> {
         let enhanced = self.data().map(|data| refuse(&data, config));
         Frame { rejected: true, ..self.reply(config, enhanced, private_data) }.emit()
     }

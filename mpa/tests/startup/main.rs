@@ -58,6 +58,7 @@ fn enhanced_frame(kind: FrameKind, data: EnhancedData) -> Vec<u8> {
     }
     .emit()
     .unwrap()
+    .to_vec()
 }
 
 /// Returns the data of our Reply to a Request with this data, and the responder's outcome.

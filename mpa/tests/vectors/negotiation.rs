@@ -123,7 +123,7 @@ fn frame_with(data: EnhancedData) -> Vec<u8> {
         enhanced: Some(data),
         private_data: b"",
     };
-    frame.emit().unwrap()
+    frame.emit().unwrap().to_vec()
 }
 
 fn request(octets: &[u8]) -> Request {
@@ -142,7 +142,8 @@ fn startup(want: impl Fn(&mut StartupConfig, bool), reply_flags: u8) -> (Negotia
         config
     });
     let mut initiator = Initiator::new(&initiator, b"").unwrap();
-    let (mut reply, settled) = request(initiator.request()).accept(&responder, b"").unwrap();
+    let (reply, settled) = request(initiator.request()).accept(&responder, b"").unwrap();
+    let mut reply = reply.to_vec();
     reply[16] = reply_flags;
     match initiator.handle(&reply) {
         Ok(InitiatorStep::Accepted { negotiated, .. }) => (negotiated, settled),

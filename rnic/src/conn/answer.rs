@@ -113,9 +113,9 @@ impl Startup {
         Ok(match answer {
             Answer::Accept => {
                 let (reply, agreed) = request.accept(&config, private_data)?;
-                (reply, Some(agreed))
+                (reply.to_vec(), Some(agreed))
             }
-            Answer::Reject => (request.reject(&config, private_data)?, None),
+            Answer::Reject => (request.reject(&config, private_data)?.to_vec(), None),
         })
     }
 

@@ -227,8 +227,9 @@ fn an_fpdu_right_behind_the_reply_is_taken() {
         let (socket, request) = accept_request(&listener);
         let step = rddp_mpa::Responder::new().handle(&request).unwrap();
         let rddp_mpa::ResponderStep::Request { request, .. } = step else { panic!("half a Request") };
-        let (mut octets, negotiated) = request.accept(&plain(), b"hello").unwrap();
+        let (reply, negotiated) = request.accept(&plain(), b"hello").unwrap();
         let mut raw = Peer::new(socket, negotiated);
+        let mut octets = reply.to_vec();
         octets.extend(raw.frame(&segment::send(1, 0, true, b"early")));
         raw.octets(&octets);
         assert_eq!(connecting.join().unwrap().private_data, b"hello");

@@ -89,6 +89,14 @@ fn a_first_fpdu_that_is_damaged_gets_no_terminate() {
     assert_eq!(peer.ended(), None);
 }
 
+// RFC 5044 §7.1.2 r4: what is wrong is in a good FPDU, which gives leave to send.
+#[test]
+fn a_first_fpdu_that_is_good_gets_the_terminate_about_it() {
+    let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
+    peer.send_segment(&send_header(3, 0, true), b"gap");
+    ends_with(peer, &end, TerminateCode(0x1203));
+}
+
 // RFC 5044 §8 code 3
 #[test]
 fn a_marker_that_points_elsewhere_ends_the_stream() {

@@ -9,7 +9,9 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_stream::{Errno, Found, Options, Phase, Plain, PrivateData, Slots, Why};
 use rddp_test_support::random_octets;
 
-use crate::common::{CALLS, End, by_initiator, by_responder, fresh_pair, initiator, responder, tcp_pair};
+use crate::common::{
+    CALLS, End, by_initiator, by_ready_initiator, by_responder, fresh_pair, initiator, responder, tcp_pair,
+};
 
 #[test]
 fn connecting_waits_for_nobody() {
@@ -213,6 +215,29 @@ fn a_read_without_octets_is_answered() {
     let (header, payload) = peer.segment().unwrap();
     assert_eq!(Opcode::from_number(header.control() & 0xf), Some(Opcode::ReadResponse));
     assert!(payload.is_empty());
+    end.send_all(b"answer");
+    assert_eq!(peer.segment().unwrap().1, b"answer");
+}
+
+// RFC 5040 §5.2.1, RFC 5041 §5.3: each Read, and in their order, however many come at once.
+#[test]
+fn many_reads_without_octets_are_answered_in_order() {
+    let (mut peer, end) = by_ready_initiator();
+    let mut octets = Vec::new();
+    for number in 1..=20 {
+        let (sink_stag, src_stag) = (Stag(number), Stag(7));
+        let read = ReadRequestRepr { sink_stag, sink_to: 6, size: 0, src_stag, src_to: 8 };
+        let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(number), 0, true);
+        octets.extend(peer.frame_segment(&header, &read.octets()));
+    }
+    octets.extend(peer.frame_message(b"and data"));
+    peer.octets(&octets);
+    assert_eq!(end.read(100).unwrap(), b"and data");
+    for number in 1..=20 {
+        let (header, payload) = peer.segment().unwrap();
+        assert_eq!(header, rddp_rdmap::tagged_header(Opcode::ReadResponse, Stag(number), 6, true));
+        assert!(payload.is_empty());
+    }
     end.send_all(b"answer");
     assert_eq!(peer.segment().unwrap().1, b"answer");
 }
