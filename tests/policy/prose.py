@@ -25,7 +25,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 TREE = [
     "mpa", "ddp", "rdmap", "iwarp", "rdma", "fault-guard", "rnic", "load", "cli", "fuzz", "benches",
     "tests", "examples", ".ci", "ext-sockets/policy", "ext-sockets/real", "ext-sockets/es-api",
-    "ext-sockets/include", "ext-sockets/preload",
+    "ext-sockets/include", "ext-sockets/preload", "ext-sockets/stream",
 ]
 PAGES = ["docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 CLEAN = {"opener": TREE, "columns": [*TREE, *PAGES], "safety": TREE}
