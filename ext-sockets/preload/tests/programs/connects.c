@@ -183,7 +183,7 @@ static void connects_after_all(int fd, int epoll) {
 static void fails(const char *what, struct sockaddr_in to, int fetches) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), epoll = -1;
     char octet;
-    /* A socket that nobody has connected yet is in a set as it is. */
+    /* A socket that is not connected yet is in a set as it is. */
     if (strcmp(way, "edge") == 0)
         epoll = set_with(fd), wait_for(fd, epoll, 0);
     IS(within(fd, 200), 0);
@@ -254,7 +254,7 @@ int main(int count, char **words) {
     way = words[1];
     setbuf(stdout, NULL);
     int own = own_network();
-    /* A port that was somebody's a moment ago is nobody's. */
+    /* A port on which nothing listens any more. */
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     listen_somewhere(listener, &closed);
     close(listener);

@@ -166,8 +166,7 @@ static void of_two_processes(void) {
     close(fd);
 }
 
-/* Who asks how much is not sent is told of what was kept, and waits for less if that is its
- * wish. */
+/* The counts of unsent octets include early ones, and so does the limit of TCP_NOTSENT_LOWAT. */
 static void counted(void) {
     int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), count = 0, most = 2000;
     struct tcp_info info = {0};
@@ -226,7 +225,7 @@ static void lingering(void) {
     close(fd);
 }
 
-/* Whoever asks for a reset loses what waits, and the other end is told. */
+/* A program that asks for a reset loses octets that wait, and the other end gets the reset. */
 static void by_reset(void) {
     struct linger now = {1, 0};
     for (int way = 0; way < 4; way++) {

@@ -157,7 +157,7 @@ static void to_a_child(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* Whoever asks for a reset gets one. */
+/* A program that asks for a reset gets one. */
 static void by_reset(void) {
     struct linger now = {1, 0};
     char octet;
@@ -250,7 +250,8 @@ static void with_a_child_and_few_descriptors(void) {
     IS(status, 0);
 }
 
-/* A program that uses most of its numbers gets the rest, whatever its silent clients are owed. */
+/* A program that uses most of its numbers gets the rest, even if closed connections of silent
+ * clients hold some. */
 static void with_most_in_use(void) {
     enum { MANY = 80, USED = 35, REST = 64 - USED - 4 };
     struct rlimit few = {64, 64};
@@ -408,8 +409,7 @@ static int is_reset_early(void) {
     return fd;
 }
 
-/* A reset is told once, by whichever call comes first; after that there is nothing to read, and
- * nobody to write to. */
+/* The first call after a reset reports it; after that reads find the end, and writes fail. */
 static void told_once(void) {
     enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
     char octet;

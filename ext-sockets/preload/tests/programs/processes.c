@@ -300,7 +300,7 @@ static void passed(void) {
     ended_well(client);
 }
 
-/* A process that may not have the stream is told so, and reads no octet of it. Root only. */
+/* A process that may not have the stream gets an error, and reads no octet of it. Root only. */
 static void stranger(void) {
     if (getuid() != 0)
         return;

@@ -183,7 +183,7 @@ void closing(void) {
         next_is(queue, EXS_EVT_SEND, 0, 3, 1);
         IS(recv(pair[1], octets, 3, MSG_WAITALL), 3);
         IS(memcmp(octets, "new", 3), 0);
-        /* The peer is told at once: nobody holds the socket. */
+        /* The peer sees the end at once: no process holds the socket. */
         while (recv(ends[1], octets, sizeof octets, 0) > 0)
             ;
         close(pair[0]);
@@ -209,7 +209,7 @@ void closing(void) {
     IS(exs_qdelete(queue), 0);
 }
 
-/* A program that closes everything: what is ours is not seen, and goes on. */
+/* A program that closes every number: the library's descriptors are not closed, and work on. */
 void everything(void) {
     char octet;
     int ends[2];

@@ -140,7 +140,7 @@ void descriptor(void) {
     IS(value, EXS_PROGRESS_THREADS);
     IS(poll(&one, 1, 0), 0);
     IS(write(ends[1], "ab", 2), 2);
-    IS(poll(&one, 1, 30000), 1); /* nobody calls meanwhile */
+    IS(poll(&one, 1, 30000), 1); /* no call is made meanwhile */
     IS(exs_recv(ends[0], octets + 1, 1, 0, queue, HANDLE(2), NONE), 0);
     next_is(queue, EXS_EVT_RECV, 0, 1, 1);
     next_is(queue, EXS_EVT_RECV, 0, 1, 2);

@@ -110,7 +110,7 @@ void own_handlers(void) {
     IS(inside, 2);
     bad_send();
     IS(calls, 2);
-    /* The old way to install one, which says what was there. */
+    /* signal() installs a handler and returns the old one. */
     IS((void *)signal(SIGSEGV, count) == (void *)mend, 1);
     IS(raise(SIGSEGV), 0);
     IS(calls, 3);
@@ -303,7 +303,7 @@ static void *sends_one(void *nothing) {
     return nothing;
 }
 
-/* sigwait takes what is sent, be it there already or not. */
+/* sigwait takes a signal, whether it was sent before or comes later. */
 void waited_for(void) {
     sigset_t set;
     sigemptyset(&set);

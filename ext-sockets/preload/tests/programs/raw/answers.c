@@ -339,7 +339,7 @@ static void given_up(struct asked *asked) {
     nothing_left(asked);
 }
 
-/* Many at a time: each is told of, ends, and leaves room for the next. */
+/* Many Requests at a time: each is announced, ends, and leaves room for the next. */
 static void many(int queue) {
     enum { MANY = 200 };
     static struct asked all[MANY];

@@ -2,7 +2,7 @@
 #include "raw.h"
 
 static uint64_t at(const struct end *end, size_t offset) {
-    /* A peer changes it, who is told of it and not we. */
+    /* The peer's work changes it, so the event comes there and not here. */
     return __atomic_load_n((const uint64_t *)(const void *)(end->memory + offset), __ATOMIC_ACQUIRE);
 }
 

@@ -138,7 +138,7 @@ static void counts(void) {
     free(one);
 }
 
-/* A queue that is closed gives back what was in it. */
+/* A queue that is closed gives back the receives in it. */
 static void closed_queues(void) {
     int receives = ddp_receives(0, 3, 0);
     for (int turn = 0; turn < 3; turn++) {

@@ -4,7 +4,7 @@
 
 static char buf[70000];
 
-/* RD1, RD2: an FPDU an octet at a time is readable when it is whole, and wakes nobody before. */
+/* RD1, RD2: an FPDU an octet at a time is readable when it is whole, and wakes no thread before. */
 static void octets(enum kind kind) {
     int ends[2];
     ready(ends);
@@ -24,7 +24,7 @@ static void octets(enum kind kind) {
     done(&one);
 }
 
-/* RD1: what is left of an FPDU is readable, and what was read is not. */
+/* RD1: the rest of an FPDU is readable until it is read. */
 static void leftovers(enum kind kind) {
     int ends[2];
     ready(ends);
@@ -261,7 +261,7 @@ static void mixed(enum kind kind) {
     IS(select(ends[0] + 10, &read, &write, NULL, NULL), 4);
     FD_SET(60, &read);
     FAILS(select(61, &read, NULL, NULL, NULL), EBADF);
-    /* A number that is another file's where nobody saw it. */
+    /* A number that means another file by a call that the library did not see. */
     int old = ends[0];
     IS(fclose(fdopen(old, "r+")), 0);
     FILE *other = fopen("/dev/zero", "r");

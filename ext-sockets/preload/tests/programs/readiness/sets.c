@@ -42,7 +42,8 @@ static void once(void) {
     IS(event_of(set, LONG, 2), EPOLLIN);
     IS(event_of(set, 0, 0), 0);
     close(set);
-    /* The startup is swallowed too, and its end must not arm what has fired. */
+    /* Events of the startup are not passed on either, and its end must not arm an entry that has
+     * fired. */
     set = epoll_create1(0);
     quiet_and_full(ends);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLOUT | EPOLLONESHOT, 3), 0);
@@ -136,7 +137,7 @@ static void errors(void) {
     FAILS(epoll_wait(set, NULL, 0, 0), EINVAL);
     FAILS(epoll_wait(tube[0], (void *)buf, 1, 0), EINVAL);
     send_fpdu(ends[1], 1, 'x');
-    IS(event_of(set, LONG, 1), EPOLLIN); /* what was refused has changed nothing */
+    IS(event_of(set, LONG, 1), EPOLLIN); /* the refused call has changed nothing */
     IS(epoll_ctl(set, EPOLL_CTL_DEL, ends[0], NULL), 0);
     FAILS(ctl(set, EPOLL_CTL_DEL, ends[0], 0, 0), ENOENT);
     IS(event_of(set, 0, 0), 0);
