@@ -1,4 +1,5 @@
-//! Names the library inside itself, so that a program linked with it finds it by that name wherever it lies.
+//! Build script: gives the library its soname, so that a program linked with it finds it by that
+//! name in whatever folder it lies.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,14 +1,14 @@
-//! Who makes progress with operations that could not be finished at once.
+//! The choice of the threads that make progress with operations that had to wait.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rddp_real as real;
 
-/// The variable that names the default: `caller` or `threads`.
+/// Name of the environment variable that sets the default: `caller` or `threads`.
 pub const PROGRESS: &str = "RDDP_PROGRESS";
 
-/// See the module.
+/// The threads that make progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Progress {
@@ -21,18 +21,18 @@ pub enum Progress {
 static DEFAULT: AtomicI32 = AtomicI32::new(Progress::Caller as c_int);
 
 impl Progress {
-    /// The one of this number.
+    /// Returns the choice of this number.
     pub fn numbered(value: c_int) -> Option<Self> {
         [Progress::Caller, Progress::Threads].into_iter().find(|progress| *progress as c_int == value)
     }
 
-    /// What the environment says; `caller` when it says nothing.
+    /// Returns the choice of the environment; `caller` if there is none.
     pub fn of_process() -> Self {
         Self::numbered(DEFAULT.load(Ordering::Relaxed)).unwrap_or(Progress::Caller)
     }
 }
 
-/// Reads what the environment names; a word that is none of ours changes nothing. When the library is loaded.
+/// Reads the environment when the library is loaded; an unknown word changes nothing.
 pub fn load() {
     let word = real::secure_variable(PROGRESS);
     if word.is_some_and(|word| word == "threads") {

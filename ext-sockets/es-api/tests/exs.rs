@@ -14,7 +14,7 @@ use rddp_real::Errno;
 
 const ATTRIBUTE_PROGRESS: c_int = 5;
 
-/// Memory that is lent to operations: nobody else looks at it, and it is never freed.
+/// Returns memory to lend to operations: nothing else uses it, and it is never freed.
 fn lent(len: usize) -> *mut c_void {
     Box::leak(vec![7u8; len].into_boxed_slice()).as_mut_ptr().cast()
 }
@@ -26,19 +26,19 @@ fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 fn take(queue: c_int, least: usize, timeout: Duration) -> Vec<Event> {
     let mut events = [Event::default(); 16];
-    // SAFETY: they are there for as long as the call takes.
+    // SAFETY: the places live until the call returns.
     let mut places = unsafe { EventPlaces::new(events.as_mut_ptr(), events.len()) };
     let count = exs::dequeue(queue, &mut places, least, Some(timeout)).unwrap();
     events[..count].to_vec()
 }
 
 fn send(fd: c_int, len: usize, to: To) -> Result<(), Errno> {
-    // SAFETY: lent for ever.
+    // SAFETY: the memory is never freed or used otherwise.
     exs::post(fd, unsafe { exs::send(lent(len), len, 0, UNREGISTERED) }?, to)
 }
 
 fn receive(fd: c_int, len: usize, to: To) -> Result<(), Errno> {
-    // SAFETY: as above.
+    // SAFETY: the memory is never freed or used otherwise.
     exs::post(fd, unsafe { exs::receive(lent(len), len, libc::MSG_WAITALL, UNREGISTERED) }?, to)
 }
 
@@ -126,14 +126,14 @@ fn events_wake_the_caller_that_waits_for_so_many() {
     std::thread::scope(|scope| {
         let many = scope.spawn(|| take(queue, 8, Duration::from_secs(60)).len());
         let few = scope.spawn(|| take(queue, 4, Duration::from_secs(60)).len());
-        // The one that waits for few takes as many as there are then: there are enough for both.
+        // The caller that waits for few takes all that are there: there are enough for both.
         for ahandle in 0..24 {
             send(one.as_raw_fd(), 10, To { queue, ahandle }).unwrap();
         }
         let counts = [many.join().unwrap(), few.join().unwrap()];
         assert!(counts[0] >= 8 && counts[1] >= 4 && counts[0] + counts[1] <= 24, "{counts:?}");
     });
-    // Posted by one thread while another waits already: the waiting one goes on with it.
+    // One thread posts while another waits already; the waiting one makes progress with it.
     std::thread::scope(|scope| {
         let left = exs::queue_status(queue, 3).unwrap();
         let wanted = left as usize + 1;

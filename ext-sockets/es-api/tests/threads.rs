@@ -1,4 +1,5 @@
-//! The two threads, each test by the public face alone. In children of `fork` where a thread is to die.
+//! The two threads by their public functions. A test in which a thread dies runs in a child of
+//! `fork`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -11,7 +12,7 @@ use libc::POLLIN;
 use rddp_es_api::threads::{Direction, Task, Tried, Waiting, Waits, next_id, post, run};
 use rddp_real::Errno;
 
-/// Held by each test: they count threads, and one sends signals.
+/// Lock of each test: the tests count threads, and one sends signals.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -23,7 +24,7 @@ fn pair() -> (UnixStream, UnixStream) {
     (one, other)
 }
 
-/// One octet, when it is there.
+/// Returns an attempt that reads one octet, when it is there.
 fn octet_of(stream: &UnixStream) -> impl FnMut() -> Tried<u8> + Send {
     move || {
         let (mut octet, mut from) = ([0], stream);
@@ -47,17 +48,18 @@ fn threads_named(name: &str) -> usize {
         .count()
 }
 
-/// Runs `body` in a child; whether it came to its end.
+/// Runs `body` in a child; returns whether it ended without a panic.
 fn in_child(body: impl FnOnce()) -> bool {
-    // SAFETY: the child calls what is tested, and `_exit`; other threads of the harness sleep in `alone` or wait.
+    // SAFETY: the child only runs the code under test, and `_exit`; other threads of the harness
+    // sleep in `alone` or wait.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the child without the harness' own endings.
+        // SAFETY: ends the child without the harness' exit handlers.
         unsafe { libc::_exit(i32::from(done.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: a child of ours; the status lives.
+    // SAFETY: waits for a child of ours; the status lives until the call returns.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status == 0
 }
@@ -109,7 +111,7 @@ fn a_time_out_takes_the_call_back_from_the_thread() {
     assert_eq!(timed, Err(Errno::WOULD_BLOCK));
     let before = tried.load(Ordering::Relaxed);
     other.write_all(b"z").unwrap();
-    // What came afterwards is for the next.
+    // An octet that comes afterwards is for the next call.
     assert_eq!(run(Direction::Receive, None, octet_of(&one)), Ok(b'z'));
     assert_eq!(tried.load(Ordering::Relaxed), before);
 }
@@ -145,7 +147,7 @@ fn a_signal_ends_the_wait_of_the_caller_and_not_of_the_thread() {
         let waits = scope.spawn({
             let (one, is_over) = (&one, &is_over);
             move || {
-                // SAFETY: it cannot fail.
+                // SAFETY: takes nothing and cannot fail.
                 id.send(unsafe { libc::pthread_self() }).unwrap();
                 let ended = run(Direction::Receive, None, octet_of(one));
                 is_over.store(true, Ordering::Release);
@@ -154,7 +156,7 @@ fn a_signal_ends_the_wait_of_the_caller_and_not_of_the_thread() {
         });
         let id = has_id.recv().unwrap();
         while !is_over.load(Ordering::Acquire) {
-            // SAFETY: the thread is not joined yet.
+            // SAFETY: the thread is not joined yet, so its ID is valid.
             unsafe { libc::pthread_kill(id, libc::SIGUSR1) };
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -234,7 +236,7 @@ impl Task for Odd {
 }
 
 #[test]
-fn who_posts_to_a_full_socket_is_told_and_does_not_wait() {
+fn posting_to_a_full_socket_fails_at_once() {
     let _alone = alone();
     let busy = Odd::new(false);
     let task: Arc<dyn Task> = busy.clone();
@@ -242,14 +244,14 @@ fn who_posts_to_a_full_socket_is_told_and_does_not_wait() {
     assert_eq!(posted, Some(Err(Errno::WOULD_BLOCK)));
     assert_eq!(run(Direction::Send, None, || Tried::Done(1)), Err(Errno::WOULD_BLOCK));
     busy.may_go_on.store(true, Ordering::Release);
-    // The other was not disturbed, and this one goes on.
+    // The other thread was not disturbed, and this one goes on.
     assert_eq!(run(Direction::Receive, None, || Tried::Done(2)), Ok(2));
     while run(Direction::Send, None, || Tried::Done(3)) == Err(Errno::WOULD_BLOCK) {
         std::thread::yield_now();
     }
 }
 
-/// A fault is the thread's own: blocked, its signal would end the process whoever handles it.
+/// A fault's signal must not be blocked: it would end the process whatever handler is set.
 #[test]
 fn the_threads_leave_the_signals_of_faults_open_and_no_others() {
     use libc::{SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1};
@@ -257,7 +259,7 @@ fn the_threads_leave_the_signals_of_faults_open_and_no_others() {
     let asked = [SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGHUP, SIGINT, SIGTERM, SIGUSR1];
     for direction in [Direction::Send, Direction::Receive] {
         let blocked = run(direction, None, || {
-            // SAFETY: all zeros is a set; asks for the mask.
+            // SAFETY: all zeros is a valid set; the call only reads the mask.
             let mask = unsafe {
                 let mut mask = std::mem::zeroed();
                 libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
@@ -281,7 +283,7 @@ fn the_death_of_a_thread_ends_what_it_had_and_what_comes() {
         std::thread::scope(|scope| {
             let waits: Vec<_> =
                 (0..3).map(|_| scope.spawn(|| run(Direction::Receive, None, octet_of(&one)))).collect();
-            // They are with the thread, or come when it has died.
+            // The tasks are with the thread, or come when it has died.
             assert_eq!(post(Direction::Receive, &task), Ok(()));
             for wait in waits {
                 assert_eq!(wait.join().unwrap(), Err(Errno::ABORTED));

@@ -6,7 +6,7 @@
  *         ...; // ENOPROTOOPT: librddp_sockets.so is not loaded
  *     connect(fd, ...); // from here on as any TCP socket
  *
- * A socket that listens in DDPMODE gives it, and its options, to the connections that are accepted on it.
+ * A connection that is accepted on a socket in DDPMODE is in DDPMODE too, with the same options.
  */
 #ifndef RDDP_DDP_H
 #define RDDP_DDP_H
@@ -17,23 +17,24 @@
 extern "C" {
 #endif
 
-/* The level of all that follows. Without the library the kernel answers ENOPROTOOPT. */
+/* The level of all options below. Without the library the kernel answers ENOPROTOOPT. */
 #define SOL_DDP 0x4444
 
 /* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h). Get: an enum ddp_mode.
  *
- * 0 before connect or listen: plain TCP, whatever the policy of the process says (rddp run), and so are the connections accepted on it.
- * exec takes nothing of this along: a listener is the new program's to set, or its policy's.
+ * 0 before connect or listen: the socket, and connections accepted on it, are plain TCP, whatever
+ * the policy of the process says (rddp run). These options do not pass exec: the new program or its
+ * policy sets those of a listener again.
  *
- * Set before connect; on a listening socket, for those that are accepted from then on; or on a connection that is idle, on
- * which DDP_ROLE says who begins.
- *   EOPNOTSUPP  no TCP socket
- *   EALREADY    it is being connected
- *   EBUSY       there are octets that were not read; they are no iWARP
- *   EINVAL      a connection without DDP_ROLE; off, after it has begun
+ * Set before connect; on a listening socket, for connections accepted from then on; or on an idle
+ * connection, on which DDP_ROLE says which end begins.
+ *   EOPNOTSUPP  not a TCP socket
+ *   EALREADY    the socket is being connected
+ *   EBUSY       octets have arrived that were not read; they are not iWARP
+ *   EINVAL      a connection without DDP_ROLE; off, after the startup has begun
  *   ENOTCONN    one end has closed
  *   ENOBUFS     too many sockets in DDPMODE
- *   ENOSYS      the kernel has no SO_COOKIE: Linux before 4.12, or something that only looks like Linux
+ *   ENOSYS      the kernel has no SO_COOKIE: Linux before 4.12, or an emulation of Linux
  */
 #define DDPMODE 1
 #define DDPMODE_RAW 2
@@ -51,15 +52,15 @@ extern "C" {
 #define DDP_IRD 5
 /* int, 0 to 16382 (32): own RDMA Reads that may be outstanding. */
 #define DDP_ORD 6
-/* int, a set of DDP_RTR_* (Write and Read): what may tell the accepting end that it may send; 0:
- * client-server, where the connecting end sends first. */
+/* int, a set of DDP_RTR_* (Write and Read): messages that may tell the accepting end that it may
+ * send (RTR); 0: client-server, where the connecting end sends first. */
 #define DDP_RTR 7
-/* Octets, at most 508 (none): private data of our startup frame. */
+/* Octets, at most 508 (none): private data of this end's startup frame. */
 #define DDP_PRIVATE_DATA 8
 /* int, 1 to 2^30 (65536): the largest Send of either end. Both ends must have the same or the
  * receiving one the larger. */
 #define DDP_LARGEST_SEND 9
-/* int, an enum ddp_gather (DDP_GATHER_WRITEV): how the pieces of an FPDU are put together. */
+/* int, an enum ddp_gather (DDP_GATHER_WRITEV): how the pieces of an FPDU are gathered. */
 #define DDP_GATHER 10
 /* struct ddp_mode_info, get only. */
 #define DDP_MODE_INFO 11
@@ -70,14 +71,14 @@ extern "C" {
  * else DDP_PROGRESS_CALLER): who makes progress in blocking calls. May be set at any time. */
 #define DDP_PROGRESS 16
 
-/* int, milliseconds, 0 to 2^31-1 (as RDDP_STARTUP_TIMEOUT in the environment says; else 30000,
- * and 2000 for a client under a policy's "both"; 0 is that): how long the startup of MPA may
- * take, at either end. Then calls answer ETIMEDOUT. */
+/* int, milliseconds, 0 to 2^31-1 (as RDDP_STARTUP_TIMEOUT in the environment says; else 30000, and
+ * 2000 for a client under a policy's "both"; 0 is that default): how long the startup of MPA may
+ * take, at either end. After that time calls fail with ETIMEDOUT. */
 #define DDP_STARTUP_TIMEOUT 17
 
 enum ddp_progress {
     DDP_PROGRESS_CALLER = 0, /* the calling thread itself */
-    DDP_PROGRESS_THREADS = 1 /* two threads of the process, one for each direction, by a descriptor through a UNIX socket */
+    DDP_PROGRESS_THREADS = 1 /* two threads of the process, one for each direction */
 };
 
 enum ddp_mode {
@@ -89,14 +90,14 @@ enum ddp_mode {
 };
 
 enum ddp_role {
-    DDP_ROLE_AUTO = 0,      /* who connects is the initiator */
+    DDP_ROLE_AUTO = 0,      /* the connecting end is the initiator */
     DDP_ROLE_INITIATOR = 1, /* sends the MPA Request */
-    DDP_ROLE_RESPONDER = 2  /* answers it */
+    DDP_ROLE_RESPONDER = 2  /* answers the MPA Request */
 };
 
 enum ddp_gather {
     DDP_GATHER_WRITEV = 0, /* one vectored write */
-    DDP_GATHER_COPY = 1,   /* copied together first */
+    DDP_GATHER_COPY = 1,   /* copied into one buffer first */
     DDP_GATHER_CORK = 2    /* TCP_CORK, piece by piece */
 };
 
@@ -107,10 +108,10 @@ enum ddp_gather {
 struct ddp_mode_info {
     int32_t mode;    /* an enum ddp_mode */
     int32_t role;    /* an enum ddp_role */
-    int32_t failure; /* why it failed: an errno; 0 if it has not, or if a raw one has ended in order */
+    int32_t failure; /* the errno of the failure; 0: none, or a raw connection ended in order */
     int32_t raw;     /* 1: in raw mode */
-    int32_t terminate; /* the Terminate that ended a stream, sent or received, as RFC 5040 s4.8 has it: layer, type, code
-                          (0x1203); 0: none */
+    int32_t terminate; /* the Terminate that ended a stream, sent or received: layer, error type
+                          and code (RFC 5040, section 4.8), such as 0x1203; 0: none */
 };
 
 #ifdef __cplusplus

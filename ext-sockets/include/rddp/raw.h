@@ -1,4 +1,5 @@
-/* RDMA over a program's own socket: DDPMODE without a byte stream. The wire is iWARP (RFC 5040, 5041, 5044, 6581, 7306).
+/* RDMA over a program's own socket: DDPMODE without a byte stream. The wire is iWARP (RFC 5040,
+ * 5041, 5044, 6581, 7306).
  *
  *     int raw = DDPMODE_RAW;
  *     int queue = ddp_queue(0), fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -10,26 +11,27 @@
  *     ddp_post(fd, &(struct ddp_work){.op = DDP_SEND, .list = &piece, .count = 1}, 1);
  *     ddp_events(queue, events, 16, -1);
  *
- * A listening socket in raw mode gives it to the connections that are accepted on it:
+ * A connection that is accepted on a socket in raw mode is in raw mode too:
  *
  *     fd = accept(listener, ...);  // TCP alone: it never waits for a peer's startup
  *     ddp_attach(fd, ...);
  *     ddp_post(fd, receives, 10);
  *     ddp_begin(fd);               // the startup, in the background
  *
- * With DDP_ENDPOINT_ASK it looks at the peer's Request first (DDP_REQUESTED, ddp_info) and says yes or no (ddp_answer).
+ * With DDP_ENDPOINT_ASK the program reads the peer's Request first (DDP_REQUESTED, ddp_info) and
+ * accepts or rejects it (ddp_answer).
  *
- * All calls may be made by any thread, none in a signal handler, where a socket in raw mode is not to be closed either.
- * Where nothing else is said they return 0, or -1 with errno:
- *   EBADF, ENOTSOCK  no descriptor, no socket
- *   EOPNOTSUPP       no socket in raw mode
+ * All calls may be made by any thread, but not in a signal handler; nor may a handler close a
+ * socket in raw mode. Unless something else is said they return 0, or -1 with errno:
+ *   EBADF, ENOTSOCK  not an open descriptor, not a socket
+ *   EOPNOTSUPP       not a socket in raw mode
  *   ENOTCONN         not attached, or no connection
  *   ECONNABORTED     attached by another process, from which this one was forked
- *   EFAULT           a null pointer, or memory that is not there
- *   EINVAL           an argument that makes no sense
- *   EIO              a fault of this library's
- * read, write, send, recv, sendfile, shutdown and their like on a connected socket in raw mode answer EOPNOTSUPP. What poll says
- * of it means nothing: poll the queue.
+ *   EFAULT           a null pointer, or memory that is not mapped
+ *   EINVAL           an invalid argument
+ *   EIO              a defect of this library
+ * read, write, send, recv, sendfile, shutdown and their like on a connected socket in raw mode fail
+ * with EOPNOTSUPP. The events that poll finds on it mean nothing: poll the queue.
  */
 #ifndef RDDP_RAW_H
 #define RDDP_RAW_H
@@ -41,16 +43,16 @@
 extern "C" {
 #endif
 
-/* ---- Memory -------------------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* A protection domain: peers reach memory of their endpoint's own domain only. 0 is one that is there from the beginning.
- * Returns the number of a new one, above 0. */
+/* A protection domain: peers reach memory of their endpoint's own domain only. Domain 0 always
+ * exists. Returns the number of a new domain, above 0. */
 int ddp_domain(void);
-/* Its memory and endpoints stay as they are; nothing more can be made in it. */
+/* Closes a domain. Its memory and endpoints stay as they are; none can be added. */
 int ddp_domain_close(int domain);
 
-/* Rights. All memory may be sent from. */
-#define DDP_LOCAL_WRITE 1       /* own receives and the sinks of own Reads and atomics */
+/* Rights to registered memory. Sends may come from any of it. */
+#define DDP_LOCAL_WRITE 1       /* own receives, own Reads and atomics write to it */
 #define DDP_REMOTE_READ 2       /* Reads of the peer */
 #define DDP_REMOTE_WRITE 4      /* Writes of the peer; with DDP_LOCAL_WRITE */
 #define DDP_REMOTE_ATOMIC 8     /* atomics of the peer; with DDP_LOCAL_WRITE */
@@ -61,150 +63,167 @@ int ddp_domain_close(int domain);
 #define DDP_POPULATE 256 /* fault all pages in now */
 #define DDP_LOCK 512     /* mlock, until it is deregistered */
 
-/* Registers memory, which has to stay mapped until it is deregistered: its STag. No page is touched.
+/* Registers memory, and sets its STag. The memory must stay mapped until it is deregistered. No
+ * page is touched.
  *   EFAULT  part of it is not mapped
  *   EACCES  part of it is mapped without the rights that these need
  *   ENOMEM  too many; or as mlock
  */
 int ddp_register(int domain, void *begin, size_t length, int access, uint32_t *stag);
-/* Makes a region valid again that was invalidated, or gives it other rights: the STag with another key. */
+/* Makes a region valid again that was invalidated, or changes its rights; sets the STag, which has
+ * another key. */
 int ddp_reregister(uint32_t stag, int access, uint32_t *now);
-/* A memory window, bound to nothing: see DDP_BIND. */
+/* Makes a memory window that is not bound: see DDP_BIND. */
 int ddp_window(int domain, uint32_t *stag);
-/* The STag that a region or window has now: every DDP_BIND gives a window another key. */
+/* Sets the STag that a region or window has now: every DDP_BIND gives a window another key. */
 int ddp_stag(uint32_t stag, uint32_t *now);
-/* Of a region or a window. When it returns nobody touches the memory any more. Works that name it fail.
+/* Deregisters a region or a window. After that the library does not access the memory any more.
+ * Works that name it fail.
  *   EBUSY  windows are bound to it
  */
 int ddp_deregister(uint32_t stag);
 
-/* ---- Events -------------------------------------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
-/* An event queue: its descriptor, for poll, select, epoll and ddp_events, readable while there are events. Close it with close;
- * that disconnects its endpoints. With DDP_QUEUE_UNWATCHED, which is faster, it is for ddp_events alone. */
+/* Makes an event queue, and returns its descriptor for poll, select, epoll and ddp_events, readable
+ * while there are events. Close it with close; that disconnects its endpoints. With
+ * DDP_QUEUE_UNWATCHED, which is faster, only ddp_events serves it. */
 int ddp_queue(int flags);
 #define DDP_QUEUE_UNWATCHED 1
 
 struct ddp_event {
     uint64_t endpoint;    /* ddp_endpoint.tag */
     uint64_t tag;         /* ddp_work.tag; DDP_LIMIT: the number of the receives */
-    uint32_t kind;        /* an enum ddp_op, or DDP_CONNECTED, DDP_CLOSED, DDP_REQUESTED or DDP_LIMIT */
+    uint32_t kind;        /* enum ddp_op, DDP_CONNECTED, DDP_CLOSED, DDP_REQUESTED, DDP_LIMIT */
     int32_t status;       /* 0, or an errno: see below */
-    int32_t fd;           /* that was attached */
+    int32_t fd;           /* the descriptor that was attached */
     uint32_t length;      /* octets received or read */
     uint32_t flags;       /* DDP_EVENT_* */
     uint32_t stag;        /* with DDP_EVENT_INVALIDATED */
     uint8_t immediate[8]; /* with DDP_EVENT_IMMEDIATE */
-    uint32_t terminate;   /* DDP_CLOSED: 0xLECC, layer, error type and code of the Terminate (RFC 5040, section 4.8) */
+    uint32_t terminate;   /* DDP_CLOSED: 0xLECC, layer, error type and code of the Terminate
+                             (RFC 5040, section 4.8) */
     uint32_t reserved;
 };
 
-/* Every endpoint has at most one DDP_CONNECTED, before everything that arrives, and exactly one DDP_CLOSED, its last event.
- * The status of DDP_CLOSED:
+/* Every endpoint has at most one DDP_CONNECTED, before everything that arrives, and exactly one
+ * DDP_CLOSED, its last event. The status of DDP_CLOSED:
  *   0             in good order
- *   ECONNREFUSED  TCP was refused; or the peer's program said no
+ *   ECONNREFUSED  TCP was refused; or the peer's program rejected the Request
  *   ETIMEDOUT     no answer
- *   EPROTO        the peer speaks no MPA, or broke a rule; with the Terminate that was sent
+ *   EPROTO        the peer does not speak MPA, or broke a rule; terminate is the Terminate that was
+ *                 sent
  *   EREMOTEIO     the peer sent a Terminate
  *   ECONNRESET    TCP lost the connection, or the peer closed over outstanding work
- *   ECONNABORTED  this side ended it over outstanding work, or because a work of its own failed
+ *   ECONNABORTED  this end closed over outstanding work, or because a work of its own failed
  *   EIO           a defect of this library, or a descriptor of its own that the program has closed
- *   ECANCELED     this side gave up: DDP_ABORT, or closed before it was connected; or it said DDP_REJECT
+ *   ECANCELED     this end gave up (DDP_ABORT, or a close before it was connected) or rejected the
+ *                 Request (DDP_REJECT)
  *   or what connect may fail with
  */
 #define DDP_CONNECTED 101
 #define DDP_CLOSED 102
-/* With DDP_ENDPOINT_ASK: the peer's Request waits for ddp_answer. At most one, before DDP_CONNECTED. */
+/* With DDP_ENDPOINT_ASK: the peer's Request waits for ddp_answer. At most one, before
+ * DDP_CONNECTED. */
 #define DDP_REQUESTED 103
 /* See ddp_receives_arm. */
 #define DDP_LIMIT 104
 
-#define DDP_EVENT_SOLICITED 1 /* the peer asked for attention */
+#define DDP_EVENT_SOLICITED 1 /* the peer set the Solicited Event bit */
 #define DDP_EVENT_INVALIDATED 2
 #define DDP_EVENT_IMMEDIATE 4
 #define DDP_EVENT_TERMINATE_SENT 8
 #define DDP_EVENT_TERMINATE_RECEIVED 16
 
-/* Takes at most room events and waits for the first at most timeout milliseconds (-1: as long as it takes; 0: not at all). How
- * many there were.
- *   EBADF, EINVAL  no queue
+/* Takes at most room events and waits for the first at most timeout milliseconds (-1: without
+ * limit; 0: not at all). Returns their number.
+ *   EBADF, EINVAL  not a queue
  *   EINTR          a signal came first
  */
 int ddp_events(int queue, struct ddp_event *events, int room, int timeout);
 
-/* ---- Connections --------------------------------------------------------------------------------------------------------- */
+/* ---- Connections ----------------------------------------------------------------------------- */
 
 struct ddp_endpoint {
-    int32_t queue;     /* of ddp_queue */
-    int32_t domain;    /* of ddp_domain, or 0 */
-    uint64_t tag;      /* yours; in its events */
+    int32_t queue;     /* from ddp_queue */
+    int32_t domain;    /* from ddp_domain, or 0 */
+    uint64_t tag;      /* the program's own value, returned in events */
     uint32_t max_send; /* sends whose events were not taken yet, at most 65536; 0: 128 */
-    uint32_t max_recv; /* the same of receives; with shared ones 0 */
+    uint32_t max_recv; /* the same for receives; 0 with shared receives */
     uint32_t flags;    /* DDP_ENDPOINT_* */
     uint32_t timeout;  /* milliseconds for the startup, ddp_answer included; 0: 5000 */
-    int32_t receives;  /* of ddp_receives; 0: its own */
+    int32_t receives;  /* from ddp_receives; 0: the endpoint has its own */
     uint32_t reserved; /* 0 */
 };
 
-/* A Send that finds no receive waits until one is posted, and TCP's window holds the peer; else it ends the connection with a
- * Terminate, as RFC 5041 says. Excludes Reads and atomics, either way, and shared receives. */
+/* A Send that finds no receive waits until one is posted, and TCP's window stops the peer; without
+ * this flag it ends the connection with a Terminate, as RFC 5041 says. Cannot be used together with
+ * Reads and atomics of either end, or with shared receives. */
 #define DDP_ENDPOINT_WAIT 1
 #define DDP_ENDPOINT_NO_INBOUND_READ 2
 #define DDP_ENDPOINT_NO_INBOUND_WRITE 4
 /* MPA revision 1, for peers that refuse 2. Only the connecting end chooses. */
 #define DDP_ENDPOINT_REVISION_1 8
-/* Writes are placed before their CRC was checked: faster, and an FPDU that is damaged on the way may overwrite anything that
- * the peer may write to. */
+/* Writes are placed before their CRC was checked. That is faster, but an FPDU that is damaged on
+ * the way may overwrite anything that the peer may write to. */
 #define DDP_ENDPOINT_EARLY_PLACEMENT 16
-/* The peer's Request is not accepted at once, but waits for ddp_answer. Of no meaning to the connecting end. */
+/* The peer's Request is not accepted at once, but waits for ddp_answer. Has no meaning at the
+ * connecting end. */
 #define DDP_ENDPOINT_ASK 32
 
-/* Makes a socket in raw mode an endpoint. Receives can be posted from now on, before there is a connection. Options of SOL_DDP
- * (CRC, markers, IRD, ORD, RTR, private data) are those that the socket has by now.
+/* Makes a socket in raw mode an endpoint. Receives can be posted from now on, before there is a
+ * connection. Options of SOL_DDP (CRC, markers, IRD, ORD, RTR, private data) are those that the
+ * socket has at this call.
  *
- * connect on it does TCP and the startup. A blocking one returns when both are done (0, or -1 with what is the status of
- * DDP_CLOSED). A non-blocking one fails with EINPROGRESS, and one that a signal interrupts with EINTR; DDP_CONNECTED or DDP_CLOSED
- * tells the rest. The socket is non-blocking from then on.
- *   EALREADY  it is attached
+ * connect on it does TCP and the startup. A blocking connect returns when both are done (0, or -1
+ * with the status of DDP_CLOSED as errno). A non-blocking one fails with EINPROGRESS, and one that
+ * a signal interrupts with EINTR; DDP_CONNECTED or DDP_CLOSED then tells the result. The socket is
+ * non-blocking from then on.
+ *   EALREADY  the socket is attached
  *   ENOTCONN  the connection is over
- *   EBADF, EINVAL  of the queue
- *   EINVAL    no such domain or receives; flags or numbers that make no sense
- *   ENOBUFS   the queue has as many endpoints as it can
+ *   EBADF, EINVAL  not a queue
+ *   EINVAL    no such domain or receives; invalid flags or numbers
+ *   ENOBUFS   the queue has as many endpoints as it can have
  */
 int ddp_attach(int fd, const struct ddp_endpoint *endpoint);
 
-/* The startup on a connection that is there, or that was being made when the socket was attached: begins in the background, and
- * DDP_CONNECTED or DDP_CLOSED tells the rest. The socket is non-blocking from then on.
- *   EALREADY  it has begun
+/* Begins the startup on a connection that exists, or that was being made when the socket was
+ * attached. It goes on in the background, and DDP_CONNECTED or DDP_CLOSED tells the result. The
+ * socket is non-blocking from then on.
+ *   EALREADY  the startup has begun
  *   ENOTCONN  TCP is not connected
  */
 int ddp_begin(int fd);
 
-/* The answer to a Request that DDP_REQUESTED told of. DDP_ACCEPT: DDP_CONNECTED follows. DDP_REJECT: the peer gets a Reply that says
- * no, its status is ECONNREFUSED, and its program finds the private data with ddp_info; here DDP_CLOSED follows with ECANCELED. The
- * peer is to close TCP then, so that it does not overlook the Reply: for two seconds at most it stays open, whether fd is closed or
- * not, for as long as this process lives.
+/* Answers a Request that DDP_REQUESTED announced. DDP_ACCEPT: DDP_CONNECTED follows. DDP_REJECT:
+ * the peer gets a Reply that rejects, its status is ECONNREFUSED, and its program finds the private
+ * data with ddp_info; here DDP_CLOSED follows with ECANCELED. The peer closes TCP after that, so
+ * that it does not overlook the Reply: TCP stays open for two seconds at most, even if fd is
+ * closed, as long as this process lives.
  *
- * At most 508 octets of private data, or 512 to a peer of revision 1; null and 0: what DDP_PRIVATE_DATA was at ddp_attach.
+ * At most 508 octets of private data, or 512 to a peer of revision 1; null and 0: the value of
+ * DDP_PRIVATE_DATA at ddp_attach.
  *
- * Before an answer the connection ends with ETIMEDOUT, as every startup; with ECONNRESET when the peer has gone; with EPROTO when it
- * goes on talking. close(fd) and DDP_ABORT reset it: ECANCELED. A peer that goes while it is answered does not make this call
- * fail: DDP_CLOSED tells.
- *   EALREADY  it has been answered
+ * Before an answer the connection can end with ETIMEDOUT, as every startup; with ECONNRESET when
+ * the peer has gone; with EPROTO when it sends more. close(fd) and DDP_ABORT reset it, with
+ * ECANCELED. If the peer goes while it is answered, this call does not fail: DDP_CLOSED tells.
+ *   EALREADY  the Request has been answered
  *   ENOTCONN  there is no Request yet, or the connection has ended before an answer
  *   EINVAL    not attached with DDP_ENDPOINT_ASK; no such answer
- *   EMSGSIZE  too much private data. The Request waits still
- *   EPROTO    the peer wants a first message (RTR), and DDP_RTR allows none: it can only be rejected. The Request waits still
+ *   EMSGSIZE  too much private data. The Request still waits
+ *   EPROTO    the peer wants a first message (RTR), and DDP_RTR allows none: it can only be
+ *             rejected. The Request still waits
  */
 int ddp_answer(int fd, int answer, const void *private_data, size_t length);
 enum ddp_answer { DDP_ACCEPT = 1, DDP_REJECT = 2 };
 
-/* DDP_GRACEFUL   the peer sees an orderly end, if no work of the send queue and no Read of the peer's is outstanding; else the
- *                connection is reset. close(fd) of the last descriptor does the same
+/* DDP_GRACEFUL   the peer sees an orderly end, if no work of the send queue and no Read of the
+ *                peer's is outstanding; else the connection is reset. close(fd) of the last
+ *                descriptor does the same
  * DDP_TERMINATE  with a Terminate, 0x0000
  * DDP_ABORT      TCP is reset, in a startup as well
  * Works that are outstanding end with ECANCELED; DDP_CLOSED follows.
- *   ENOTCONN  there is no connection, or it is over
+ *   ENOTCONN  there is no connection any more, or not yet
  */
 int ddp_disconnect(int fd, int how);
 enum ddp_disconnect { DDP_GRACEFUL = 0, DDP_TERMINATE = 1, DDP_ABORT = 2 };
@@ -212,45 +231,47 @@ enum ddp_disconnect { DDP_GRACEFUL = 0, DDP_TERMINATE = 1, DDP_ABORT = 2 };
 struct ddp_info {
     int32_t mode;               /* an enum ddp_mode */
     int32_t failure;            /* the status of DDP_CLOSED */
-    int32_t terminate_sent;     /* 0xLECC, or -1 */
-    int32_t terminate_received; /* the same of the peer's */
-    uint32_t ird;               /* Reads and atomics of the peer's at a time */
-    uint32_t ord;               /* own ones; more wait */
-    uint32_t revision;          /* of MPA: 1 or 2 */
+    int32_t terminate_sent;     /* 0xLECC, or -1: none */
+    int32_t terminate_received; /* the same of the peer's Terminate */
+    uint32_t ird;               /* Reads and atomics of the peer that may be outstanding */
+    uint32_t ord;               /* own Reads and atomics that may be outstanding; more wait */
+    uint32_t revision;          /* revision of MPA: 1 or 2 */
     uint32_t flags;             /* DDP_INFO_* */
     uint64_t octets_sent;       /* to TCP */
     uint64_t octets_received;   /* from TCP */
-    uint32_t private_length;    /* octets of */
+    uint32_t private_length;    /* octets of private_data */
     uint32_t reserved;
-    uint8_t private_data[512]; /* what the peer's program said in the startup. Nobody has vouched for it. */
+    uint8_t private_data[512]; /* from the peer's startup frame; not authenticated */
 };
 #define DDP_INFO_CRC 1
 #define DDP_INFO_MARKERS_SENT 2
 #define DDP_INFO_MARKERS_RECEIVED 4
 
-/* What was agreed in the startup is there from DDP_CONNECTED on. From DDP_REQUESTED until then: what the peer asks for, that is the
- * Reads and atomics that it wants to have outstanding (ird), and takes (ord); 16383 where it does not say. The private data
- * of a peer that said no is there, too.
+/* Tells the state of a connection. The values agreed in the startup are there from DDP_CONNECTED
+ * on. From DDP_REQUESTED until then they are those of the peer's Request: the number of Reads and
+ * atomics that it wants to have outstanding (ird), and takes (ord); 16383 where it names none. The
+ * private data of a peer that rejected is there, too.
  */
 int ddp_info(int fd, struct ddp_info *info);
 
-/* ---- Works --------------------------------------------------------------------------------------------------------------- */
+/* ---- Works ----------------------------------------------------------------------------------- */
 
 /* A piece of registered memory. */
 struct ddp_sge {
-    uint64_t to; /* address of its first octet, or offset in a zero-based region; with DDP_INLINE an address always */
+    uint64_t to; /* address of its first octet, or offset in a zero-based region; with DDP_INLINE
+                    always an address */
     uint32_t length;
     uint32_t stag;
 };
 
 struct ddp_work {
-    uint64_t tag;               /* yours; in its event */
+    uint64_t tag;               /* the program's own value, returned in the event */
     uint32_t op;                /* an enum ddp_op */
     uint32_t flags;             /* DDP_INLINE and so on */
     const struct ddp_sge *list; /* local memory: at most 32 pieces; copied by the call */
     uint32_t count;             /* of pieces */
     uint32_t stag;              /* see the operation */
-    uint64_t to;                /* where in the peer's memory stag: Tagged Offset */
+    uint64_t to;                /* Tagged Offset in the peer's memory stag */
     union {
         uint8_t immediate[8];
         struct {
@@ -266,76 +287,81 @@ struct ddp_work {
 };
 
 enum ddp_op {
-    DDP_RECEIVE = 1,         /* into list: one Send, or the Immediate Data of the peer. May be of no pieces */
+    DDP_RECEIVE = 1,         /* one Send of the peer into list, or Immediate Data */
     DDP_SEND = 2,            /* list */
-    DDP_SEND_INVALIDATE = 3, /* the same, and the peer invalidates its stag */
+    DDP_SEND_INVALIDATE = 3, /* list, and the peer invalidates its stag */
     DDP_WRITE = 4,           /* list to the peer's memory */
-    DDP_WRITE_IMMEDIATE = 5, /* the same, and with.immediate completes a receive of the peer's behind it */
-    DDP_IMMEDIATE = 6,       /* with.immediate completes a receive of the peer's */
+    DDP_WRITE_IMMEDIATE = 5, /* as DDP_WRITE, then with.immediate completes a receive of the peer */
+    DDP_IMMEDIATE = 6,       /* with.immediate completes a receive of the peer */
     DDP_READ = 7,            /* from the peer's memory into list, of one piece */
-    DDP_READ_INVALIDATE = 8, /* the same; then the STag of the piece is invalid here */
-    DDP_FETCH_ADD = 9,       /* eight octets there, aligned; what they were comes to list, of one piece of 8 */
-    DDP_CMP_SWAP = 10,       /* the same */
-    DDP_BIND = 11,           /* the window stag to list, of one piece, with with.access. See ddp_stag */
-    DDP_INVALIDATE = 12      /* own stag */
+    DDP_READ_INVALIDATE = 8, /* as DDP_READ; then the STag of the piece is invalidated here */
+    DDP_FETCH_ADD = 9,       /* adds to 8 aligned octets of the peer; list gets the old ones */
+    DDP_CMP_SWAP = 10,       /* as DDP_FETCH_ADD, but compares and swaps */
+    DDP_BIND = 11,           /* binds window stag to list, one piece: with.access, ddp_stag */
+    DDP_INVALIDATE = 12      /* invalidates an own stag */
 };
 
-#define DDP_INLINE 1     /* Send and Write: list is any memory, at most 512 octets in all, and is copied by the call */
+#define DDP_INLINE 1     /* Send and Write: at most 512 octets of any memory, copied by the call */
 #define DDP_SOLICITED 2  /* Send and Immediate: with DDP_EVENT_SOLICITED at the peer */
 #define DDP_QUIET 4      /* no event if it succeeds */
 #define DDP_READ_FENCE 8 /* begins when all own Reads and atomics before it are done */
 #define DDP_FENCE 16     /* begins when all own works before it are done */
 
-/* Posts works, receives to the receive queue and others to the send queue; each queue does its own in order. How many were
- * taken, which may be fewer than all: then post the next again to learn why. Memory that works name must stay as it is until their
- * event.
- *   EAGAIN    as many are outstanding as the endpoint allows: take events first
+/* Posts works, receives to the receive queue and others to the send queue; each queue carries out
+ * its own in order. Returns how many were taken, which may be fewer than all: then post the next
+ * again to learn why. Memory that works name must stay as it is until their event.
+ *   EAGAIN    as many works are outstanding as the endpoint allows: take events first
  *   EPIPE     the connection is over
- *   EINVAL    an STag that names nothing of this process; an unknown operation or flag; too many pieces, or too few; a receive
- *             where they are shared
- *   EACCES    memory of another domain, or without DDP_LOCAL_WRITE where octets come to
+ *   EINVAL    an STag that this process does not have; an unknown operation or flag; too many
+ *             pieces, or too few; a receive of an endpoint with shared receives
+ *   EACCES    memory of another domain, or without DDP_LOCAL_WRITE where it is to be written
  *   EFAULT    a piece that is not inside its region
  *   EMSGSIZE  more than 512 octets inline; a message of 4 GiB or more
  *
- * Sends that are posted before there is a connection leave when there is one. The status of a work's event:
+ * Sends that are posted before there is a connection leave when there is one. The status of a
+ * work's event:
  *   EFAULT      its memory was deregistered or invalidated meanwhile
  *   EOPNOTSUPP  the connection does not allow it: a Read where ORD is 0
  *   EACCES      a bind or an invalidation was refused
- *   EMSGSIZE    a receive that was too short
+ *   EMSGSIZE    the receive was too short
  *   EPERM       a receive: the peer named an STag that it may not invalidate
  *   EREMOTEIO   the peer refused a Read or an atomic
  *   ECANCELED   the connection ended first
- * and all of these end the connection.
+ * Each of these ends the connection.
  */
 int ddp_post(int fd, const struct ddp_work *works, int count);
 
-/* ---- Shared receives ----------------------------------------------------------------------------------------------------- */
+/* ---- Shared receives ------------------------------------------------------------------------- */
 
-/* Receives that the messages of several endpoints take from, in the order in which they come: their memory is of this domain,
- * whatever the endpoints' is. At most max (1 to 1048576) whose events were not taken yet. One endpoint has at most quota of them
- * at a time (0: any number), taken and their events not, so that one peer does not take those of all (RFC 5042, section 6.4.3.1):
- * beyond that, and when there is none, its message finds no receive. Returns the number, above 0, for ddp_endpoint.receives.
+/* Makes a shared receive queue, from which the messages of several endpoints take receives, in the
+ * order in which they come. The memory is of this domain, whatever the endpoints' domain is. At
+ * most max receives (1 to 1048576) may be posted whose events were not taken yet. One endpoint
+ * holds at most quota of them at a time (0: any number), begun but their events not taken, so that
+ * one peer cannot use up those of all (RFC 5042, section 6.4.3.1): beyond that, and when none is
+ * left, its message finds no receive. Returns the number, above 0, for ddp_endpoint.receives.
  *   EINVAL  no such domain, or max is out of range
  */
 int ddp_receives(int domain, uint32_t max, uint32_t quota);
 
-/* Posts receives, as ddp_post does; every event names the endpoint that the message came to. When endpoints end, receives that
- * no message has begun to arrive in stay.
- *   EINVAL  no such receives, or a work is something else
+/* Posts receives, as ddp_post does; every event names the endpoint that the message came to. When
+ * an endpoint ends, receives that no message has begun to fill stay posted.
+ *   EINVAL  no such receives, or a work is not a receive
  *   others as ddp_post's
  */
 int ddp_post_shared(int receives, const struct ddp_work *works, int count);
 
-/* One DDP_LIMIT when a message takes a receive and fewer than limit are left. It comes to the queue of the endpoint that the
- * message came to, and names that. When fewer are left already, it comes at once, to one of the endpoints; where there is none yet,
- * to the first. 0: none.
+/* Asks for one DDP_LIMIT event, which comes when a message takes a receive and fewer than limit are
+ * left. It comes to the queue of the endpoint that the message came to, and names that endpoint.
+ * When fewer are left already, it comes at once, for one of the endpoints; where there is no
+ * endpoint yet, for the first. 0: no event.
  *   EINVAL  no such receives
  */
 int ddp_receives_arm(int receives, uint32_t limit);
 
-/* What is posted is forgotten, without events.
+/* Closes a shared receive queue. Posted receives are dropped without events.
  *   EINVAL  no such receives
- *   EBUSY  the DDP_CLOSED of an endpoint that takes from it has not come yet, and its queue is not closed
+ *   EBUSY   an endpoint that takes from it has not had its DDP_CLOSED yet, and its event queue is
+ *           not closed
  */
 int ddp_receives_close(int receives);
 

@@ -1,11 +1,11 @@
-//! `ADDRESS[/PREFIX]:PORT[-PORT]`.
+//! Destinations of rules: `ADDRESS[/PREFIX]:PORT[-PORT]`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use super::fault::Reason;
 
-/// Addresses and ports that a rule is about.
+/// Addresses and ports that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
     network: Option<Network>,
@@ -35,7 +35,7 @@ impl Destination {
     }
 
     pub(super) fn holds(&self, addr: SocketAddr) -> bool {
-        // An IPv4 address may come in the clothes of IPv6.
+        // An IPv4-mapped IPv6 address matches IPv4 rules.
         let ip = addr.ip().to_canonical();
         self.ports.contains(&addr.port()) && self.network.is_none_or(|network| network.holds(ip))
     }
@@ -59,7 +59,8 @@ impl Network {
         Ok(Network { address, prefix })
     }
 
-    /// Bits of the rule's address behind its prefix count for nothing.
+    /// Returns whether `ip` lies in this network. Bits of the rule's address behind its prefix are
+    /// not compared.
     fn holds(self, ip: IpAddr) -> bool {
         let (ours, theirs, bits) = match (self.address, ip) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => (ours.to_bits().into(), theirs.to_bits().into(), 32),
@@ -85,7 +86,7 @@ fn range(text: &str) -> Result<RangeInclusive<u16>, Reason> {
     if low <= high { Ok(low..=high) } else { Err(Reason::PortOrder(text.into())) }
 }
 
-/// A number that is written with digits alone.
+/// Parses a number that is written with digits alone (no sign, no blank).
 pub(super) fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,69 +1,69 @@
-//! What is wrong with a line of a policy, and what to do about it.
+//! Errors in the lines of a policy, each with its remedy.
 
-/// A line that makes no sense.
+/// An error in one line of a policy. The line is left out; the other lines hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct Fault {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub reason: Reason,
 }
 
 impl Fault {
-    /// What to do about it.
+    /// Returns a sentence that says how to mend the line.
     pub fn remedy(&self) -> &'static str {
         self.reason.remedy()
     }
 }
 
-/// What is wrong with a line.
+/// The ways in which a line can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Octets that are no text.
+    /// The line has octets that are not UTF-8.
     #[error("it is not UTF-8 text")]
     NotText,
-    /// The first word is none that begins a line.
+    /// The first word is not one that a line may begin with.
     #[error("{0:?} begins no line")]
     Statement(String),
-    /// It ends too early.
+    /// The line ends too early: the named part is missing.
     #[error("the {0} is missing")]
     Missing(&'static str),
-    /// It goes on too long.
+    /// The line has words behind its end.
     #[error("{0:?} is too much")]
     TooMuch(String),
-    /// No such family.
+    /// No family has this name.
     #[error("{0:?} is no family")]
     Family(String),
-    /// No such role.
+    /// No role has this name.
     #[error("{0:?} is no role")]
     Role(String),
-    /// No pattern.
+    /// The text is not a valid pattern for program names.
     #[error("{0:?} is no pattern for a program's name")]
     Program(String),
-    /// No address.
+    /// The text is not an address.
     #[error("{0:?} is no address")]
     Address(String),
-    /// The prefix is longer than the address.
+    /// The prefix is not a number, or longer than the address.
     #[error("{0:?} is no length of a prefix")]
     Prefix(String),
-    /// No port.
+    /// The text is not a port.
     #[error("{0:?} is no port")]
     Port(String),
-    /// A range that ends before it begins.
+    /// A range of ports ends before it begins.
     #[error("the ports {0:?} end before they begin")]
     PortOrder(String),
-    /// Nothing that `log` knows.
+    /// `log` has no setting of this name.
     #[error("{0:?} is nothing to set for the log")]
     LogSetting(String),
-    /// No destination.
+    /// `log` has no destination of this name.
     #[error("{0:?} is no destination")]
     LogDestination(String),
-    /// A path where a name is wanted.
+    /// A path stands where the name of a file is wanted.
     #[error("{0:?} is no name of a log file")]
     LogFile(String),
-    /// No level.
+    /// The text is not a level of the log.
     #[error("{0:?} is no level")]
     LogLevel(String),
 }

@@ -1,9 +1,11 @@
-//! Patterns for names as shells have them: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that means itself.
+//! Patterns for names, as in a shell: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that
+//! stands for itself.
 
-/// Whether all of `name` is as `pattern` says. Time is at most the product of their lengths.
+/// Returns whether `pattern` matches all of `name`. Takes time of at most the product of their
+/// lengths.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut rest, mut left) = (pattern, name);
-    // What follows the last star, and what was left of the name when it took nothing more.
+    // The pattern behind the last star, and the part of the name that this star has not taken yet.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         if let Some((b'*', after)) = rest.split_first().map(|(first, after)| (*first, after)) {
@@ -16,7 +18,8 @@ pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
             Some(both) => (rest, left) = both,
             None if rest.is_empty() && left.is_empty() => return true,
             None => {
-                // The star takes one more.
+                // No match: the last star takes one octet more, and the pattern behind it is tried
+                // again.
                 let Some((after, from)) = star else { return false };
                 let Some((_, from)) = from.split_first() else { return false };
                 star = Some((after, from));
@@ -26,7 +29,7 @@ pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Whether the pattern makes sense: every `[` has its `]`, and `\` something behind it.
+/// Returns whether the pattern is well formed: every `[` has its `]`, and `\` something behind it.
 pub(super) fn is_one(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some((first, after)) = rest.split_first() {
@@ -43,7 +46,7 @@ pub(super) fn is_one(pattern: &[u8]) -> bool {
     !pattern.is_empty()
 }
 
-/// What is left of the pattern when its first part has matched `octet`.
+/// Returns the rest of the pattern if its first part matches `octet`.
 fn one(pattern: &[u8], octet: u8) -> Option<&[u8]> {
     let (first, after) = pattern.split_first()?;
     match first {
@@ -60,11 +63,12 @@ fn one(pattern: &[u8], octet: u8) -> Option<&[u8]> {
     }
 }
 
-/// What stands behind a `[`: whether it is inverted, its set, and what follows the `]`.
+/// Splits the pattern behind a `[`: returns whether the set is inverted, the set, and the pattern
+/// behind the `]`.
 fn class(pattern: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let inverted = matches!(pattern.first(), Some(b'!' | b'^'));
     let set = &pattern[usize::from(inverted)..];
-    // A ] that comes first is one of the set.
+    // A `]` that comes first is a member of the set and does not end it.
     let end = set.iter().skip(1).position(|octet| *octet == b']')? + 1;
     Some((inverted, &set[..end], &set[end + 1..]))
 }
@@ -88,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_mean_to_a_shell() {
+    fn patterns_match_as_in_a_shell() {
         let cases: &[(&str, &[&str], &[&str])] = &[
             ("*", &["", "curl"], &[]),
             ("curl", &["curl"], &["", "cur", "curl7", "Curl"]),
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_time_to_speak_of() {
+    fn a_pattern_of_many_stars_is_matched_in_time() {
         let pattern = b"*a".repeat(500);
         let name = b"a".repeat(499);
         assert!(!matches(&pattern, &name));

@@ -1,6 +1,7 @@
-//! The policy of the socket switch: which connections travel in which way.
+//! The policy of the socket switch: which connections travel by which family.
 //!
-//! The grammar is that of libsdp.conf, with the families `ddp` and `auto` and with IPv6 addresses added:
+//! The grammar is that of libsdp.conf, with the families `ddp` and `auto` and with IPv6 addresses
+//! added:
 //!
 //! ```text
 //! # comments, and empty lines
@@ -8,18 +9,22 @@
 //! use  (tcp | ddp | sdp | both)  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
 //! ```
 //!
-//! `listen` and `connect` are other words for `server` and `client`, `auto` is one for `both`. PROGRAM is a pattern as shells have them for the program's
-//! name without its folder. An IPv6 address stands in brackets with its prefix; `*` is any address or any port. The first rule that
-//! matches counts; **where none does, it is plain TCP**: a library that is loaded without a policy changes nothing.
+//! `listen` and `connect` are other words for `server` and `client`, `auto` is one for `both`.
+//! PROGRAM is a shell pattern for the program's name without its folder. An IPv6 address stands in
+//! brackets with its prefix; `*` is any address or any port. The first rule that matches counts;
+//! **a connection that no rule matches is plain TCP**: a library that is loaded without a policy
+//! changes nothing.
 //!
-//! Pure: octets in, rules out. A line that makes no sense is told with its number and what to do, and the others hold.
+//! The crate is pure: octets in, rules out. A line that is wrong is reported with its number and a
+//! remedy, and the other lines hold.
 //!
 //! ```
 //! use rddp_policy::{Family, Policy, Side};
 //!
 //! let (policy, faults) = Policy::parse(b"use ddp client curl* [2001:db8::/32]:443\n");
 //! assert!(faults.is_empty());
-//! assert_eq!(policy.family(Side::Client, b"curl", "[2001:db8::7]:443".parse().unwrap()), Family::Ddp);
+//! let server = "[2001:db8::7]:443".parse().unwrap();
+//! assert_eq!(policy.family(Side::Client, b"curl", server), Family::Ddp);
 //! assert_eq!(policy.family(Side::Client, b"curl", "192.0.2.1:443".parse().unwrap()), Family::Tcp);
 //! ```
 #![forbid(unsafe_code)]
@@ -38,21 +43,21 @@ use address::Destination;
 
 pub use fault::{Fault, Reason};
 
-/// How a connection travels.
+/// The protocol by which a connection travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// As TCP carries it.
+    /// Plain TCP.
     Tcp,
-    /// In FPDUs.
+    /// FPDUs over TCP (DDPMODE).
     Ddp,
-    /// In FPDUs if the other end does that, else as TCP carries it.
+    /// FPDUs if the other end uses them, else plain TCP.
     Both,
-    /// By the Sockets Direct Protocol.
+    /// The Sockets Direct Protocol.
     Sdp,
 }
 
 impl Family {
-    /// As a policy writes it.
+    /// Returns the word for this family in a policy.
     pub fn word(self) -> &'static str {
         match self {
             Family::Tcp => "tcp",
@@ -63,39 +68,39 @@ impl Family {
     }
 }
 
-/// Which end of connections a rule is about.
+/// The end of connections that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who listens; the address is its own.
+    /// The listening end; the rule's address is its own.
     Server,
-    /// Who connects; the address is the other end's.
+    /// The connecting end; the rule's address is the other end's.
     Client,
 }
 
-/// See the module.
+/// Rules and log settings, as read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
     log: Log,
 }
 
-/// What is told, and where.
+/// Settings of the log: the least level, and the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// Where lines go.
+    /// Destination of the lines.
     pub destination: LogTo,
-    /// The least important lines that are told: 9 for errors only, 1 for everything.
+    /// Least level that is written: 9 for errors only, 1 for everything.
     pub min_level: u8,
 }
 
-/// Where lines go.
+/// Destinations of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTo {
     /// Standard error.
     Stderr,
     /// The system's log.
     Syslog,
-    /// A file of this name; where it is is the library's to say.
+    /// A file of this name, in a folder that the library chooses.
     File(String),
 }
 
@@ -108,18 +113,19 @@ struct Rule {
 }
 
 impl Policy {
-    /// The one rule for everything.
+    /// Returns a policy with one rule, which gives everything this family.
     pub fn always(family: Family) -> Self {
         let rule = |side| Rule { family, side, program: b"*".to_vec(), destination: Destination::ANY };
         Policy { rules: vec![rule(Side::Server), rule(Side::Client)], log: Log::default() }
     }
 
-    /// What these octets of a file say, and every line that makes no sense.
+    /// Parses the octets of a file. Returns the policy, and an error for every line that was left
+    /// out.
     pub fn parse(octets: &[u8]) -> (Self, Vec<Fault>) {
         parse::parse(octets)
     }
 
-    /// How `program`'s connections to or at `addr` travel.
+    /// Returns the family of `program`'s connections to or at `addr`.
     pub fn family(&self, side: Side, program: &[u8], addr: SocketAddr) -> Family {
         let first = self.rules.iter().find(|rule| {
             rule.side == side && rule.destination.holds(addr) && glob::matches(&rule.program, program)
@@ -134,12 +140,12 @@ impl Policy {
         })
     }
 
-    /// The family of this name.
+    /// Returns the family that a policy calls by this word.
     pub fn family_of(word: &str) -> Option<Family> {
         parse::family(word).ok()
     }
 
-    /// What is told, and where.
+    /// Returns the settings of the log.
     pub fn log(&self) -> &Log {
         &self.log
     }

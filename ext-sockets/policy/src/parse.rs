@@ -1,4 +1,4 @@
-//! Lines to rules. See the module above for the grammar.
+//! Parsing of lines into rules. The crate's doc has the grammar.
 
 use super::address::{Destination, digits};
 use super::fault::{Fault, Reason};
@@ -26,7 +26,7 @@ fn parse_line(line: &[u8], policy: &mut Policy) -> Result<(), Reason> {
             Ok(())
         }
         Some("log") => {
-            // All of the line, or nothing of it.
+            // A line of the log counts as a whole or not at all.
             policy.log = log(&mut words, policy.log.clone())?;
             Ok(())
         }
@@ -83,7 +83,8 @@ fn destination<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<LogTo, R
         "syslog" => Ok(LogTo::Syslog),
         "file" => {
             let name = words.next().ok_or(Reason::Missing("name of the file"))?;
-            // libsdp keeps of a path its last part only; here it is refused, so that nobody looks for the file elsewhere.
+            // libsdp takes the last part of a path; here a path is refused, so that nobody looks
+            // for the file in that folder.
             let plain = !name.contains('/') && name != "." && name != "..";
             if plain { Ok(LogTo::File(name.into())) } else { Err(Reason::LogFile(name.into())) }
         }

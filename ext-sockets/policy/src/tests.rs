@@ -134,7 +134,7 @@ fn each_fault_has_its_line_and_a_remedy_of_its_own() {
         assert_eq!(faults, [Fault { line: 3, reason }], "{line}");
         assert!(faults[0].remedy().contains(remedy), "{line}: {}", faults[0].remedy());
         assert!(faults[0].to_string().starts_with("line 3: "), "{}", faults[0]);
-        // The other lines hold.
+        // A faulty line leaves the other lines in force.
         assert_eq!(client(&policy, "x", "192.0.2.1:1"), Family::Ddp);
         assert_eq!(client(&policy, "x", "192.0.2.2:2"), Family::Ddp);
         assert_eq!(client(&policy, "x", "192.0.2.3:2"), Family::Tcp);
@@ -178,7 +178,7 @@ proptest! {
 }
 
 #[test]
-fn a_policy_concerns_those_alone_that_a_rule_takes_from_plain_tcp() {
+fn a_policy_concerns_only_programs_that_a_rule_takes_from_plain_tcp() {
     let policy =
         well("use ddp server nginx 192.0.2.1:80\nuse tcp server httpd *:*\nuse both client curl *:*\n");
     let concerned = [(Side::Server, "nginx"), (Side::Client, "curl")];

@@ -1,8 +1,10 @@
-//! What the library costs sockets that are not in DDPMODE, in nanoseconds a call. `cargo bench --package rddp-preload`
+//! Cost of the library for sockets that are not in DDPMODE, in nanoseconds a call.
+//! `cargo bench --package rddp-preload`
 //!
-//! The program starts itself twice, with `LD_PRELOAD` and without, and lets both make short batches of calls by turns, so that
-//! what the host does besides hits both alike; and starts both anew some times. `benches/compare/run --sockets` puts what it
-//! prints into the docs, beside what becomes of latency and bandwidth.
+//! The program starts itself twice, with `LD_PRELOAD` and without, and has both make short batches
+//! of calls in turns, so that other load of the host hits both alike; and it starts both anew some
+//! times. `benches/compare/run --sockets` puts the output into the docs, beside latency and
+//! bandwidth.
 
 use std::ffi::{OsStr, c_int, c_short, c_void};
 use std::io::{BufRead, BufReader, Write};
@@ -33,7 +35,7 @@ fn main() {
     }
 }
 
-/// Of one kind of call, medians over the turns of two processes.
+/// Medians of one kind of call over the turns of two processes.
 struct Compared {
     without: f64,
     with: f64,
@@ -67,7 +69,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// One that makes its calls when it is told to.
+/// A process that makes its calls when it is told to.
 struct Process {
     child: Child,
     orders: Option<ChildStdin>,
@@ -83,7 +85,7 @@ impl Process {
         Process { child, orders, answers }
     }
 
-    /// Nanoseconds of each of [`CALLS`].
+    /// Returns the nanoseconds of each of [`CALLS`].
     fn turn(&mut self) -> Vec<f64> {
         self.orders.as_mut().unwrap().write_all(b"\n").unwrap();
         let mut line = String::new();
@@ -104,7 +106,7 @@ fn obey() {
     on_one_processor();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    // SAFETY: it takes no pointer.
+    // SAFETY: takes no pointer.
     let place = Place { fd: near.as_raw_fd(), set: unsafe { libc::epoll_create1(0) } };
     for order in std::io::stdin().lock().lines() {
         order.unwrap();
@@ -113,9 +115,11 @@ fn obey() {
     }
 }
 
-/// Where threads wake each other is the scheduler's choice, and differs more from run to run than anything here.
+/// Binds the process to one processor: where threads wake each other is the scheduler's choice, and
+/// differs more from run to run than anything here.
 fn on_one_processor() {
-    // SAFETY: a set of processors is octets; the call reads it.
+    // SAFETY: a set of processors is plain octets, of which all zero is valid; the call only reads
+    // it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(0, &mut set);
@@ -131,7 +135,7 @@ fn batch(place: &Place, call: Call) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(BATCH)
 }
 
-/// A connected socket to which nobody sends, and an epoll set without sockets.
+/// A connected socket that nothing arrives on, and an epoll set without sockets.
 struct Place {
     fd: c_int,
     set: c_int,
@@ -139,46 +143,46 @@ struct Place {
 
 type Call = fn(&Place) -> isize;
 
-/// Calls that have nothing to do and come straight back.
+/// Calls that have nothing to do and return at once.
 const CALLS: [(&str, Call); 8] = [
     ("recv, nothing there", |place| {
         let mut octet = 0u8;
-        // SAFETY: room for one octet.
+        // SAFETY: there is room for one octet.
         unsafe { libc::recv(place.fd, (&raw mut octet).cast::<c_void>(), 1, libc::MSG_DONTWAIT) }
     }),
     ("write of 0 octets", |place| {
         let octet = 0u8;
-        // SAFETY: no octet is written.
+        // SAFETY: no octet is read.
         unsafe { libc::write(place.fd, (&raw const octet).cast::<c_void>(), 0) }
     }),
     ("writev of no pieces", |place| {
-        // SAFETY: no piece is looked at.
+        // SAFETY: no piece is read.
         unsafe { libc::writev(place.fd, std::ptr::null(), 0) }
     }),
     ("fcntl(F_GETFL)", |place| {
-        // SAFETY: it takes no pointer.
+        // SAFETY: takes no pointer.
         unsafe { libc::fcntl(place.fd, libc::F_GETFL) as isize }
     }),
     ("getsockopt(SO_ERROR)", |place| {
         let (mut error, mut len) = (0, 4);
         let at: *mut c_int = &raw mut error;
-        // SAFETY: room for an int, and its length.
+        // SAFETY: there is room for an int, and for its length.
         unsafe {
             libc::getsockopt(place.fd, libc::SOL_SOCKET, libc::SO_ERROR, at.cast(), &raw mut len) as isize
         }
     }),
     ("close(-1)", |_| {
-        // SAFETY: it takes no pointer, and -1 is nobody's.
+        // SAFETY: takes no pointer, and no descriptor is -1.
         unsafe { libc::close(-1) as isize }
     }),
     ("poll of one", |place| {
         let mut one = libc::pollfd { fd: place.fd, events: libc::POLLIN as c_short, revents: 0 };
-        // SAFETY: one entry.
+        // SAFETY: one entry, which lives until the call returns.
         unsafe { libc::poll(&raw mut one, 1, 0) as isize }
     }),
     ("epoll_wait of none", |place| {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one event.
+        // SAFETY: there is room for one event.
         unsafe { libc::epoll_wait(place.set, &raw mut event, 1, 0) as isize }
     }),
 ];

@@ -15,7 +15,7 @@ hooks! {
     plain fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
 }
 
-/// See `listen` in the C library's manual.
+/// Stands before the C library's `listen`.
 ///
 /// # Safety
 ///
@@ -25,11 +25,11 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if let Err(errno) = gate::listen(fd) {
         return fail(errno);
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::listen(fd, backlog) }
 }
 
-/// See `shutdown` in the C library's manual.
+/// Stands before the C library's `shutdown`.
 ///
 /// # Safety
 ///
@@ -45,22 +45,23 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             }
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::shutdown(fd, how) }
 }
 
-/// See `connect` in the C library's manual.
+/// Stands before the C library's `connect`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own address and length, passed on unchanged.
     unsafe { connect_framed(fd, addr, len).unwrap_or_else(|| real::connect(fd, addr, len)) }
 }
 
-/// `connect` of a socket that the program or the policy has in DDPMODE; `None` for any other.
+/// Connects a socket that is to be in DDPMODE, by option or by the policy; `None` for any other
+/// socket.
 ///
 /// # Safety
 ///
@@ -71,13 +72,13 @@ pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: sockl
         Route::Refused(errno) => return Some(fail(errno)),
         Route::Ours(connecting) => connecting,
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::connect(fd, addr, len) };
     let result = if result == 0 { Ok(()) } else { Err(Errno::last()) };
     Some(returned(connecting.connected(result).map(|()| 0)))
 }
 
-/// See `setsockopt` in the C library's manual, and rddp/ddp.h.
+/// Stands before the C library's `setsockopt`; see rddp/ddp.h for the options of DDPMODE.
 ///
 /// # Safety
 ///
@@ -91,12 +92,12 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     if exs::answers_option(level, name) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's pointer and length, as `setsockopt` takes them.
         let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(Errno::FAULT) };
         return returned(exs::set_option(fd, name, octets).map(|()| 0));
     }
     if gate::answers_options(fd, level) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's pointer and length, as `setsockopt` takes them.
         let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(Errno::FAULT) };
         match gate::set_option(fd, level, name, octets) {
             Some(Ok(())) => return 0,
@@ -104,11 +105,11 @@ pub unsafe extern "C" fn setsockopt(
             None => {}
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::setsockopt(fd, level, name, value, len) }
 }
 
-/// See `getsockopt` in the C library's manual, and rddp/ddp.h.
+/// Stands before the C library's `getsockopt`; see rddp/ddp.h for the options of DDPMODE.
 ///
 /// # Safety
 ///
@@ -122,26 +123,27 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     if exs::answers_option(level, name) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's pointers, as `getsockopt` takes them.
         return exs::option(fd, name).map_or_else(fail, |octets| unsafe { give(&octets, value.cast(), len) });
     }
     if gate::answers_options(fd, level) {
         match gate::option(fd, level, name) {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's pointers, as `getsockopt` takes them.
             Some(Ok(octets)) => return unsafe { give(&octets, value.cast(), len) },
             Some(Err(errno)) => return fail(errno),
             None => {}
         }
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && table::entry(fd).is_some() {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's pointers, as `getsockopt` takes them.
         return unsafe { info_of_ours(fd, value, len) };
     }
-    // SAFETY: our caller's promise. Nothing follows it: see `data::moving`.
+    // SAFETY: the program's own arguments, passed on unchanged. The call comes last so that it
+    // needs no frame (see `data::moving`).
     unsafe { real::getsockopt(fd, level, name, value, len) }
 }
 
-/// `TCP_INFO` of a socket of ours.
+/// Answers `TCP_INFO` for a socket of ours.
 ///
 /// # Safety
 ///
@@ -149,7 +151,7 @@ pub unsafe extern "C" fn getsockopt(
 #[cold]
 #[inline(never)]
 unsafe fn info_of_ours(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, len) };
     if result == 0 {
         // SAFETY: the kernel has just written as many octets as `len` says.
@@ -158,14 +160,16 @@ unsafe fn info_of_ours(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> c_
     result
 }
 
-/// Adds octets that TCP does not know of yet to those of a `tcp_info` that are not sent.
+/// Adds octets that wait in this library, which TCP has not got yet, to the unsent octets of a
+/// `tcp_info`.
 ///
 /// # Safety
 ///
 /// `len` octets are at `info`.
 unsafe fn count_unsent(fd: c_int, info: *mut u8, len: socklen_t) {
     if len as usize >= NOTSENT + size_of::<u32>() {
-        // SAFETY: as the caller says.
+        // SAFETY: the field lies within the `len` octets at `info`, as was checked; it need not be
+        // aligned.
         unsafe {
             let place = info.add(NOTSENT).cast::<u32>();
             place.write_unaligned(place.read_unaligned().saturating_add(gate::unsent(fd) as u32));
@@ -176,7 +180,7 @@ unsafe fn count_unsent(fd: c_int, info: *mut u8, len: socklen_t) {
 /// Offset of `tcpi_notsent_bytes` in `TCP_INFO` (linux/tcp.h).
 const NOTSENT: usize = 144;
 
-/// What the program has set; `None` for no place at all.
+/// Returns the option's octets that the program gives; `None` for a null pointer to some.
 ///
 /// # Safety
 ///
@@ -186,12 +190,12 @@ unsafe fn octets<'a>(value: *const u8, len: usize) -> Option<&'a [u8]> {
         (_, 0) => Some(&[]),
         (true, _) => None,
         _ if lent::check(value, len).is_err() => None,
-        // SAFETY: as the caller says.
+        // SAFETY: not null, so the program has put `len` octets there, which stay for the call.
         _ => Some(unsafe { std::slice::from_raw_parts(value, len) }),
     }
 }
 
-/// Gives the program as much of these as it has room for.
+/// Writes as many of these octets as the program has room for.
 ///
 /// # Safety
 ///
@@ -200,7 +204,7 @@ unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
     if len.is_null() {
         return fail(Errno::FAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: null or the program's; `lent` fails where no memory is.
     let Ok(room) = (unsafe { lent::get(len) }) else { return fail(Errno::FAULT) };
     if (room as c_int) < 0 {
         return fail(Errno::INVALID);
@@ -209,7 +213,8 @@ unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
     if value.is_null() && count != 0 {
         return fail(Errno::FAULT);
     }
-    // SAFETY: there is room for `count`; both are the caller's.
+    // SAFETY: the program has room for `count` octets at `value`, and a length at `len`; `lent`
+    // fails where no memory is.
     let given = unsafe {
         lent::check_room(value, count).and_then(|()| {
             value.copy_from_nonoverlapping(octets.as_ptr(), count);

@@ -1,4 +1,4 @@
-//! Calls that make descriptors, and those that take them away.
+//! Calls that make descriptors, and those that close them.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -23,17 +23,17 @@ hooks! {
 macro_rules! pairs {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
             /// As in C.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type,)* fds: *mut c_int) -> $result {
-                // SAFETY: our caller's promise.
+                // SAFETY: the program's own arguments, passed on unchanged.
                 let result = with_room(|| unsafe { real::$name($($arg,)* fds) });
                 if result == 0 {
-                    // SAFETY: the call has set two.
+                    // SAFETY: the call succeeded, so it has set two ints.
                     let (one, other) = unsafe { (*fds, *fds.add(1)) };
                     gate::fresh(one);
                     gate::fresh(other);
@@ -49,17 +49,17 @@ pairs! {
     fn pipe() -> c_int;
 }
 
-/// See `pipe2` in the C library's manual.
+/// Stands before the C library's `pipe2`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = with_room(|| unsafe { real::pipe2(fds, flags) });
     if result == 0 {
-        // SAFETY: the call has set two.
+        // SAFETY: the call succeeded, so it has set two ints.
         let (one, other) = unsafe { (*fds, *fds.add(1)) };
         gate::fresh(one);
         gate::fresh(other);
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
     result
 }
 
-/// See `accept` in the C library's manual.
+/// Stands before the C library's `accept`.
 ///
 /// # Safety
 ///
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
     if let Err(errno) = gate::accepting(fd) {
         return fail(errno);
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let accepted = with_room(|| unsafe { real::accept(fd, addr, len) });
     if accepted >= 0 {
         gate::accepted(fd, accepted);
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
     accepted
 }
 
-/// See `accept4` in the C library's manual.
+/// Stands before the C library's `accept4`.
 ///
 /// # Safety
 ///
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
     if let Err(errno) = gate::accepting(fd) {
         return fail(errno);
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let accepted = with_room(|| unsafe { real::accept4(fd, addr, len, flags) });
     if accepted >= 0 {
         gate::accepted(fd, accepted);
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
     accepted
 }
 
-/// See `dup` in the C library's manual.
+/// Stands before the C library's `dup`.
 ///
 /// # Safety
 ///
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     let duplicate = gate::duplicate(fd);
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let to = with_room(|| unsafe { real::dup(fd) });
     if to >= 0 {
         duplicate.is(to);
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     to
 }
 
-/// See `dup2` in the C library's manual.
+/// Stands before the C library's `dup2`.
 ///
 /// # Safety
 ///
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     exs::replacing(fd, to);
     gate::duplicating(fd, to);
     let duplicate = gate::duplicate(fd);
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::dup2(fd, to) };
     if result >= 0 {
         duplicate.is(to);
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     result
 }
 
-/// See `dup3` in the C library's manual.
+/// Stands before the C library's `dup3`.
 ///
 /// # Safety
 ///
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     exs::replacing(fd, to);
     gate::duplicating(fd, to);
     let duplicate = gate::duplicate(fd);
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::dup3(fd, to, flags) };
     if result >= 0 {
         duplicate.is(to);
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     result
 }
 
-/// See `close` in the C library's manual.
+/// Stands before the C library's `close`.
 ///
 /// # Safety
 ///
@@ -165,28 +165,28 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if hidden::is_hidden(fd) {
         return fail(Errno::NO_DESCRIPTOR);
     }
-    // Before the number can be another's.
+    // Told before the number can be reused.
     exs::closing(fd);
     gate::closing(fd);
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::close(fd) }
 }
 
-/// See `close_range` in the C library's manual.
+/// Stands before the C library's `close_range`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // With any other flag it closes nothing, or fails.
+    // With any other flag the call closes nothing, or fails.
     if flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
         exs::closing_range(first, last);
         gate::closing_range(first, last);
     }
     let mut result = 0;
     for (first, last) in hidden::around(first, last) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         result = unsafe { real::close_range(first, last, flags) };
         if result != 0 {
             break;
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     result
 }
 
-/// See `closefrom` in the C library's manual.
+/// Stands before the C library's `closefrom`.
 ///
 /// # Safety
 ///
@@ -206,11 +206,11 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     gate::closing_range(first.max(0) as c_uint, c_uint::MAX);
     if hidden::any() {
         for (first, last) in hidden::around(first.max(0) as c_uint, c_uint::MAX) {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's own arguments, passed on unchanged.
             unsafe { real::close_range(first, last, 0) };
         }
         return;
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::closefrom(first) }
 }

@@ -13,17 +13,18 @@ use crate::hook::{Failed, answer, fail};
 use crate::pieces::{MOST, Pieces, piece};
 use crate::{control, message};
 
-/// Functions on the first descriptor that a framed socket answers by an expression of `framed`.
+/// Functions whose first argument is the descriptor; for a framed socket `$call` answers.
 ///
-/// What descriptors of ours need stands apart, so that calls on all others have no frame and no return of their own: behind a system
-/// call a processor that guards against speculation predicts none, and each costs as much as thirty instructions.
+/// The code for our descriptors stands in a function of its own, so that calls on all others have
+/// no frame and no return: behind a system call, a processor that guards against speculation
+/// predicts no return, and each costs as much as thirty instructions.
 macro_rules! moving {
     ($(
         fn $name:ident($fd:ident: c_int $(, $arg:ident: $type:ty)*) -> $result:ty =>
             $([if $flags:ident & $flag:ident: $instead:expr])? |$framed:ident| $call:expr;
     )*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
@@ -37,29 +38,30 @@ macro_rules! moving {
                         Route::Plain => {}
                         Route::Refused(errno) => return fail(errno),
                         Route::Ours($framed) => {
-                            // SAFETY: our caller's promise.
+                            // SAFETY: the program's arguments, as C's function of this name takes
+                            // them.
                             let result: Result<$result, Errno> = unsafe { $call };
                             if let Some(result) = answer(result) {
                                 return result;
                             }
                         }
                     }
-                    // SAFETY: our caller's promise.
+                    // SAFETY: the program's own arguments, passed on unchanged.
                     unsafe { real::$name($fd $(, $arg)*) }
                 }
                 $(
                     if $flags & libc::$flag != 0
-                        // SAFETY: our caller's promise.
+                        // SAFETY: the program's arguments, as C's function of this name takes them.
                         && let Some(result) = unsafe { $instead }
                     {
                         return result;
                     }
                 )?
                 if table::entry($fd).is_some() {
-                    // SAFETY: our caller's promise.
+                    // SAFETY: the program's own arguments, passed on unchanged.
                     return unsafe { on_ours($fd $(, $arg)*) };
                 }
-                // SAFETY: our caller's promise.
+                // SAFETY: the program's own arguments, passed on unchanged.
                 unsafe { real::$name($fd $(, $arg)*) }
             }
         )*
@@ -106,7 +108,7 @@ moving! {
         |framed| send_file(&framed, fd, offset, count);
 }
 
-/// See `recvmsg` in the C library's manual.
+/// Stands before the C library's `recvmsg`.
 ///
 /// # Safety
 ///
@@ -117,23 +119,23 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_in
         Route::Plain => {}
         Route::Refused(errno) => return fail(errno),
         Route::Ours(framed) => {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's message, as `recvmsg` takes it.
             if let Some(result) = answer(unsafe { message::receive(&framed, msg, flags) }) {
                 return result;
             }
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::recvmsg(fd, msg, flags) };
     if result >= 0 {
-        // SAFETY: the call has filled it.
+        // SAFETY: the call succeeded, so it has filled the message.
         unsafe { message::note_descriptors(msg) };
     }
     result
 }
 
-// What programs call that are built with _FORTIFY_SOURCE and know how large the buffer is. More than there is room for is the C
-// library's to say.
+// Functions that programs built with `_FORTIFY_SOURCE` call, with the size of their buffer. A count
+// beyond that size is left to the C library, which ends the program.
 moving! {
     fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t =>
         |framed| within(count, room).and_then(|()| receive(&framed, buf, count, 0));
@@ -159,8 +161,9 @@ hooks! {
     ) -> ssize_t;
 }
 
-/// A send that is to open its connection (`MSG_FASTOPEN`), in DDPMODE: connects, and sends when
-/// that is done, as the kernel does without a cookie of the server's. `None` for any other socket.
+/// Makes a send that is to open its connection (`MSG_FASTOPEN`) in DDPMODE: connects, and then
+/// calls `send`, as the kernel does when it has no cookie of the server's. `None` for any other
+/// socket.
 ///
 /// # Safety
 ///
@@ -175,22 +178,26 @@ pub(crate) unsafe fn open_and<T: Failed>(
     if addr.is_null() {
         return None;
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's address and length, as `connect` takes them.
     match unsafe { control::connect_framed(fd, addr, len) }? {
         0 => Some(send()),
         _ => Some(T::failed()),
     }
 }
 
+/// Receives into one buffer.
+///
 /// # Safety
 ///
 /// `buf` is null or has room for `len` octets.
 unsafe fn receive(framed: &Ours, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
     let mut piece = piece(buf, len)?;
-    // SAFETY: as the caller says, and one piece overlaps with none.
+    // SAFETY: not null, with room for `len` octets, and one piece overlaps with none.
     framed.recv(unsafe { sink_pieces(&raw mut piece, 1) }, flags).map(octets)
 }
 
+/// Receives into one buffer, and sets the length of the sender's address.
+///
 /// # Safety
 ///
 /// As for [`receive`]; `addr_len` is null or points to a length.
@@ -202,44 +209,53 @@ unsafe fn receive_from(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Result<ssize_t, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: `buf` is null or has room for `len` octets, as is asked of it here too.
     let count = unsafe { receive(framed, buf, len, flags) }?;
     if !addr.is_null() {
-        // SAFETY: as the caller says. TCP names nobody.
+        // SAFETY: null or the program's length; `lent` fails where no memory is. TCP gives no
+        // address.
         unsafe { lent::put(addr_len, 0) }?;
     }
     Ok(count)
 }
 
+/// Sends from one buffer.
+///
 /// # Safety
 ///
 /// `buf` is null or `len` octets are there.
 unsafe fn send_one(framed: &Ours, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t, Errno> {
     let piece = piece(buf.cast_mut(), len)?;
-    // SAFETY: as the caller says.
+    // SAFETY: not null, with `len` octets of the program's that stay for the call.
     framed.send(unsafe { source_pieces(&raw const piece, 1) }, flags).map(octets)
 }
 
+/// Receives into the pieces of a program's list.
+///
 /// # Safety
 ///
 /// As for `readv`.
 unsafe fn scatter(framed: &Ours, pieces: *const iovec, count: c_int, flags: c_int) -> Result<ssize_t, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: the program's list, as `readv` takes it; a copy of its entries is checked.
     let mut pieces = unsafe { Pieces::of(pieces, count as usize, Errno::INVALID) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: each piece is memory that the program gives up for the call, as for `readv`.
     framed.recv(unsafe { pieces.sink() }, flags).map(octets)
 }
 
+/// Sends from the pieces of a program's list.
+///
 /// # Safety
 ///
 /// As for `writev`.
 unsafe fn gather(framed: &Ours, pieces: *const iovec, count: c_int, flags: c_int) -> Result<ssize_t, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: the program's list, as `writev` takes it; a copy of its entries is checked.
     let pieces = unsafe { Pieces::of(pieces, count as usize, Errno::INVALID) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: each piece is memory of the program's that stays for the call, as for `writev`.
     framed.send(unsafe { pieces.source() }, flags).map(octets)
 }
 
+/// Sends from a file, and sets the offset.
+///
 /// # Safety
 ///
 /// `offset` is null or points to one.
@@ -247,7 +263,7 @@ unsafe fn send_file(framed: &Ours, from: c_int, offset: *mut off_t, count: size_
     if offset.is_null() {
         return framed.send_file(from, None, count.min(MOST)).map(octets);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: not null, so the program's offset; `lent` fails where no memory is.
     unsafe {
         let mut at = lent::get(offset)?;
         let sent = framed.send_file(from, Some(&mut at), count.min(MOST))?;
@@ -256,7 +272,8 @@ unsafe fn send_file(framed: &Ours, from: c_int, offset: *mut off_t, count: size_
     }
 }
 
-/// `preadv2` and its like act on a socket as `readv` when the offset is -1. The flags, as those of `recvmsg`.
+/// Translates the arguments of `preadv2` and its like, which act on a socket as `readv` when the
+/// offset is -1: returns the flags that `recvmsg` takes.
 fn at_no_offset(offset: off_t, flags: c_int) -> Result<c_int, Errno> {
     const OF_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
     match (offset, flags & !OF_FILES) {
@@ -267,7 +284,8 @@ fn at_no_offset(offset: off_t, flags: c_int) -> Result<c_int, Errno> {
     }
 }
 
-/// Whether the C library would let the call pass; otherwise it ends the program, as the program was built to be.
+/// Checks a count against the buffer's size. A greater one is passed to the C library, which ends
+/// the program, as it was built to be.
 fn within(count: size_t, room: size_t) -> Result<(), Errno> {
     if count <= room { Ok(()) } else { Err(Errno::PLAIN) }
 }

@@ -13,39 +13,41 @@ use rddp_stream::{Errno, Uncancelled};
 use crate::hook::caught;
 use crate::{control, create, data, variadic, wait};
 
-/// Our own functions, so that what a socket is in is the business of nobody else.
+/// The functions of this library, which serve a socket whatever mode it is in. Each is the function
+/// of its C name and has that function's contract, which `Sockets` asks of its callers: that is why
+/// the blocks here are sound.
 pub(crate) const OWN: Sockets = Sockets {
     recvmsg: |fd, msg, flags| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `recvmsg`, which `Sockets` asks of its callers.
         unsafe { data::recvmsg(fd, msg, flags) }
     },
     sendmsg: |fd, msg, flags| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `sendmsg`, which `Sockets` asks of its callers.
         unsafe { data::sendmsg(fd, msg, flags) }
     },
     connect: |fd, addr, len| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `connect`, which `Sockets` asks of its callers.
         unsafe { control::connect(fd, addr, len) }
     },
     accept4: |fd, addr, len, flags| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `accept4`, which `Sockets` asks of its callers.
         unsafe { create::accept4(fd, addr, len, flags) }
     },
     poll: |fds, count, timeout| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `poll`, which `Sockets` asks of its callers.
         unsafe { wait::poll(fds, count, timeout) }
     },
     fcntl: |fd, command, argument| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `fcntl`, which `Sockets` asks of its callers.
         unsafe { variadic::fcntl(fd, command, argument) }
     },
     getsockopt: |fd, level, name, value, len| {
-        // SAFETY: our caller's promise.
+        // SAFETY: the contract of `getsockopt`, which `Sockets` asks of its callers.
         unsafe { control::getsockopt(fd, level, name, value, len) }
     },
 };
 
-/// Makes a call in which its thread is not cancelled, since that would leave locks behind.
+/// Makes a call in which the thread is not cancelled, since that would leave locks held.
 fn uncancelled(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     let _uncancelled = Uncancelled::here();
     caught(call)
@@ -54,11 +56,11 @@ fn uncancelled(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
 macro_rules! calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $body:block)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in rddp/exs.h.")]
+            #[doc = concat!("`", stringify!($name), "` of rddp/exs.h.")]
             ///
             /// # Safety
             ///
-            /// As there.
+            /// As the header asks of the program.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 uncancelled(|| $body)
@@ -89,7 +91,7 @@ calls! {
         if value.is_null() {
             return Err(Errno::FAULT);
         }
-        // SAFETY: not null, and the caller's.
+        // SAFETY: not null, so the program's place for an int.
         unsafe { *value = status };
         Ok(0)
     }
@@ -106,9 +108,9 @@ calls! {
         if events.is_null() && room != 0 {
             return Err(Errno::FAULT);
         }
-        // SAFETY: null, or the caller's.
+        // SAFETY: null, or the program's time, which stays for the call.
         let timeout = unsafe { timeout.as_ref() }.map(duration).transpose()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the program has `room` places there, or none; they stay for the call.
         let mut places = unsafe { EventPlaces::new(events, room) };
         let least = if count < 0 { room } else { room.min(1) };
         exs::dequeue(queue, &mut places, least, timeout).map(|count| count as c_int)
@@ -125,48 +127,48 @@ calls! {
     fn exs_send(
         fd: c_int, buf: *const c_void, len: size_t, flags: c_int, queue: c_int, handle: *mut c_void, memory: c_int
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program lends the memory until the event, as exs.h asks.
         exs::post(fd, unsafe { exs::send(buf, len, flags, memory) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_recv(
         fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, queue: c_int, handle: *mut c_void, memory: c_int
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program leaves the memory to us until the event, as exs.h asks.
         exs::post(fd, unsafe { exs::receive(buf, len, flags, memory) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_sendmsg(fd: c_int, msg: *const MsgHdr, flags: c_int, queue: c_int, handle: *mut c_void) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program lends the memory until the event, as exs.h asks.
         exs::post(fd, unsafe { exs::send_message(msg, flags) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_recvmsg(fd: c_int, msg: *mut MsgHdr, flags: c_int, queue: c_int, handle: *mut c_void) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program leaves the memory to us until the event, as exs.h asks.
         exs::post(fd, unsafe { exs::receive_message(msg, flags) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_sendfile(fd: c_int, file: *const XferFile, flags: c_int, queue: c_int, handle: *mut c_void) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program lends files and memory until the event, as exs.h asks.
         exs::post(fd, unsafe { exs::send_file(file, flags) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_connect(
         fd: c_int, addr: *const sockaddr, len: socklen_t, flags: c_int, queue: c_int, handle: *mut c_void
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's address has `len` octets, as exs.h asks.
         exs::post(fd, unsafe { exs::connect(addr, len, flags) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_accept(
         fd: c_int, list: *mut AcceptAddr, count: c_int, flags: c_int, queue: c_int, handle: *mut c_void
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program leaves the places to us until the event, as exs.h asks.
         exs::post(fd, unsafe { exs::accept(list, count, flags) }?, to(queue, handle)).map(|()| 0)
     }
 
     fn exs_poll(list: *mut pollfd, count: c_int, queue: c_int, handle: *mut c_void) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program leaves the structures to us until the event, as exs.h asks.
         exs::post_poll(unsafe { exs::poll(list, count) }?, to(queue, handle)).map(|()| 0)
     }
 

@@ -1,4 +1,4 @@
-//! What most functions do, written once.
+//! Parts that most exported functions share.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rddp_stream::Errno;
 use rddp_switch::gate;
 
-/// A result that says that errno was set.
+/// A type of result with a value that says that errno was set.
 pub(crate) trait Failed {
     fn failed() -> Self;
 }
@@ -23,37 +23,38 @@ impl Failed for isize {
     }
 }
 
-/// A handler of signals.
+/// The address of a signal handler.
 impl Failed for libc::sighandler_t {
     fn failed() -> Self {
         libc::SIG_ERR
     }
 }
 
-/// Sets errno, and returns what says so.
+/// Sets errno, and returns the value that says so.
 #[cold]
 pub(crate) fn fail<T: Failed>(errno: Errno) -> T {
     errno.set_last();
     T::failed()
 }
 
-/// Returns what C gets of a result: the value, or -1 and the errno.
+/// Returns what C gets of a result: the value, or -1 with errno set.
 pub(crate) fn returned<T: Failed>(result: Result<T, Errno>) -> T {
     result.unwrap_or_else(fail)
 }
 
 /// Makes a call of ours, and returns what C gets of it. A panic is a fault of ours, which ends the
-/// call and not the program: none goes through C.
+/// call and not the program: a panic must not unwind into C.
 pub(crate) fn caught(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     returned(catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno(libc::EIO))))
 }
 
-/// Returns what the program gets of a framed stream; `None`: the C library is to be asked.
+/// Returns what the program gets of a framed stream; `None`: the C library is to make the call.
 pub(crate) fn answer<T: Failed>(result: Result<T, Errno>) -> Option<T> {
     if matches!(result, Err(Errno::PLAIN)) { None } else { Some(returned(result)) }
 }
 
-/// A call that makes descriptors. Where no number is left for one, what lingers gives its own up.
+/// Makes a call that makes a descriptor. While no number is free, connections that linger after
+/// their close give up theirs.
 #[inline]
 pub(crate) fn with_room(mut call: impl FnMut() -> c_int) -> c_int {
     loop {
@@ -66,13 +67,13 @@ pub(crate) fn with_room(mut call: impl FnMut() -> c_int) -> c_int {
 
 /// Functions that go on to the C library:
 ///
-/// - `through[GATE(fd, ...)] fn ...`: when the gates say so of these descriptors;
-/// - `new fn ...`: always, and the result is a descriptor that was not there before;
+/// - `through[GATE(fd, ...)] fn ...`: when the gate lets the call pass for these descriptors;
+/// - `new fn ...`: always, and the result is a new descriptor;
 /// - `plain fn ...`: always.
 macro_rules! hooks {
     ($($how:ident $([$gate:ident($($fd:ident),+)])? fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
@@ -89,17 +90,17 @@ macro_rules! hooks {
                 return fail(errno);
             }
         )+
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         unsafe { real::$name($($arg),*) }
     }};
     (@new $name:ident($($arg:ident),*)) => {{
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         let fd = crate::hook::with_room(|| unsafe { real::$name($($arg),*) });
         gate::fresh(fd);
         fd
     }};
     (@plain $name:ident($($arg:ident),*)) => {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         unsafe { real::$name($($arg),*) }
     };
 }

@@ -1,14 +1,27 @@
-//! `librddp_sockets.so`: the socket calls of the C library, as a program finds them when this library is loaded before it.
+//! `librddp_sockets.so`: the C library's socket calls, replaced in a program that loads this
+//! library before the C library.
 //!
-//! Each function has the C library's signature and asks `rddp_switch::gate` where the call goes; for nearly all it is on to the C library, with
-//! the arguments it came with, so that its result, its errno and its system calls are what they would have been. On that way nothing is locked,
-//! allocated or written, which makes it as safe in a signal handler, and between `vfork` and `exec`, as the call itself.
+//! Each function has the C library's signature and asks `rddp_switch::gate` where the call goes.
+//! Nearly all calls go on to the C library, with the arguments they came with, so that the result,
+//! errno and the system calls are what they would have been. On that way nothing is locked,
+//! allocated or written, which makes it as safe in a signal handler, and between `vfork` and
+//! `exec`, as the C library's function.
 //!
-//! What cannot be had this way: calls within the C library itself (stdio on a descriptor, the resolver), programs linked statically,
-//! programs that make system calls themselves (Go), `io_uring`, and what is loaded with `RTLD_DEEPBIND`.
+//! Not served are calls within the C library itself (stdio on a descriptor, the resolver), programs
+//! linked statically, programs that make system calls themselves (Go), `io_uring`, and libraries
+//! that are loaded with `RTLD_DEEPBIND`.
 //!
-//! Functions that need no part of ours are not here: `getsockname`, `getpeername`, `fstat`, `isatty`, `lseek`, `mmap`, `pread` and
-//! `pwrite` answer for a framed socket what they answer for any; `fork` and `vfork` are noticed otherwise (`rddp_switch::process`).
+//! Functions that need no code of ours are not here: `getsockname`, `getpeername`, `fstat`,
+//! `isatty`, `lseek`, `mmap`, `pread` and `pwrite` answer for a framed socket what they answer for
+//! any; `fork` and `vfork` are noticed otherwise (`rddp_switch::process`).
+//!
+//! # Safety
+//!
+//! An exported function has the contract of the C function of its name, or that of the header that
+//! declares it: a program that may call the one may call the other. Arguments that go on to the C
+//! library unchanged need no more than that, and comments say "passed on unchanged". Memory that
+//! the program names is read and written through `rddp_stream::lent`, which fails with `EFAULT`
+//! where no memory is mapped.
 #![allow(unsafe_code)] // C signatures take pointers
 #![allow(unreachable_pub)] // the dynamic linker reaches them
 
@@ -34,7 +47,8 @@ use rddp_es_api::{as_program, progress};
 use rddp_real as real;
 use rddp_switch::{kinds, process, startup, switch};
 
-/// Run by the dynamic linker when the library is loaded; calls of constructors that run before are served too.
+/// Run by the dynamic linker when the library is loaded. Calls that constructors of other libraries
+/// make before are served too.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static ON_LOAD: extern "C" fn() = on_load;
@@ -48,7 +62,8 @@ extern "C" fn on_load() {
     switch::load();
     progress::load();
     startup::load();
-    // SAFETY: they keep the contract of the C library's, which they stand before.
+    // SAFETY: each function of `OWN` has the contract of the C library's function that it stands
+    // before.
     unsafe { as_program::install(exs::OWN) };
     if kinds::adopt_open() {
         stdio::replace_standard_streams();

@@ -1,4 +1,4 @@
-//! `struct msghdr`, as a framed stream fills and empties it.
+//! `struct msghdr`, read and filled for a framed stream.
 
 use std::ffi::{c_int, c_uint};
 
@@ -9,18 +9,21 @@ use rddp_switch::kinds::{self, Ours};
 use crate::data::{self, octets, open_and};
 use crate::pieces::Pieces;
 
+/// Receives into the pieces of a message (`recvmsg`).
+///
 /// # Safety
 ///
 /// As for `recvmsg`.
 pub(crate) unsafe fn receive(framed: &Ours, msg: *mut msghdr, flags: c_int) -> Result<ssize_t, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: null or the program's message; `lent` fails where no memory is.
     let given = unsafe { lent::get(msg) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: the message's list of pieces, as `recvmsg` takes it; a copy of its entries is
+    // checked.
     let mut pieces = unsafe { Pieces::of(given.msg_iov, given.msg_iovlen, Errno(libc::EMSGSIZE)) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: each piece is memory that the program gives up for the call, as for `recvmsg`.
     let done = framed.recv(unsafe { pieces.sink() }, flags)?;
-    // TCP names nobody, and says nothing beside.
-    // SAFETY: as the caller says: places of a message.
+    // TCP gives no address and no control messages.
+    // SAFETY: fields of the program's message; `lent` fails where it cannot be written.
     unsafe {
         lent::put(&raw mut (*msg).msg_namelen, 0)?;
         lent::put(&raw mut (*msg).msg_controllen, 0)?;
@@ -29,33 +32,36 @@ pub(crate) unsafe fn receive(framed: &Ours, msg: *mut msghdr, flags: c_int) -> R
     Ok(octets(done))
 }
 
+/// Sends the pieces of a message (`sendmsg`).
+///
 /// # Safety
 ///
 /// As for `sendmsg`.
 pub(crate) unsafe fn send(framed: &Ours, msg: *const msghdr, flags: c_int) -> Result<ssize_t, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: null or the program's message; `lent` fails where no memory is.
     let msg = unsafe { lent::get(msg) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: the message's list of pieces, as `sendmsg` takes it; a copy of its entries is
+    // checked.
     let pieces = unsafe { Pieces::of(msg.msg_iov, msg.msg_iovlen, Errno(libc::EMSGSIZE)) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: each piece is memory of the program's that stays for the call, as for `sendmsg`.
     framed.send(unsafe { pieces.source() }, flags).map(octets)
 }
 
-/// `sendmsg(MSG_FASTOPEN)`: see [`open_and`].
+/// Connects and sends a message (`sendmsg` with `MSG_FASTOPEN`): see [`open_and`].
 ///
 /// # Safety
 ///
 /// As for `sendmsg`.
 pub(crate) unsafe fn open_and_send(fd: c_int, msg: *const msghdr, flags: c_int) -> Option<ssize_t> {
-    // SAFETY: as the caller says.
+    // SAFETY: null or the program's message, with an address and pieces as `sendmsg` takes them.
     unsafe {
         let (name, len) = msg.as_ref().map(|msg| (msg.msg_name.cast(), msg.msg_namelen))?;
         open_and(fd, name, len, || data::sendmsg(fd, msg, flags & !libc::MSG_FASTOPEN))
     }
 }
 
-/// `sendmmsg(MSG_FASTOPEN)`: the first message opens the connection; the next would open it again,
-/// which is where the kernel stops.
+/// Connects and sends the first message (`sendmmsg` with `MSG_FASTOPEN`). The next would open the
+/// connection again, which is where the kernel stops.
 ///
 /// # Safety
 ///
@@ -66,9 +72,9 @@ pub(crate) unsafe fn open_and_send_first(
     count: c_uint,
     flags: c_int,
 ) -> Option<c_int> {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or the first of `count` messages of the program's; used only if there is one.
     let first = unsafe { msgs.as_mut() }.filter(|_| count > 0)?;
-    // SAFETY: as the caller says.
+    // SAFETY: a message of the program's, as `sendmsg` takes it.
     let sent = unsafe { open_and_send(fd, &raw const first.msg_hdr, flags) }?;
     Some(c_uint::try_from(sent).map_or(-1, |sent| {
         first.msg_len = sent;
@@ -76,7 +82,7 @@ pub(crate) unsafe fn open_and_send_first(
     }))
 }
 
-/// `recvmmsg`: one after the other, as long as there is something at once.
+/// Receives messages one after the other (`recvmmsg`), as long as there are octets at once.
 ///
 /// # Safety
 ///
@@ -88,18 +94,20 @@ pub(crate) unsafe fn receive_many(
     flags: c_int,
     timeout: *const timespec,
 ) -> Result<c_int, Errno> {
-    // SAFETY: as the caller says. TCP's messages wait for nobody's time: it is looked at between them, when they are there.
+    // SAFETY: not null, so the program's time; `lent` fails where no memory is. Here the time is
+    // only checked: the kernel compares it between messages, and here no message after the first
+    // waits.
     let timeout = if timeout.is_null() { None } else { Some(unsafe { lent::get(timeout) }?) };
     if timeout.is_some_and(|time| time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec)) {
         return Err(Errno::INVALID);
     }
     let later = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
     let flags = flags & !libc::MSG_WAITFORONE;
-    // SAFETY: as the caller says.
+    // SAFETY: the program's messages, as `recvmmsg` takes them; `many` passes each to `receive`.
     unsafe { many(msgs, count, |msg, first| receive(framed, msg, if first { flags } else { flags | later })) }
 }
 
-/// `sendmmsg`: one after the other, up to the first that is not sent whole.
+/// Sends messages one after the other (`sendmmsg`), up to the first that is not sent whole.
 ///
 /// # Safety
 ///
@@ -110,10 +118,12 @@ pub(crate) unsafe fn send_many(
     count: c_uint,
     flags: c_int,
 ) -> Result<c_int, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: the program's messages, as `sendmmsg` takes them; `many` passes each to `send`.
     unsafe { many(msgs, count, |msg, _| send(framed, msg, flags)) }
 }
 
+/// Moves messages one after the other by `one`; returns their number.
+///
 /// # Safety
 ///
 /// `msgs` is null or points to `count` of them, with each of which `one` may be called.
@@ -127,7 +137,8 @@ unsafe fn many(
         return Err(Errno::FAULT);
     }
     for done in 0..count {
-        // SAFETY: as the caller says.
+        // SAFETY: the index is below `count`; `lent` fails where no memory is, and `one` may be
+        // called with each message.
         let moved = unsafe {
             let entry = msgs.add(done as usize);
             lent::get(entry).and_then(|given| {
@@ -138,7 +149,8 @@ unsafe fn many(
         };
         match moved {
             Ok((octets, wanted)) => {
-                // The end of the stream, or no room: the next would say so, and only to a call of its own.
+                // The end of the stream, or no room: the next message would find the same, and only
+                // a call of its own may say so.
                 if octets == 0 && wanted > 0 {
                     return Ok(done as c_int + 1);
                 }
@@ -150,13 +162,15 @@ unsafe fn many(
     Ok(count as c_int)
 }
 
-/// A message has come on a plain socket: descriptors in it may be streams of another process.
+/// Looks at descriptors in a message that came on a plain socket: they may be streams of another
+/// process.
 ///
 /// # Safety
 ///
 /// `recvmsg` has filled it.
 pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
-    // SAFETY: as the caller says: the control data is there, and made of whole headers.
+    // SAFETY: the kernel has filled the message, so that its control data is there, and made of
+    // whole headers.
     unsafe {
         if (*msg).msg_controllen == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Pieces of a program's memory, as C lists them.
+//! Pieces of a program's memory, as C programs list them.
 
 use std::ffi::c_void;
 use std::io::{IoSlice, IoSliceMut};
@@ -7,13 +7,13 @@ use libc::{iovec, size_t};
 use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
 use smallvec::SmallVec;
 
-/// As many octets as the kernel moves in one call (`MAX_RW_COUNT`).
+/// Most octets that the kernel moves in one call (`MAX_RW_COUNT`).
 pub(crate) const MOST: usize = 0x7fff_f000;
 
-/// What a piece of no octets points to: a slice is never null.
+/// Address of a piece without octets: that of a slice is never null.
 const NOWHERE: *mut c_void = std::ptr::without_provenance_mut(1);
 
-/// One piece; where nothing can be, EFAULT.
+/// Makes one piece; `EFAULT` for a null pointer to some octets, and for more than memory can hold.
 pub(crate) fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
     if buf.is_null() && len > 0 || len > isize::MAX as usize {
         return Err(Errno::FAULT);
@@ -21,22 +21,22 @@ pub(crate) fn piece(buf: *mut c_void, len: size_t) -> Result<iovec, Errno> {
     Ok(iovec { iov_base: if len == 0 { NOWHERE } else { buf }, iov_len: len.min(MOST) })
 }
 
-/// A copy of a program's list, each piece of which leads somewhere.
+/// A checked copy of a program's list: no piece is null.
 pub(crate) struct Pieces {
     list: SmallVec<[iovec; FEW]>,
 }
 
 impl Pieces {
-    /// At most `IOV_MAX` of them.
+    /// Copies a list of at most `IOV_MAX` pieces.
     ///
     /// # Safety
     ///
-    /// `list` is null or points to `count` entries, as far as they are there.
+    /// `list` is null or points to `count` entries; memory that is not mapped fails with `EFAULT`.
     pub(crate) unsafe fn of(list: *const iovec, count: usize, too_many: Errno) -> Result<Self, Errno> {
         if count > libc::UIO_MAXIOV as usize {
             return Err(too_many);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: null or the program's list of `count` entries, as is asked of it here too.
         let mut list = unsafe { copied(list, count) }?;
         for one in &list {
             piece(one.iov_base, one.iov_len)?;
@@ -51,33 +51,37 @@ impl Pieces {
         Ok(Pieces { list })
     }
 
-    /// To be sent.
+    /// Returns the pieces as octets to send.
     ///
     /// # Safety
     ///
     /// As for `writev`.
     pub(crate) unsafe fn source(&self) -> &[IoSlice<'_>] {
-        // SAFETY: as the caller says; none is null.
+        // SAFETY: none is null, and the memory stays for the call, as for `writev`.
         unsafe { source_pieces(self.list.as_ptr(), self.list.len()) }
     }
 
-    /// To be filled.
+    /// Returns the pieces as octets to fill.
     ///
     /// # Safety
     ///
     /// As for `readv`.
     pub(crate) unsafe fn sink(&mut self) -> &mut [IoSliceMut<'_>] {
-        // SAFETY: as the caller says; none is null, and the entries are not changed.
+        // SAFETY: none is null, the program gives the memory up for the call, as for `readv`, and
+        // the entries are not changed.
         unsafe { sink_pieces(self.list.as_mut_ptr(), self.list.len()) }
     }
 }
 
+/// Copies a program's list.
+///
 /// # Safety
 ///
 /// As of [`Pieces::of`].
 unsafe fn copied(from: *const iovec, count: usize) -> Result<SmallVec<[iovec; FEW]>, Errno> {
     let mut list = SmallVec::<[iovec; FEW]>::with_capacity(count);
-    // SAFETY: as the caller says; there is room for so many, which are there when they were copied.
+    // SAFETY: the vector has room for `count` entries, all of which are set when `get_all` has
+    // succeeded; `lent` fails where no memory is.
     unsafe {
         lent::get_all(from, std::slice::from_raw_parts_mut(list.as_mut_ptr().cast(), count))?;
         list.set_len(count);
@@ -85,5 +89,5 @@ unsafe fn copied(from: *const iovec, count: usize) -> Result<SmallVec<[iovec; FE
     Ok(list)
 }
 
-/// Pieces that are copied without the allocator: a signal handler may call.
+/// Pieces that are copied without the allocator, since a signal handler may call.
 const FEW: usize = 32;

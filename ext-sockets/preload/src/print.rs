@@ -1,9 +1,10 @@
-//! `dprintf` and its like: formatted octets to a descriptor.
+//! `dprintf` and its like: formatted octets written to a descriptor.
 //!
-//! `dprintf` is called with any arguments at all, also floating-point ones. For a plain descriptor it goes on as it came, all registers
-//! untouched, by the one jump that assembly is needed for; for a framed one the saved registers are made a `va_list`, and the octets
-//! are made by the C library's `vasprintf`. A `va_list` is passed as a pointer, on `x86_64` (an array) and on aarch64 (a structure of 32
-//! octets, which goes by reference).
+//! `dprintf` is called with any arguments, also floating-point ones. For a plain descriptor the
+//! call goes on to the C library's function with all registers untouched, by the one jump that
+//! assembly is needed for. For a framed one the saved registers are made a `va_list`, and the C
+//! library's `vasprintf` makes the octets. A `va_list` is passed as a pointer, on `x86_64` (an
+//! array) and on aarch64 (a structure of 32 octets, which goes by reference).
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
@@ -21,18 +22,18 @@ unsafe extern "C" {
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, args: *mut c_void) -> c_int;
 }
 
-/// What the entry of a variadic function has saved: the registers that carry arguments.
+/// Argument registers that the entry of a variadic function has saved.
 #[cfg(target_arch = "x86_64")]
 #[repr(C)]
 struct Saved {
-    /// As a `va_list` has it: integers, then vectors.
+    /// In a `va_list`'s order: integers, then vectors.
     integers: [usize; 6],
     vectors: [[u64; 2]; 8],
     vectors_used: usize,
     result: c_int,
 }
 
-/// As on `x86_64`.
+/// Argument registers that the entry of a variadic function has saved, on aarch64.
 #[cfg(target_arch = "aarch64")]
 #[repr(C)]
 struct Saved {
@@ -42,7 +43,7 @@ struct Saved {
     result: c_int,
 }
 
-/// System V ABI, figure 3.34.
+/// A `va_list` (System V ABI, figure 3.34).
 #[cfg(target_arch = "x86_64")]
 #[repr(C)]
 struct Arguments {
@@ -52,7 +53,7 @@ struct Arguments {
     saved: *mut Saved,
 }
 
-/// AAPCS64, appendix B.
+/// A `va_list` (AAPCS64, appendix B).
 #[cfg(target_arch = "aarch64")]
 #[repr(C)]
 struct Arguments {
@@ -64,16 +65,16 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Those behind the first `named` ones, which are integers.
+    /// Returns the arguments behind the first `named` ones, which are integers.
     #[cfg(target_arch = "x86_64")]
     fn of(saved: *mut Saved, on_stack: *mut c_void, named: usize) -> Self {
         Arguments { integers_from: named as u32 * 8, vectors_from: 48, on_stack, saved }
     }
 
-    /// As on `x86_64`.
+    /// Returns the arguments behind the first `named` ones, on aarch64.
     #[cfg(target_arch = "aarch64")]
     fn of(saved: *mut Saved, on_stack: *mut c_void, named: usize) -> Self {
-        // SAFETY: addresses within, and at the end of, what is saved.
+        // SAFETY: the addresses lie within `saved`, or at its end.
         let (integers_end, vectors_end) = unsafe {
             ((&raw mut (*saved).integers).add(1).cast(), (&raw mut (*saved).vectors).add(1).cast())
         };
@@ -87,8 +88,9 @@ impl Arguments {
     }
 }
 
-/// The body of a variadic function: shows `$way` what it was called with, then jumps to where it says with all registers that carry
-/// arguments as they were, or returns the result that it left.
+/// The body of a variadic function: calls `$way` with the saved arguments, then jumps to the
+/// address that it returns, with all argument registers as they were; or, where that is null,
+/// returns the result that it has stored.
 #[cfg(target_arch = "x86_64")]
 macro_rules! on_to {
     ($way:ident) => {
@@ -143,7 +145,7 @@ macro_rules! on_to {
     };
 }
 
-/// As on `x86_64`.
+/// The body of a variadic function, on aarch64.
 #[cfg(target_arch = "aarch64")]
 macro_rules! on_to {
     ($way:ident) => {
@@ -182,7 +184,7 @@ macro_rules! on_to {
     };
 }
 
-/// See `vdprintf` in the C library's manual.
+/// Stands before the C library's `vdprintf`.
 ///
 /// # Safety
 ///
@@ -193,15 +195,16 @@ pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c
         Route::Plain => {}
         Route::Refused(errno) => return fail(errno),
         Route::Ours(framed) => {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's format and arguments, as `vdprintf` takes them.
             return unsafe { print(&framed, fd, format, args) };
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::vdprintf(fd, format, args) }
 }
 
-/// See `vdprintf` in the C library's manual; what programs call that are built with `_FORTIFY_SOURCE`.
+/// Stands before the C library's `__vdprintf_chk`, which programs built with `_FORTIFY_SOURCE`
+/// call.
 ///
 /// # Safety
 ///
@@ -217,15 +220,15 @@ pub unsafe extern "C" fn __vdprintf_chk(
         Route::Plain => {}
         Route::Refused(errno) => return fail(errno),
         Route::Ours(framed) => {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's format and arguments, as `vdprintf` takes them.
             return unsafe { print(&framed, fd, format, args) };
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::__vdprintf_chk(fd, flag, format, args) }
 }
 
-/// See `dprintf` in the C library's manual.
+/// Stands before the C library's `dprintf`.
 ///
 /// # Safety
 ///
@@ -236,7 +239,7 @@ pub unsafe extern "C" fn dprintf(fd: c_int, format: *const c_char) -> c_int {
     on_to!(way_of_dprintf)
 }
 
-/// See `dprintf` in the C library's manual; what programs call that are built with `_FORTIFY_SOURCE`.
+/// Stands before the C library's `__dprintf_chk`, which programs built with `_FORTIFY_SOURCE` call.
 ///
 /// # Safety
 ///
@@ -247,29 +250,34 @@ pub unsafe extern "C" fn __dprintf_chk(fd: c_int, flag: c_int, format: *const c_
     on_to!(way_of_dprintf_chk)
 }
 
+/// Decides where a call of [`dprintf`] goes on.
+///
 /// # Safety
 ///
 /// Called by [`dprintf`] alone.
 unsafe extern "C" fn way_of_dprintf(saved: *mut Saved, on_stack: *mut c_void) -> *const c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: `dprintf` has saved its registers there, and its format is the second argument.
     unsafe { way(saved, on_stack, 2, real::dprintf_address()) }
 }
 
+/// Decides where a call of [`__dprintf_chk`] goes on.
+///
 /// # Safety
 ///
 /// Called by [`__dprintf_chk`] alone.
 unsafe extern "C" fn way_of_dprintf_chk(saved: *mut Saved, on_stack: *mut c_void) -> *const c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: `__dprintf_chk` has saved its registers there, and its format is the third argument.
     unsafe { way(saved, on_stack, 3, real::dprintf_chk_address()) }
 }
 
-/// Where a call with so many `named` arguments, of which the last is the format, goes on; null when its result is there.
+/// Returns the address at which a call with so many `named` arguments, of which the last is the
+/// format, goes on; null when the result is stored.
 ///
 /// # Safety
 ///
 /// `saved` and `on_stack` are what a variadic function has been called with.
 unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *const c_void) -> *const c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: `saved` is the frame of the variadic function, which waits for this one.
     let integers = unsafe { (*saved).integers };
     let fd = integers[0] as c_int;
     let result = match gate::data(fd) {
@@ -283,7 +291,7 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
             unsafe { print(&framed, fd, format, (&raw mut args).cast()) }
         }
     };
-    // SAFETY: as the caller says.
+    // SAFETY: `saved` is the frame of the variadic function, which reads the result after this.
     unsafe { (*saved).result = result };
     ptr::null()
 }
@@ -295,15 +303,16 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
 /// As for `vdprintf`.
 unsafe fn print(framed: &Ours, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
     let mut text = ptr::null_mut();
-    // SAFETY: the caller's promise; `text` is set to memory of the C library's.
+    // SAFETY: format and arguments as `vdprintf` takes them; `text` is set to memory of the C
+    // library's.
     let len = unsafe { vasprintf(&raw mut text, format, args) };
     if len < 0 {
         return -1;
     }
-    // SAFETY: so many octets were written there.
+    // SAFETY: `vasprintf` has written `len` octets there.
     let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len as usize) };
     let sent = send_all(framed, fd, octets);
-    // SAFETY: it is `vasprintf`'s, and nothing refers to it any more.
+    // SAFETY: the memory is from `vasprintf`, and nothing refers to it any more.
     unsafe { libc::free(text.cast()) };
     answer(sent.map(|()| len)).unwrap_or(-1)
 }

@@ -1,4 +1,4 @@
-//! The system calls for handlers and masks, as `syscall` makes them, behind the fault guard's.
+//! The system calls for handlers and masks, as `syscall` makes them, served by the fault guard.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -11,16 +11,16 @@ use rddp_stream::{Errno, lent};
 use crate::hook::returned;
 use crate::signals::{bits_of, set_of};
 
-/// The system call `rt_sigprocmask`. `None`: it is the kernel's business.
+/// Serves the system call `rt_sigprocmask`. `None`: the kernel is to make it.
 ///
 /// # Safety
 ///
-/// As in the kernel.
+/// As for the system call.
 pub(crate) unsafe fn sigprocmask(how: c_int, set: *const u64, old: *mut u64, len: usize) -> Option<c_int> {
     if len != size_of::<u64>() || !mask::is_adopted() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: null or the program's sets; `lent` fails where no memory is.
     Some(told(|| unsafe {
         let set = if set.is_null() { None } else { Some(set_of(lent::get(set)?)) };
         let before = mask::sigmask_by(change, how, set.as_ref()).map_err(Errno)?;
@@ -28,20 +28,21 @@ pub(crate) unsafe fn sigprocmask(how: c_int, set: *const u64, old: *mut u64, len
     }))
 }
 
-/// The kernel's own, which keeps no signal for the C library.
+/// Changes the mask by the kernel's own call, which hides no signal from the program as the C
+/// library's does.
 fn change(how: c_int, set: Option<&sigset_t>) -> Result<sigset_t, c_int> {
     let set = set.map(bits_of);
     let set_at = set.as_ref().map_or(0, |set| ptr::from_ref(set).expose_provenance());
     let mut before = 0_u64;
     let before_at = (&raw mut before).expose_provenance();
-    // SAFETY: both sets live until it returns, and are as long as is said.
+    // SAFETY: both sets live until the call returns, and have as many octets as it is told.
     let done = unsafe {
         real::syscall(libc::SYS_rt_sigprocmask, how as usize, set_at, before_at, size_of::<u64>(), 0, 0)
     };
     if done == 0 { Ok(set_of(before)) } else { Err(Errno::last().0) }
 }
 
-/// An action as the kernel has it.
+/// An action in the kernel's layout.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Action {
@@ -51,12 +52,12 @@ pub(crate) struct Action {
     mask: u64,
 }
 
-/// The system call `rt_sigaction`. What a handler returns by is the C library's. `None`: it is the
-/// kernel's business.
+/// Serves the system call `rt_sigaction`. A handler returns by the C library's code. `None`: the
+/// kernel is to make it.
 ///
 /// # Safety
 ///
-/// As in the kernel.
+/// As for the system call.
 pub(crate) unsafe fn sigaction(
     signal: c_int,
     new: *const Action,
@@ -66,7 +67,7 @@ pub(crate) unsafe fn sigaction(
     if len != size_of::<u64>() || !is_installed() || OF_THE_LIBRARY.contains(&signal) {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: null or the program's actions; `lent` fails where no memory is.
     Some(told(|| unsafe {
         let new = if new.is_null() { None } else { Some(lent::get(new)?.action()) };
         let before = rddp_fault_guard::sigaction(signal, new.as_ref()).map_err(Errno)?;
@@ -97,5 +98,5 @@ fn told(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
     returned(call().map(|()| 0))
 }
 
-/// Signals that the C library has for itself, and lets nobody handle.
+/// Signals that the C library uses itself, and lets no program handle.
 const OF_THE_LIBRARY: [c_int; 2] = [32, 33];

@@ -1,8 +1,8 @@
-//! The program's handlers and masks of signals, behind the fault guard's of SIGBUS and SIGSEGV.
+//! The program's handlers and masks of signals, where the fault guard handles SIGBUS and SIGSEGV.
 //!
-//! The guard's handler stays in front, and the kernel blocks neither signal in a thread that has
-//! moved octets; the program sees and gets what it has set. Before the first framed socket all of
-//! these go on to the C library as they came.
+//! The guard's handler stays installed, and the kernel blocks neither signal in a thread that has
+//! moved octets; the program is shown, and gets, what it has set. Before the first framed socket
+//! all of these calls go on to the C library unchanged.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -14,12 +14,12 @@ use rddp_stream::{Errno, lent};
 
 use crate::hook::{fail, returned};
 
-/// Signals whose actions are the guard's business.
+/// Returns whether the guard keeps the action of this signal.
 fn is_guarded(signal: c_int) -> bool {
     matches!(signal, SIGBUS | SIGSEGV) && is_installed()
 }
 
-/// See `sigaction` in the C library's manual.
+/// Stands before the C library's `sigaction`.
 ///
 /// # Safety
 ///
@@ -31,13 +31,13 @@ pub unsafe extern "C" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     if !is_installed() {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { real::sigaction(signal, new, old) };
     }
-    // SAFETY: our caller's promise: null, or an action.
+    // SAFETY: null, or the program's action.
     match rddp_fault_guard::sigaction(signal, unsafe { new.as_ref() }) {
         Ok(before) => {
-            // SAFETY: our caller's promise: null, or room for an action.
+            // SAFETY: null, or the program's place for an action.
             if let Some(old) = unsafe { old.as_mut() } {
                 *old = before;
             }
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn sigaction(
     }
 }
 
-/// See `sigaction` in the C library's manual.
+/// Stands before the C library's `__sigaction`, another name of `sigaction`.
 ///
 /// # Safety
 ///
@@ -58,12 +58,12 @@ pub unsafe extern "C" fn __sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Installs a handler with these flags and nothing blocked but `signal` itself; the one before, or
-/// `SIG_ERR`.
+/// Installs a handler with these flags that blocks only `signal` itself; returns the handler
+/// before, or `SIG_ERR`.
 fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: all zeros is the default action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -72,11 +72,11 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     returned(before.map(|before| before.sa_sigaction).map_err(Errno))
 }
 
-/// Functions that install a handler: of a guarded signal by the guard, with these flags.
+/// Functions that install a handler; for a guarded signal the guard does, with these flags.
 macro_rules! signals {
     ($($name:ident by $real:ident with $flags:expr;)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
@@ -86,7 +86,7 @@ macro_rules! signals {
                 if is_guarded(signal) && handler != libc::SIG_ERR {
                     return install(signal, handler, $flags);
                 }
-                // SAFETY: our caller's promise.
+                // SAFETY: the program's own arguments, passed on unchanged.
                 unsafe { real::$real(signal, handler) }
             }
         )*
@@ -101,7 +101,7 @@ signals! {
     __sysv_signal by __sysv_signal with libc::SA_RESETHAND | libc::SA_NODEFER;
 }
 
-/// See `sigset` in the C library's manual.
+/// Stands before the C library's `sigset`.
 ///
 /// # Safety
 ///
@@ -109,7 +109,7 @@ signals! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
     if !is_guarded(signal) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { real::sigset(signal, handler) };
     }
     let holds = handler == SIG_HOLD;
@@ -123,9 +123,9 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighand
     if was_held { SIG_HOLD } else { before }
 }
 
-/// Blocks one signal, or no more.
+/// Blocks or unblocks one signal.
 fn change(how: c_int, signal: c_int) -> c_int {
-    // SAFETY: all zeros is a set, which lives.
+    // SAFETY: all zeros is a valid set, which lives until the calls return.
     let set = unsafe {
         let mut set: sigset_t = std::mem::zeroed();
         libc::sigaddset(&raw mut set, signal);
@@ -135,12 +135,12 @@ fn change(how: c_int, signal: c_int) -> c_int {
 }
 
 fn is_blocked(signal: c_int) -> bool {
-    // SAFETY: a set that lives.
+    // SAFETY: a set that lives until the call returns.
     mask::sigmask(libc::SIG_BLOCK, None)
         .is_ok_and(|set| unsafe { libc::sigismember(&raw const set, signal) } == 1)
 }
 
-/// See `sighold` in the C library's manual.
+/// Stands before the C library's `sighold`.
 ///
 /// # Safety
 ///
@@ -150,11 +150,11 @@ pub unsafe extern "C" fn sighold(signal: c_int) -> c_int {
     if is_guarded(signal) {
         return change(libc::SIG_BLOCK, signal);
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sighold(signal) }
 }
 
-/// See `sigrelse` in the C library's manual.
+/// Stands before the C library's `sigrelse`.
 ///
 /// # Safety
 ///
@@ -164,11 +164,11 @@ pub unsafe extern "C" fn sigrelse(signal: c_int) -> c_int {
     if is_guarded(signal) {
         return change(libc::SIG_UNBLOCK, signal);
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sigrelse(signal) }
 }
 
-/// See `sigignore` in the C library's manual.
+/// Stands before the C library's `sigignore`.
 ///
 /// # Safety
 ///
@@ -178,11 +178,11 @@ pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
     if is_guarded(signal) {
         return if install(signal, libc::SIG_IGN, 0) == libc::SIG_ERR { -1 } else { 0 };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sigignore(signal) }
 }
 
-/// See `siginterrupt` in the C library's manual.
+/// Stands before the C library's `siginterrupt`.
 ///
 /// # Safety
 ///
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
     if !is_guarded(signal) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { real::siginterrupt(signal, flag) };
     }
     let changed = rddp_fault_guard::sigaction(signal, None).and_then(|mut action| {
@@ -201,17 +201,17 @@ pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
     returned(changed.map(|_| 0).map_err(Errno))
 }
 
-/// The result of `pthread_sigmask`, in a thread whose mask the guard keeps.
+/// Returns the result of `pthread_sigmask` in a thread whose mask the guard keeps.
 ///
 /// # Safety
 ///
 /// As of `pthread_sigmask`.
 unsafe fn masked(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: the caller's promise: null, or a set.
+    // SAFETY: null, or the program's set.
     match mask::sigmask(how, unsafe { set.as_ref() }) {
         Ok(before) => {
-            // SAFETY: the caller's promise: null, or room for a set, of which the kernel fills as
-            // much.
+            // SAFETY: null, or the program's place for a set, of which as many octets are written
+            // as the kernel writes.
             unsafe {
                 if !old.is_null() {
                     ptr::from_ref(&before).cast::<u64>().copy_to_nonoverlapping(old.cast(), 1);
@@ -223,7 +223,7 @@ unsafe fn masked(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int 
     }
 }
 
-/// See `pthread_sigmask` in the C library's manual.
+/// Stands before the C library's `pthread_sigmask`.
 ///
 /// # Safety
 ///
@@ -231,14 +231,14 @@ unsafe fn masked(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     if mask::is_adopted() {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { masked(how, set, old) };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::pthread_sigmask(how, set, old) }
 }
 
-/// See `sigprocmask` in the C library's manual.
+/// Stands before the C library's `sigprocmask`.
 ///
 /// # Safety
 ///
@@ -246,18 +246,18 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     if mask::is_adopted() {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return match unsafe { masked(how, set, old) } {
             0 => 0,
             errno => fail(Errno(errno)),
         };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sigprocmask(how, set, old) }
 }
 
-/// Runs a call that sleeps with `mask`, if that is not null, so that the guard works in handlers
-/// that run meanwhile.
+/// Runs a call that sleeps with `mask`, if that is not null, in such a way that the guard works in
+/// handlers that run meanwhile.
 ///
 /// # Safety
 ///
@@ -269,7 +269,7 @@ pub(crate) unsafe fn asleep<T: crate::hook::Failed>(
     if mask.is_null() || !mask::is_adopted() {
         return sleep(mask);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so the program's set; `lent` fails where no memory is.
     let set = match unsafe { set_at(mask) } {
         Ok(set) => set,
         Err(errno) => return fail(errno),
@@ -284,19 +284,20 @@ pub(crate) unsafe fn asleep<T: crate::hook::Failed>(
     )
 }
 
-/// The signals of the kernel's in a program's set, of which there may be no more.
+/// Reads the signals that the kernel knows from a program's set, which may have room for no more.
 ///
 /// # Safety
 ///
-/// `at` leads to a set, as far as that is there.
+/// `at` is the program's pointer to a set; memory that is not mapped fails with `EFAULT`.
 unsafe fn set_at(at: *const sigset_t) -> Result<sigset_t, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's set begins with the kernel's, which alone is read; `lent` fails where
+    // no memory is.
     unsafe { lent::get(at.cast()) }.map(set_of)
 }
 
-/// The set of these signals, as the kernel has it.
+/// Returns the set with these signals, given as the kernel has them.
 pub(crate) fn set_of(bits: u64) -> sigset_t {
-    // SAFETY: all zeros is a set, whose first octets are the kernel's.
+    // SAFETY: all zeros is a valid set, which begins with the kernel's octets.
     unsafe {
         let mut set: sigset_t = std::mem::zeroed();
         (&raw mut set).cast::<u64>().write(bits);
@@ -305,49 +306,49 @@ pub(crate) fn set_of(bits: u64) -> sigset_t {
 }
 
 pub(crate) fn bits_of(set: &sigset_t) -> u64 {
-    // SAFETY: a set begins with the kernel's, and is aligned as that.
+    // SAFETY: a set begins with the kernel's octets, and is aligned as they are.
     unsafe { ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// See `sigsuspend` in the C library's manual.
+/// Stands before the C library's `sigsuspend`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, |mask| real::sigsuspend(mask)) }
 }
 
-/// See `sigpending` in the C library's manual.
+/// Stands before the C library's `sigpending`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let done = unsafe { real::sigpending(set) };
     if done == 0 && is_installed() {
-        // SAFETY: the call has filled it.
+        // SAFETY: the call succeeded, so it has filled the set.
         mask::add_pending(unsafe { &mut *set });
     }
     done
 }
 
-/// A set that is waited for; `None` without the guard, or if it is not there, which the kernel
-/// says.
+/// Returns a set that is waited for; `None` without the guard, or where no memory is, which the
+/// kernel then finds too.
 ///
 /// # Safety
 ///
 /// As of [`set_at`].
 unsafe fn set_to_wait_for(set: *const sigset_t) -> Option<sigset_t> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's pointer to a set, which `set_at` reads with a guard.
     if is_installed() { unsafe { set_at(set) }.ok() } else { None }
 }
 
-/// See `sigtimedwait` in the C library's manual.
+/// Stands before the C library's `sigtimedwait`.
 ///
 /// # Safety
 ///
@@ -358,13 +359,13 @@ pub unsafe extern "C" fn sigtimedwait(
     info: *mut siginfo_t,
     timeout: *const timespec,
 ) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let wait = || unsafe { real::sigtimedwait(set, info, timeout) };
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's pointer to a set, as `sigtimedwait` takes it.
     let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
     match mask::take(&wanted, || (wait(), Errno::last())) {
         Ok((signal, held)) => {
-            // SAFETY: our caller's promise: null, or room for it.
+            // SAFETY: null, or the program's place for it.
             if let Some(info) = unsafe { info.as_mut() } {
                 *info = held;
             }
@@ -377,31 +378,31 @@ pub unsafe extern "C" fn sigtimedwait(
     }
 }
 
-/// See `sigwaitinfo` in the C library's manual.
+/// Stands before the C library's `sigwaitinfo`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, and no time, as `sigwaitinfo` has none.
     unsafe { sigtimedwait(set, info, ptr::null()) }
 }
 
-/// See `sigwait` in the C library's manual.
+/// Stands before the C library's `sigwait`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let wait = || unsafe { real::sigwait(set, signal) };
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's pointer to a set, as `sigwait` takes it.
     let Some(wanted) = (unsafe { set_to_wait_for(set) }) else { return wait() };
     match mask::take(&wanted, wait) {
         Ok((held, _)) => {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's place for a signal's number, as `sigwait` takes it.
             unsafe { *signal = held };
             0
         }
@@ -409,5 +410,6 @@ pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_
     }
 }
 
-/// `sigset` is asked to block the signal, or it was blocked. Not in `libc`.
+/// The handler by which `sigset` is asked to block the signal, or says that it was blocked. Not in
+/// `libc`.
 const SIG_HOLD: sighandler_t = 2;

@@ -1,4 +1,4 @@
-//! Calls that start a thread or a program, which find the signals as the program has set them.
+//! Calls that start a thread or a program, for which signals are set as the program has set them.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
@@ -8,19 +8,19 @@ use rddp_fault_guard::{as_ignored, mask::as_set};
 use rddp_real as real;
 use rddp_stream::Errno;
 
-/// Functions that go on to the C library with the kernel's mask, and for a program with what is
-/// ignored, as the program has set it.
+/// Functions that go on to the C library with the program's mask in the kernel, and, if they start
+/// a program, with the signals ignored that the program ignores.
 macro_rules! starts {
     ($($how:ident fn $name:ident($($arg:ident: $type:ty),*);)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
             /// As in C.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-                // SAFETY: our caller's promise.
+                // SAFETY: the program's own arguments, passed on unchanged.
                 starts!(@$how unsafe { real::$name($($arg),*) })
             }
         )*
@@ -34,7 +34,7 @@ macro_rules! starts {
     };
 }
 
-/// A result, and the errno that came with it.
+/// A result together with its errno.
 trait Told {
     fn told(self) -> c_int;
 }
@@ -68,13 +68,13 @@ starts! {
     );
 }
 
-/// The body of a variadic `exec`: its arguments behind the first, of which some are in registers
-/// and the rest on the stack, become one list on the stack, which `$way` is called with.
+/// The body of a variadic `exec`: makes one list of the arguments behind the first, some of which
+/// are in registers and the rest on the stack, and calls `$way` with it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! listed {
     ($way:ident) => {
         naked_asm!(
-            "pop r11", // where to return to: its place is for the last register
+            "pop r11", // the return address: its place is for the last register
             "push r9",
             "push r8",
             "push rcx",
@@ -92,7 +92,7 @@ macro_rules! listed {
     };
 }
 
-/// The functions of the `execl` family, as on `x86_64`.
+/// The body of a variadic `exec`, on aarch64.
 #[cfg(target_arch = "aarch64")]
 macro_rules! listed {
     ($way:ident) => {
@@ -113,7 +113,7 @@ macro_rules! listed {
     };
 }
 
-/// See `execl` in the C library's manual.
+/// Stands before the C library's `execl`.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn execl(path: *const c_char, argument: *const c_char) -> 
     listed!(execv)
 }
 
-/// See `execlp` in the C library's manual.
+/// Stands before the C library's `execlp`.
 ///
 /// # Safety
 ///
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn execlp(file: *const c_char, argument: *const c_char) ->
     listed!(execvp)
 }
 
-/// See `execle` in the C library's manual.
+/// Stands before the C library's `execle`.
 ///
 /// # Safety
 ///
@@ -146,11 +146,14 @@ pub unsafe extern "C" fn execle(path: *const c_char, argument: *const c_char) ->
     listed!(with_environment)
 }
 
+/// Runs `execve` with the environment that stands behind the list of arguments.
+///
 /// # Safety
 ///
-/// `arguments` end with null, behind which is the environment.
+/// `arguments` end with a null pointer, behind which is the environment.
 unsafe extern "C" fn with_environment(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's list ends with a null pointer, and the environment stands behind it, as
+    // `execle` asks.
     unsafe {
         let mut end = arguments;
         while !(*end).is_null() {

@@ -1,8 +1,9 @@
-//! stdio on a framed socket.
+//! stdio on framed sockets.
 //!
-//! The C library's own streams read and write by calls that nobody can stand before. So `fdopen` of a socket in DDPMODE makes one whose octets
-//! go through functions of ours, and a program that was given such a socket as its standard input or output by `exec` (as from inetd) gets
-//! its `stdin`, `stdout` and `stderr` made so.
+//! The C library's own streams read and write by internal calls that no library can stand before.
+//! For that reason `fdopen` of a socket in DDPMODE makes a stream whose octets go through functions
+//! of ours, and a program that got such a socket as its standard input or output by `exec` (as from
+//! inetd) gets its `stdin`, `stdout` and `stderr` made so.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -36,7 +37,7 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// Streams of ours and their descriptors, which the C library does not know.
+/// Streams made here and their descriptors, which the C library does not know.
 static OURS: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 
 fn descriptor_of(file: *mut FILE) -> Option<c_int> {
@@ -44,7 +45,7 @@ fn descriptor_of(file: *mut FILE) -> Option<c_int> {
     ours.iter().find(|(address, _)| *address == file.addr()).map(|(_, fd)| *fd)
 }
 
-/// See `fdopen` in the C library's manual.
+/// Stands before the C library's `fdopen`.
 ///
 /// # Safety
 ///
@@ -52,18 +53,21 @@ fn descriptor_of(file: *mut FILE) -> Option<c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if socket::hold(fd).is_some_and(|held| held.is_in_ddpmode()) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's text, as `fdopen` takes it.
         return unsafe { open(fd, mode) };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::fdopen(fd, mode) }
 }
 
+/// Makes a stream whose octets go through functions of ours.
+///
 /// # Safety
 ///
 /// `mode` is text.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as the caller says; what comes of the functions is the program's promise to stdio.
+    // SAFETY: `mode` is text; the functions have the contracts of `cookie_io_functions_t`, and
+    // their cookie is a number.
     let file = unsafe { fopencookie(ptr::without_provenance_mut(fd as usize), mode, FUNCTIONS) };
     if !file.is_null() {
         OURS.lock().unwrap_or_else(PoisonError::into_inner).push((file.addr(), fd));
@@ -74,7 +78,7 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
 macro_rules! filenos {
     ($($name:ident)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
@@ -84,7 +88,7 @@ macro_rules! filenos {
                 if let Some(fd) = descriptor_of(file) {
                     return fd;
                 }
-                // SAFETY: our caller's promise.
+                // SAFETY: the program's own arguments, passed on unchanged.
                 unsafe { real::$name(file) }
             }
         )*
@@ -93,9 +97,9 @@ macro_rules! filenos {
 
 filenos! { fileno fileno_unlocked }
 
-/// The program has been given these by `exec`.
+/// Replaces the standard streams that are framed sockets, which the program got by `exec`.
 pub(crate) fn replace_standard_streams() {
-    // SAFETY: the C library has these as variables to be set, and no other thread is there yet.
+    // SAFETY: the C library has these as variables that may be set, and no other thread runs yet.
     unsafe {
         replace(0, &raw mut stdin, c"r");
         replace(1, &raw mut stdout, c"w");
@@ -103,14 +107,16 @@ pub(crate) fn replace_standard_streams() {
     }
 }
 
+/// Replaces one standard stream, if its descriptor is ours.
+///
 /// # Safety
 ///
-/// `place` is one of the C library's.
+/// `place` is one of the C library's variables, and no other thread uses it.
 unsafe fn replace(fd: c_int, place: *mut *mut FILE, mode: &CStr) {
     if matches!(gate::data(fd), Route::Plain) {
         return;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: `place` is a variable of the C library's that no other thread uses; `mode` is text.
     unsafe {
         let file = open(fd, mode.as_ptr());
         if !file.is_null() {
@@ -122,24 +128,24 @@ unsafe fn replace(fd: c_int, place: *mut *mut FILE, mode: &CStr) {
     }
 }
 
-/// What is in the buffers of streams goes out.
+/// Writes out the buffers of all streams.
 pub(crate) fn flush() {
     if !OURS.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-        // SAFETY: null stands for all.
+        // SAFETY: null stands for all streams.
         unsafe { libc::fflush(ptr::null_mut()) };
     }
 }
 
 unsafe extern "C" fn read_cookie(cookie: *mut c_void, buf: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: stdio's buffer.
+    // SAFETY: a buffer of stdio's with room for `len` octets.
     unsafe { data::read(cookie.addr() as c_int, buf.cast(), len) }
 }
 
-/// stdio takes a short write for an error.
+/// Writes all of the octets: stdio takes a short write for an error.
 unsafe extern "C" fn write_cookie(cookie: *mut c_void, buf: *const c_char, len: size_t) -> ssize_t {
     let mut done = 0;
     while done < len {
-        // SAFETY: stdio's buffer.
+        // SAFETY: a buffer of stdio's with `len` octets, of which `done` were sent.
         let sent = unsafe { data::write(cookie.addr() as c_int, buf.add(done).cast(), len - done) };
         match usize::try_from(sent) {
             Ok(count) => done += count,
@@ -156,6 +162,6 @@ unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
     if fd < 0 {
         return fail(Errno::NO_DESCRIPTOR);
     }
-    // SAFETY: an integer.
+    // SAFETY: takes an integer.
     unsafe { create::close(fd) }
 }

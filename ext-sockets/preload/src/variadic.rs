@@ -1,10 +1,12 @@
 //! Functions that are variadic in C: `fcntl`, `ioctl`, `open` and their like, `syscall`.
 //!
-//! Stable Rust can call variadic functions and cannot define them. But on Linux both `x86_64` (System V ABI §3.5.7) and aarch64
-//! (AAPCS64 §6.4) pass a variadic argument that is an integer or a pointer just where a named one of that place would be, so
-//! a function with the most arguments that the call can have receives whichever were passed. One that was not passed reads as whatever
-//! its register or stack slot holds; the C library reads it in the same way and uses it only where the command says that there is one. As named
-//! arguments they go on to the C library's function, which is called as what it is: variadic.
+//! Stable Rust can call variadic functions and cannot define them. But on Linux both `x86_64`
+//! (System V ABI §3.5.7) and aarch64 (AAPCS64 §6.4) pass a variadic argument that is an integer or
+//! a pointer just where a named one of that place would be, so a function with the most arguments
+//! that the call can have receives whichever were passed. One that was not passed reads as whatever
+//! its register or stack slot holds; the C library reads it in the same way and uses it only where
+//! the command says that there is one. As named arguments they go on to the C library's function,
+//! which is called as variadic.
 
 use std::ffi::{c_char, c_int, c_long, c_ulong};
 use std::ptr::with_exposed_provenance_mut;
@@ -30,7 +32,7 @@ hooks! {
 macro_rules! fcntls {
     ($($name:ident)*) => {
         $(
-            #[doc = concat!("See `", stringify!($name), "` in the C library's manual.")]
+            #[doc = concat!("Stands before the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             ///
@@ -42,14 +44,14 @@ macro_rules! fcntls {
                 }
                 if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
                     let duplicate = gate::duplicate(fd);
-                    // SAFETY: our caller's promise.
+                    // SAFETY: the program's own arguments, passed on unchanged.
                     let to = unsafe { real::$name(fd, command, argument) };
                     if to >= 0 {
                         duplicate.is(to);
                     }
                     return to;
                 }
-                // SAFETY: our caller's promise.
+                // SAFETY: the program's own arguments, passed on unchanged.
                 unsafe { real::$name(fd, command, argument) }
             }
         )*
@@ -58,7 +60,7 @@ macro_rules! fcntls {
 
 fcntls! { fcntl fcntl64 }
 
-/// See `ioctl` in the C library's manual.
+/// Stands before the C library's `ioctl`.
 ///
 /// # Safety
 ///
@@ -74,7 +76,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         let count = if request == SIOCATMARK { ours.is_at_mark().map(usize::from) } else { ours.available() };
         let given = count.and_then(|count| {
             let place: *mut c_int = with_exposed_provenance_mut(argument);
-            // SAFETY: our caller's promise: an int.
+            // SAFETY: the program's place for an int; `lent` fails where no memory is.
             unsafe { lent::put(place, c_int::try_from(count).unwrap_or(c_int::MAX)) }?;
             Ok(0)
         });
@@ -82,7 +84,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
             return result;
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::ioctl(fd, request, argument) };
     if result == 0 && matches!(request, libc::TIOCOUTQ | SIOCOUTQNSD) && table::entry(fd).is_some() {
         let place: *mut c_int = with_exposed_provenance_mut(argument);
@@ -92,9 +94,10 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     result
 }
 
-/// See `prctl` in the C library's manual.
+/// Stands before the C library's `prctl`.
 ///
-/// A process that is about to confine itself to a few system calls makes no others on its framed sockets from then on.
+/// A process that is about to confine itself to a few system calls (seccomp) makes no others on its
+/// framed sockets from then on.
 ///
 /// # Safety
 ///
@@ -104,13 +107,14 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     if option == libc::PR_SET_SECCOMP && table::any() {
         kinds::confine();
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::prctl(option, a, b, c, d) }
 }
 
-/// See `syscall` in the C library's manual.
+/// Stands before the C library's `syscall`.
 ///
-/// A call that concerns a socket of ours, or makes or closes descriptors, is treated as the function of its name.
+/// A call on a socket of ours, or one that makes or closes descriptors, is treated as the function
+/// of its name.
 ///
 /// # Safety
 ///
@@ -126,16 +130,16 @@ pub unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     if table::any() || switch::is_on() || exs::is_used() || is_installed() {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, of this system call.
         if let Some(result) = unsafe { by_name(number, [a, b, c, d, e, f]) } {
             return result;
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 
-/// The call as the function of its name makes it; `None` for one that has no part of ours.
+/// Makes the call by our function of its name; `None` if there is none.
 ///
 /// # Safety
 ///
@@ -143,7 +147,8 @@ pub unsafe extern "C" fn syscall(
 unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = arguments;
     let (fd, len) = (a as c_int, c as libc::socklen_t);
-    // SAFETY: as the caller says; the functions of the C library take what the kernel's take, but for signal masks, whose length is fixed.
+    // SAFETY: the arguments are those of the system call; C's functions take what the kernel's
+    // calls take, but for signal masks, whose length is fixed.
     let result = unsafe {
         match number {
             libc::SYS_read => return Some(data::read(fd, at(b), c) as c_long),
@@ -188,7 +193,7 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_ppoll => wait::ppoll(at(a), b as libc::nfds_t, at(c), at(d)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => wait::select(fd, at(b), at(c), at(d), at(e)),
-            // The mask comes with its length.
+            // The mask comes in a structure with its length.
             libc::SYS_pselect6 => wait::pselect(fd, at(b), at(c), at(d), at(e), mask_at(f)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_create => wait::epoll_create(fd),
@@ -216,13 +221,13 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     Some(c_long::from(result))
 }
 
-/// Where the signal mask of `pselect6` is.
+/// Returns the address of the signal mask of `pselect6`.
 ///
 /// # Safety
 ///
 /// `address` is 0 or that of a pointer.
 unsafe fn mask_at(address: usize) -> *const libc::sigset_t {
-    // SAFETY: as the caller says.
+    // SAFETY: 0, or the address of the program's pointer to a mask.
     unsafe { at::<*const libc::sigset_t>(address).as_ref() }.map_or(std::ptr::null(), |mask| *mask)
 }
 
@@ -230,7 +235,7 @@ fn at<T>(address: usize) -> *mut T {
     with_exposed_provenance_mut(address)
 }
 
-/// Octets of a set of signals, as the kernel has it.
+/// Octets of a signal set in the kernel.
 const SET_LEN: usize = 8;
 
 // linux/sockios.h; not in `libc`.

@@ -12,31 +12,32 @@ use rddp_switch::{gate, table, wait};
 use crate::hook::answer;
 use crate::signals::asleep;
 
-/// See `poll` in the C library's manual.
+/// Stands before the C library's `poll`.
 ///
 /// # Safety
 ///
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // Apart, so that a program without sockets of ours pays neither a frame nor a return.
+    // A function of its own, so that a program without sockets of ours pays neither a frame nor a
+    // return.
     #[cold]
     #[inline(never)]
     unsafe fn with_ours(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's list, as `poll` takes it, and no mask.
         let ours = unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) };
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         answer(ours).unwrap_or_else(|| unsafe { real::poll(fds, count, timeout) })
     }
     if table::any() {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { with_ours(fds, count, timeout) };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::poll(fds, count, timeout) }
 }
 
-/// See `ppoll` in the C library's manual.
+/// Stands before the C library's `ppoll`.
 ///
 /// # Safety
 ///
@@ -50,17 +51,18 @@ pub unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     let sleep = |mask| {
         let ours = table::any().then(|| {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's time, list and mask, as `ppoll` takes them.
             unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
         });
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         ours.and_then(answer).unwrap_or_else(|| unsafe { real::ppoll(fds, count, timeout, mask) })
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, sleep) }
 }
 
-/// `poll` of programs that are built with `_FORTIFY_SOURCE`. More than there is room for is the C library's to say.
+/// Stands before `__poll_chk`, the `poll` of programs built with `_FORTIFY_SOURCE`. A count beyond
+/// the list's size is left to the C library, which ends the program.
 ///
 /// # Safety
 ///
@@ -73,14 +75,14 @@ pub unsafe extern "C-unwind" fn __poll_chk(
     room: size_t,
 ) -> c_int {
     if fits(count, room) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { poll(fds, count, timeout) };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::__poll_chk(fds, count, timeout, room) }
 }
 
-/// `ppoll` of programs that are built with `_FORTIFY_SOURCE`.
+/// Stands before `__ppoll_chk`, the `ppoll` of programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 ///
@@ -94,10 +96,10 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     room: size_t,
 ) -> c_int {
     if fits(count, room) {
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { ppoll(fds, count, timeout, mask) };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::__ppoll_chk(fds, count, timeout, mask, room) }
 }
 
@@ -105,6 +107,8 @@ fn fits(count: nfds_t, room: size_t) -> bool {
     count <= (room / size_of::<pollfd>()) as nfds_t
 }
 
+/// Polls a list in which sockets of ours may be.
+///
 /// # Safety
 ///
 /// As for `ppoll`.
@@ -118,19 +122,19 @@ unsafe fn poll_ours(
     if fds.is_null() {
         return Err(Errno::PLAIN);
     }
-    // SAFETY: our caller's promise. The kernel says what is wrong with memory that is not there.
+    // SAFETY: the program's list; memory that is not mapped is left to the kernel to refuse.
     unsafe { lent::check_room(fds, count) }.map_err(|_| Errno::PLAIN)?;
-    // SAFETY: our caller's promise.
+    // SAFETY: not null and mapped, as was checked, and the program leaves its list to the call.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count) };
     let ready = wait::poll(fds, timeout, |fds, nap| {
         let nap = nap.map(Nap::from);
-        // SAFETY: a slice and a time that live until the call returns, and the caller's mask.
+        // SAFETY: the list and the time live until the call returns; the mask is the program's.
         done(unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, Nap::at(nap.as_ref()), mask) })
     })?;
     Ok(ready as c_int)
 }
 
-/// See `select` in the C library's manual.
+/// Stands before the C library's `select`.
 ///
 /// # Safety
 ///
@@ -144,24 +148,24 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let ours = table::any().then(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: null or the program's time.
         let span = unsafe { microseconds(timeout) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's sets, as `select` takes them, and no mask.
         let (result, left) = unsafe { select_ours(count, [read, write, except], span, ptr::null()) };
         if let (Some(left), true) = (left, result != Err(Errno::PLAIN)) {
-            // Linux says how much of the time is left, where it can: programs keep times in memory
-            // for reading alone.
+            // Linux writes how much of the time is left, where it can: programs also keep times in
+            // memory that is only for reading, so a failure is ignored.
             let left = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() };
-            // SAFETY: there was a time, so the pointer leads to one.
+            // SAFETY: the time was read from there before; `lent` fails where it cannot be written.
             let _ = unsafe { lent::put(timeout, left) };
         }
         result
     });
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     ours.and_then(answer).unwrap_or_else(|| unsafe { real::select(count, read, write, except, timeout) })
 }
 
-/// See `pselect` in the C library's manual.
+/// Stands before the C library's `pselect`.
 ///
 /// # Safety
 ///
@@ -177,20 +181,21 @@ pub unsafe extern "C-unwind" fn pselect(
 ) -> c_int {
     let sleep = |mask| {
         let ours = table::any().then(|| {
-            // SAFETY: our caller's promise.
+            // SAFETY: null or the program's time.
             let span = unsafe { nanoseconds(timeout) }?;
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's sets and mask, as `pselect` takes them.
             unsafe { select_ours(count, [read, write, except], span, mask) }.0
         });
-        // SAFETY: our caller's promise.
+        // SAFETY: the program's own arguments, passed on unchanged.
         ours.and_then(answer)
             .unwrap_or_else(|| unsafe { real::pselect(count, read, write, except, timeout, mask) })
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, sleep) }
 }
 
-/// The result, and how much of the time is left.
+/// Selects on sets in which sockets of ours may be; returns the result, and how much of the time is
+/// left.
 ///
 /// # Safety
 ///
@@ -205,25 +210,27 @@ unsafe fn select_ours(
         return (Err(Errno::PLAIN), timeout);
     };
     let words = bits.div_ceil(c_ulong::BITS as usize);
-    // SAFETY: our caller's promise.
+    // SAFETY: not null, so a set of the program's with `count` bits; only checked here.
     let is_there = |set: &&mut *mut fd_set| unsafe { lent::check_room(set.cast::<c_ulong>(), words) }.is_ok();
     if !sets.clone().iter_mut().filter(|set| !set.is_null()).all(|set| is_there(&set)) {
         return (Err(Errno::PLAIN), timeout);
     }
     let slice = |set: *mut fd_set| {
-        // SAFETY: our caller's promise: null, or as many bits as are counted.
+        // SAFETY: null, or a set with `count` bits that was checked and that the program leaves to
+        // the call.
         (!set.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) })
     };
     let (result, left) = wait::select(bits, &mut sets.map(slice), timeout, |sets, nap| {
         let nap = nap.map(Nap::from);
         let [read, write, except] = sets.each_mut().map(|set| set.as_mut_ptr().cast());
-        // SAFETY: sets of as many bits as are counted and a time, which live until the call returns, and the caller's mask.
+        // SAFETY: the sets have `count` bits and live, with the time, until the call returns; the
+        // mask is the program's.
         done(unsafe { real::pselect(count, read, write, except, Nap::at(nap.as_ref()), mask) })
     });
     (result.map(|ready| ready as c_int), left)
 }
 
-/// A time as the kernel's calls take it.
+/// A time in the form that the kernel's calls take.
 struct Nap(timespec);
 
 impl From<Duration> for Nap {
@@ -234,35 +241,35 @@ impl From<Duration> for Nap {
 }
 
 impl Nap {
-    /// Where it is; null for none.
+    /// Returns the address of the time; null for none.
     fn at(nap: Option<&Self>) -> *const timespec {
         nap.map_or(ptr::null(), |nap| &raw const nap.0)
     }
 }
 
-/// Less than nothing is as long as it takes.
+/// Returns the limit in a count of milliseconds; `None` for a negative one, which means no limit.
 fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// Returns what a pointer leads to, if it is not null; what is not there is for the C library to
-/// refuse.
+/// Reads the value that a pointer leads to, if it is not null; memory that is not mapped is left to
+/// the C library to refuse.
 ///
 /// # Safety
 ///
 /// `at` is null or points to a `T`.
 unsafe fn there<T: Copy>(at: *const T) -> Result<Option<T>, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: not null, so the program's value; `lent` fails where no memory is.
     if at.is_null() { Ok(None) } else { unsafe { lent::get(at) }.map(Some).map_err(|_| Errno::PLAIN) }
 }
 
-/// What makes no sense is for the C library to refuse.
+/// Reads a limit; an invalid one is left to the C library to refuse.
 ///
 /// # Safety
 ///
 /// `timeout` is null or points to a time.
 unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: null or the program's time, as is asked of it here too.
     let Some(timeout) = (unsafe { there(timeout) })? else { return Ok(None) };
     match (u64::try_from(timeout.tv_sec), u32::try_from(timeout.tv_nsec)) {
         (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Some(Duration::new(seconds, rest))),
@@ -270,11 +277,13 @@ unsafe fn nanoseconds(timeout: *const timespec) -> Result<Option<Duration>, Errn
     }
 }
 
+/// Reads a limit in microseconds.
+///
 /// # Safety
 ///
 /// As for [`nanoseconds`].
 unsafe fn microseconds(timeout: *const timeval) -> Result<Option<Duration>, Errno> {
-    // SAFETY: as the caller says.
+    // SAFETY: null or the program's time, as is asked of it here too.
     let Some(timeout) = (unsafe { there(timeout) })? else { return Ok(None) };
     match (u64::try_from(timeout.tv_sec), u64::try_from(timeout.tv_usec)) {
         (Ok(seconds), Ok(rest)) => {
@@ -288,7 +297,7 @@ fn done(result: c_int) -> Result<(), Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// See `epoll_ctl` in the C library's manual.
+/// Stands before the C library's `epoll_ctl`.
 ///
 /// # Safety
 ///
@@ -305,18 +314,18 @@ pub unsafe extern "C" fn epoll_ctl(
             true if operation == libc::EPOLL_CTL_DEL => Wanted { events: 0, data: 0 },
             true => return Err(Errno::PLAIN),
             false => {
-                // SAFETY: our caller's promise, and not null.
+                // SAFETY: not null, so the program's event; `lent` fails where no memory is.
                 let event = unsafe { lent::get(event) }.map_err(|_| Errno::PLAIN)?;
                 Wanted { events: event.events, data: event.u64 }
             }
         };
         wait::control(epoll, operation, fd, wanted).map(|()| 0)
     });
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     ours.and_then(answer).unwrap_or_else(|| unsafe { real::epoll_ctl(epoll, operation, fd, event) })
 }
 
-/// See `epoll_wait` in the C library's manual.
+/// Stands before the C library's `epoll_wait`.
 ///
 /// # Safety
 ///
@@ -330,7 +339,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
 ) -> c_int {
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's own arguments, passed on unchanged.
             unsafe { real::epoll_wait(epoll, events, room, whole_milliseconds(nap)) }
         })
     };
@@ -340,13 +349,13 @@ pub unsafe extern "C-unwind" fn epoll_wait(
         return told;
     }
     let plain = Plain::begin(milliseconds(timeout));
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let given = unsafe { real::epoll_wait(epoll, events, room, timeout) };
-    // SAFETY: as many as the kernel says.
+    // SAFETY: the kernel has filled `given` events.
     unsafe { plain.end(epoll, events, given, ours) }
 }
 
-/// See `epoll_pwait` in the C library's manual.
+/// Stands before the C library's `epoll_pwait`.
 ///
 /// # Safety
 ///
@@ -359,10 +368,12 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, |mask| epoll_pwait_asleep(epoll, events, room, timeout, mask)) }
 }
 
+/// Waits while the mask is set.
+///
 /// # Safety
 ///
 /// As of [`epoll_pwait`].
@@ -375,7 +386,7 @@ unsafe fn epoll_pwait_asleep(
 ) -> c_int {
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's own arguments, passed on unchanged.
             unsafe { real::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask) }
         })
     };
@@ -383,13 +394,13 @@ unsafe fn epoll_pwait_asleep(
         return told;
     }
     let plain = Plain::begin(milliseconds(timeout));
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let given = unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) };
-    // SAFETY: as many as the kernel says.
+    // SAFETY: the kernel has filled `given` events.
     unsafe { plain.end(epoll, events, given, ours) }
 }
 
-/// See `epoll_pwait2` in the C library's manual.
+/// Stands before the C library's `epoll_pwait2`.
 ///
 /// # Safety
 ///
@@ -402,10 +413,12 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, |mask| epoll_pwait2_asleep(epoll, events, room, timeout, mask)) }
 }
 
+/// Waits while the mask is set.
+///
 /// # Safety
 ///
 /// As of [`epoll_pwait2`].
@@ -419,27 +432,27 @@ unsafe fn epoll_pwait2_asleep(
     let ours = |timeout| {
         wait_of_set(epoll, events, room, timeout, |nap| {
             let nap = nap.map(Nap::from);
-            // SAFETY: our caller's promise.
+            // SAFETY: the program's own arguments, passed on unchanged.
             unsafe { real::epoll_pwait2(epoll, events, room, Nap::at(nap.as_ref()), mask) }
         })
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: null or the program's time.
     let asked = unsafe { nanoseconds(timeout) };
     if let Some(told) = answer(asked.and_then(ours)) {
         return told;
     }
-    // A time that makes no sense is the kernel's to refuse.
+    // An invalid time is left to the kernel to refuse.
     let plain = Plain::begin(asked.unwrap_or(Some(Duration::ZERO)));
-    // SAFETY: our caller's promise.
+    // SAFETY: the program's own arguments, passed on unchanged.
     let given = unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) };
-    // SAFETY: as many as the kernel says.
+    // SAFETY: the kernel has filled `given` events.
     unsafe { plain.end(epoll, events, given, ours) }
 }
 
-/// A wait of a set that has nothing of ours, as far as is known when it begins.
+/// A wait on a set that has, as far as is known when it begins, no socket of ours.
 struct Plain {
     timeout: Option<Duration>,
-    /// If it may sleep, and not for ever.
+    /// Time of the beginning, if the wait may sleep, and not for ever.
     began: Option<Duration>,
 }
 
@@ -450,12 +463,13 @@ impl Plain {
         Plain { timeout, began: may_end_late.then(real::roughly_now) }
     }
 
-    /// What the program is told of what the kernel has `given`: while the thread slept another one may have put the first socket of
-    /// ours into the set. If that is all there is, the wait goes on with the time that is left.
+    /// Returns the number of events for the program, of those that the kernel has `given`: while
+    /// the thread slept another one may have put the first socket of ours into the set. If no event
+    /// is left, the wait goes on with the time that is left.
     ///
     /// # Safety
     ///
-    /// As many events as are given are at `events`.
+    /// `given` events are at `events`.
     #[inline]
     unsafe fn end(
         self,
@@ -467,7 +481,7 @@ impl Plain {
         if given <= 0 || !wait::has_entries() {
             return given;
         }
-        // SAFETY: our caller's promise.
+        // SAFETY: the kernel has filled `given` events.
         unsafe { self.end_late(epoll, events, given, go_on) }
     }
 
@@ -480,7 +494,7 @@ impl Plain {
         given: c_int,
         go_on: impl FnOnce(Option<Duration>) -> Result<c_int, Errno>,
     ) -> c_int {
-        // SAFETY: our caller's promise.
+        // SAFETY: the kernel has filled `given` events.
         let Ok(events) = (unsafe { filled(events, given) }) else { return given };
         let told = wait::given_late(epoll, events);
         if told > 0 {
@@ -491,7 +505,7 @@ impl Plain {
     }
 }
 
-/// Whether there is room for events; if not, the C library says so.
+/// Checks that there is room for events; if not, the C library refuses the call.
 fn takes_events(events: *mut epoll_event, room: c_int) -> Result<(), Errno> {
     if events.is_null() || room <= 0 { Err(Errno::PLAIN) } else { Ok(()) }
 }
@@ -504,25 +518,26 @@ fn wait_of_set(
     mut sleep: impl FnMut(Option<Duration>) -> c_int,
 ) -> Result<c_int, Errno> {
     takes_events(events, room)?;
-    // SAFETY: there is room for one.
+    // SAFETY: not null, and the program has room for at least one event there; only checked here.
     unsafe { lent::check_room(events, 1) }.map_err(|_| Errno::PLAIN)?;
-    // SAFETY: the kernel has given as many as it says.
+    // SAFETY: the result of `sleep` says how many events the kernel has filled.
     let told = wait::wait(epoll, timeout, |nap| unsafe { filled(events, sleep(nap)) })?;
     Ok(told as c_int)
 }
 
-/// The events that a call has given.
+/// Returns the events that a call has filled.
 ///
 /// # Safety
 ///
-/// As many as `result` says are at `events`.
+/// `result` events are at `events`.
 unsafe fn filled<'a>(events: *mut epoll_event, result: c_int) -> Result<&'a mut [epoll_event], Errno> {
     done(result)?;
-    // SAFETY: as the caller says; the program does not look at them before the call returns.
+    // SAFETY: the kernel has filled as many events; the program does not read them before the call
+    // returns.
     Ok(unsafe { std::slice::from_raw_parts_mut(events, result as usize) })
 }
 
-/// No less than `nap`.
+/// Rounds a time up to milliseconds; -1 for none.
 fn whole_milliseconds(nap: Option<Duration>) -> c_int {
     nap.map_or(-1, |nap| c_int::try_from(nap.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX))
 }

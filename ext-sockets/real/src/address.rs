@@ -8,30 +8,34 @@ use rddp_fault_guard::{copy_out, mask};
 
 use rddp_stream::{Errno, SameErrno, lent};
 
-/// The longest address that is looked at.
+/// Octets of the longest address that is read.
 const LONGEST: usize = size_of::<sockaddr_in6>();
 
-/// The internet address that a program's pointer leads to; `None` for any other, and where no memory is. Leaves errno as it was.
+/// Returns the internet address at a program's pointer; `None` for another family, and where no
+/// memory is mapped. Leaves errno as it was.
 ///
-/// A pointer to nowhere does no harm: the fault guard reads through it, or the kernel in a thread
-/// that has no guard yet.
+/// A bad pointer does no harm: the fault guard reads through it, or the kernel in a thread that has
+/// no guard yet.
 pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let mut octets = [0u8; LONGEST];
     let len = LONGEST.min(len as usize);
     if mask::is_adopted() {
-        // SAFETY: `connect` may read what is there, and nothing of ours refers to it.
+        // SAFETY: `connect` may read these octets, so the program lets us; `copy_out` bears a bad
+        // pointer, and no Rust reference covers them.
         let copied = unsafe { copy_out(addr.cast(), &mut octets[..len]) };
         return copied.ok().and_then(|()| parse(&octets[..len]));
     }
     read_by_kernel(addr, len, &mut octets).then(|| parse(&octets[..len])).flatten()
 }
 
-/// Copies `len` octets from where the program's pointer leads to. Whether they are there.
+/// Copies `len` octets from the program's pointer by `process_vm_readv`; returns whether they are
+/// mapped.
 fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST]) -> bool {
     let own = iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: len };
     let programs = iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
     let same = SameErrno::here();
-    // SAFETY: it writes `len` octets to `octets`; where the program's pointer leads nowhere it fails.
+    // SAFETY: the kernel writes `len` octets to `octets`, which is as long; where the program's
+    // pointer is bad the call fails.
     let copied = unsafe {
         libc::process_vm_readv(
             std::process::id() as libc::pid_t,
@@ -45,8 +49,9 @@ fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST])
     let refused = copied < 0 && Errno::last() != Errno::FAULT;
     drop(same);
     if refused {
-        // A sandbox that does not know the call, or refuses it.
-        // SAFETY: the pointer is as good as `connect` needs it.
+        // A sandbox may not know the call, or refuse it: read directly, as `connect` itself would.
+        // SAFETY: the program passed this pointer to be read by `connect`; it must be as good as
+        // that call needs it.
         return !addr.is_null() && unsafe { lent::get_octets(addr.cast(), &mut octets[..len]) }.is_ok();
     }
     copied == len as isize
@@ -55,7 +60,7 @@ fn read_by_kernel(addr: *const sockaddr, len: usize, octets: &mut [u8; LONGEST])
 /// Connects by the C library's `connect`. Leaves errno as it was.
 ///
 /// # Errors
-/// That of the call.
+/// The errno of the call.
 pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), Errno> {
     let addr = socket2::SockAddr::from(to);
     let _same = SameErrno::here();
@@ -64,13 +69,14 @@ pub fn connect_to(fd: c_int, to: SocketAddr) -> Result<(), Errno> {
     if got == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Where a socket is bound; `None` for one of another family. Leaves errno as it was.
+/// Returns the address that a socket is bound to; `None` for another family. Leaves errno as it
+/// was.
 pub fn local_address(fd: c_int) -> Option<SocketAddr> {
     name_by(fd, libc::getsockname)
 }
 
-/// The address that a socket is connected to; `None` for one that is not, or of another family.
-/// Leaves errno as it was.
+/// Returns the address that a socket is connected to; `None` for one that is not connected, or of
+/// another family. Leaves errno as it was.
 pub fn peer_address(fd: c_int) -> Option<SocketAddr> {
     name_by(fd, libc::getpeername)
 }
@@ -82,7 +88,7 @@ fn name_by(
     let mut octets = [0u8; LONGEST];
     let mut len = LONGEST as socklen_t;
     let _same = SameErrno::here();
-    // SAFETY: `octets` is as long as `len` says.
+    // SAFETY: the kernel writes at most `len` octets to `octets`, which is as long.
     let got = unsafe { ask(fd, octets.as_mut_ptr().cast(), &raw mut len) };
     if got == 0 { parse(octets.get(..len as usize)?) } else { None }
 }
@@ -90,13 +96,14 @@ fn name_by(
 fn parse(octets: &[u8]) -> Option<SocketAddr> {
     match c_int::from(u16::from_ne_bytes(*octets.first_chunk()?)) {
         libc::AF_INET if octets.len() >= size_of::<sockaddr_in>() => {
-            // SAFETY: it is long enough; any octets make one, and it need not be aligned.
+            // SAFETY: `octets` is longer than this type, of which any octets make a value; the read
+            // needs no alignment.
             let addr = unsafe { octets.as_ptr().cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from_bits(u32::from_be(addr.sin_addr.s_addr));
             Some(SocketAddrV4::new(ip, u16::from_be(addr.sin_port)).into())
         }
         libc::AF_INET6 if octets.len() >= size_of::<sockaddr_in6>() => {
-            // SAFETY: as above.
+            // SAFETY: as for IPv4.
             let addr = unsafe { octets.as_ptr().cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(addr.sin6_addr.s6_addr);
             let port = u16::from_be(addr.sin6_port);
@@ -124,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_to_nowhere_is_no_address() {
+    fn a_bad_pointer_gives_no_address() {
         let mut octets = [0u8; LONGEST];
         octets[..8].copy_from_slice(&[2, 0, 0, 80, 192, 0, 2, 1]);
         let len = size_of::<sockaddr_in>() as socklen_t;

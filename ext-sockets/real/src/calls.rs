@@ -1,4 +1,4 @@
-//! The C library's functions as a stream calls them.
+//! The C library's functions in the form that a stream calls them.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t
 
 use rddp_stream::{Calls, Table};
 
-/// The functions that this crate has found, and what is called before a sleep: see
-/// [`Stream::new`](rddp_stream::Stream::new).
+/// Returns the functions that this crate has found, with `others`, which is called before a sleep
+/// (see [`Stream::new`](rddp_stream::Stream::new)).
 pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
     let table = Table {
         recv,
@@ -28,7 +28,7 @@ pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
         connect,
         others,
     };
-    // SAFETY: each is the C library's function of its name, which this crate has found.
+    // SAFETY: each is the C library's function of its name, which keeps that function's contract.
     unsafe { Calls::from_table(table) }
 }
 
@@ -36,7 +36,8 @@ macro_rules! on_to_real {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
             unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-                // SAFETY: the caller's promise.
+                // SAFETY: the arguments are passed on unchanged to the C library's function of the
+                // same contract.
                 unsafe { super::$name($($arg),*) }
             }
         )*
@@ -57,7 +58,8 @@ on_to_real! {
 }
 
 unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { super::recv(fd, buf, len, flags) }
 }
 
@@ -67,11 +69,13 @@ unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { super::ppoll(fds, count, timeout, mask) }
 }
 
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments go on unchanged, the pointer as its address: this is how `ioctl` takes
+    // it from C.
     unsafe { super::ioctl(fd, request as libc::c_ulong, argument.expose_provenance()) }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The moment at which a limit, which begins now, is over. `None`: there is no limit, or it reaches
-/// beyond what the clock can tell.
+/// Returns the moment at which a limit that begins now is over. `None`: there is no limit, or it
+/// reaches beyond what the clock can tell.
 pub fn after(limit: Option<Duration>) -> Option<Instant> {
     limit.and_then(|limit| Instant::now().checked_add(limit))
 }

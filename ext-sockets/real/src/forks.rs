@@ -1,8 +1,9 @@
-//! Forks and locks of ours: a fork waits until no thread has any, and no thread takes one until the
-//! fork is over.
+//! Exclusion of forks and our locks: a fork waits until no thread holds one of our locks, and no
+//! thread takes one until the fork is over.
 //!
-//! So there is no order between the fork and the locks, however many there are, and in the child
-//! all are free. A thread that has a lock takes others without a look at this.
+//! No order between the fork and the locks is needed, however many locks there are, and in the
+//! child all are free. A thread that already holds one of our locks takes others without waiting
+//! for the fork.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -11,20 +12,20 @@ use std::time::Duration;
 
 use super::NoSignals;
 
-/// Number of threads that have locks of ours.
+/// Number of threads that hold locks of ours.
 static HOLDERS: AtomicUsize = AtomicUsize::new(0);
-/// A thread forks.
+/// Set while a thread forks.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Number of locks of ours that this thread has.
+    /// Number of our locks that this thread holds.
     static HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Pause between two looks of a thread that waits: a fork takes about a millisecond.
+/// Pause between two checks of a waiting thread: a fork takes about a millisecond.
 const A_MOMENT: Duration = Duration::from_micros(50);
 
-/// Counts a lock of the calling thread. Made before the lock is taken, and dropped behind it.
+/// Counts one lock of the calling thread. Made before the lock is taken, and dropped after it.
 #[derive(Debug)]
 pub struct Lockable {
     _here: PhantomData<*const ()>,
@@ -65,16 +66,16 @@ impl Drop for Lockable {
     }
 }
 
-/// A fork under way: no other thread has a lock of ours. In the child it is dropped, too.
+/// A fork under way: no other thread holds a lock of ours. Dropped in the parent and in the child.
 #[derive(Debug)]
 pub struct Forking {
-    // Dropped when all else is done.
+    // The last field, so that signals come only when all else is done.
     _no_signals: NoSignals,
 }
 
 impl Forking {
-    /// The calling thread is about to fork. `None`: it has a lock, as a handler of its own faults
-    /// may.
+    /// Begins a fork by the calling thread. `None`: the thread holds a lock of ours, as may be when
+    /// a handler of its own faults forks.
     #[must_use]
     pub fn here() -> Option<Self> {
         let no_signals = NoSignals::here();
@@ -104,7 +105,7 @@ impl Drop for Forking {
     }
 }
 
-/// In the child of a fork, however it was made: no other thread is there.
+/// Resets the counts in the child of a fork, however it was made: no other thread is there.
 pub fn is_only_thread() {
     HOLDERS.store(usize::from(HERE.get() > 0), Ordering::SeqCst);
     FORKING.store(false, Ordering::SeqCst);
@@ -126,7 +127,7 @@ mod tests {
                 let outer = Lockable::here();
                 say.send("locked").unwrap();
                 goes_on.recv().unwrap();
-                // Though a fork waits for it.
+                // The thread holds a lock already, so that a second one does not wait for the fork.
                 drop(Lockable::here());
                 say.send("unlocked").unwrap();
                 drop(outer);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_lock_forks_without_waiting_for_itself() {
+    fn a_thread_with_a_lock_forks_without_waiting_for_itself() {
         let _lock = Lockable::here();
         assert!(Forking::here().is_none());
     }

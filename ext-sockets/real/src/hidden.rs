@@ -1,6 +1,8 @@
-//! Descriptors of our own, which the program does not know of: `close` of one is `EBADF`, and `close_range` goes around them.
+//! Descriptors of our own that the program does not know of: its `close` of one is `EBADF`, and
+//! `close_range` leaves them out.
 //!
-//! A program that closes everything it finds would close them too, and then open something of its own under their numbers.
+//! A program that closes all descriptors it finds would otherwise close these, and later open
+//! something of its own under their numbers.
 
 use std::ffi::{c_int, c_uint};
 use std::iter::successors;
@@ -8,17 +10,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::close_number;
 
-/// Numbers from here on are not hidden: as many as Linux allows a process (`fs.nr_open`) unless it
-/// is told otherwise.
+/// Number of descriptors that can be hidden: as many as Linux allows a process by default
+/// (`fs.nr_open`).
 const MANY: usize = 1 << 20;
 const WORD: usize = u64::BITS as usize;
 
-/// A bit for each number. Memory that nothing was hidden in is never touched, so that it costs
+/// One bit for each number. Memory that no bit was set in is never touched, so that it costs
 /// nothing.
 static HIDDEN: [AtomicU64; MANY / WORD] = [const { AtomicU64::new(0) }; MANY / WORD];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The word of a number, and its bit there.
+/// Returns the word of a number, and its bit in that word.
 fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
     Some((HIDDEN.get(fd / WORD)?, 1 << (fd % WORD)))
@@ -27,14 +29,14 @@ fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
 /// Hides a descriptor that was just made.
 pub fn hide(fd: c_int) {
     let Some((word, bit)) = place(fd) else { return };
-    // Who sees the bit sees the count.
+    // Counted first: whoever sees the bit sees the count.
     COUNT.fetch_add(1, Ordering::AcqRel);
     if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
         COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Closes one that was hidden.
+/// Closes a hidden descriptor.
 pub fn close(fd: c_int) {
     show(fd);
     close_number(fd);
@@ -48,19 +50,20 @@ fn show(fd: c_int) {
     }
 }
 
-/// Whether there is any.
+/// Returns whether any descriptor is hidden.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Whether this is one.
+/// Returns whether this descriptor is hidden.
 #[inline]
 pub fn is_hidden(fd: c_int) -> bool {
     any() && place(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
-/// The numbers from `first` to `last` in ranges without those that are hidden. What is no range stays as it is.
+/// Splits the numbers from `first` to `last` into ranges without the hidden ones. A range whose end
+/// lies before its beginning stays as it is.
 pub fn around(first: c_uint, last: c_uint) -> impl Iterator<Item = (c_uint, c_uint)> {
     let range_from = move |first: c_uint| match next_hidden(first, last) {
         Some(hidden) => (first, hidden.checked_sub(1), Some(hidden)),
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn ranges_go_around_what_is_hidden() {
-        // Numbers that no other test has.
+        // Numbers that no other test uses.
         let base = 1_000_000;
         let at = |fd: c_int| (base + fd) as c_uint;
         assert_eq!(ranges(at(0), at(9)), [(at(0), at(9))]);

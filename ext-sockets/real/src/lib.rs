@@ -1,10 +1,12 @@
-//! The C library's own functions, as they are found behind ours in the order of loading.
+//! The C library's own functions, which stand behind ours in the dynamic linker's search order.
 //!
-//! `resolve` looks all of them up when the library is loaded. A call that comes earlier, from a constructor of another
-//! library, looks its own function up: `dlsym` takes no lock of ours and allocates nothing when it finds something. After that a
-//! call costs one load and an indirect jump, touches no errno and is as safe in a signal handler as the function behind it.
+//! `resolve` looks all of them up when the library is loaded. A call that comes earlier, from a
+//! constructor of another library, looks its own function up: `dlsym` takes no lock of ours and
+//! allocates nothing when it finds something. After that a call costs one load and an indirect
+//! jump, leaves errno alone and is as safe in a signal handler as the C library's function.
 //!
-//! Beside them: numbers of descriptors that only we know of ([`hidden`]), and limits of time ([`deadline`]).
+//! Other modules: numbers of descriptors that the program does not know of ([`hidden`]), and time
+//! limits ([`deadline`]).
 #![allow(unsafe_code)] // function pointers by name are what this crate is for
 
 mod address;
@@ -40,10 +42,10 @@ pub use value::Value;
 
 use rddp_stream::SameErrno;
 
-/// A function's address: null before it was looked up, [`ABSENT`] when there is none.
+/// Address of a function: null before it was looked up, [`ABSENT`] when there is none.
 struct Found(AtomicPtr<c_void>);
 
-/// Where no function can be.
+/// An address at which no function can be.
 const ABSENT: *mut c_void = std::ptr::without_provenance_mut(1);
 
 impl Found {
@@ -51,7 +53,7 @@ impl Found {
         Found(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The address, or null when this C library has no such function.
+    /// Returns the address, or null when this C library has no such function.
     #[inline]
     fn address(&self, name: &CStr) -> *mut c_void {
         let found = self.0.load(Ordering::Relaxed);
@@ -65,13 +67,13 @@ impl Found {
         }
         // SAFETY: `name` ends with a nul.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        // Two threads that look it up at once find the same.
+        // Two threads that look it up at once find the same address.
         self.0.store(if found.is_null() { ABSENT } else { found }, Ordering::Relaxed);
         found
     }
 }
 
-/// What a function that this C library does not have returns.
+/// The result of calling a function that this C library does not have.
 trait Absent {
     fn absent() -> Self;
 }
@@ -115,47 +117,52 @@ impl Absent for () {
     fn absent() -> Self {}
 }
 
-/// The cookie that the kernel gave this socket: the same across `dup` and `fork`, another for every other socket.
+/// Returns the cookie that the kernel gave this socket: the same across `dup` and `fork`, different
+/// for every other socket.
 ///
 /// `None` when the descriptor is no socket. Leaves errno as it was.
 pub fn cookie(fd: c_int) -> Option<u64> {
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
     let _same = SameErrno::here();
-    // SAFETY: `cookie` is as long as `len` says.
+    // SAFETY: the kernel writes at most `len` octets to `cookie`, which is as long.
     let got =
         unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut len) };
     (got == 0).then_some(cookie)
 }
 
-/// An option of a socket whose value is an int; `None` when there is none. Leaves errno as it was.
+/// Returns an option of a socket whose value is an int; `None` when there is none. Leaves errno as
+/// it was.
 pub fn int_option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
     let _same = SameErrno::here();
-    // SAFETY: `value` is as long as `len` says.
+    // SAFETY: the kernel writes at most `len` octets to `value`, which is as long.
     let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
     (got == 0).then_some(value)
 }
 
-/// An option of a socket whose value is a `struct timeval`, as seconds and microseconds. Leaves errno as it was.
+/// Returns an option of a socket whose value is a `struct timeval`, as seconds and microseconds.
+/// Leaves errno as it was.
 pub fn time_option(fd: c_int, level: c_int, name: c_int) -> Option<(i64, i64)> {
     let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut len = size_of::<libc::timeval>() as libc::socklen_t;
     let _same = SameErrno::here();
-    // SAFETY: `value` is as long as `len` says.
+    // SAFETY: the kernel writes at most `len` octets to `value`, which is as long.
     let got = unsafe { getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
     (got == 0).then_some((value.tv_sec, value.tv_usec))
 }
 
-/// Sets an option of a socket; one that it does not have stays as it is. Leaves errno as it was.
+/// Sets an option of a socket; nothing happens if the socket has no such option. Leaves errno as it
+/// was.
 pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
     let _same = SameErrno::here();
-    // SAFETY: the value is as long as is said.
+    // SAFETY: the kernel reads as many octets as the slice has.
     unsafe { setsockopt(fd, level, name, octets.as_ptr().cast(), octets.len() as libc::socklen_t) };
 }
 
-/// Looks at the octets that the kernel has and nobody has read. How many fit. Leaves errno as it was.
+/// Copies octets that the kernel has received and nobody has read yet, and leaves them there.
+/// Returns how many fitted. Leaves errno as it was.
 pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
     let _same = SameErrno::here();
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
@@ -164,19 +171,19 @@ pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
     usize::try_from(seen).unwrap_or(0)
 }
 
-/// Whether `O_NONBLOCK` is set. Leaves errno as it was.
+/// Returns whether `O_NONBLOCK` is set. Leaves errno as it was.
 pub fn is_nonblocking(fd: c_int) -> bool {
     let _same = SameErrno::here();
-    // SAFETY: F_GETFL takes no pointer.
+    // SAFETY: `F_GETFL` takes no pointer.
     let flags = unsafe { fcntl(fd, libc::F_GETFL, 0) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Sleeps until the kernel has one of `events` to tell of `fd`, or `time` is over. Leaves errno as it
-/// was.
+/// Sleeps until `fd` has one of `events`, or `time` is over; returns whether it has. Leaves errno
+/// as it was.
 ///
 /// # Errors
-/// That of a sleep that failed.
+/// The errno of a sleep that failed.
 pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, Errno> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     let milliseconds = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
@@ -186,7 +193,7 @@ pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, Errn
     if ready < 0 { Err(Errno::last()) } else { Ok(ready > 0) }
 }
 
-/// Whether anything is open under `fd`. Leaves errno as it was.
+/// Returns whether a descriptor of this number is open. Leaves errno as it was.
 pub fn is_open(fd: c_int) -> bool {
     let _same = SameErrno::here();
     // SAFETY: F_GETFD takes no pointer.
@@ -194,28 +201,30 @@ pub fn is_open(fd: c_int) -> bool {
     flags >= 0
 }
 
-/// Ends both directions of a connection: whoever sleeps in a call on it wakes. Leaves errno as it was.
+/// Ends both directions of a connection, which wakes threads that sleep in a call on it. Leaves
+/// errno as it was.
 pub fn shut_both(fd: c_int) {
     let _same = SameErrno::here();
-    // SAFETY: two integers.
+    // SAFETY: takes two integers.
     unsafe { shutdown(fd, libc::SHUT_RDWR) };
 }
 
-/// Another number for what is open under `fd`, closed by `exec`: above those of `select` if there is room, as programs count on low ones,
-/// and not far above, as each fork copies the table. Leaves errno as it was.
+/// Makes another number for the open file of `fd`, closed by `exec`. The number lies above those of
+/// `select` if possible, as programs count on low ones, and not far above, as each fork copies the
+/// table. Leaves errno as it was.
 pub fn duplicate_high(fd: c_int) -> Option<c_int> {
     let _same = SameErrno::here();
-    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    // SAFETY: `F_DUPFD_CLOEXEC` takes an int.
     let duplicate = |from: &usize| unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, *from) };
     let few = descriptor_limit() / 2;
     [libc::FD_SETSIZE, 900, 200, few].iter().map(duplicate).find(|number| *number >= 0)
 }
 
-/// The lowest number that is free: as many, or more, are in use. `None`: there is none. Leaves
-/// errno as it was.
+/// Returns the lowest free number: at least so many descriptors are in use. `None`: no number is
+/// free. Leaves errno as it was.
 pub fn lowest_free(fd: c_int) -> Option<usize> {
     let _same = SameErrno::here();
-    // SAFETY: F_DUPFD_CLOEXEC takes an int.
+    // SAFETY: `F_DUPFD_CLOEXEC` takes an int.
     let number = unsafe { fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     if number >= 0 {
         close_number(number);
@@ -226,46 +235,48 @@ pub fn lowest_free(fd: c_int) -> Option<usize> {
 /// Returns how many descriptors this process may have. Leaves errno as it was.
 pub fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is there to be filled; this cannot fail.
+    // SAFETY: the kernel fills `limit`, which lives until the call returns; the call cannot fail.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }
 
-/// `SO_LINGER`, if it is on. Leaves errno as it was.
+/// Returns the time of `SO_LINGER`, if it is on. Leaves errno as it was.
 pub fn linger(fd: c_int) -> Option<std::time::Duration> {
     let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let mut len = size_of::<libc::linger>() as libc::socklen_t;
     let _same = SameErrno::here();
     let at = (&raw mut linger).cast();
-    // SAFETY: `linger` is as long as `len` says.
+    // SAFETY: the kernel writes at most `len` octets to `linger`, which is as long.
     unsafe { getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, &raw mut len) };
     (linger.l_onoff != 0).then(|| std::time::Duration::from_secs(u64::from(linger.l_linger.unsigned_abs())))
 }
 
-/// Closes a number that nobody else knows of.
+/// Closes a number that nothing else refers to.
 pub fn close_number(fd: c_int) {
-    // SAFETY: an integer.
+    // SAFETY: takes an integer.
     unsafe { close(fd) };
 }
 
-/// The monotonic clock, some milliseconds late: cheaper than a system call by far.
+/// Returns the time of the monotonic clock, some milliseconds late; far cheaper than a system call.
 pub fn roughly_now() -> std::time::Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is there to be filled.
+    // SAFETY: the call fills `now`, which lives until it returns.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     std::time::Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
-/// Whether this process has, or has had, more threads than one, as far as the C library tells (glibc 2.32).
+/// Returns whether this process has, or has had, more than one thread, as far as the C library
+/// tells (glibc 2.32).
 pub fn has_threads() -> bool {
     static SINGLE: Found = Found::not_yet();
     let single = SINGLE.address(c"__libc_single_threaded").cast::<u8>();
-    // SAFETY: a byte of the C library's, which it changes before a thread is there that could see it change.
+    // SAFETY: null was ruled out; else a byte of the C library's that lives as long as the process,
+    // and is changed only while no other thread could read it.
     single.is_null() || unsafe { single.read_volatile() } == 0
 }
 
-/// Returns why an option was asked for in vain: `EBADF` for no descriptor, `ENOTSOCK` for one of what
-/// is no socket.
+/// Returns the errno that explains why an option could not be read: `EBADF` when nothing is open
+/// under `fd`, `ENOTSOCK` when it is not a socket.
 pub fn why_no_socket(fd: c_int) -> Errno {
     // SAFETY: F_GETFD takes no pointer.
     let flags = unsafe { fcntl(fd, libc::F_GETFD, 0) };

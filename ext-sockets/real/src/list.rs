@@ -1,4 +1,4 @@
-//! The functions that are seen first by us, each with its C signature.
+//! The C library's functions that ours stand before, each with its C signature.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
@@ -9,14 +9,14 @@ use libc::{
 
 use super::{Absent, Found};
 
-/// Where the C library's `dprintf` is; null when there is none.
+/// Returns the address of the C library's `dprintf`; null when there is none.
 #[inline]
 pub fn dprintf_address() -> *const c_void {
     static DPRINTF: Found = Found::not_yet();
     DPRINTF.address(c"dprintf")
 }
 
-/// Where the C library's `__dprintf_chk` is; null when there is none.
+/// Returns the address of the C library's `__dprintf_chk`; null when there is none.
 #[inline]
 pub fn dprintf_chk_address() -> *const c_void {
     static DPRINTF_CHK: Found = Found::not_yet();
@@ -34,7 +34,7 @@ macro_rules! real {
 
         static REAL: Next = Next { $($name: Found::not_yet()),* };
 
-        /// Looks all of them up, so that no later call has to.
+        /// Looks all of the functions up, so that no later call has to.
         pub fn resolve() {
             $(REAL.$name.address(real!(@name $name));)*
             dprintf_address();
@@ -46,21 +46,22 @@ macro_rules! real {
             ///
             /// # Safety
             ///
-            /// As in C: pointers are what the function takes them for.
+            /// As of the function in C: pointers lead to what it takes them for.
             #[inline]
             pub unsafe fn $name($($arg: $type),* $(, $($extra: $more),+)?) -> real!(@result $($result)?) {
                 let found = REAL.$name.address(real!(@name $name));
                 if found.is_null() {
                     return Absent::absent();
                 }
-                // SAFETY: it was found by this name, and this is the C signature of that name.
+                // SAFETY: `dlsym` found it by this name, and this is the C signature of that name.
                 let function = unsafe {
                     std::mem::transmute::<
                         *mut c_void,
                         real!(@type $($abi)? ($($type),*) $(; $($more),+)? => real!(@result $($result)?)),
                     >(found)
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: the arguments are passed on unchanged to the C library's function of this
+                // name, whose contract is this function's own.
                 unsafe { function($($arg),* $(, $($extra),+)?) }
             }
         )*
@@ -75,7 +76,7 @@ macro_rules! real {
     (@result $result:ty) => { $result };
     (@type ($($type:ty),*) => $result:ty) => { unsafe extern "C" fn($($type),*) -> $result };
     (@type $abi:literal ($($type:ty),*) => $result:ty) => { unsafe extern $abi fn($($type),*) -> $result };
-    // What stands behind the semicolon is passed as variadic arguments.
+    // Types behind the semicolon are those of variadic arguments.
     (@type ($($type:ty),*); $($more:ty),+ => $result:ty) => { unsafe extern "C" fn($($type),*, ...) -> $result };
 }
 
@@ -158,8 +159,8 @@ real! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
 
-    // A thread that is cancelled unwinds its stack out of these, and what the callers' frames hold
-    // is given back.
+    // A thread that is cancelled unwinds its stack out of these, which drops what the callers'
+    // frames hold.
     extern "C-unwind" fn select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval
     ) -> c_int;

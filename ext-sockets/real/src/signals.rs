@@ -1,13 +1,14 @@
-//! Locks that a signal handler may meet.
+//! Locks that a signal handler may try to take.
 //!
-//! A handler may call `close`, `getsockopt` or `fork` (POSIX says so) in the middle of such a call of the thread that it interrupts, which would wait for
-//! itself. So as long as a thread has one of our locks it takes no signals but those of its own
-//! faults; such a one that somebody sends is held back by the fault guard.
+//! A handler may call `close`, `getsockopt` or `fork` (POSIX allows it) while the thread that it
+//! interrupts is inside such a call; it would wait for a lock of its own thread. For that reason a
+//! thread that holds one of our locks takes no signals but those of its own faults; a signal of
+//! these that another process sends is held back by the fault guard.
 //!
 //! Each change of the mask is a system call. A call of ours that takes several locks one after the
-//! other, and does not sleep in between, begins with a [`NoSignals`]: those of its locks then cost
-//! nothing. The mask is really changed, rather than noted for handlers to see: a handler may leave
-//! by `siglongjmp`, and what it interrupted is then never gone on with.
+//! other, and does not sleep in between, begins with a [`NoSignals`]: the locks in it then cost no
+//! system call. The mask is really changed, rather than noted for handlers to see: a handler may
+//! leave by `siglongjmp`, and the call that it interrupted is then never finished.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -22,28 +23,28 @@ use rddp_fault_guard::mask;
 use super::Lockable;
 
 thread_local! {
-    /// Number of [`NoSignals`] of this thread.
+    /// Number of [`NoSignals`] values of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// The signals that the program had blocked before the first.
+    /// The signals that the program had blocked before the first of them.
     static BEFORE: Cell<Option<sigset_t>> = const { Cell::new(None) };
-    /// The calling process, once it has been asked for since then; else 0.
+    /// The process ID, once it was asked for within them; else 0.
     static PROCESS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A time in which the calling thread takes no signals but those of its own faults.
+/// A span in which the calling thread takes no signals but those of its own faults.
 #[derive(Debug)]
 pub struct NoSignals {
-    /// It is the thread's own.
+    /// Keeps the value on its thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 
 impl NoSignals {
-    /// From here on.
+    /// Blocks the signals from here until the value is dropped.
     #[must_use]
     pub fn here() -> Self {
         let depth = DEPTH.get();
         if depth == 0 {
-            // A handler that comes before the lock nests whole; behind it none comes.
+            // A handler that comes before the mask is set runs to its end; after that none comes.
             let before = block();
             mask::lock();
             BEFORE.set(Some(before));
@@ -61,16 +62,16 @@ impl Drop for NoSignals {
             && let Some(before) = BEFORE.take()
         {
             PROCESS.set(0);
-            // A handler that runs from here on may leave by a jump.
+            // A handler that runs from here on may leave by `siglongjmp`.
             mask::unlock();
-            // SAFETY: a set that the kernel gave.
+            // SAFETY: `before` is a set that the kernel gave, and lives until the call returns.
             unsafe { super::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
             mask::deliver();
         }
     }
 }
 
-/// The number of the calling process: a system call, but not for the second time within a
+/// Returns the ID of the calling process: by a system call, but for later calls within a
 /// [`NoSignals`].
 pub fn process_id() -> u32 {
     if DEPTH.get() == 0 {
@@ -82,13 +83,13 @@ pub fn process_id() -> u32 {
     PROCESS.get()
 }
 
-/// The calling thread is about to fork, with locks of ours.
+/// Forgets the process ID: the calling thread is about to fork while it holds locks of ours.
 pub fn forget_process() {
     PROCESS.set(0);
 }
 
 fn block() -> sigset_t {
-    // SAFETY: all zero is a signal set; both live until the calls return.
+    // SAFETY: all zero is a valid signal set; both sets live until the calls return.
     unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -100,33 +101,34 @@ fn block() -> sigset_t {
     }
 }
 
-/// The signals that a thread brings upon itself. Blocked, each of them would end the process
-/// whoever handles it.
+/// The signals of a thread's own faults. If one of them is blocked, the fault ends the process
+/// whatever handler the program has set.
 const FAULTS: [c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Has the fault guard use the C library's own functions: those of these names are ours.
+/// Gives the fault guard the C library's own functions: by name it would find ours.
 pub fn guard_by_these() {
     unsafe extern "C" fn sigaction(
         signal: c_int,
         new: *const libc::sigaction,
         old: *mut libc::sigaction,
     ) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+        // contract.
         unsafe { super::sigaction(signal, new, old) }
     }
     unsafe extern "C" fn sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: as in `sigaction` here.
         unsafe { super::pthread_sigmask(how, set, old) }
     }
-    // SAFETY: they are the C library's, of these names.
+    // SAFETY: both keep the contract of the C library's functions of these names, which they call.
     unsafe { rddp_fault_guard::use_system(sigaction, sigmask) };
 }
 
-/// From here on the calling thread takes the signals of its own faults. Blocked, each of them would
-/// end the process whoever handles it.
+/// Unblocks the signals of faults for the calling thread. If one of them is blocked, the fault ends
+/// the process whatever handler the program has set.
 pub fn take_faults() {
-    // SAFETY: all zero is a signal set; it lives until the call returns.
+    // SAFETY: all zero is a valid signal set; it lives until the call returns.
     unsafe {
         let mut faults: sigset_t = mem::zeroed();
         for signal in FAULTS {
@@ -136,16 +138,17 @@ pub fn take_faults() {
     }
 }
 
-/// A lock, held, and no signals.
+/// A lock that is held, with signals blocked.
 #[derive(Debug)]
 pub struct Locked<T: 'static> {
-    // Dropped in this order.
+    // Fields are dropped in this order.
     guard: MutexGuard<'static, T>,
     _lockable: Lockable,
     _no_signals: NoSignals,
 }
 
-/// Takes a lock. Whatever panicked with it, what it guards makes sense field by field.
+/// Takes a lock. A panic while it was held does not poison it: each field of the guarded value
+/// makes sense by itself.
 pub fn lock<T>(mutex: &'static Mutex<T>) -> Locked<T> {
     let no_signals = NoSignals::here();
     let lockable = Lockable::here();
@@ -172,7 +175,8 @@ mod tests {
     use super::*;
 
     fn is_blocked(signal: libc::c_int) -> bool {
-        // SAFETY: all zero is a signal set, which lives until the calls return; asks only.
+        // SAFETY: all zero is a valid signal set, which lives until the calls return; the mask is
+        // only read.
         unsafe {
             let mut now: sigset_t = mem::zeroed();
             libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &raw mut now);
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outermost_blocks_all_signals_but_those_of_own_faults() {
+    fn the_outermost_span_blocks_all_signals_but_those_of_own_faults() {
         let outer = NoSignals::here();
         drop(NoSignals::here());
         assert!(is_blocked(libc::SIGALRM) && is_blocked(libc::SIGTERM));
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_the_process_is_not_known_from_one_to_the_next() {
+    fn the_process_id_is_asked_for_anew_in_each_span_without_signals() {
         let no_signals = NoSignals::here();
         assert_eq!((process_id(), PROCESS.get()), (std::process::id(), std::process::id()));
         forget_process();

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-/// An option's octets.
+/// The octets of an option's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     octets: [u8; Self::MAX],
@@ -12,12 +12,12 @@ pub struct Value {
 impl Value {
     const MAX: usize = 512;
 
-    /// An int, as C has it.
+    /// Makes the value of an option that is an int in C.
     pub fn int(value: c_int) -> Self {
         Self::octets(&value.to_ne_bytes())
     }
 
-    /// What the program gets: at most 512 of these.
+    /// Makes a value of the first 512 of these octets.
     pub fn octets(from: &[u8]) -> Self {
         let len = from.len().min(Self::MAX);
         let mut octets = [0; Self::MAX];

@@ -1,4 +1,4 @@
-//! What is there for the program, without taking it: `MSG_PEEK` and `FIONREAD`.
+//! Looks at the octets that a read would give, without taking them: `MSG_PEEK` and `FIONREAD`.
 
 use std::io::IoSliceMut;
 
@@ -10,11 +10,13 @@ use super::sys::Scratch;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// `FIONREAD`: octets that a read would give at once. Of many, as many as fit the buffer of one look. Of a connection that is
-    /// broken none: as with TCP the error is for the next call that moves octets.
+    /// Returns how many octets a read would give at once (`FIONREAD`): at most as many as fit the
+    /// buffer of one look. 0 on a broken connection: as with TCP the error is for the next call
+    /// that moves octets.
     ///
     /// # Errors
-    /// The descriptor is not the stream's any more, or the call is the C library's.
+    /// `EBADF` when the descriptor is no longer the stream's socket; [`Errno::PLAIN`] when the C
+    /// library is to make the call.
     pub fn available(&self) -> Result<usize, Errno> {
         match self.count_available() {
             Err(error) if ![Errno::PLAIN, Errno(libc::EBADF), Errno(libc::ENOTSOCK)].contains(&error) => {
@@ -25,8 +27,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Octets of the FPDU in front that are left to read. A read gives them at once, and those
-    /// behind them that are there.
+    /// Returns how many octets of the FPDU in front are left to read. A read gives them at once,
+    /// and those of whole FPDUs behind it.
     #[must_use]
     pub fn left_in_front(&self) -> usize {
         self.lock_rx().map_or(0, |rx| rx.left as usize)
@@ -41,27 +43,27 @@ impl Stream<'_> {
         Ok(counter.done())
     }
 
-    /// Whether more octets have come than [`available`](Self::available) looks at.
+    /// Returns whether more octets have come than [`available`](Self::available) looks at.
     #[must_use]
     pub fn has_more_than_a_look(&self) -> bool {
         self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
     }
 
-    /// Shows the program what is there, up to the room in `sink`, without waiting.
+    /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut steps = 0;
         let mut rx = self.lock_rx()?;
-        // What is shown has to be known to be good, however large it is.
+        // A CRC must be checked before octets are shown, however large the FPDU is.
         rx.bulk = false;
         while rx.left == 0 {
             steps += 1;
             match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
                 Next::End => return Ok(Pull::End),
-                // What is in front stays there.
+                // A look leaves the octets in front where they are.
                 Next::Full if rx.left == 0 => break,
-                // As `pull` does: the lock is not held for a peer that sends nothing for the
-                // program.
+                // As in `pull`: the lock is not held for a peer that sends only FPDUs without
+                // octets for the program.
                 _ if rx.left == 0 && steps >= STEPS => return Ok(Pull::Nothing(Hold::Idle)),
                 Next::More | Next::Drained | Next::Full => {}
             }
@@ -73,7 +75,7 @@ impl Stream<'_> {
     }
 }
 
-/// The rest of the FPDU in front, and those behind it that are whole and good.
+/// Copies the rest of the FPDU in front, and those behind it that are whole and good.
 fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {

@@ -1,8 +1,8 @@
-//! Octets that a stream holds outside the kernel: owed to TCP, kept back from the program, sent
-//! before the startup was over.
+//! Octets that a stream holds outside the kernel: owed to TCP, kept until the program reads them,
+//! or sent by the program before the startup was over.
 //!
-//! A little of what is owed has a place in the state. All else lies in blocks, which are reserved
-//! when they are first needed and given back when they are empty. There may be none to be had.
+//! A small amount of owed octets has room in the state. All others lie in blocks, which are
+//! reserved when they are first needed and given back when they are empty. A reservation can fail.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -10,8 +10,8 @@ use super::state::{LITTLE, Rx, State, Tx};
 use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, reserve};
 
 impl Tx {
-    /// Octets that TCP has been promised: the rest of an FPDU that it has begun to take, and
-    /// control messages.
+    /// Octets that TCP must still get: the rest of an FPDU that it has begun to take, and control
+    /// messages.
     pub(super) fn owed(&self) -> &[u8] {
         self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
     }
@@ -21,8 +21,8 @@ impl Tx {
         self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
     }
 
-    /// Makes room for `count` octets more of what is owed, reserving a block if they need one.
-    /// `false`: there is none, or that is more than a block holds.
+    /// Makes room for `count` more owed octets, reserving a block if they need one. `false`: there
+    /// is no block, or they are more than a block holds.
     #[must_use]
     pub(super) fn prepare_to_owe(&mut self, count: usize) -> bool {
         let owed = self.owed().len();
@@ -33,7 +33,7 @@ impl Tx {
         !full && self.change(|tx| tx.owe_in_block(owed))
     }
 
-    /// Moves the `owed` octets that are owed to a block. `false`: there is none to be had.
+    /// Moves the `owed` octets that are owed to a block. `false`: there is no block.
     fn owe_in_block(&mut self, owed: usize) -> bool {
         if !reserve(self, Purpose::Owed) {
             return false;
@@ -47,7 +47,8 @@ impl Tx {
         true
     }
 
-    /// Promises more. `false`, and nothing has changed, when there is no room for all of it.
+    /// Adds octets to those that are owed. `false`, and nothing has changed, when there is no room
+    /// for all of them.
     #[must_use]
     pub(super) fn owe(&mut self, octets: &[u8]) -> bool {
         if !self.prepare_to_owe(octets.len()) {
@@ -57,12 +58,13 @@ impl Tx {
         true
     }
 
-    /// Does what takes several stores: a process that dies in between is found out by who has the
-    /// lock next.
+    /// Makes a change that takes several stores, so that the next owner of the lock detects that a
+    /// process died in between.
     pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.changing.load(Ordering::Relaxed);
         self.changing.store(true, Ordering::Relaxed);
-        // A process dies between two instructions, and their order is the compiler's.
+        // A process dies between two instructions; the fence keeps the compiler from reordering
+        // these stores.
         compiler_fence(Ordering::SeqCst);
         let done = change(self);
         compiler_fence(Ordering::SeqCst);
@@ -70,7 +72,7 @@ impl Tx {
         done
     }
 
-    /// Puts octets behind what is owed, where there is room for them.
+    /// Copies octets behind those that are owed, where there is room for them.
     fn append(&mut self, octets: &[u8]) {
         let (from, to) = (self.owed_from as usize, self.owed_to as usize);
         let place = self.owed_place_mut();
@@ -84,7 +86,7 @@ impl Tx {
         (self.owed_from, self.owed_to) = ((at + from - to) as u32, (at + octets.len()) as u32);
     }
 
-    /// TCP has taken so many octets of what was owed.
+    /// Counts off owed octets that TCP has taken.
     pub(super) fn paid(&mut self, count: usize) {
         self.owed_from = self.owed_from.saturating_add(count as u32);
         if self.owed_from >= self.owed_to {
@@ -93,7 +95,8 @@ impl Tx {
         }
     }
 
-    /// Gives back what [`prepare_to_owe`](Self::prepare_to_owe) reserved, if nothing is owed.
+    /// Gives back the block that [`prepare_to_owe`](Self::prepare_to_owe) reserved, if nothing is
+    /// owed.
     pub(super) fn spare_owed(&mut self) {
         if self.owed_from >= self.owed_to && !is_confined() {
             give_back(self, Purpose::Owed);
@@ -113,14 +116,15 @@ impl Tx {
 }
 
 impl Tx {
-    /// Octets of the program's that came before the startup was over, and are not framed yet.
+    /// Returns the octets that the program sent before the startup was over, and that are not
+    /// framed yet.
     pub(super) fn early(&self) -> &[u8] {
         let octets = block(self, Purpose::Early).unwrap_or_default();
         octets.get(self.early_from as usize..self.early_to as usize).unwrap_or_default()
     }
 
-    /// Room for more of them, up to [`EARLY`] octets together: to be filled from its front, and
-    /// noted by [`early_added`](Self::early_added). `None`: there is no block to be had.
+    /// Returns room for more early octets, up to [`EARLY`] together: to be filled from its front,
+    /// and noted by [`early_added`](Self::early_added). `None`: there is no block.
     pub(super) fn early_room(&mut self) -> Option<&mut [u8]> {
         if !reserve(self, Purpose::Early) {
             return None;
@@ -132,7 +136,7 @@ impl Tx {
         block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
     }
 
-    /// Moves them to the front of their block, if there is one.
+    /// Moves the early octets to the front of their block, if there is one.
     fn move_early(&mut self) -> Option<()> {
         let (from, to) = (self.early_from as usize, self.early_to as usize);
         let octets = block_mut(self, Purpose::Early)?.get_mut(..EARLY)?;
@@ -141,24 +145,24 @@ impl Tx {
         Some(())
     }
 
-    /// The first `count` octets of the room have been filled.
+    /// Counts `count` octets with which the front of the room has been filled.
     pub(super) fn early_added(&mut self, count: usize) {
         self.early_to = (self.early_to as usize).saturating_add(count).min(EARLY) as u32;
         self.spare_early();
     }
 
-    /// The first `count` of them are framed, and are TCP's or owed to it.
+    /// Counts off `count` early octets that have been framed and are taken by TCP or owed to it.
     pub(super) fn early_framed(&mut self, count: usize) {
         self.early_from = (self.early_from as usize).saturating_add(count).min(EARLY) as u32;
         self.spare_early();
     }
 
-    /// Returns whether there is no room for one more.
+    /// Returns whether there is no room for another early octet.
     pub(super) fn early_is_full(&self) -> bool {
         self.early().len() >= EARLY
     }
 
-    /// Drops the early octets: they will never go out.
+    /// Drops the early octets, which will never be sent.
     pub(super) fn drop_early(&mut self) {
         self.early_framed(EARLY);
     }
@@ -172,7 +176,7 @@ impl Tx {
 }
 
 impl State {
-    /// Reserves the blocks that a process cannot have which gives up the system calls for it.
+    /// Reserves the blocks that a process cannot get once it has given up the system calls for it.
     pub fn prepare_to_confine(&self) {
         if let Ok(mut rx) = self.rx.lock() {
             let _ = rx.kept_mut();
@@ -184,12 +188,14 @@ impl State {
 }
 
 impl Rx {
-    /// Octets that were taken out of the kernel and are not read: a block, or nothing.
+    /// Returns the block of octets that were taken out of the kernel and are not read yet; empty if
+    /// there is none.
     pub(super) fn kept(&self) -> &[u8] {
         block(self, Purpose::Kept).unwrap_or_default()
     }
 
-    /// The block for them, reserved if it is not yet. `None`: there is none to be had.
+    /// Returns the block for kept octets, reserved now if there is none. `None`: none can be
+    /// reserved.
     pub(super) fn kept_mut(&mut self) -> Option<&mut [u8]> {
         #[cfg(test)]
         super::sys::tests::spend_a_block()?;
@@ -205,14 +211,14 @@ impl Rx {
     }
 }
 
-/// Octets of a Send whose FPDU, and some control messages behind it, may be owed without a block.
+/// Longest Send whose FPDU, and some control messages behind it, can be owed without a block.
 pub(super) const LITTLE_SEND: usize = LITTLE - 192;
 
-/// Octets that may be sent before the startup is over.
+/// Most octets that may be sent before the startup is over.
 pub(super) const EARLY: usize = 16 * 1024;
 
-// The longest FPDU (65535 octets of ULPDU, length, pad, CRC and its markers), and the one behind it
-// that ends the message; control messages.
+// A block has room for the longest FPDU (65535 octets of ULPDU, length, pad, CRC and its markers),
+// for the one behind it that ends the message, and for control messages.
 const _: () = assert!(BLOCK >= 72 * 1024 && LITTLE < BLOCK && EARLY < BLOCK);
 
 #[cfg(test)]
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_goes_out_in_order_and_has_a_limit() {
+    fn owed_octets_go_out_in_order_and_have_a_limit() {
         let state = state();
         let mut tx = state.tx.lock().unwrap();
         assert!(tx.owe(&[1; 60_000]));
@@ -241,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_to_lie_in_its_block() {
+    fn kept_octets_must_lie_in_their_block() {
         let state = state();
         let is_sound = |left: usize, kept_at: usize, absorbed: usize, left_is_kept: bool| {
             let mut rx = state.rx.lock().unwrap();
@@ -264,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_moves_to_a_block_when_it_grows() {
+    fn owed_octets_move_to_a_block_when_they_grow() {
         let state = state();
         let mut tx = state.tx.lock().unwrap();
         assert!(tx.owe(&[1; 900]));

@@ -1,16 +1,18 @@
-//! Whoever made a call, and wants to know when it sleeps.
+//! The maker of a call, who wants to know when the call sleeps.
 
 use std::fmt;
 
-/// Told by a call that makes several system calls on one number, so that nobody closes that in the middle of it.
+/// Gets notice of the sleeps of a call that makes several system calls on one descriptor, so that
+/// another thread does not close that in the middle.
 pub trait Caller: fmt::Debug {
-    /// The call makes a system call that sleeps, and does not touch the number before [`wakes`](Self::wakes).
+    /// Called before a system call that sleeps, after which the number is not used before
+    /// [`wakes`](Self::wakes).
     fn sleeps(&self);
-    /// It is awake. Whether the number still is what it was.
+    /// Called after a sleep. Returns whether the number still is that of the socket.
     fn wakes(&self) -> bool;
 }
 
-/// Nobody closes the number.
+/// The caller where the descriptor is not closed by another thread.
 #[derive(Debug)]
 pub(super) struct Nobody;
 

@@ -1,9 +1,9 @@
 //! Octets that the program sends before FPDUs may flow.
 //!
-//! TCP takes the first write as soon as it is connected. So do we: up to 16 KiB are kept as they
-//! are, for their framing is not known yet, and framed by whoever comes by when this end may send:
-//! behind the startup frame and the RTR of an initiator; behind the first good FPDU of the peer's
-//! at a responder (RFC 5044 §7.1.2 r4).
+//! TCP takes the first write as soon as it is connected. This stream does the same: up to 16 KiB
+//! are kept unframed, for the framing is not agreed on yet. They are framed by the first call that
+//! comes when this end may send: behind the startup frame and the RTR of an initiator; behind the
+//! first good FPDU of the peer at a responder (RFC 5044 §7.1.2 r4).
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,8 @@ use super::sys::Scratch;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Keeps the first of these octets, as many as there is room for. How many; `EAGAIN` when none.
+    /// Keeps the first of these octets, as many as there is room for. Returns their number;
+    /// `EAGAIN` when there is no room.
     pub(super) fn send_early(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
         if self.may_not_keep() {
             return Err(Errno::WOULD_BLOCK);
@@ -38,7 +39,7 @@ impl Stream<'_> {
             count = source.copy_some(&mut room[..wanted]);
         }
         tx.early_added(count);
-        // What was not taken, for want of a block too, waits until there is leave to send.
+        // Octets that were not taken, also for want of a block, wait until this end may send.
         self.state.early_full.store(wanted < source.left() || tx.early_is_full(), Ordering::Release);
         self.state.note_owed(&tx);
         match count {
@@ -48,13 +49,14 @@ impl Stream<'_> {
         }
     }
 
-    /// An initiator's connection to a plain peer is made anew, and would lose them.
+    /// Returns whether early octets could be lost: the connection of an initiator to a plain peer
+    /// is made anew.
     fn may_not_keep(&self) -> bool {
         let asked = &self.state.asked;
         asked.role() == Role::Initiator && asked.plain() == Plain::Allowed
     }
 
-    /// Returns whether a send would take at least one octet before there is leave to send.
+    /// Returns whether a send would take at least one octet before this end may send.
     pub(super) fn takes_early(&self) -> bool {
         !self.may_not_keep()
             && !self.state.early_full.load(Ordering::Acquire)
@@ -62,13 +64,13 @@ impl Stream<'_> {
             && self.may_say_more()
     }
 
-    /// `TCP_NOTSENT_LOWAT` counts what was kept as not sent.
+    /// Returns whether another write fits: `TCP_NOTSENT_LOWAT` counts early octets as not sent.
     fn may_say_more(&self) -> bool {
         let unsent = self.unsent();
         unsent == 0 || unsent < self.kernel.most_not_sent()
     }
 
-    /// Frames what was kept, and gives TCP what it takes. Whether that was all.
+    /// Frames the early octets, and gives TCP what it takes. Returns whether that was all.
     pub(super) fn frame_early(&self, tx: &mut Tx) -> Result<bool, Errno> {
         if tx.early().is_empty() {
             return Ok(true);
@@ -78,15 +80,15 @@ impl Stream<'_> {
         octets[..count].copy_from_slice(tx.early());
         let pieces = [IoSlice::new(&octets[..count])];
         let mut source = Source::new(&pieces);
-        // A process that dies here leaves nobody who knows which of them were framed.
+        // If the process dies here, it is not known which of the octets were framed.
         tx.framing = true;
         let framed = self.push_source(tx, &mut source, false);
         tx.early_framed(count - source.left());
         let framed = match framed {
             Err(Errno::INTERRUPTED) => Ok(false),
-            // For want of memory: they wait for a better time.
+            // Without memory for a train the octets wait for a later call.
             Ok(_) | Err(Errno::NO_BUFFERS) => framed,
-            // TCP takes no more from anyone.
+            // TCP takes nothing more from any process.
             Err(error) => {
                 tx.drop_early();
                 Err(error)
@@ -97,8 +99,8 @@ impl Stream<'_> {
         framed
     }
 
-    /// The peer is a plain one: what was kept goes out as it is, before any octet of a later call,
-    /// and so does the end. Whether that was all.
+    /// Sends the early octets to a plain peer as they are, before any octet of a later call, and
+    /// then the end. Returns whether that was all.
     pub(super) fn send_early_plain(&self) -> Result<bool, Errno> {
         let mut tx = self.lock_tx()?;
         while !tx.early().is_empty() {
@@ -125,14 +127,13 @@ impl Stream<'_> {
             let _ = self.kernel.shut(super::sys::Direction::Send);
         }
         self.state.note_owed(&tx);
-        // Before anybody else can have something kept.
+        // Set before another thread can have octets kept.
         self.state.set_plain();
         self.shut_what_was_shut_early();
         Ok(true)
     }
 
-    /// Returns how many of the program's octets are not with TCP yet: those that wait for leave to
-    /// send.
+    /// Returns how many of the program's octets TCP has not got yet, because this end may not send.
     #[must_use]
     pub fn unsent(&self) -> usize {
         if !self.owes() || self.state.end.is_set() {
@@ -152,7 +153,7 @@ mod tests {
     use crate::{Calls, Options, SharedState, Why};
 
     #[test]
-    fn who_dies_in_the_middle_of_framing_ends_the_stream() {
+    fn a_process_that_dies_in_the_middle_of_framing_ends_the_stream() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         active.set_nonblocking(true).unwrap();
@@ -160,7 +161,7 @@ mod tests {
         let (state, calls) = (SharedState::anonymous(&Options::new(Role::Initiator)).unwrap(), Calls::libc());
         let stream = Stream::new(active.as_raw_fd(), &state, &calls);
         assert_eq!(stream.send(&[IoSlice::new(b"early")], 0), Ok(5));
-        // As whoever is killed there leaves it.
+        // The state that a process leaves which is killed there.
         state.tx.lock().unwrap().framing = true;
         assert_eq!(stream.send(&[IoSlice::new(b"more")], 0), Err(Errno::ABORTED));
         assert_eq!(state.ended().unwrap().why, Why::OwnerDied);

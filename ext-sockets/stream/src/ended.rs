@@ -1,4 +1,4 @@
-//! Why a stream is over, and what the program is told.
+//! Reasons why a stream has ended, and the error that the program gets.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use rddp_rdmap::TerminateCode;
 
 use super::Errno;
 
-/// What ended a stream.
+/// The reason why a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Why {
     /// The peer's startup frame did not come in time.
     NoAnswer = 1,
-    /// What came instead of a startup frame is none: the peer does not speak MPA.
+    /// The peer sent something else than a startup frame: it does not speak MPA.
     NotMpa,
     /// The peer's startup frame is one that this end cannot work with.
     Startup,
-    /// The peer's program does not want the connection; TCP is as it was.
+    /// The peer's program rejected the connection; TCP was left open.
     Rejected,
-    /// What the peer sent is against the protocols: the code is that of our Terminate.
+    /// The peer broke a rule of the protocols: the code is that of this end's Terminate.
     Fault,
     /// The peer sent a Terminate: the code is the peer's.
     Terminated,
@@ -31,7 +31,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// Returns whether it came before FPDUs flowed.
+    /// Returns whether the end came before FPDUs flowed.
     pub(super) fn is_of_startup(self) -> bool {
         matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected)
     }
@@ -52,11 +52,11 @@ impl Why {
 /// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What happened.
+    /// Reason of the end.
     pub why: Why,
-    /// What calls on the socket answer.
+    /// Error that calls on the socket get.
     pub errno: Errno,
-    /// The Terminate that went out or came in; zero where there was none.
+    /// Code of the Terminate that was sent or received; zero where there was none.
     pub code: TerminateCode,
 }
 

@@ -1,4 +1,4 @@
-//! Error numbers: the one type for what a call answers when it does not succeed.
+//! Error numbers: the one type for the errors of calls.
 
 use std::fmt;
 
@@ -10,38 +10,38 @@ pub struct Errno(pub i32);
 impl Errno {
     /// No error: what `SO_ERROR` answers where there is none.
     pub const NONE: Self = Self(0);
-    /// No error: the connection is, or has been agreed to stay, plain TCP, and the call is for the
-    /// C library to make. No octet of it has been touched.
+    /// No error: the connection is plain TCP, and the C library is to make the call. No octet has
+    /// been touched.
     pub const PLAIN: Self = Self(-1);
-    /// It would have had to wait.
+    /// The call would have had to wait.
     pub const WOULD_BLOCK: Self = Self(libc::EAGAIN);
     /// A signal came first.
     pub const INTERRUPTED: Self = Self(libc::EINTR);
     /// The connection is broken, by the peer or by what it sent.
     pub const RESET: Self = Self(libc::ECONNRESET);
-    /// This side gave the connection up.
+    /// This end gave the connection up.
     pub const ABORTED: Self = Self(libc::ECONNABORTED);
     /// The direction is closed.
     pub const BROKEN_PIPE: Self = Self(libc::EPIPE);
     /// The peer does not speak MPA.
     pub const PROTOCOL: Self = Self(libc::EPROTO);
-    /// The peer does not want the connection.
+    /// The peer rejected the connection.
     pub const REFUSED: Self = Self(libc::ECONNREFUSED);
     /// The peer did not answer.
     pub const TIMED_OUT: Self = Self(libc::ETIMEDOUT);
-    /// What a framed stream does not have.
+    /// A framed stream does not have this.
     pub const UNSUPPORTED: Self = Self(libc::EOPNOTSUPP);
-    /// An argument makes no sense.
+    /// An argument is invalid.
     pub const INVALID: Self = Self(libc::EINVAL);
-    /// Memory of the program's is not there.
+    /// Memory of the program is not mapped.
     pub const FAULT: Self = Self(libc::EFAULT);
-    /// The descriptor is not the socket any more.
+    /// The descriptor is no longer the stream's socket.
     pub const NO_DESCRIPTOR: Self = Self(libc::EBADF);
-    /// The call is a signal handler's, in the middle of one that has the lock.
+    /// The call comes from a signal handler that interrupted a call with the lock.
     pub(super) const DEADLOCK: Self = Self(libc::EDEADLK);
     pub(super) const NO_BUFFERS: Self = Self(libc::ENOBUFS);
 
-    /// Returns the name that `errno.h` has for the number; `None` for one that it does not know.
+    /// Returns the name that `errno.h` has for the number; `None` for a number without name.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
@@ -82,7 +82,7 @@ macro_rules! names {
     ($($name:ident)*) => { &[$((libc::$name, stringify!($name))),*] };
 }
 
-/// The names of `errno.h`. Of two names for one number, the one that `errno(1)` writes.
+/// The names of `errno.h`. Where a number has two names, the one that `errno(1)` writes.
 #[rustfmt::skip]
 const NAMES: &[(i32, &str)] = names![
     EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT

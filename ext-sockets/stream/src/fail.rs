@@ -1,4 +1,5 @@
-//! How a stream ends: the Terminate that the peer is owed, and what the program is told (RFC 5040 §7.1, RFC 5044 §8).
+//! The ends of a stream: the Terminate for the peer, and the error for the program (RFC 5040 §7.1,
+//! RFC 5044 §8).
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use super::sys::Guard;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Ends the stream because the peer broke the protocol. Returns what the program is told.
+    /// Ends the stream because the peer broke the protocol. Returns the program's error.
     pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, inbound: &Inbound, trouble: &Trouble) -> Errno {
         let code = trouble.fault.code();
         let may_send = self.state.may_send.load(Ordering::Acquire) || inbound.has_good_fpdu();
@@ -22,21 +23,24 @@ impl Stream<'_> {
         self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
     }
 
-    /// The peer sent its Terminate, which is never answered by one (RFC 5040 §7.1).
+    /// Ends the stream because the peer sent its Terminate, which is never answered by one
+    /// (RFC 5040 §7.1).
     pub(super) fn terminated(&self, rx: &mut Guard<'_, Rx>, code: TerminateCode) -> Errno {
         self.end(rx, Ended { why: Why::Terminated, errno: Errno::RESET, code }, None)
     }
 
-    /// The peer's FIN came inside an FPDU or a message: no octet of it passes for complete.
+    /// Ends the stream because the peer's FIN came inside an FPDU or a message. None of its octets
+    /// is delivered.
     pub(super) fn truncated(&self, rx: &mut Guard<'_, Rx>) -> Errno {
         let code = Fault::mpa(MpaError::Closed).code();
         self.end(rx, Ended { why: Why::Truncated, errno: Errno::RESET, code }, None)
     }
 
-    /// Ends the stream: Terminate, FIN, and whatever still comes is dropped, so that no reset of ours overtakes them.
+    /// Ends the stream: sends Terminate and FIN, and drops octets that still come. (Unread octets
+    /// would make TCP send a reset, which could overtake them.)
     fn end(&self, rx: &mut Guard<'_, Rx>, end: Ended, terminate: Option<&TerminateRepr>) -> Errno {
         self.state.end.set(end);
-        // Nothing below can change what the program is told.
+        // Nothing below changes the program's error.
         if let Ok(mut tx) = self.lock_tx() {
             if let Some(terminate) = terminate {
                 owe_terminate(&mut tx, terminate);
@@ -50,7 +54,7 @@ impl Stream<'_> {
         end.errno
     }
 
-    /// Drops what has come, within bounds.
+    /// Drops octets that have come, up to a limit.
     pub(super) fn drain(&self) {
         for _ in 0..DRAINS {
             match self.kernel.discard(DRAIN) {
@@ -60,7 +64,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Ends a startup that failed: RFC 5044 §7.1.2 closes TCP. The descriptor stays the program's, so TCP is reset.
+    /// Ends a startup that failed. RFC 5044 §7.1.2 closes TCP; the descriptor stays the program's,
+    /// so TCP is reset.
     pub(super) fn give_up(&self, why: Why, errno: Errno, code: MpaError) -> Errno {
         self.state.end.set(Ended { why, errno, code: Fault::mpa(code).code() });
         self.kernel.reset();
@@ -81,15 +86,16 @@ impl Stream<'_> {
         self.end(rx, end, Some(terminate))
     }
 
-    /// A process died with octets half moved: nobody can tell where in the stream it stopped.
+    /// Ends the stream because a process died while octets were moved: it is not known where in the
+    /// stream it stopped.
     pub(super) fn owner_died(&self) -> Errno {
         self.state.end.set(Ended::new(Why::OwnerDied, Errno::ABORTED));
         self.kernel.reset();
         Errno::ABORTED
     }
 
-    /// Memory of the program's that has been looked at is gone, in the middle of an FPDU: nobody
-    /// can tell its octets.
+    /// Ends the stream because memory of the program that was already summed has vanished in the
+    /// middle of an FPDU, whose octets are lost.
     pub(super) fn memory_gone(&self) -> Errno {
         self.state.end.set(Ended::new(Why::MemoryGone, Errno::ABORTED));
         self.kernel.reset();
@@ -97,12 +103,13 @@ impl Stream<'_> {
     }
 }
 
-/// RFC 5040 §5.4: one Terminate, on a queue of its own, and nothing behind it. Without room for it the FIN has to do.
+/// Adds the one Terminate, which has a queue of its own (RFC 5040 §5.4). Without room for it only
+/// the FIN is sent.
 fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
     let message = OwnMessage::terminate(terminate);
     let _ = owe_fpdu(tx, &message.header, message.payload());
 }
 
-/// Octets dropped in one call, and how many calls at most.
+/// Octets dropped in one call, and the most such calls.
 const DRAIN: usize = 64 * 1024;
 const DRAINS: usize = 64;

@@ -1,4 +1,4 @@
-//! `sendfile`: a file's octets as Sends.
+//! `sendfile`: the octets of a file as Sends.
 
 use std::ffi::c_int;
 use std::io::IoSlice;
@@ -8,12 +8,12 @@ use super::sys::{Scratch, read_at, seek};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Sends up to `count` octets of the file `from`: at `offset`, which then moves by as many as were sent, or at the file's
-    /// own position, which moves instead. 0 at the file's end.
+    /// Sends up to `count` octets of the file `from`: at `offset`, which then moves by as many as
+    /// were sent, or at the file's own position, which moves instead. Returns 0 at the file's end.
     ///
     /// # Errors
-    /// As of [`send`](Self::send) and of reading the file; `EINVAL` for a file that cannot be read at an offset, as the
-    /// kernel's `sendfile` has it.
+    /// Those of [`send`](Self::send) and of reading the file; `EINVAL` for a file that cannot be
+    /// read at an offset, as from the kernel's `sendfile`.
     pub fn send_file(&self, from: RawFd, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
         let start = match &offset {
             Some(offset) => **offset,
@@ -49,7 +49,7 @@ impl Stream<'_> {
         Ok(done)
     }
 
-    /// Octets sent, and octets read.
+    /// Sends one chunk; returns the octets sent, and the octets read.
     fn send_chunk(
         &self,
         from: RawFd,
@@ -70,5 +70,5 @@ impl Stream<'_> {
     }
 }
 
-/// Octets of the file in one go: one Send of the usual size.
+/// Octets of the file that are read at a time: one Send of the usual size.
 const CHUNK: usize = 64 * 1024;

@@ -1,9 +1,10 @@
-//! FPDUs of the peer's, one and several, and what they mean for a byte stream (RFC 5044 §6, RFC 5041
-//! §5, RFC 5040 §5).
+//! FPDUs of the peer, alone and in batches, and their meaning for a byte stream (RFC 5044 §6,
+//! RFC 5041 §5, RFC 5040 §5).
 //!
-//! An [`Inbound`] is made of the shared state at the beginning of a call, takes FPDUs by
-//! [`Receiver`], and its [`Mark`] is what goes back there. The stream exposes no memory and asks for
-//! nothing, so all that a peer may send besides Sends are messages without octets and its Terminate.
+//! An [`Inbound`] is made of the shared state at the beginning of a call and takes FPDUs by
+//! [`Receiver`]; its [`Mark`] is stored in the state again. The stream exposes no memory and reads
+//! none of the peer's, so besides Sends a peer may send only messages without octets, and its
+//! Terminate.
 
 use std::ops::Range;
 
@@ -28,18 +29,18 @@ pub(super) struct Inbound {
 
 /// Meaning of the FPDU in front.
 pub(super) enum Step {
-    /// Not whole: its octets number at least this.
+    /// The FPDU is not whole: it has at least this many octets.
     Need { total: usize },
-    /// Octets for the program.
+    /// The FPDU has octets for the program.
     Data { payload: Range<usize>, used: usize },
-    /// Nothing for the program; perhaps an answer to the peer.
+    /// The FPDU has nothing for the program; the peer may be owed a reply.
     Silent { used: usize, reply: Option<Header> },
     /// The peer has ended the stream.
     Terminated { used: usize, code: TerminateCode },
 }
 
 impl Step {
-    /// Octets of the FPDU; 0 if it is not whole.
+    /// Returns the octets of the FPDU; 0 if it is not whole.
     pub(super) fn used(&self) -> usize {
         match self {
             Self::Need { .. } => 0,
@@ -48,7 +49,7 @@ impl Step {
     }
 }
 
-/// State of the direction behind an FPDU.
+/// State of the direction after an FPDU.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     position: u64,
@@ -87,19 +88,19 @@ impl Inbound {
         }
     }
 
-    /// Returns whether an FPDU was found good: the first one gives a responder leave to send (RFC
-    /// 5044 §7.1.2), a Terminate about it, too.
+    /// Returns whether an FPDU was found good: the first one lets a responder send
+    /// (RFC 5044 §7.1.2), also a Terminate about it.
     pub(super) fn has_good_fpdu(&self) -> bool {
         self.program.good_fpdu
     }
 
-    /// Looks at the FPDU at the front of `octets`, which is checked and counted in if it is whole.
+    /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted.
     pub(super) fn step(&mut self, octets: &mut [u8]) -> Result<Step, Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         match receiver.step(octets, &mut self.program)? {
             rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
             rddp_iwarp::Step::Taken { delivered, payload, used } => self.taken(&delivered, payload, used),
-            // There always is a receive, and nothing waits for one.
+            // A byte stream always has a receive, so that no message waits for one.
             rddp_iwarp::Step::Waits { .. } => {
                 Err(Trouble { fault: Fault::local_catastrophic(), offending: None })
             }
@@ -123,8 +124,8 @@ impl Inbound {
         }
     }
 
-    /// Returns the answer to a Read of the peer's. RFC 5040 §5.2.1: one without octets is answered,
-    /// whatever it names.
+    /// Returns the answer to a Read of the peer. A Read without octets is answered whatever it
+    /// names (RFC 5040 §5.2.1).
     fn answer(&mut self) -> Result<Option<Header>, Trouble> {
         let Some(Response::Read(read)) = self.stream.next_response() else {
             return Ok(None);
@@ -138,8 +139,8 @@ impl Inbound {
         Ok(Some(header))
     }
 
-    /// Returns the segment at the front of `octets`, of an FPDU whose CRC is not known yet, if it
-    /// would be octets for the program, and good.
+    /// Returns the segment at the front of `octets`, whose CRC is not known yet, if it is one of
+    /// octets for the program.
     pub(super) fn announced(&mut self, octets: &[u8]) -> Option<Segment> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         let segment = receiver.announced(octets, &mut self.program)?;
@@ -148,15 +149,15 @@ impl Inbound {
         (matches!(segment.place, Place::Receive { .. }) && !invalidates).then_some(segment)
     }
 
-    /// Counts in such a segment, received elsewhere. `crc` is that of length field, ULPDU and pad,
-    /// `field` the CRC field.
+    /// Counts such a segment, which was received elsewhere. `crc` is the CRC of length field, ULPDU
+    /// and pad, `field` the CRC field.
     pub(super) fn received(&mut self, segment: Segment, crc: u32, field: [u8; 4]) -> Result<(), Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         receiver.received(segment, &[], crc, field, &mut self.program).map(drop)
     }
 }
 
-/// The program that reads, as the protocols see it.
+/// The receiving program, as the protocols see it.
 struct Program {
     /// Octets of the longest Send.
     max_send: u64,
@@ -172,10 +173,10 @@ impl Target for Program {
         Receive::Posted(self.max_send)
     }
 
-    /// Octets of a Send stay where they are: the program gets them when they are delivered.
+    /// Does nothing: octets of a Send stay where they are until the program reads them.
     fn place(&mut self, segment: &Segment, _: usize, _: &[u8]) -> Result<(), Fault> {
         match segment.place {
-            // RFC 5041 §7.1: there is no STag that this could be the right one of.
+            // There is no STag that a Write could name (RFC 5041 §7.1).
             Place::Write { .. } => Err(Fault::write_access(AccessError::Stag)),
             _ => Ok(()),
         }
@@ -197,11 +198,11 @@ impl Mark {
 /// The whole FPDUs at the front of some octets.
 pub(super) struct Batch {
     pub(super) used: usize,
-    /// Behind the last of them; `None` when there is none.
+    /// State after the last of them; `None` when there is none.
     pub(super) mark: Option<Mark>,
-    /// Octets and mark before the last FPDU.
+    /// Octets and state before the last FPDU.
     before: (usize, Option<Mark>),
-    /// Octets of the first one that the program has read.
+    /// Octets of the first FPDU that the program has read.
     shown: usize,
     pub(super) left: Option<Left>,
     pub(super) largest: usize,
@@ -209,7 +210,7 @@ pub(super) struct Batch {
     pub(super) stop: Stop,
 }
 
-/// Payload at `from..to` of an FPDU that ends at `end`, which the sink had no room for.
+/// Payload at `from..to` of an FPDU that ends at `end`, for which the sink had no room.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
     pub(super) from: usize,
@@ -241,9 +242,9 @@ impl Batch {
         batch
     }
 
-    /// Adds the next FPDU; `false` with the reason in `stop` when there is none to add.
+    /// Adds the next FPDU; `false`, with the reason in `stop`, when none can be added.
     fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
-        // What is not for the program does not keep it from what is behind it.
+        // A full sink does not keep FPDUs without octets for the program from being taken.
         if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
             self.stop = Stop::Full;
             return false;
@@ -280,7 +281,7 @@ impl Batch {
         false
     }
 
-    /// Takes all but the last, of which a part has been read, and says how much.
+    /// Leaves out the last FPDU, of which a part has been read; returns the length of that part.
     pub(super) fn leave_last(&mut self) -> u32 {
         (self.used, self.mark) = self.before;
         self.left = None;
@@ -288,7 +289,7 @@ impl Batch {
     }
 }
 
-/// Answers to the peer's Reads of a batch.
+/// Answers to the peer's Reads in a batch.
 #[derive(Default)]
 pub(super) struct Replies {
     headers: [Option<Header>; REPLIES],
@@ -310,7 +311,7 @@ impl Replies {
     }
 }
 
-/// The id of the Read that is our RTR.
+/// ID of the Read that is this end's RTR.
 const RTR_ID: u64 = 0;
-/// Reads answered in one batch.
+/// Most Reads that are answered in one batch.
 const REPLIES: usize = 4;

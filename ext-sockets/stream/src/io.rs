@@ -15,13 +15,15 @@ use super::wait::Patience;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// `recv`, `read`, `readv`, `recvmsg`: fills `pieces` from front to back. 0 is the end of the peer's octets.
+    /// Receives into `pieces` from front to back (`recv`, `read`, `readv`, `recvmsg`). Returns 0 at
+    /// the end of the peer's octets.
     ///
-    /// Of `flags` `MSG_DONTWAIT`, `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC` (the octets are dropped) have the meaning that
-    /// TCP gives them; there are no urgent octets and no error queue.
+    /// The `flags` `MSG_DONTWAIT`, `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC` (the octets are
+    /// dropped) mean what they mean to TCP; there are no urgent octets and no error queue.
     ///
     /// # Errors
-    /// As of TCP's calls: `EAGAIN`, `EINTR`, `ECONNRESET`, ...; and as long as the startup is not over why it failed.
+    /// Those of TCP's calls: `EAGAIN`, `EINTR`, `ECONNRESET`, ...; and, while the startup is not
+    /// over, the reason why it failed.
     pub fn recv(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
         if flags & libc::MSG_ERRQUEUE != 0 {
             return Err(Errno::WOULD_BLOCK);
@@ -45,7 +47,7 @@ impl Stream<'_> {
         if sink.is_bad() && sink.done() == 0 { Err(Errno::FAULT) } else { Ok(sink.done()) }
     }
 
-    /// Takes what is there, or waits. `Err(None)` is the end.
+    /// Takes octets that are there, or waits. `Err(None)` is the end.
     fn recv_once(
         &self,
         sink: &mut Sink<'_, '_>,
@@ -66,7 +68,7 @@ impl Stream<'_> {
         };
         match pull? {
             Pull::Nothing(_) if self.is_shut_early() => Err(None),
-            // There is no more to be seen than what is there.
+            // A look shows the octets that are there, and does not wait for more.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
             Pull::Some => Ok(()),
             Pull::End => Err(None),
@@ -74,13 +76,15 @@ impl Stream<'_> {
         }
     }
 
-    /// `send`, `write`, `writev`, `sendmsg`: the octets of `pieces` from front to back. What the result counts is TCP's, or
-    /// will be as soon as there is room, whoever makes the next call.
+    /// Sends the octets of `pieces` from front to back (`send`, `write`, `writev`, `sendmsg`).
+    /// Octets that the result counts are taken by TCP, or will be when it has room, by whichever
+    /// call comes next.
     ///
-    /// Of `flags` `MSG_DONTWAIT`, `MSG_NOSIGNAL` and `MSG_MORE` have the meaning that TCP gives them.
+    /// The `flags` `MSG_DONTWAIT`, `MSG_NOSIGNAL` and `MSG_MORE` mean what they mean to TCP.
     ///
     /// # Errors
-    /// As of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...; `EOPNOTSUPP` for `MSG_OOB`.
+    /// Those of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...;
+    /// `EOPNOTSUPP` for `MSG_OOB`.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
         if flags & libc::MSG_OOB != 0 {
             return Err(Errno::UNSUPPORTED);
@@ -118,13 +122,13 @@ impl Stream<'_> {
         }
     }
 
-    /// A call that may wait leaves nothing owed: its program may be gone in a moment. For the
-    /// startup it waits a moment only, since TCP would not: the peer may be one that this thread is
-    /// yet to accept. An error is the next call's.
+    /// Gives TCP what is owed before a call that may wait returns: the program may exit next. For a
+    /// startup it waits a short time only, since TCP would not wait: the peer may be one that this
+    /// thread is yet to accept. An error is left to the next call.
     fn pay_in_time(&self, patience: &Patience) {
         let moment = patience.at_most(match self.state.options().role {
             Role::Initiator => A_MOMENT,
-            // A stranger who says nothing costs no more.
+            // A peer that says nothing costs a responder no more than this.
             Role::Responder => A_MOMENT / 4,
         });
         while self.owes() && !self.finishes() {
@@ -140,11 +144,11 @@ impl Stream<'_> {
             return Err(Errno::BROKEN_PIPE);
         }
         if self.state.end.is_set() {
-            // TCP says once what happened, and then that nothing can be sent.
+            // TCP reports an error once; after that sending fails with `EPIPE`.
             return Err(if self.state.end.first_told() { self.ended_errno() } else { Errno::BROKEN_PIPE });
         }
         if !self.establish().inspect_err(|_| self.note_told())? {
-            // A write of nothing moves no octet, should TCP be connected by now.
+            // A write without octets moves nothing, even if TCP is connected by now.
             return match self.unconnected(|kernel| kernel.send(&[IoSlice::new(&[])], 0)) {
                 Some(Err(error)) => Err(error),
                 None if self.is_connected() => self.send_early(source, more),
@@ -153,7 +157,7 @@ impl Stream<'_> {
         }
         match self.has_leave_to_send() {
             Ok(true) if source.left() > 0 => self.push(*source, more),
-            // The peer has finished: a write of nothing is none to TCP.
+            // The peer has closed its receiving side: to TCP a write without octets still succeeds.
             Ok(true) | Err(Errno::BROKEN_PIPE) if source.left() == 0 => Ok(0),
             Ok(_) => self.send_early(source, more),
             Err(error) => Err(error),
@@ -168,36 +172,39 @@ impl Stream<'_> {
         self.unconnected(|kernel| kernel.glance())
     }
 
-    /// The caller is about to be told the end, if that is what its error is.
+    /// Notes that the caller is about to report the end of the stream, if that is its error.
     fn note_told(&self) {
         if self.state.end.is_set() {
             self.state.end.first_told();
         }
     }
 
-    /// A startup that failed is told once, as TCP tells of a connection that could not be made.
+    /// Returns whether the failure of the startup was reported already. It is reported once, as TCP
+    /// reports a failed connect.
     fn was_told_of_startup(&self) -> bool {
         self.state.ended().is_some_and(|end| end.why.is_of_startup()) && !self.state.end.first_told()
     }
 
-    /// RFC 5044 §7.1.2 r4: a responder sends no FPDU before a good one has come.
+    /// Returns whether this end may send: a responder sends no FPDU before a good one has come
+    /// (RFC 5044 §7.1.2 r4).
     pub(super) fn has_leave_to_send(&self) -> Result<bool, Errno> {
         if self.state.may_send.load(Ordering::Acquire) {
             return Ok(true);
         }
         match self.look()? {
-            // It never will come.
+            // The FPDU that lets this end send will never come.
             Pull::End if !self.state.may_send.load(Ordering::Acquire) => Err(Errno::BROKEN_PIPE),
             _ => Ok(self.state.may_send.load(Ordering::Acquire)),
         }
     }
 
-    /// Whether a read would give something, seeing to all that is not for the program.
+    /// Returns what a read would find, after taking everything that is not for the program.
     pub(super) fn look(&self) -> Result<Pull, Errno> {
         self.pull(&mut Sink::new(&mut [], false))
     }
 
-    /// What a call answers that has moved `done` octets before it met an error, or the end.
+    /// Returns the result of a call that has moved `done` octets before it met an error, or the
+    /// end.
     fn so_far(&self, done: usize, error: Option<Errno>) -> Result<usize, Errno> {
         match error {
             Some(error) if done == 0 => Err(error),
@@ -209,7 +216,8 @@ impl Stream<'_> {
         }
     }
 
-    /// TCP tells an error once. To a call that has octets to tell of, it is the next call that tells it.
+    /// Keeps an error for the next call. TCP reports an error once, and a call that has moved
+    /// octets reports those.
     pub(super) fn remember(&self, error: Errno) {
         let comes_again = [
             Errno::WOULD_BLOCK,
@@ -229,20 +237,21 @@ impl Stream<'_> {
         self.state.take_pending().map_or(Ok(()), Err)
     }
 
-    /// `TCP_CORK`: a segment that is not full waits for more octets. When that ends, what waits goes out.
+    /// Sets `TCP_CORK`: while it is on, a segment that is not full waits for more octets. Turning
+    /// it off sends what waits.
     ///
     /// # Errors
-    /// That of `setsockopt`.
+    /// The errno of `setsockopt`.
     pub fn cork(&self, on: bool) -> Result<(), Errno> {
         let was_on = self.state.corked.swap(on, Ordering::Relaxed);
         if was_on && !on { self.kernel.no_delay() } else { Ok(()) }
     }
 
-    /// `shutdown`. The FIN goes out behind everything that was accepted for sending: at once, if TCP has room for it, else
-    /// when a later call finds room.
+    /// Closes directions (`shutdown`). The FIN goes out behind everything that was accepted for
+    /// sending: at once, if TCP has room for it, else when a later call finds room.
     ///
     /// # Errors
-    /// `EINVAL` for another `how`; that of `shutdown`.
+    /// `EINVAL` for another `how`; else the errno of `shutdown`.
     pub fn shutdown(&self, how: c_int) -> Result<(), Errno> {
         if self.state.phase() == Phase::Plain {
             return Err(Errno::PLAIN);
@@ -269,16 +278,17 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// TCP is told when the startup is over: our own end of reading would look like the peer's
-    /// until then.
+    /// Closes the receiving direction. TCP is told when the startup is over: before, the closed
+    /// direction would look like the peer's end.
     fn shut_receive(&self) -> Result<(), Errno> {
         self.state.shut_receive.store(true, Ordering::Release);
-        // Under the lock, so that whoever gets leave to send sees one or the other.
+        // Under the lock, so that the thread that ends the startup sees either this note or the
+        // open direction.
         let _tx = self.lock_tx();
         if self.is_shut_early() { Ok(()) } else { self.kernel.shut(Direction::Receive) }
     }
 
-    /// Returns whether the program reads no more, and TCP is to be told of it yet.
+    /// Returns whether the program has closed the receiving direction and TCP is not told yet.
     pub(super) fn is_shut_early(&self) -> bool {
         self.state.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
@@ -288,24 +298,24 @@ impl Stream<'_> {
             }
     }
 
-    /// The startup is over: TCP is told of what the program has said before. For whoever has the
-    /// lock.
+    /// Tells TCP of a direction that the program closed before the startup was over. The caller
+    /// holds the lock.
     pub(super) fn shut_what_was_shut_early(&self) {
         if self.state.shut_receive.load(Ordering::Acquire) {
             let _ = self.kernel.shut(Direction::Receive);
         }
     }
 
-    /// Whether TCP is owed octets, or an end: from a short write that stopped inside an FPDU, an answer to the peer, a
-    /// `shutdown` behind them.
+    /// Returns whether TCP must still get octets or the end: the rest of a write that stopped
+    /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
     #[must_use]
     pub fn owes(&self) -> bool {
         self.state.owing.load(Ordering::Acquire)
     }
 
-    /// Returns whether closing the socket now would lose what a later moment may bring about:
-    /// octets that TCP is owed, an end, this end's answer to a Request, or its RTR. A peer's frame
-    /// that meets a closed socket is answered by a reset.
+    /// Returns whether closing the socket now would lose something that can still be sent: octets
+    /// owed to TCP, the end, this end's answer to a Request, or its RTR. A frame of the peer that
+    /// meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.owes()
@@ -316,8 +326,8 @@ impl Stream<'_> {
             }
     }
 
-    /// Does what can be done for what [is unfinished](Self::is_unfinished), without waiting.
-    /// `true`: that was all, or no more can be done.
+    /// Does what can be done without waiting for a stream that [is
+    /// unfinished](Self::is_unfinished). `true`: that was all, or no more can be done.
     #[must_use]
     pub fn finishes(&self) -> bool {
         let paid = self.establish().and_then(|up| {
@@ -327,7 +337,7 @@ impl Stream<'_> {
             self.pay_if_owing()
         });
         match paid {
-            // The Terminate of a stream that has ended may be owed still.
+            // The Terminate of a stream that has ended may still be owed.
             Err(_) if self.state.phase() == Phase::Ended => self.pay_if_owing() != Ok(false),
             Err(error) => {
                 self.remember(error);
@@ -337,8 +347,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Does what can be done for what [is unfinished](Self::is_unfinished), waiting up to `timeout`
-    /// or until a signal comes. Whether that was all.
+    /// Does what can be done for a stream that [is unfinished](Self::is_unfinished), waiting up to
+    /// `timeout` or until a signal comes. Returns whether that was all.
     #[must_use]
     pub fn finish(&self, timeout: Duration) -> bool {
         let patience = Patience::new(false, Some(timeout));
@@ -350,14 +360,14 @@ impl Stream<'_> {
         true
     }
 
-    /// Returns how long the startup may still take, if it goes on.
+    /// Returns how long the startup may still take, if it is under way.
     #[must_use]
     pub fn startup_time(&self) -> Option<Duration> {
         self.note_beginning();
         self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
     }
 
-    /// Resets the connection: nobody waits for what it owes any more.
+    /// Resets the connection; octets that are owed are lost.
     pub fn abandon(&self) {
         self.kernel.reset();
     }

@@ -1,9 +1,11 @@
-//! A byte stream in FPDUs over the program's own TCP socket (MPA, DDP, RDMAP; RFC 5044, 5041, 5040).
+//! A byte stream in FPDUs over the program's own TCP socket (MPA, DDP, RDMAP; RFC 5044, 5041,
+//! 5040).
 //!
-//! A [`Stream`] is made for one call and forgotten after it: a descriptor, the [`State`] that all holders of the socket
-//! share, and the C library's functions. There is no thread, no hidden descriptor and no private protocol. A write is one
-//! Send or several; a read takes their octets in order. The pure crates run in the calling thread, and the kernel's socket
-//! stays the truth of readiness, so that `poll`, `epoll`, `dup`, `fork` and `exec` go on working.
+//! A [`Stream`] is made for one call and dropped after it: a descriptor, the [`State`] that all
+//! holders of the socket share, and the C library's functions. There is no thread, no hidden
+//! descriptor and no private protocol. A write is one Send or several; a read takes their octets in
+//! order. The pure crates run in the calling thread, and the kernel's socket decides readiness, so
+//! that `poll`, `epoll`, `dup`, `fork` and `exec` go on working.
 //!
 //! | call of the program | here | answers |
 //! |---|---|---|
@@ -19,8 +21,9 @@
 //! | `ioctl(FIONREAD)` | [`Stream::available`] | octets that a read would give |
 //! | `getsockopt(DDPMODE)` | [`State::phase`], [`State::ended`] | how far, and why not further |
 //!
-//! Every call answers [`Errno::PLAIN`] when the connection stays plain TCP; the caller then makes the C library's.
-//! Flow control is TCP's window: a receiver takes nothing out of the kernel that the program has not asked for.
+//! Every call returns [`Errno::PLAIN`] when the connection stays plain TCP; the caller then makes
+//! the C library's call. Flow control is TCP's window: a receiver takes nothing out of the kernel
+//! that the program has not asked for.
 #![deny(unsafe_code)]
 
 mod available;
@@ -106,38 +109,39 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// The stream on `fd`, a connected (or connecting) TCP socket, with its state.
+    /// Returns the stream on `fd`, a connected (or connecting) TCP socket, with its state.
     #[must_use]
     pub const fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
         Self { kernel: Kernel { fd, calls, caller: &Nobody }, state }
     }
 
-    /// The same, for a call that somebody wants to know of.
+    /// Returns this stream for a call whose maker wants to know of sleeps.
     #[must_use]
     pub fn called_by(self, caller: &'a dyn Caller) -> Self {
         Self { kernel: Kernel { caller, ..self.kernel }, state: self.state }
     }
 
-    /// The socket's `SO_COOKIE`, by which the state is found again.
+    /// Returns the socket's `SO_COOKIE`, by which the state is found again.
     ///
     /// # Errors
-    /// That of `getsockopt`.
+    /// The errno of `getsockopt`.
     pub fn cookie(&self) -> Result<u64, Errno> {
         self.kernel.cookie()
     }
 
-    /// Sends this end's startup frame if it is the initiator, and does what else can be done without waiting. `true`: the
-    /// startup is over.
+    /// Sends this end's startup frame if it is the initiator, and does what else can be done
+    /// without waiting. `true`: the startup is over.
     ///
     /// # Errors
-    /// Why the connection is none.
+    /// The reason why there is no connection.
     pub fn greet(&self) -> Result<bool, Errno> {
         self.establish()
     }
 
-    /// Does what can be done without waiting: the startup, and what is owed to TCP. Takes nothing that is the program's.
+    /// Does what can be done without waiting: for the startup, and to send what is owed to TCP.
+    /// Takes no octets of the program.
     ///
-    /// What is wrong with the connection the program's next call is told.
+    /// An error of the connection is left to the program's next call.
     pub fn step(&self) {
         let stepped = self.establish().and_then(|up| {
             if up && !self.has_leave_to_send()? {
@@ -150,10 +154,10 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Waits for the end of the startup: until it is over, until `timeout`, until the startup's own time is over.
+    /// Waits until the startup is over, until `timeout`, or until the startup's own time is over.
     ///
     /// # Errors
-    /// `EAGAIN` after `timeout`; [`Errno::PLAIN`]; why the connection is none.
+    /// `EAGAIN` after `timeout`; [`Errno::PLAIN`]; the reason why there is no connection.
     pub fn start(&self, timeout: Option<Duration>) -> Result<(), Errno> {
         let patience = wait::Patience::new(false, timeout);
         while !self.establish()? {

@@ -1,5 +1,5 @@
-//! The locks of the two directions, what has to hold of a direction whose lock is free, and octets
-//! that move under them.
+//! The locks of the two directions, the invariants of a direction whose lock is free, and the
+//! moving of octets under a lock.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +10,8 @@ use super::sys::{BLOCK, Guard, Kernel, Purpose, has_all};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Locks the receiving direction. Who gives a lock back has nothing on the move: if something
-    /// is, its last owner died.
+    /// Locks the receiving direction. An owner that gives the lock back has cleared `moving`: if it
+    /// is set, the last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let rx = self.state.rx.lock()?;
         if rx.moving || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
@@ -24,7 +24,8 @@ impl Stream<'_> {
         if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
     }
 
-    /// Takes `count` octets out of the kernel, which has them, by `take`. Until that is noted the state is not true.
+    /// Takes `count` octets that the kernel has by `take`. Until that is noted, the state is marked
+    /// as moving.
     pub(super) fn moving(
         &self,
         rx: &mut Rx,
@@ -33,13 +34,13 @@ impl Stream<'_> {
     ) -> Result<(), Errno> {
         match self.moving_some(rx, take) {
             Ok(took) if took == count => Ok(()),
-            // Somebody reads the socket behind our back.
+            // Another program reads the socket without this library.
             _ => Err(self.owner_died()),
         }
     }
 
-    /// Takes octets into memory of the program's, where the kernel stops if it is not there.
-    /// Returns how many it took.
+    /// Takes octets into memory of the program, where the kernel stops at a page that is not
+    /// mapped. Returns the number of octets.
     pub(super) fn moving_some(
         &self,
         rx: &mut Rx,
@@ -57,7 +58,7 @@ impl Stream<'_> {
 }
 
 impl Rx {
-    /// Returns whether the state makes sense: another process may have left anything here.
+    /// Returns whether the values fit together: another process may have written anything.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
         let (left, kept) = (self.left as usize, self.kept().len());
@@ -71,7 +72,7 @@ impl Rx {
 }
 
 impl Tx {
-    /// Returns whether the state makes sense, as [`Rx::is_sound`] does.
+    /// Returns whether the values fit together, as [`Rx::is_sound`] does.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
         let owed_len = self.owed_place().len();

@@ -1,4 +1,5 @@
-//! What one end of a stream wants. Settled before the first octet, and the same for every process that holds the socket.
+//! Settings of one end of a stream. They are fixed before the first octet, and the same for every
+//! process that holds the socket.
 
 use std::time::Duration;
 
@@ -6,29 +7,30 @@ use rddp_mpa::{Revision, RtrSet, StartupConfig};
 
 use super::Errno;
 
-/// Which frame this end sends first (RFC 5044 §7.1: the ULP says so).
+/// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The Request: whoever connects.
+    /// Sends the Request: the connecting end.
     Initiator,
-    /// The Reply: whoever accepts.
+    /// Sends the Reply: the accepting end.
     Responder,
 }
 
-/// What a peer that does not speak MPA gets.
+/// Treatment of a peer that does not speak MPA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
     /// The connection is reset.
     Refused,
-    /// It goes on as plain TCP, if this end is the responder and not an octet has been taken. An initiator's Request has
-    /// spoiled the connection; it can only be made anew.
+    /// The connection goes on as plain TCP, if this end is the responder and has taken no octet. An
+    /// initiator's Request has spoiled the connection; it can only be made anew.
     Allowed,
 }
 
-/// How the pieces of an FPDU reach TCP: the three ways of the OSU report.
+/// Ways in which the pieces of an FPDU reach TCP: the three of the OSU report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gather {
-    /// Copied together, then one write. The only way that lets the program change the octets while they are sent.
+    /// Copied together, then one write. The only way in which the program may change the octets
+    /// while they are sent.
     Copy,
     /// One vectored write of the pieces where they lie, short ones copied together.
     Vectored,
@@ -44,10 +46,10 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// No octets.
+    /// Private data of no octets.
     pub const NONE: Self = Self { octets: [0; rddp_mpa::MAX_PRIVATE_DATA], len: 0 };
 
-    /// These octets.
+    /// Makes private data of these octets.
     ///
     /// # Errors
     /// `EINVAL`: more than a startup frame of this revision can hold.
@@ -62,7 +64,7 @@ impl PrivateData {
         Ok(Self::cut(data))
     }
 
-    /// As many of these octets as there is room for.
+    /// Makes private data of as many of these octets as there is room for.
     pub(super) fn cut(data: &[u8]) -> Self {
         let mut octets = [0; rddp_mpa::MAX_PRIVATE_DATA];
         let len = data.len().min(octets.len());
@@ -87,9 +89,9 @@ impl AsRef<[u8]> for PrivateData {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// Who begins.
+    /// Role of this end in the startup.
     pub role: Role,
-    /// What becomes of a connection whose peer does not speak MPA.
+    /// Treatment of a peer that does not speak MPA.
     pub plain: Plain,
     /// Initiator: the MPA revision of the Request. A responder answers in kind.
     pub revision: Revision,
@@ -97,29 +99,31 @@ pub struct Options {
     pub crc: bool,
     /// Ask the peer to send markers. They are always sent when the peer asks.
     pub markers: bool,
-    /// Inbound Reads at a time. The stream has nothing to be read; the peer's RTR may be a Read without octets.
+    /// Inbound Reads that may be outstanding. The stream exposes no memory; the peer's RTR may be a
+    /// Read without octets.
     pub ird: u16,
-    /// Outbound Reads at a time, of which the stream has none but perhaps its RTR.
+    /// Outbound Reads that may be outstanding; the stream has at most one, its RTR.
     pub ord: u16,
-    /// Initiator: a peer-to-peer connection (RFC 6581 §9.2), so that the responder may send as soon as it is made.
+    /// Initiator: a peer-to-peer connection (RFC 6581 §9.2), so that the responder may send as soon
+    /// as it is made.
     pub peer_to_peer: bool,
     /// The kinds of RTR that are offered, or accepted.
     pub rtr: RtrSet,
-    /// Octets of the longest Send, both ways. A longer one of the peer's ends the stream.
+    /// Octets of the longest Send of either end. A longer one from the peer ends the stream.
     pub max_send: u32,
-    /// How FPDUs are put together.
+    /// Way in which FPDUs are gathered.
     pub gather: Gather,
-    /// How long the startup may take.
+    /// Longest time for the startup.
     pub startup_timeout: Duration,
-    /// With [`Plain::Allowed`]: how long a responder waits for a Request before it takes the peer for a plain one that
-    /// waits to be spoken to.
+    /// With [`Plain::Allowed`]: the time that a responder waits for a Request before it takes the
+    /// peer for a plain client that waits for the server to speak.
     pub plain_after: Duration,
-    /// For the peer's program.
+    /// Private data for the peer's program.
     pub private_data: PrivateData,
 }
 
 impl Options {
-    /// The defaults for a role.
+    /// Returns the defaults for a role.
     #[must_use]
     pub const fn new(role: Role) -> Self {
         Self {
@@ -155,11 +159,11 @@ impl Options {
     }
 }
 
-/// [`Options`] as they lie in a file, where another process may have written anything: integers of
-/// which all are values.
+/// [`Options`] in the form that lies in a file, where another process may have written anything:
+/// integers, any value of which is valid.
 #[repr(C)]
 pub(super) struct Asked {
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     startup_timeout: u64,
     plain_after: u64,
     pub(super) max_send: u32,
@@ -169,7 +173,7 @@ pub(super) struct Asked {
     plain: u8,
     revision: u8,
     gather: u8,
-    /// Options that are true or not, a bit each.
+    /// Options that are true or false, one bit each.
     flags: u8,
     private_data: PrivateData,
 }
@@ -194,7 +198,7 @@ impl Asked {
         }
     }
 
-    /// Returns whether they are some that [`of`](Self::of) makes.
+    /// Returns whether the values are ones that [`of`](Self::of) makes.
     pub(super) fn is_sound(&self) -> bool {
         self.role <= Role::Responder as u8
             && self.plain <= Plain::Allowed as u8
@@ -245,7 +249,8 @@ impl Asked {
 const COPY: u8 = Gather::Copy as u8;
 const CORK: u8 = Gather::Cork as u8;
 
-/// Up to where IRD may be raised when the peer wants more. None of its Reads can succeed, so they cost no memory.
+/// Highest IRD to which it is raised when the peer wants more. None of its Reads can succeed, so
+/// they cost no memory.
 const MAX_IRD: u16 = 128;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What is owed to TCP: the rest of FPDUs that it has begun to take, and FPDUs that are promised
-//! whole.
+//! Octets that are owed to TCP: the rest of FPDUs that it has begun to take, and whole FPDUs that
+//! wait for room.
 
 use std::sync::atomic::Ordering;
 
@@ -13,11 +13,11 @@ use super::sys::Direction;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Gives TCP what is owed to it, without waiting. Whether that was all.
+    /// Gives TCP what is owed to it, without waiting. Returns whether that was all.
     pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
         let phase = self.state.phase();
         let frames = phase == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
-        // In one segment with what is framed behind it: the RTR goes with the first octets.
+        // The RTR goes in one segment with the first octets, which are framed behind it.
         let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
         let mut paid = self.pay_octets(tx, more);
         if paid == Ok(true) && frames {
@@ -27,10 +27,11 @@ impl Stream<'_> {
             tx.drop_early();
         }
         let all = paid == Ok(true) && tx.early().is_empty();
-        // A FIN before the initiator's first FPDU would leave the responder without leave to send.
+        // A FIN before the initiator's first FPDU would leave the responder without permission to
+        // send.
         if all && tx.fin_due && !tx.fin_sent && self.state.phase() != Phase::Starting {
             tx.fin_sent = true;
-            // It fails only when there is no connection any more.
+            // The call fails only when there is no connection any more.
             let _ = self.kernel.shut(Direction::Send);
         }
         self.state.note_owed(tx);
@@ -39,18 +40,18 @@ impl Stream<'_> {
 
     fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
-            // RFC 5044 §5.1: the next train begins a segment.
+            // The next train begins a segment (RFC 5044 §5.1).
             let ends = rest_ends_record(tx.emss as usize, tx.unaligned as usize);
             let flags = if ends { libc::MSG_EOR } else { flags };
             tx.moving = true;
             let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
             let all = tx.owed().len();
-            // `writev`, which is all that a confined process has, may have waited for room.
+            // `writev`, the only call of a confined process, may have waited for room.
             let later = matches!(took, Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED));
             match took {
                 Ok(count) => tx.paid(count),
                 Err(_) if later => {}
-                // TCP takes no more from anyone.
+                // TCP takes nothing more from any process.
                 Err(_) => tx.paid(all),
             }
             tx.moving = false;
@@ -63,8 +64,8 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// Answers Reads without octets. A peer that asks for more answers than it reads runs into the
-    /// limit of what is owed.
+    /// Answers Reads without octets. A peer that asks for more answers than it reads meets the
+    /// limit of owed octets.
     pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
         let mut headers = headers.into_iter().peekable();
         if headers.peek().is_none() {
@@ -82,12 +83,12 @@ impl Stream<'_> {
     }
 }
 
-/// Promises TCP one FPDU. `false`: there is no room.
+/// Adds one FPDU to what is owed. `false`: there is no room.
 #[must_use]
 pub(super) fn owe_fpdu(tx: &mut Tx, header: &Header, payload: &[u8]) -> bool {
     let mut framer = tx.framer();
     let header = header.octets();
-    // Not from the heap: a signal handler may be what sends, in the middle of `malloc`.
+    // A local buffer: a signal handler may be sending, in the middle of `malloc`.
     let mut room = [0; LONGEST];
     let Some(out) = room.get_mut(..framer.fpdu_len(header.len() + payload.len())) else { return false };
     let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
@@ -111,6 +112,6 @@ impl Tx {
     }
 }
 
-/// No shorter than any FPDU that is promised whole: the longest ends a message, with its last 1024
+/// At least as long as any FPDU that is owed whole: the longest ends a message, with its last 1024
 /// octets.
 const LONGEST: usize = 1280;

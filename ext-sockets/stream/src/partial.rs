@@ -1,11 +1,12 @@
 //! FPDUs of which only a part has come.
 //!
-//! A part is of no use to the program and must not wake it: `SO_RCVLOWAT` is set to the whole. Where the kernel will not
-//! hold as much, its window being too small, the part moves to shared memory as it comes. The last four octets are never
-//! moved: while the program has not read the payload, they keep the socket readable.
+//! A part of an FPDU is of no use to the program and must not wake it: `SO_RCVLOWAT` is set to the
+//! whole. Where the kernel cannot hold as much, its window being too small, the part moves to
+//! shared memory as it comes. The last four octets are never moved: until the program has read the
+//! payload, they keep the socket readable.
 //!
-//! A window is too small long before it is full: a sender whose segments are as large as FPDUs sends nothing into what is
-//! left of it until its timer fires.
+//! A window can be too small long before it is full: a sender whose segments are as large as FPDUs
+//! does not use the rest of it until its timer fires.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -19,9 +20,9 @@ use super::state::Rx;
 use super::sys::Guard;
 use super::{Errno, Stream};
 
-// `inline(never)`: whole FPDUs are received without the code for partial ones.
+// `inline(never)` keeps this code out of the path of whole FPDUs.
 impl Stream<'_> {
-    /// Of `need` octets of the FPDU in front only `have` are in the kernel.
+    /// Waits for the rest of the FPDU in front: the kernel has only `have` of its `need` octets.
     #[inline(never)]
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
         if rx.narrow && need > SMALL && rx.kept_mut().is_some() {
@@ -33,18 +34,19 @@ impl Stream<'_> {
             Missing::Never => return self.cut_off(rx),
             Missing::NoRoom => {}
         }
-        // It is readable, though it has not what was asked for: the window is as good as closed.
+        // The socket is readable without having the octets that were asked for: the window is as
+        // good as closed.
         if rx.kept_mut().is_some() { self.absorb(rx) } else { self.widen_for(need) }
     }
 
-    /// There is no memory for what has come of an FPDU: the kernel is to hold all of it, whatever
-    /// buffer the program has asked for.
+    /// Has the kernel hold all of an FPDU for which there is no memory, whatever receive buffer the
+    /// program has asked for.
     fn widen_for(&self, need: usize) -> Result<Next, Errno> {
         let room = self.kernel.widen_by_force()?;
         if room < 2 * need { Err(Errno::NO_BUFFERS) } else { Ok(Next::Nothing(Hold::Partial)) }
     }
 
-    /// Moves what there is of the FPDU in front to memory, and checks it when it is whole.
+    /// Moves octets of the FPDU in front to memory, and checks it when it is whole.
     #[inline(never)]
     pub(super) fn absorb(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let next = self.absorb_some(rx);
@@ -55,7 +57,7 @@ impl Stream<'_> {
     fn absorb_some(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         loop {
             let have = rx.absorbed as usize;
-            // Four octets more than were moved can be looked at.
+            // Four octets more than those moved can be looked at.
             let ahead = self.look_ahead(rx, have)?;
             let Some(total) = self.absorbed(rx, have + ahead)? else {
                 return Ok(Next::More);
@@ -68,7 +70,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Moves the FPDU in front, of `len` octets, to memory in one go if all of it is there.
+    /// Moves the FPDU in front, of `len` octets, to memory at once if all of it is there.
     pub(super) fn absorb_whole(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
         let kept = rx.kept_mut().and_then(|kept| kept.get_mut(..len)).ok_or(Errno::NO_BUFFERS)?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(kept)])?;
@@ -77,7 +79,7 @@ impl Stream<'_> {
         next
     }
 
-    /// The first `len` octets in front are in memory, and in the kernel still.
+    /// Absorbs `len` octets in front that are in memory already, and still in the kernel.
     fn absorb_seen(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
         let moved = len - CRC_LEN;
         self.moving(rx, moved, |kernel| kernel.discard(moved))?;
@@ -88,7 +90,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Absorbs without looking ahead, for a process that can only read: all of the FPDU moves to
+    /// Absorbs without looking ahead, for a process that may only read: all of the FPDU moves to
     /// memory.
     #[inline(never)]
     pub(super) fn absorb_all(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
@@ -130,14 +132,15 @@ impl Stream<'_> {
         moved
     }
 
-    /// As [`hold_back`](Self::hold_back), of an FPDU whose beginning is in memory.
+    /// Waits for the rest of an FPDU whose beginning is in memory, as
+    /// [`hold_back`](Self::hold_back) does.
     fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, rest: usize) -> Result<Next, Errno> {
         let have = self.kernel.unread()?;
         let need = if rx.narrow && rest > SMALL { have + 1 } else { rest };
         match self.missing(rx, have, need)? {
             Missing::Arrived => Ok(Next::More),
-            // They are the first of the last four, and the kernel has them in a buffer that takes up all the window. One octet at the end is
-            // enough for readiness.
+            // The octets are the first of the last four, and the kernel has them in a buffer that
+            // takes up all the window. One octet at the end is enough for readiness.
             Missing::NoRoom if have > 0 && have < rest => {
                 let at = rx.absorbed as usize;
                 self.move_in(rx, at, have)?;
@@ -148,15 +151,15 @@ impl Stream<'_> {
         }
     }
 
-    /// Asks to be woken when `need` octets are in the kernel, and looks what became of those beyond the `have` that were
-    /// seen.
+    /// Asks to be woken when `need` octets are in the kernel, and finds out why those beyond the
+    /// `have` seen ones are missing.
     fn missing(&self, rx: &mut Rx, have: usize, need: usize) -> Result<Missing, Errno> {
         self.wake_at(rx, need)?;
         let ready = self.kernel.poll(libc::POLLIN | libc::POLLRDHUP, Some(Duration::ZERO))?;
         if ready == 0 {
             return Ok(Missing::Late);
         }
-        // A FIN comes behind all octets: those are counted after it was seen.
+        // A FIN comes behind all octets, so they are counted after it was seen.
         let unread = self.kernel.unread()?;
         let over = ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0;
         Ok(match () {
@@ -166,8 +169,8 @@ impl Stream<'_> {
         })
     }
 
-    /// Looks at the first `seen` octets in memory, those that were moved and perhaps some more. `Some`: the FPDU has so many
-    /// octets at least. `None`: it is whole, and has been taken.
+    /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
+    /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
         let mut inbound = Inbound::new(rx, self.state.asked.max_send);
         let (used, step) =
@@ -205,17 +208,17 @@ impl Stream<'_> {
     }
 }
 
-/// What became of octets that are not there yet.
+/// Reasons why octets are missing.
 enum Missing {
-    /// There are more now.
+    /// More octets are there now.
     Arrived,
-    /// They are on their way.
+    /// The octets are on their way.
     Late,
-    /// The peer has finished.
+    /// The peer has closed: they will not come.
     Never,
-    /// The window is too small for them.
+    /// The window is too small for the octets.
     NoRoom,
 }
 
-/// What leaves room in every window.
+/// Octets that leave room in every window.
 const SMALL: usize = 4096;

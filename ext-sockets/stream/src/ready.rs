@@ -1,7 +1,8 @@
-//! Readiness: what to ask the kernel for, and what its answer means to the program.
+//! Readiness: the events to ask the kernel for, and the meaning of its answer for the program.
 //!
-//! Whoever waits (in `poll`, `select` or an epoll set) asks the kernel for [`Stream::interest`] and shows what it says to
-//! [`Stream::revents`]. If nothing is left, the wait goes on with the interest asked for anew: it may have changed.
+//! A caller that waits (in `poll`, `select` or an epoll set) asks the kernel for
+//! [`Stream::interest`] and passes the answer to [`Stream::revents`]. If no event is left, it asks
+//! for the interest anew, which may have changed, and waits again.
 
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;
@@ -17,8 +18,8 @@ use super::wait::Patience;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// The events of the kernel's socket that have to do with what a program `want`s to know (of `POLLIN`, `POLLOUT` and
-    /// the others of `poll`).
+    /// Returns the events of the kernel's socket that matter for the events `want` of the program
+    /// (`POLLIN`, `POLLOUT` and the others of `poll`).
     #[must_use]
     pub fn interest(&self, want: c_short) -> c_short {
         let owing = if self.wants_room() { POLLOUT } else { 0 };
@@ -26,48 +27,50 @@ impl Stream<'_> {
         let other = want & !(POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM);
         match self.state.phase() {
             Phase::Plain => want,
-            // The Terminate may be owed.
+            // The Terminate may still be owed.
             Phase::Ended => want | owing,
-            // TCP is being connected, or cannot be: the program's own events, and the one for us
-            // that it is.
+            // TCP is being connected, or cannot be: the program's own events, and the one by which
+            // we learn that it is connected.
             Phase::Starting if !self.is_connected() => want | POLLOUT,
             Phase::Starting if writable != 0 && self.takes_early() => {
                 other | writable | self.startup_interest() | owing
             }
             Phase::Starting => other | self.startup_interest() | owing,
             Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
-            // What is waited for is the peer's first FPDU.
+            // The end waits for the peer's first FPDU.
             Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
             Phase::Framed if writable != 0 || self.owes() => other | readable | POLLIN | owing,
             Phase::Framed => other | readable | owing,
         }
     }
 
-    /// Before the Request is out an initiator waits for room (and for TCP to be connected), then for the peer's frame.
+    /// Returns the event that the startup waits for: before the Request is sent an initiator waits
+    /// for room (and for TCP to be connected), then for the peer's frame.
     fn startup_interest(&self) -> c_short {
         let began = self.state.began.load(Ordering::Relaxed) > 0;
         let greets = self.state.asked.role() == Role::Initiator && !began;
         if greets || self.wants_room() { POLLOUT } else { POLLIN }
     }
 
-    /// Whether what is owed can go when TCP has room.
+    /// Returns whether owed octets can be sent when TCP has room.
     fn wants_room(&self) -> bool {
         let may_go = self.state.phase() == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
         self.state.wants_room.load(Ordering::Acquire) || may_go && self.owes()
     }
 
-    /// What of `want` holds for the program, the kernel having answered `ready`. Does what is to be done for that, and
-    /// never waits. `POLLERR`, `POLLHUP` and `POLLNVAL` are told whether they are wanted or not.
+    /// Returns the events of `want` that hold for the program, the kernel having answered `ready`.
+    /// Does work that is due for that, and never waits. `POLLERR`, `POLLHUP` and `POLLNVAL` are
+    /// returned whether wanted or not.
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
-        // The kernel has told a call of it, which had octets to tell of.
+        // A call that had moved octets has kept an error of the kernel's for the next call.
         let untold = ready & POLLHUP != 0 && self.state.pending.load(Ordering::Acquire) != 0;
         self.holds(ready, want) | if untold { POLLERR } else { 0 }
     }
 
     fn holds(&self, ready: c_short, want: c_short) -> c_short {
         let always = ready & (POLLERR | POLLHUP | POLLNVAL);
-        // An error of the connection is the program's to fetch.
+        // The error of a connect is for the program to fetch.
         let is_tcps = match self.state.phase() {
             Phase::Plain => true,
             Phase::Starting => !self.is_connected(),
@@ -82,7 +85,7 @@ impl Stream<'_> {
             Err(error) => return self.fails_with(error, ready, want),
             Ok(true) => {}
         }
-        // What is owed may take the room of which the kernel has told.
+        // Sending what is owed may use up the room that the kernel has announced.
         let has_room = ready & POLLOUT != 0 && !self.owes();
         if ready & POLLOUT != 0
             && let Err(error) = self.pay_if_owing()
@@ -109,7 +112,7 @@ impl Stream<'_> {
         out
     }
 
-    /// Returns whether there is room for octets before there is leave to send, as a wait tells it.
+    /// Returns whether there is room for octets before this end may send, as an event.
     fn early_room(&self, ready: c_short, want: c_short) -> c_short {
         let writable = want & (POLLOUT | POLLWRNORM);
         let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
@@ -117,7 +120,7 @@ impl Stream<'_> {
         if has_room { writable } else { 0 }
     }
 
-    /// Returns what TCP would say of an end that reads no more.
+    /// Returns the events that TCP would have for an end whose receiving direction is closed.
     fn shut_early(&self, want: c_short) -> c_short {
         if !self.is_shut_early() {
             return 0;
@@ -126,28 +129,29 @@ impl Stream<'_> {
         want & (POLLIN | POLLRDNORM | POLLRDHUP) | if both { POLLHUP } else { 0 }
     }
 
-    /// A call would answer this error, and one will: the kernel says it only once.
+    /// Returns the events for an error that a call will report: the kernel reports it only once.
     fn fails_with(&self, error: Errno, ready: c_short, want: c_short) -> c_short {
         self.remember(error);
         let moving = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
         match error {
-            // Nothing is wrong with the stream: the program hears what the kernel says.
+            // Nothing is wrong with the stream: the program gets the kernel's events.
             Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
-            // What the kernel says was asked for by us, and is there for good. Told of nothing, the
-            // wait would spin.
+            // These events were asked for by us and stay set. If the program got none, the wait
+            // would spin.
             Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
             _ => (moving | POLLRDHUP) & want | POLLERR | POLLHUP,
         }
     }
 
-    /// When to call [`revents`](Self::revents) at the latest (with 0), although nothing has happened.
+    /// Returns when to call [`revents`](Self::revents) at the latest (with 0), although nothing has
+    /// happened.
     ///
-    /// The startup takes no longer than its time. And another thread, or another process, may be the one that ends it, or
-    /// takes the FPDU that gives leave to send: nothing in the kernel would then wake this one.
+    /// The startup has a time limit. Also another thread or process may end it, or take the FPDU
+    /// that lets this end send: nothing in the kernel would then wake this one.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state.phase() {
-            // TCP has a time of its own for connecting.
+            // TCP has its own time limit for connecting.
             Phase::Starting if !self.is_connected() => None,
             Phase::Starting => {
                 self.note_beginning();
@@ -158,33 +162,35 @@ impl Stream<'_> {
         }
     }
 
-    /// Often at first; peers that say nothing for long cost no more than a look now and then.
+    /// Returns the time to the next check: short at first; a peer that says nothing for long costs
+    /// only a check now and then.
     pub fn recheck(&self) -> Duration {
         let began = self.state.began.load(Ordering::Relaxed);
         let waited = Duration::from_nanos(now().saturating_sub(began));
         if began == 0 || waited < PATIENCE { RECHECK } else { 20 * RECHECK }
     }
 
-    /// Whether a read would give octets of which the kernel knows nothing. Only after [`confine`](super::confine): such a
-    /// process asks before it sleeps, and goes on to [`revents`](Self::revents) with 0 if so.
+    /// Returns whether a read would give octets that the kernel no longer has. Needed only after
+    /// [`confine`](super::confine): such a process asks before it sleeps, and if so goes on to
+    /// [`revents`](Self::revents) with 0.
     #[must_use]
     pub fn holds_octets(&self) -> bool {
         self.state.holding.load(Ordering::Acquire)
     }
 
-    /// Whether a send would take at least one octet.
+    /// Returns whether a send would take at least one octet.
     fn is_writable(&self) -> bool {
         self.state.may_send.load(Ordering::Acquire)
             && self.pay_if_owing() != Ok(false)
             && self.fresh(POLLOUT) & (POLLOUT | POLLERR | POLLHUP) != 0
     }
 
-    /// What the kernel says at this moment.
+    /// Returns the events that the kernel has at this moment.
     fn fresh(&self, want: c_short) -> c_short {
         self.kernel.poll(want, Some(Duration::ZERO)).unwrap_or(POLLNVAL)
     }
 
-    /// Sleeps until TCP has room, or the peer has said what has to come first.
+    /// Sleeps until TCP has room, or until the peer has sent what must come first.
     pub(super) fn wait_to_pay(&self, patience: &Patience) -> Result<(), Errno> {
         if patience.is_over() {
             return Err(Errno::WOULD_BLOCK);
@@ -193,7 +199,7 @@ impl Stream<'_> {
         self.kernel.poll(self.interest_to_pay(), left).map(drop)
     }
 
-    /// What whoever [finishes](Stream::finish) it waits for.
+    /// Returns the events that a caller who [finishes](Stream::finish) the stream waits for.
     #[must_use]
     pub fn interest_to_pay(&self) -> c_short {
         match self.state.phase() {
@@ -204,7 +210,7 @@ impl Stream<'_> {
     }
 }
 
-/// How soon a wait sees what somebody else has brought about, before octets flow both ways.
+/// Longest delay with which a wait sees what another thread has done, before octets flow both ways.
 const RECHECK: Duration = Duration::from_millis(10);
-/// How long it looks that soon.
+/// Time for which a wait checks so often.
 const PATIENCE: Duration = Duration::from_secs(1);

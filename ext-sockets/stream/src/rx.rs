@@ -1,13 +1,13 @@
 //! Receiving: octets go from the kernel to the program when it asks for them, and not before.
 //!
 //! The kernel's receive queue is the only queue, so its window is the flow control and its
-//! readiness is the truth. Of an FPDU that has been checked and not read to its end, the rest of
-//! the payload and the trailer stay in the kernel (`spec`: "the trailer left in the kernel"); a
-//! partial FPDU is hidden by `SO_RCVLOWAT` (`partial.rs`). A large one that is read in small pieces
-//! moves to a block, all but its CRC, and is read from there.
+//! readiness counts. Of an FPDU that has been checked and not read to its end, the rest of the
+//! payload and the trailer stay in the kernel; a partial FPDU is hidden by `SO_RCVLOWAT`
+//! (`partial.rs`). A large one that is read in small pieces moves to a block, all but its CRC, and
+//! is read from there.
 //!
-//! An FPDU is delivered when its CRC has been found good. That it may be part of a longer Send is of no interest to a byte
-//! stream, whose octets come in order anyway.
+//! An FPDU is delivered when its CRC has been found good. It may be part of a longer Send; that
+//! does not matter to a byte stream, whose octets come in order anyway.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -23,18 +23,18 @@ use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
 use super::{Errno, Stream};
 
-/// What there was for a receiving call.
+/// Result of a receiving call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pull {
-    /// Octets; or, where there was no room for any, octets are there.
+    /// Octets were moved; or, without room for any, octets are there.
     Some,
-    /// Nothing yet.
+    /// No octets yet.
     Nothing(Hold),
-    /// Nothing any more.
+    /// The end: no more octets will come.
     End,
 }
 
-/// What a receiving call without octets waits for.
+/// The condition that a receiving call without octets waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// Any octet.
@@ -43,20 +43,20 @@ pub(super) enum Hold {
     Partial,
 }
 
-/// What one step of receiving came to.
+/// Result of one step of receiving.
 pub(super) enum Next {
-    /// Look again: there may be more.
+    /// There may be more: look again.
     More,
-    /// Something was taken, and that was all.
+    /// Octets were taken, and those were all.
     Drained,
-    /// No room is left for what is there.
+    /// There is no room for the octets that are there.
     Full,
     Nothing(Hold),
     End,
 }
 
 impl Stream<'_> {
-    /// Gives the program what is there, without waiting.
+    /// Moves octets that are there to the program, without waiting.
     pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
         let before = sink.done();
@@ -66,7 +66,8 @@ impl Stream<'_> {
             let next = self.advance(&mut rx, sink);
             let some = sink.done() > before;
             if steps >= STEPS && matches!(next, Ok(Next::More | Next::Drained)) {
-                // A peer that sends nothing for the program does not hold its call, nor the lock: what is left is readable still.
+                // A peer that sends nothing for the program must not keep this call, or the lock:
+                // the rest is still readable.
                 return Ok(if some { Pull::Some } else { Pull::Nothing(Hold::Idle) });
             }
             return match next {
@@ -77,7 +78,7 @@ impl Stream<'_> {
                     self.remember(error);
                     Ok(Pull::Some)
                 }
-                // The end is met again by the next call.
+                // The next call meets the end again.
                 Ok(_) if some => Ok(Pull::Some),
                 Ok(Next::Nothing(hold)) => Ok(Pull::Nothing(hold)),
                 Ok(Next::End) => Ok(Pull::End),
@@ -99,7 +100,7 @@ impl Stream<'_> {
         self.fetch(rx, sink)
     }
 
-    /// More of the FPDU in front, which has been checked.
+    /// Moves more of the FPDU in front, which has been checked.
     fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.left_is_kept {
             let at = rx.kept_at as usize;
@@ -147,13 +148,13 @@ impl Stream<'_> {
         rx.left -= took as u32;
         match count - took {
             _ if all => Ok(()),
-            // The trailer goes with the last of them.
+            // The trailer leaves the kernel with the last of the payload.
             0 => Err(self.owner_died()),
             rest => self.unload_by_copy(rx, sink, rest),
         }
     }
 
-    /// Moves the next `count` octets of the FPDU in front, up to a page that is not there.
+    /// Moves the next `count` octets of the FPDU in front, up to a page that is not mapped.
     #[cold]
     fn unload_by_copy(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
         if is_confined() {
@@ -195,7 +196,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The FPDU in front has `len` octets, more than were looked at.
+    /// Receives the FPDU in front, which has `len` octets, more than were looked at.
     fn fetch_large(
         &self,
         rx: &mut Guard<'_, Rx>,
@@ -229,7 +230,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes the whole FPDUs at the front of `octets`, which are still in the kernel, as far as the sink has room.
+    /// Takes the whole FPDUs at the front of `octets`, which are still in the kernel, as far as the
+    /// sink has room.
     fn take_batch(
         &self,
         rx: &mut Guard<'_, Rx>,
@@ -242,7 +244,7 @@ impl Stream<'_> {
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
             rx.shown = batch.leave_last();
-            // It is good, and gives leave to send, though it stays.
+            // The FPDU is good, and lets this end send, though it stays in the kernel.
             self.may_send_now();
         }
         if let Some(mark) = batch.mark {
@@ -265,7 +267,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Notes the rest of an FPDU that the sink had no room for, and says up to where the kernel's octets are done with.
+    /// Notes the rest of an FPDU that the sink had no room for; returns up to where the kernel's
+    /// octets can be dropped.
     fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
         rx.left = (left.to - left.from) as u32;
         rx.left_is_kept = rx.markers;
@@ -273,7 +276,8 @@ impl Stream<'_> {
             rx.trailer = (left.end - left.to) as u32;
             return Ok(left.from);
         }
-        // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC stays for readiness.
+        // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC
+        // stays for readiness.
         let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
         kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
         rx.kept_at = 0;
@@ -281,16 +285,16 @@ impl Stream<'_> {
         Ok(left.end - CRC_LEN)
     }
 
-    /// Returns whether a large FPDU of octets for the program, which is all there, may stay as it
-    /// is until the program reads it: it is readable, even if what a read then finds is that it is
-    /// not good.
+    /// Returns whether a large FPDU of octets for the program, which is all there, may stay
+    /// unchecked until the program reads it. The socket is readable then, even if the read finds
+    /// that the FPDU is damaged.
     fn may_wait(&self, sink: &Sink<'_, '_>) -> bool {
-        // RFC 5044 §7.1.2 r4: leave to send comes with one that is known to be good.
+        // This end may send only after an FPDU that is known to be good (RFC 5044 §7.1.2 r4).
         sink.room() == 0 && self.state.may_send.load(Ordering::Acquire)
     }
 
-    /// Receives a large FPDU straight into the program's buffer, if it can be that: nobody looks
-    /// there before the CRC is known to be good.
+    /// Receives a large FPDU directly into the program's buffer, if it fits: the program does not
+    /// read there before the call returns, when the CRC has been checked.
     fn take_directly(
         &self,
         rx: &mut Guard<'_, Rx>,
@@ -315,12 +319,13 @@ impl Stream<'_> {
         let whole = fpdu_len(ulpdu_len);
         let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
         if took == 0 {
-            // The first page is not there.
+            // The first page of the buffer is not mapped.
             return Ok(false);
         }
         let summed = if rx.crc { sum_first(&list[..=used], took) } else { Ok(0) };
         let crc = summed.map_err(|_| self.memory_gone())?;
-        // Where a page is not there the kernel stops: what it has kept is looked at elsewhere.
+        // At a page that is not mapped the kernel stops: the octets that it has kept are looked at
+        // elsewhere.
         let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
         if let Err(trouble) = inbound.received(segment, crc32c_append(crc, covered), *field) {
@@ -336,7 +341,7 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// The last `count` octets of the FPDU in front, which stay in the kernel.
+    /// Looks at the last `count` octets of the FPDU in front, which stay in the kernel.
     #[cold]
     fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {
         let rest = scratch.get_mut(..count).ok_or(Errno::NO_BUFFERS)?;
@@ -344,7 +349,7 @@ impl Stream<'_> {
         if seen == count { Ok(rest) } else { Err(self.owner_died()) }
     }
 
-    /// Notes what is left in the kernel of an FPDU that is good, whose payload ends at `end` and of
+    /// Notes the part that stays in the kernel of a good FPDU, whose payload ends at `end` and of
     /// which `took` octets were taken.
     #[cold]
     fn leave_rest(&self, rx: &mut Rx, took: usize, end: usize, trailer: usize) -> Result<(), Errno> {
@@ -353,14 +358,14 @@ impl Stream<'_> {
             self.moving(rx, head, |kernel| kernel.discard(head))?;
         }
         if took + head >= end {
-            // All places for the payload were good: the kernel had no reason to stop there.
+            // All pages for the payload were mapped: the kernel had no reason to stop there.
             return Err(self.owner_died());
         }
         (rx.left, rx.trailer, rx.left_is_kept) = ((end - took - head) as u32, trailer as u32, false);
         Ok(())
     }
 
-    /// The peer has sent its FIN, and everything before it is read.
+    /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let whole = !rx.is_open && rx.absorbed == 0;
         if whole || self.state.shut_receive.load(Ordering::Acquire) {
@@ -380,17 +385,17 @@ impl Stream<'_> {
     }
 }
 
-/// What became of octets that were looked at.
+/// Result of taking octets that were looked at.
 enum Taken {
     /// At least one FPDU was whole, and has been taken.
     Whole,
-    /// The program has read a part of the one in front, for which there is no other place.
+    /// The program has read a part of the FPDU in front, for which there is no other place.
     Left,
-    /// None is: the one in front has `need` octets or more.
+    /// No FPDU is whole: the one in front has `need` octets or more.
     None { need: usize },
 }
 
-/// The CRC of the first `count` octets of some pieces, or of all if they are fewer.
+/// Returns the CRC of the first `count` octets of some pieces, or of all if they are fewer.
 fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
     let mut left = count;
     pieces.iter().try_fold(0, |crc, piece| {
@@ -400,19 +405,19 @@ fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
     })
 }
 
-/// Returns whether the program reads in pieces so small that one copy of a large FPDU is better
-/// read from memory.
+/// Returns whether the program reads in pieces so small that a large FPDU is better copied to
+/// memory once and read from there.
 fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
     rx.bulk && !rx.markers && !sink.drops && (1..=BULK).contains(&sink.room())
 }
 
-/// Looks at the receive queue in one call, each at up to 72 KiB.
+/// Looks at the receive queue in one call, each of up to 72 KiB.
 pub(super) const STEPS: u32 = 64;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
-/// A payload that is worth receiving in place.
+/// Smallest payload that is worth receiving in place.
 const BULK: usize = 8 * 1024;
-/// Pieces of the program's buffer in one receive.
+/// Most pieces of the program's buffer in one receive.
 const PIECES: usize = 32;
 /// Length field and header of a Send.
 const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;

@@ -6,7 +6,7 @@ use rddp_fault_guard::Faulted;
 
 use super::sys::lent;
 
-/// Where received octets go, front to back.
+/// The places for received octets, filled front to back.
 pub(super) struct Sink<'a, 'b> {
     pieces: &'a mut [IoSliceMut<'b>],
     piece: usize,
@@ -15,7 +15,7 @@ pub(super) struct Sink<'a, 'b> {
     room: usize,
     /// `MSG_TRUNC`: octets are counted and dropped.
     pub(super) drops: bool,
-    /// A page of the program's was not there: from it on there is no room.
+    /// Set when a page of the program was not mapped: from there on there is no room.
     is_bad: bool,
 }
 
@@ -25,22 +25,22 @@ impl<'a, 'b> Sink<'a, 'b> {
         Self { pieces, piece: 0, offset: 0, done: 0, room, drops, is_bad: false }
     }
 
-    /// Room without end, for octets that are only counted.
+    /// Returns a sink with unlimited room, for octets that are only counted.
     pub(super) fn counter() -> Self {
         Self { pieces: &mut [], piece: 0, offset: 0, done: 0, room: usize::MAX, drops: true, is_bad: false }
     }
 
-    /// Octets so far.
+    /// Returns the number of octets so far.
     pub(super) fn done(&self) -> usize {
         self.done
     }
 
-    /// How many more there is room for.
+    /// Returns how many more octets there is room for.
     pub(super) fn room(&self) -> usize {
         self.room
     }
 
-    /// Returns whether room ended at a page that is not there.
+    /// Returns whether the room ended at a page that is not mapped.
     pub(super) fn is_bad(&self) -> bool {
         self.is_bad
     }
@@ -66,7 +66,7 @@ impl<'a, 'b> Sink<'a, 'b> {
         count
     }
 
-    /// From here on the program's memory is not there.
+    /// Ends the room here, where the program's memory is not mapped.
     pub(super) fn ends_here(&mut self) {
         (self.room, self.is_bad) = (0, true);
     }
@@ -77,8 +77,8 @@ impl<'a, 'b> Sink<'a, 'b> {
         self.room -= count;
     }
 
-    /// Room for up to `count` octets as the next pieces of `list`, which may be too short for all: how many octets and
-    /// pieces it came to.
+    /// Lends room for up to `count` octets as the next pieces of `list`, which may be too short for
+    /// all; returns the octets and the number of pieces.
     pub(super) fn lend<'s>(&'s mut self, count: usize, list: &mut [IoSliceMut<'s>]) -> (usize, usize) {
         let (mut octets, mut used, mut offset) = (0, 0, self.offset);
         for piece in &mut self.pieces[self.piece..] {
@@ -96,7 +96,7 @@ impl<'a, 'b> Sink<'a, 'b> {
         (octets, used)
     }
 
-    /// What was lent has been filled, up to here.
+    /// Counts octets with which lent room has been filled.
     pub(super) fn filled(&mut self, count: usize) {
         let mut rest = count;
         while rest > 0 {
@@ -124,7 +124,7 @@ pub(super) struct Source<'a> {
     pieces: &'a [IoSlice<'a>],
     offset: usize,
     left: usize,
-    /// Number of the next octets that are known to be there, if it is known that not all are.
+    /// Number of the next octets that are known to be mapped, once it is known that not all are.
     pub(super) reach: usize,
 }
 
@@ -134,12 +134,12 @@ impl<'a> Source<'a> {
         Self { pieces, offset: 0, left, reach: usize::MAX }
     }
 
-    /// Octets that are left.
+    /// Returns the number of octets that are left.
     pub(super) fn left(&self) -> usize {
         self.left
     }
 
-    /// The next octets that lie together, `count` at most. Empty only when nothing is left.
+    /// Returns the next octets that lie together, `count` at most. Empty only when nothing is left.
     pub(super) fn next(&mut self, count: usize) -> &'a [u8] {
         while let Some((piece, behind)) = self.pieces.split_first() {
             let piece: &'a [u8] = &piece[self.offset..];
@@ -155,7 +155,7 @@ impl<'a> Source<'a> {
         &[]
     }
 
-    /// The octets that are within reach.
+    /// Returns the octets that are within reach.
     pub(super) fn within_reach(mut self) -> Self {
         self.left = self.left.min(self.reach);
         self
@@ -175,7 +175,7 @@ impl<'a> Source<'a> {
         if self.copy_some(out) < count { Err(Faulted) } else { Ok(()) }
     }
 
-    /// Copies the next octets to `out`, up to a page that is not there. How many they were.
+    /// Copies the next octets to `out`, up to a page that is not mapped. Returns their number.
     pub(super) fn copy_some(&mut self, out: &mut [u8]) -> usize {
         let mut at = 0;
         while at < out.len() && self.left > 0 {
@@ -192,7 +192,7 @@ impl<'a> Source<'a> {
         at
     }
 
-    /// Returns how many of the next `count` octets can be read, up to a page that is not there.
+    /// Returns how many of the next `count` octets can be read, up to a page that is not mapped.
     pub(super) fn readable(mut self, count: usize) -> usize {
         let mut good = 0;
         while good < count && self.left > 0 {

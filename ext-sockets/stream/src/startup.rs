@@ -1,8 +1,10 @@
-//! From TCP to FPDUs: the Request and the Reply (RFC 5044 §7.1, RFC 6581), done by whoever first needs them done.
+//! From TCP to FPDUs: the Request and the Reply (RFC 5044 §7.1, RFC 6581), exchanged by the first
+//! call that needs them.
 //!
-//! Never in `accept`, and by `connect` only as far as sending the Request: a server may accept and hand the socket to
-//! another process, and one thread may connect to its own listener. Nothing is taken out of the kernel before it is known
-//! to be a startup frame, so that a plain peer's octets are there for a plain call.
+//! `accept` does nothing of it, and `connect` only sends the Request: a server may accept and hand
+//! the socket to another process, and one thread may connect to its own listener. Nothing is taken
+//! out of the kernel before it is known to be a startup frame, so that a plain peer's octets are
+//! there for a plain call.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -33,7 +35,7 @@ impl Stream<'_> {
             Phase::Starting => {}
         }
         let mut rx = self.lock_rx()?;
-        // Somebody else may have come first.
+        // Another thread may have come first.
         match self.state.phase() {
             Phase::Starting => {}
             _ => {
@@ -50,13 +52,13 @@ impl Stream<'_> {
         if done { Ok(true) } else { self.check_time() }
     }
 
-    /// Notes that there is leave to send, and sends what has waited for it.
+    /// Notes that this end may send, and sends what has waited for that.
     pub(super) fn may_send_now(&self) {
         if self.state.may_send.load(Ordering::Acquire) {
             return;
         }
         self.state.may_send.store(true, Ordering::Release);
-        // Under the lock, so that a call that found no leave a moment ago has noted what it kept.
+        // Under the lock, so that a call that could not send a moment ago has noted what it kept.
         let paid = self.lock_tx().and_then(|mut tx| {
             self.shut_what_was_shut_early();
             self.pay(&mut tx)
@@ -66,8 +68,8 @@ impl Stream<'_> {
         }
     }
 
-    /// A reset ends the startup. TCP says it once, and from then on that the peer has finished,
-    /// which is no other end.
+    /// Ends the startup because of a reset. TCP reports it once, and after that the end of the
+    /// peer's octets, which must not count as another end.
     fn lost(&self, error: Errno) -> Errno {
         if error == Errno::RESET {
             self.state.end.set(Ended::new(Why::NotMpa, error));
@@ -76,7 +78,7 @@ impl Stream<'_> {
     }
 
     /// Returns whether TCP is connected, or was. Until then no call of ours touches the socket: its
-    /// error is the program's to fetch.
+    /// error is for the program to fetch.
     pub(super) fn is_connected(&self) -> bool {
         let connected = &self.state.connected;
         if !connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Connected {
@@ -85,8 +87,8 @@ impl Stream<'_> {
         connected.load(Ordering::Relaxed)
     }
 
-    /// Returns what TCP answers to a `call` of the program that moves nothing. `None`: there is a
-    /// connection, or will be, and it waits.
+    /// Returns TCP's answer to a `call` of the program that moves nothing. `None`: there is a
+    /// connection, or there will be, and the call waits.
     pub(super) fn unconnected(
         &self,
         call: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
@@ -99,7 +101,7 @@ impl Stream<'_> {
         self.state.ended().map_or(Errno::ABORTED, |end| end.errno)
     }
 
-    /// How long the startup may still take; `None` before it has begun.
+    /// Returns how long the startup may still take; `None` before it has begun.
     pub(super) fn startup_left(&self) -> Option<Duration> {
         let began = self.state.began.load(Ordering::Relaxed);
         (began > 0)
@@ -118,7 +120,7 @@ impl Stream<'_> {
         let _ = self.state.began.compare_exchange(0, now().max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// RFC 5044 §7.1.2 r10: a startup does not take for ever.
+    /// Ends a startup that takes too long (RFC 5044 §7.1.2 r10).
     fn check_time(&self) -> Result<bool, Errno> {
         if self.startup_left() != Some(Duration::ZERO) {
             return Ok(false);
@@ -163,7 +165,7 @@ impl Stream<'_> {
                 self.moving(rx, used, |kernel| kernel.discard(used))?;
                 note_private_data(rx, &private_data);
                 self.wake_at(rx, 1)?;
-                // RFC 5044 §7.1.2 r3: TCP is left to the ULP.
+                // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
                 self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
                 Err(Errno::REFUSED)
             }
@@ -204,7 +206,7 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// What came is no Request, or not all of one.
+    /// Handles octets that are not a Request, or not all of one.
     fn not_mpa(&self, rx: &mut Guard<'_, Rx>, error: StartupError) -> Result<bool, Errno> {
         let plain_peers = self.state.asked.plain() == Plain::Allowed;
         if Refusal::of(&error, None, plain_peers) == Refusal::Plain {
@@ -219,7 +221,7 @@ impl Stream<'_> {
             return self.give_up_politely(rx, &terminate, framing);
         }
         match error {
-            // A server that gives back what it gets makes our Request its answer.
+            // A server that echoes returns our Request as its answer.
             StartupError::BadKey | StartupError::WrongRole => {
                 self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code())
             }
@@ -238,14 +240,14 @@ impl Stream<'_> {
         self.pay(&mut tx)
     }
 
-    /// Looks at what has come of the peer's frame.
+    /// Looks at the octets of the peer's frame that have come.
     fn look_at_frame(&self, rx: &mut Rx, frame: &mut [u8]) -> Result<Seen, Errno> {
         let have = match self.kernel.peek(&mut [IoSliceMut::new(frame)]) {
             Ok(0) => return Ok(Seen::End(0)),
             Err(Errno::WOULD_BLOCK) => return Ok(Seen::Nothing),
             other => other?,
         };
-        // Seen before, and the rest was waited for in vain?
+        // After a wait for the rest the same octets are there: it will not come.
         let waited = rx.wake_at as usize > have;
         if waited && self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))? != 0 {
             return Ok(Seen::End(have));
@@ -253,7 +255,7 @@ impl Stream<'_> {
         Ok(Seen::Octets(have))
     }
 
-    /// Takes over what both ends have agreed on.
+    /// Stores the values that both ends have agreed on.
     fn settle(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated, peer_data: &[u8]) -> Result<(), Errno> {
         note_private_data(rx, peer_data);
         (rx.crc, rx.markers) = (negotiated.crc, negotiated.markers_rx);
@@ -268,8 +270,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// The initiator's first FPDU, which lets the responder send (RFC 5044 §7.1.2 r4, RFC 6581 §9.2). Where no RTR was
-    /// agreed on, a Send without octets does the same.
+    /// Sends the initiator's first FPDU, which lets the responder send (RFC 5044 §7.1.2 r4,
+    /// RFC 6581 §9.2). Where no RTR was agreed on, a Send without octets does the same.
     fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated) -> Result<(), Errno> {
         let mut tx = self.lock_tx()?;
         let rtr = negotiated.rtr.unwrap_or(Rtr::Send);
@@ -280,7 +282,7 @@ impl Stream<'_> {
             Rtr::Read => rx.rtr_read = true,
             Rtr::Send => tx.msn = Msn::FIRST.next().0,
         }
-        // Nobody can get in front of it: the lock is held.
+        // The lock is held, so no other FPDU can come first.
         self.state.may_send.store(true, Ordering::Release);
         self.state.set_framed();
         self.shut_what_was_shut_early();
@@ -291,7 +293,7 @@ impl Stream<'_> {
 enum Seen {
     Octets(usize),
     Nothing,
-    /// The peer has finished, and that is all that came.
+    /// The peer has closed after so many octets.
     End(usize),
 }
 
@@ -304,7 +306,7 @@ fn note_private_data(rx: &mut Rx, data: &[u8]) {
     rx.peer_data_known = true;
 }
 
-/// A window in which an FPDU is no more than an eighth.
+/// A window of which an FPDU is at most an eighth.
 const WINDOW: u32 = 512 * 1024;
 /// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.
 const NARROW: usize = WINDOW as usize;

@@ -1,8 +1,8 @@
-//! What is known of one connection, in memory that all processes which hold the socket share.
+//! The shared state of one connection, in memory of all processes that hold the socket.
 //!
-//! The receiving direction and the sending one are a lock each; whoever calls does the work of its direction. Where both
-//! locks are needed the receiving one comes first. There are no pointers in here, and nothing that one process alone
-//! could give meaning to.
+//! The receiving direction and the sending one have a lock each; a call does the work of its
+//! direction. Where both locks are needed the receiving one is taken first. The state has no
+//! pointers, and nothing else that only one process could use.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -20,25 +20,28 @@ use super::sys::{Guarded, Lease, now};
 pub struct State {
     magic: AtomicU64,
     phase: AtomicU32,
-    /// An FPDU of the peer's has come and been found good, or this end is the initiator: it may send (RFC 5044 §7.1.2).
+    /// Set if this end may send: a good FPDU of the peer has come, or this end is the initiator
+    /// (RFC 5044 §7.1.2).
     pub(super) may_send: AtomicBool,
-    /// Octets, or an end of the direction, are owed to TCP: see [`Tx::owed`].
+    /// Set while octets, or the end of the direction, are owed to TCP: see [`Tx::owed`].
     pub(super) owing: AtomicBool,
-    /// Octets are, for which TCP had no room. (The end has to wait for the end of the startup, and not for room.)
+    /// Set while octets are owed for which TCP had no room. (An end that is owed waits for the end
+    /// of the startup, and not for room.)
     pub(super) wants_room: AtomicBool,
-    /// What TCP said to a call that had moved octets before: the next one answers it.
+    /// Error that TCP reported to a call that had moved octets: the next call returns it.
     pub(super) pending: AtomicI32,
-    /// What `O_NONBLOCK` was when it was last asked for.
+    /// `O_NONBLOCK` when it was last asked for.
     pub(super) nonblocking: AtomicBool,
-    /// Octets for the program are in [`Rx::kept`], and nothing of their FPDU is in the kernel.
+    /// Set while octets for the program are in [`Rx::kept`], and nothing of their FPDU is in the
+    /// kernel.
     pub(super) holding: AtomicBool,
     pub(super) shut_receive: AtomicBool,
     pub(super) shut_send: AtomicBool,
-    /// Nothing more of the program's is taken before there is leave to send.
+    /// Set if no more octets of the program are taken before this end may send.
     pub(super) early_full: AtomicBool,
-    /// TCP is, or was, connected: the startup may touch the socket.
+    /// Set once TCP is connected: from then on the startup may touch the socket.
     pub(super) connected: AtomicBool,
-    /// When the startup began, by [`now`](super::sys::now). 0: it has not.
+    /// Time when the startup began, by [`now`](super::sys::now). 0: it has not.
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -50,13 +53,13 @@ pub struct State {
     /// Moment at which a process last said that it holds the socket no longer, by
     /// [`now`](super::sys::now).
     pub(super) left: AtomicU64,
-    /// Some that hold it have no place among the holders.
+    /// Set if some processes that hold the socket have no place among the holders.
     pub(super) uncounted: AtomicBool,
-    /// The block of those for whom there is no place here.
+    /// The block of holders that have no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// Places in the one layout, for what is to come: the kind of what travels in the FPDUs (0: a
-    /// byte stream), what that kind needs, counters.
+    /// Reserved places in the one layout: the kind of data in the FPDUs (0: a byte stream), what
+    /// that kind needs, counters.
     kind: AtomicU32,
     of_kind: [AtomicU64; 32],
     counters: [AtomicU64; 8],
@@ -65,7 +68,7 @@ pub struct State {
     pub(super) tx: Guarded<Tx>,
 }
 
-/// How far a stream has come.
+/// Phases of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The startup frames are not exchanged yet.
@@ -74,7 +77,7 @@ pub enum Phase {
     Framed,
     /// The peer does not speak MPA, and that is allowed: plain TCP.
     Plain,
-    /// It is over: see [`State::ended`].
+    /// The stream is over: see [`State::ended`].
     Ended,
 }
 
@@ -121,7 +124,7 @@ impl State {
         self.magic = AtomicU64::new(MAGIC);
     }
 
-    /// How far the stream has come.
+    /// Returns the phase of the stream.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
@@ -136,14 +139,14 @@ impl State {
         self.phase.store(FRAMED, Ordering::Release);
     }
 
-    /// The connection was made anew, for a peer that does not speak MPA.
+    /// Marks the connection as plain TCP: it was made anew, for a peer that does not speak MPA.
     pub fn stay_plain(&self) {
         self.set_plain();
         self.end.clear();
         self.owe_nothing();
     }
 
-    /// What is owed has changed.
+    /// Notes that what is owed has changed.
     #[inline]
     pub(super) fn note_owed(&self, tx: &Tx) {
         let early = !tx.early().is_empty();
@@ -161,29 +164,30 @@ impl State {
         self.phase.store(PLAIN, Ordering::Release);
     }
 
-    /// Why the stream is over, if it is.
+    /// Returns the reason why the stream is over, if it is.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
         self.end.load()
     }
 
-    /// What was asked for.
+    /// Returns the options that the stream was made with.
     #[must_use]
     pub fn options(&self) -> Options {
         self.asked.options()
     }
 
-    /// `SO_RCVTIMEO`: how long a receiving call may wait. `None`, or zero, is as long as it takes.
+    /// Sets how long a receiving call may wait (`SO_RCVTIMEO`). `None`, or zero, is without limit.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
         self.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
-    /// `SO_SNDTIMEO`: how long a sending call may wait.
+    /// Sets how long a sending call may wait (`SO_SNDTIMEO`).
     pub fn set_send_timeout(&self, timeout: Option<Duration>) {
         self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
-    /// `SO_RCVLOWAT`: how many octets a receiving call that waits returns with at least, if there is room for them.
+    /// Sets how many octets a receiving call that waits returns at least, if there is room for them
+    /// (`SO_RCVLOWAT`).
     pub fn set_low_water(&self, octets: u32) {
         self.low_water.store(octets, Ordering::Relaxed);
     }
@@ -192,19 +196,19 @@ impl State {
         self.low_water.load(Ordering::Relaxed).max(1) as usize
     }
 
-    /// As set by [`set_receive_timeout`](Self::set_receive_timeout).
+    /// Returns the time set by [`set_receive_timeout`](Self::set_receive_timeout).
     #[must_use]
     pub fn receive_timeout(&self) -> Option<Duration> {
         duration(self.receive_timeout.load(Ordering::Relaxed))
     }
 
-    /// As set by [`set_send_timeout`](Self::set_send_timeout).
+    /// Returns the time set by [`set_send_timeout`](Self::set_send_timeout).
     #[must_use]
     pub fn send_timeout(&self) -> Option<Duration> {
         duration(self.send_timeout.load(Ordering::Relaxed))
     }
 
-    /// Notes that TCP is connected, so that nobody has to ask it.
+    /// Notes that TCP is connected, so that it need not be asked.
     pub fn note_connected(&self) {
         self.connected.store(true, Ordering::Relaxed);
     }
@@ -221,15 +225,15 @@ impl State {
         self.owing.load(Ordering::Acquire)
     }
 
-    /// Returns why the startup failed, to the first who asks; `Ok` to all others, and `None` of a
-    /// startup that did not fail.
+    /// Returns the error of a failed startup to the first caller; `Ok` to all others, and `None` of
+    /// a startup that did not fail.
     pub fn take_startup_error(&self) -> Option<Result<(), Errno>> {
         let end = self.end.load().filter(|end| end.why.is_of_startup())?;
         Some(if self.end.first_told() { Err(end.errno) } else { Ok(()) })
     }
 
-    /// Returns what a call of ours took out of the kernel and a call of the program is to be told,
-    /// once.
+    /// Returns, once, an error that a call of ours took out of the kernel and that a call of the
+    /// program is to return.
     pub fn take_pending(&self) -> Option<Errno> {
         (self.pending.load(Ordering::Relaxed) != 0)
             .then(|| self.pending.swap(0, Ordering::AcqRel))
@@ -237,7 +241,7 @@ impl State {
             .map(Errno)
     }
 
-    /// As if nothing had happened: TCP could not connect, and is about to be asked again.
+    /// Sets the state back to the beginning: TCP could not connect, and is about to try again.
     pub fn begin_again(&self) {
         self.connected.store(false, Ordering::Relaxed);
         self.early_full.store(false, Ordering::Relaxed);
@@ -269,7 +273,7 @@ impl State {
         }
     }
 
-    /// The peer's private data, once its startup frame has come.
+    /// Returns the peer's private data, once its startup frame has come.
     #[must_use]
     pub fn peer_private_data(&self) -> Option<PrivateData> {
         let rx = self.rx.lock().ok()?;
@@ -277,7 +281,7 @@ impl State {
     }
 }
 
-/// All that a wait depends on besides the kernel's socket: see [`State::condition`].
+/// Everything that a wait depends on besides the kernel's socket: see [`State::condition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
     phase: u32,
@@ -290,7 +294,8 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether the kernel's events are the program's: nothing but octets changes what it waits for.
+    /// Returns whether the kernel's events are the program's: from then on only octets change what
+    /// it waits for.
     #[must_use]
     pub fn is_settled(self) -> bool {
         self.ended || self.phase == PLAIN || (self.phase == FRAMED && self.may_send && !self.owing)
@@ -306,26 +311,27 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// The receiving direction. Octets that the program has not read are in the kernel, all but those in `kept`.
+/// The receiving direction. Octets that the program has not read are in the kernel, but for those
+/// in `kept`.
 #[repr(C)]
 pub(super) struct Rx {
-    /// Octets are being taken out of the kernel: until this is false again the fields behind it are not true.
+    /// Set while octets are being taken out of the kernel: the fields after it are not valid then.
     pub(super) moving: bool,
     pub(super) crc: bool,
     pub(super) markers: bool,
-    /// The last FPDU was a large one: the next is looked at before it is read.
+    /// Set if the last FPDU was a large one: the next is looked at before it is read.
     pub(super) bulk: bool,
-    /// A Read without octets was our RTR, and is not answered yet.
+    /// Set if a Read without octets was our RTR, and is not answered yet.
     pub(super) rtr_read: bool,
     pub(super) peer_data_known: bool,
-    /// The receive buffer is so small that a partial FPDU in it may close the window.
+    /// Set if the receive buffer is so small that a partial FPDU in it may close the window.
     pub(super) narrow: bool,
-    /// What is left is in `kept` and not in the kernel.
+    /// Set if the octets counted by `left` are in `kept` and not in the kernel.
     pub(super) left_is_kept: bool,
-    /// Whether a message is open, and its `RsvdULP`.
+    /// Set while a message is open; its `RsvdULP` follows.
     pub(super) is_open: bool,
     pub(super) open_ulp: u8,
-    /// Of the FPDUs taken: see [`rddp_mpa::Deframer::at`].
+    /// Position in the stream of the FPDUs taken: see [`rddp_mpa::Deframer::at`].
     pub(super) position: u64,
     pub(super) msn: u32,
     pub(super) mo: u64,
@@ -336,7 +342,7 @@ pub(super) struct Rx {
     pub(super) wake_at: u32,
     /// Octets of the checked FPDU in front that the program has not read.
     pub(super) left: u32,
-    /// What stands behind them in the kernel, and goes when the last of them is read.
+    /// Octets behind them in the kernel, which are dropped when the last of them is read.
     pub(super) trailer: u32,
     pub(super) kept_at: u32,
     /// Octets that the program has read of the FPDU in front, which had to stay in the kernel
@@ -344,29 +350,30 @@ pub(super) struct Rx {
     pub(super) shown: u32,
     /// Octets in `kept` of an FPDU that is not whole.
     pub(super) absorbed: u32,
-    /// The block of what is held back: see [`Rx::kept`].
+    /// The block of kept octets: see [`Rx::kept`].
     pub(super) kept_in: Lease,
     pub(super) peer_data: PrivateData,
 }
 
-/// The sending direction. A message is never left open with the lock: whoever has it next may begin one.
+/// The sending direction. A message is never left open when the lock is given back: the next owner
+/// may begin one.
 #[repr(C)]
 pub(super) struct Tx {
-    /// Octets are being given to the kernel: until this is false again the fields behind it are not true.
+    /// Set while octets are being given to the kernel: the fields after it are not valid then.
     pub(super) moving: bool,
     pub(super) crc: bool,
     pub(super) markers: bool,
-    /// The startup frame of this end is among what was owed.
+    /// Set if the startup frame of this end is among what was owed.
     pub(super) greeted: bool,
-    /// The FIN goes out behind what is owed.
+    /// Set if a FIN is to go out behind what is owed.
     pub(super) fin_due: bool,
     pub(super) fin_sent: bool,
-    /// Set while octets that waited for the startup are framed: until it is false again nobody
-    /// knows which were.
+    /// Set while octets that waited for the startup are framed: if a process dies then, it is not
+    /// known which were.
     pub(super) framing: bool,
-    /// Set while what is owed or kept is changed, by several stores: see [`Tx::change`].
+    /// Set while owed or kept octets are changed, by several stores: see [`Tx::change`].
     pub(super) changing: AtomicBool,
-    /// Of the FPDUs made: see [`rddp_mpa::Framer::at`].
+    /// Position in the stream of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
@@ -378,14 +385,14 @@ pub(super) struct Tx {
     pub(super) owed_from: u32,
     pub(super) owed_to: u32,
     pub(super) owed_in: Lease,
-    /// Bounds of what waits for the end of the startup: see [`Tx::early`].
+    /// Bounds of the octets that wait for the end of the startup: see [`Tx::early`].
     pub(super) early_from: u32,
     pub(super) early_to: u32,
     pub(super) early_in: Lease,
     pub(super) little: [u8; LITTLE],
 }
 
-/// An [`Ended`] that is set once, by whoever comes first.
+/// An [`Ended`] that is set once: the first one stays.
 #[derive(Debug, Default)]
 pub(super) struct AtomicEnd(AtomicU64);
 
@@ -393,7 +400,7 @@ impl AtomicEnd {
     pub(super) fn set(&self, end: Ended) {
         let packed =
             u64::from(end.why as u8) | u64::from(end.errno.0 as u16) << 16 | u64::from(end.code.0) << 32;
-        // Who loses has found a consequence of what the winner found.
+        // A second end is a consequence of the first.
         let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
     }
 
@@ -412,7 +419,8 @@ impl AtomicEnd {
         Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
     }
 
-    /// Returns whether a sending call has not been told yet, and notes that one is. TCP tells an error once; what is sent after that is `EPIPE`.
+    /// Returns whether no sending call has reported the end yet, and notes that one does. TCP
+    /// reports an error once; later sends fail with `EPIPE`.
     pub(super) fn first_told(&self) -> bool {
         self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
     }
@@ -429,10 +437,11 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
 /// Octets that may be owed without a block.
 pub(super) const LITTLE: usize = 1024;
 
-/// Changes with the layout of a state, so that one of another build is not taken for one of this.
+/// Changes with the layout of a state, so that a state of another build is not taken for one of
+/// this.
 pub(super) const MAGIC: u64 = 0x7264_6470_0000_0004 ^ layout();
 
-/// Returns the offset of what comes behind fields of another crate's.
+/// Returns the offset of a field that comes behind fields of types of other crates.
 const fn layout() -> u64 {
     let places = [
         size_of::<State>(),
@@ -460,7 +469,7 @@ const STARTING: u32 = 0;
 const FRAMED: u32 = 1;
 const PLAIN: u32 = 2;
 
-/// Set in an [`AtomicEnd`] when a sending call has been told.
+/// Set in an [`AtomicEnd`] when a sending call has reported it.
 const TOLD: u64 = 1 << 63;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! States of a TCP socket, as `tcp_info` numbers them.
 
-/// It is connected.
+/// The socket is connected.
 pub const TCP_ESTABLISHED: u8 = 1;
-/// It is being connected.
+/// The socket is being connected.
 pub const TCP_SYN_SENT: u8 = 2;
-/// It is being connected by the peer.
+/// The socket is being connected by the peer.
 pub const TCP_SYN_RECV: u8 = 3;
-/// It is neither connected nor listening.
+/// The socket is neither connected nor listening.
 pub const TCP_CLOSE: u8 = 7;
-/// It listens.
+/// The socket listens.
 pub const TCP_LISTEN: u8 = 10;

@@ -1,4 +1,4 @@
-//! A train: FPDUs that reach TCP together, as pieces where they lie.
+//! A train: FPDUs that reach TCP together, as a list of pieces in place.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -27,7 +27,7 @@ impl<'a, 'l> Train<'a, 'l> {
         Self { list, used: 0, arena, gather, len: 0 }
     }
 
-    /// Octets on the wire.
+    /// Returns the number of octets on the wire.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -36,7 +36,7 @@ impl<'a, 'l> Train<'a, 'l> {
         &self.list[..self.used]
     }
 
-    /// The octets of `range`.
+    /// Returns the octets of `range`.
     pub(super) fn range(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
         let Range { start: from, end: to } = range;
         let mut at = 0;
@@ -47,11 +47,11 @@ impl<'a, 'l> Train<'a, 'l> {
         })
     }
 
-    /// Adds an FPDU with the next `count` octets of `payload`. `false`, and nothing has changed: the
-    /// train is full.
+    /// Adds an FPDU with the next `count` octets of `payload`. `false`, and nothing has changed:
+    /// the train is full.
     ///
     /// # Errors
-    /// Some of the octets are not there: the train is not to be sent.
+    /// Some of the octets are not mapped: the train must not be sent.
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -77,8 +77,8 @@ impl<'a, 'l> Train<'a, 'l> {
     /// Returns whether the next `count` octets of `payload` are copied next to their header.
     fn copies(&self, payload: &Source<'_>, count: usize) -> bool {
         let pieces = pieces_of(payload, count);
-        // A train of nothing takes any FPDU: one of too many pieces is copied. Header and trailer
-        // are two more.
+        // An empty train takes any FPDU: one of too many pieces is copied. Header and trailer are
+        // two more pieces.
         let too_many = self.used == 0 && pieces + 2 > self.list.len();
         too_many
             || match self.gather {
@@ -88,7 +88,7 @@ impl<'a, 'l> Train<'a, 'l> {
             }
     }
 
-    /// Adds the next `count` octets of `payload` where they lie. Returns `crc` continued over them;
+    /// Adds the next `count` octets of `payload` in place. Returns `crc` continued over them;
     /// `None` if there is no room for so many pieces.
     fn lend(
         &mut self,
@@ -103,7 +103,7 @@ impl<'a, 'l> Train<'a, 'l> {
                 return Ok(None);
             }
             let piece = payload.next(rest);
-            // TCP is given no FPDU that cannot be ended.
+            // TCP must not get the front of an FPDU that cannot be completed.
             if with_crc {
                 crc = lent::sum(crc, piece)?;
             } else {
@@ -127,8 +127,8 @@ impl<'a, 'l> Train<'a, 'l> {
 }
 
 impl rddp_iwarp::Gather for Train<'_, '_> {
-    /// Pieces and octets. What was taken of the arena is lost to the train: it is sent as it is, or
-    /// built anew.
+    /// Numbers of pieces and octets. Room that was taken from the arena stays taken: the train is
+    /// sent as it is, or built anew.
     type Mark = (usize, usize);
 
     fn mark(&self) -> Self::Mark {
@@ -163,6 +163,6 @@ fn pieces_of(payload: &Source<'_>, count: usize) -> usize {
     pieces
 }
 
-/// Pieces up to this size, on the average of an FPDU, are copied next to its header: a piece more
-/// costs as much.
+/// Average size of pieces up to which an FPDU is copied next to its header: another piece costs as
+/// much as the copy.
 const COPY_UP_TO: usize = 1024;

@@ -1,9 +1,10 @@
 //! Sending: octets become FPDUs in the call that brings them, and go to TCP in that call.
 //!
-//! A write is one Send, or several when it is longer than the longest one; their segments fit the EMSS of the moment. When
-//! TCP takes only a part, the rest of the FPDU that it has begun is **owed**: copied to shared memory, where whoever calls
-//! next finds it. A message that is then still open is ended by one short FPDU more, so that none is ever open between two
-//! calls: the next octets may be another process's.
+//! A write is one Send, or several when it is longer than the longest one; their segments fit the
+//! EMSS of the moment. When TCP takes only a part, the rest of the FPDU that it has begun is
+//! **owed**: copied to shared memory, where the next call finds it. A message that is then still
+//! open is ended by another short FPDU, so that none is ever open between two calls: the next
+//! octets may come from another process.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -37,10 +38,10 @@ struct Limits {
     max_send: u32,
 }
 
-/// State of the sender behind an FPDU of a train.
+/// State of the sender after an FPDU of a train.
 #[derive(Clone, Copy, Default)]
 struct After {
-    /// Octets of the program's up to there.
+    /// Number of the program's octets up to there.
     payload: usize,
     position: u64,
     msn: Msn,
@@ -54,8 +55,8 @@ impl Message {
 }
 
 impl Stream<'_> {
-    /// Gives TCP what it takes of `source`, in FPDUs, without waiting. How many of its octets are TCP's business now;
-    /// `EAGAIN` when none.
+    /// Gives TCP what it takes of `source`, in FPDUs, without waiting. Returns how many of its
+    /// octets are taken or owed; `EAGAIN` when none.
     pub(super) fn push(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
         let mut tx = self.lock_tx()?;
         if !self.pay(&mut tx)? {
@@ -80,7 +81,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Gives TCP what it takes of `source`, which moves on. Whether that was all.
+    /// Gives TCP what it takes of `source`, which moves on. Returns whether that was all.
     pub(super) fn push_source(
         &self,
         tx: &mut Tx,
@@ -90,13 +91,13 @@ impl Stream<'_> {
         let mut open = None;
         let mut written = Ok(true);
         let mut good = None;
-        // Once for all trains: where there is none nothing has happened yet.
+        // Taken once for all trains: if it fails, nothing has happened yet.
         let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
             source.reach = good.unwrap_or(usize::MAX);
             written = self.push_train(tx, &mut scratch, source, &mut open, more);
             good = match written {
-                // Once more, up to the page that is not there.
+                // Tried again, up to the page that is not mapped.
                 Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
                 _ => None,
             };
@@ -114,9 +115,9 @@ impl Stream<'_> {
         written
     }
 
-    /// Sends one train of what is within reach; whether TCP took all of it. `EFAULT`, and nothing
-    /// has happened: there are octets in it that cannot be read. `source` and `open` move on behind
-    /// the last FPDU that TCP has begun to take, whose rest is owed.
+    /// Sends one train of the octets within reach; returns whether TCP took all of it. `EFAULT`,
+    /// and nothing has happened: there are octets in it that cannot be read. `source` and `open`
+    /// move on behind the last FPDU that TCP has begun to take, whose rest is owed.
     fn push_train(
         &self,
         tx: &mut Tx,
@@ -155,16 +156,17 @@ impl Stream<'_> {
             tx.position = position;
             tx.msn = msn.0;
         }
-        // What is open is known to this call alone.
+        // Only this call knows that a message is open.
         tx.moving = open.is_some();
         Ok(octets == train.len())
     }
 
-    /// Owes TCP the rest of the FPDU that it has begun to take: octets `rest` of the train.
+    /// Adds the rest of the FPDU that TCP has begun to take to what is owed: octets `rest` of the
+    /// train.
     fn owe_rest(&self, tx: &mut Tx, train: &Train<'_, '_>, rest: Range<usize>) -> Result<(), Errno> {
         let mut copy = [0; CLOSING];
         for octets in train.range(rest).flat_map(|piece| piece.chunks(CLOSING)) {
-            // It was there when it was summed, and TCP has begun the FPDU.
+            // The memory was there when it was summed, and TCP has begun the FPDU.
             if lent::read(octets, &mut copy) < octets.len() {
                 return Err(self.memory_gone());
             }
@@ -174,9 +176,9 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// The longest Send. What TCP does not take of one FPDU, and the FPDU that then ends its
-    /// message, are owed, for which a block is reserved. Where there is none each Send is one FPDU,
-    /// and so short that it is owed without.
+    /// Returns the length of the longest Send. The rest of one FPDU that TCP does not take, and the
+    /// FPDU that then ends its message, are owed, for which a block is reserved. Without a block
+    /// each Send is one FPDU, so short that it can be owed in the state.
     fn max_send(&self, tx: &mut Tx, mulpdu: usize, left: usize) -> u32 {
         let max_send = self.state.asked.max_send.max(1);
         let little = mulpdu.saturating_sub(UntaggedRepr::LEN).clamp(1, LITTLE_SEND);
@@ -184,8 +186,8 @@ impl Stream<'_> {
         if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
     }
 
-    /// Fills the train, and says what the state is behind each of its FPDUs. `EFAULT`: some of its
-    /// octets are not there.
+    /// Fills the train, and notes the state after each of its FPDUs. `EFAULT`: some of its octets
+    /// are not mapped.
     fn load<'a, 'r>(
         &self,
         tx: &Tx,
@@ -225,7 +227,7 @@ impl Stream<'_> {
         Ok(&records[..count])
     }
 
-    /// How many octets of the train TCP took.
+    /// Writes the train; returns how many of its octets TCP took.
     fn write(&self, train: &Train<'_, '_>, more: bool, end_of_record: bool) -> Result<usize, Errno> {
         if self.state.asked.gather() == Gather::Cork {
             return self.write_corked(train);
@@ -267,7 +269,8 @@ impl Stream<'_> {
         Ok(if full > octets { octets } else { octets - octets % full })
     }
 
-    /// The EMSS to cut by. Asked anew for each train, since it changes, but not for what fits any.
+    /// Returns the EMSS to cut by. It can change, so TCP is asked for each train, but not for
+    /// octets that fit any EMSS.
     fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
         if octets <= SMALL {
             return SAFE_EMSS;
@@ -279,16 +282,18 @@ impl Stream<'_> {
     }
 }
 
-/// How many of a write's last `left` octets are one Send: all, or, if they are too many, as many as fill their segments. On
-/// loopback a segment has a little less room than a Send of 64 KiB, whose rest would be an FPDU more for each.
+/// Returns how many of a write's last `left` octets become one Send: all, or, if they are too many,
+/// as many as fill their segments. On loopback a segment has a little less room than a Send of 64
+/// KiB, whose rest would be another FPDU for each.
 fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
     let left = u32::try_from(left).unwrap_or(u32::MAX);
     let full = u32::try_from(mulpdu.saturating_sub(UntaggedRepr::LEN)).unwrap_or(u32::MAX).max(1);
     if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
 }
 
-/// Ends a message with some more of its octets. A segment that is not the last leaves some; if they
-/// cannot be read, it ends with none (RFC 5041 §4.3: the last segment may be one without payload).
+/// Ends a message with some more of its octets. Each segment but the last leaves some; if they
+/// cannot be read, the message ends with none (RFC 5041 §4.3: the last segment may be one without
+/// payload).
 fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
     let count = ((message.total - message.mo) as usize).min(CLOSING);
     let mut octets = [0; CLOSING];
@@ -298,16 +303,16 @@ fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
     tx.msn = message.msn.next().0;
 }
 
-/// Pieces of one train: more are neither for the heap, which a signal handler may have interrupted,
-/// nor for its stack. An FPDU of more is copied.
+/// Most pieces of one train: a longer list would have to go on the heap, which a signal handler may
+/// have interrupted, or be too large for its stack. An FPDU of more pieces is copied.
 const PIECES: usize = 160;
 /// FPDUs in one train.
 const FPDUS: usize = 64;
-/// Where a train is full.
+/// Octets at which a train is full.
 const TRAIN: usize = 256 * 1024;
-/// Payload that fits one segment whatever the path: no need to ask for the EMSS.
+/// Payload that fits one segment on any path, so that TCP is not asked for the EMSS.
 const SMALL: usize = 480;
-/// The EMSS where TCP does not tell, and for small messages.
+/// The EMSS for small messages, and if TCP does not tell it.
 const SAFE_EMSS: usize = 536;
-/// Payload of the FPDU that ends a message early, at most.
+/// Most payload of the FPDU that ends a message early.
 const CLOSING: usize = 1024;

@@ -1,4 +1,5 @@
-//! Waiting, as the program's descriptor has it: `O_NONBLOCK`, `MSG_DONTWAIT`, `SO_RCVTIMEO`, `SO_SNDTIMEO`, signals.
+//! Waiting, as the descriptor's settings say: `O_NONBLOCK`, `MSG_DONTWAIT`, `SO_RCVTIMEO`,
+//! `SO_SNDTIMEO`, signals.
 
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;
@@ -9,15 +10,15 @@ use super::state::Phase;
 use super::sys::{handlers_restart, is_confined, now};
 use super::{Errno, Stream};
 
-/// How long a call may wait.
+/// The time that a call may wait.
 pub struct Patience {
     none: bool,
-    /// Until then, by [`now`].
+    /// End of the time, by [`now`]; `None` for no limit.
     until: Option<u64>,
 }
 
 impl Patience {
-    /// None at all, or up to `timeout` from now, or as long as it takes.
+    /// Returns a patience of no time at all, or of `timeout` from now, or without limit.
     #[inline]
     pub fn new(none: bool, timeout: Option<Duration>) -> Self {
         let until = timeout
@@ -62,7 +63,7 @@ impl Stream<'_> {
         self.wait(libc::POLLOUT, patience)
     }
 
-    /// Waits until something may go to TCP of what it is owed.
+    /// Waits until some of what is owed may be sent.
     pub(super) fn wait_for_owed(&self, patience: &Patience) -> Result<(), Errno> {
         self.wait(0, patience)
     }
@@ -75,7 +76,8 @@ impl Stream<'_> {
         self.wait_in_any_case(want, patience)
     }
 
-    /// Whether the descriptor blocks; for a confined process, whether it did when another one asked.
+    /// Returns whether the descriptor does not block; in a confined process, whether it did not
+    /// when another process last asked.
     fn is_nonblocking(&self) -> Result<bool, Errno> {
         if is_confined() {
             return Ok(self.state.nonblocking.load(Ordering::Relaxed));
@@ -94,11 +96,11 @@ impl Stream<'_> {
         let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
         if events == 0 && !self.owes() {
-            // What was owed has been paid meanwhile: nothing would end this sleep.
+            // Another thread has sent what was owed: nothing would end this sleep.
             return Ok(());
         }
         match self.kernel.poll(events, left) {
-            // `poll` is never restarted by the kernel. With a timeout TCP's calls are not either (signal(7)).
+            // The kernel never restarts `poll`, nor TCP's calls with a timeout (signal(7)).
             Err(Errno::INTERRUPTED) if patience.until.is_none() && handlers_restart() => Ok(()),
             Err(error) => Err(error),
             Ok(ready) => {
@@ -110,8 +112,9 @@ impl Stream<'_> {
         }
     }
 
-    /// A program that asks again and again, and never waits, gives TCP what is owed in the calls that have nothing for it: the
-    /// peer may wait for just that. An error is the next call's.
+    /// Gives TCP what is owed in calls that find no octets: a program that asks again and again
+    /// without waiting makes no others, and the peer may wait for just that. An error is left to
+    /// the next call.
     fn pay_by_the_way(&self) {
         if let Err(error) = self.pay_if_owing() {
             self.remember(error);
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_what_others_have_paid_goes_on() {
+    fn a_thread_that_waits_for_octets_others_have_sent_goes_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();

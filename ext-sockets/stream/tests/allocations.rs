@@ -1,4 +1,4 @@
-//! Allocations of a byte stream's calls. There are to be none: a socket call may come from a signal
+//! Allocations of a byte stream's calls. There must be none: a socket call may come from a signal
 //! handler that has interrupted the allocator.
 #![allow(missing_docs)]
 
@@ -18,16 +18,16 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything on to the system's allocator and counts beside it, without allocating.
+// SAFETY: passes everything on to the system's allocator and counts, without allocating.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as promised to us.
+        // SAFETY: passed on unchanged to the system's allocator, which has the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as promised to us.
+        // SAFETY: passed on unchanged to the system's allocator, which made the memory in `alloc`.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The result of `call`, and how many allocations this thread has made in it.
+/// Returns the result of `call`, and how many allocations this thread has made in it.
 fn counted<T>(call: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATIONS.get();
     let result = call();
@@ -70,7 +70,7 @@ impl End {
     }
 }
 
-/// Two ends whose startup has not begun.
+/// Returns two ends whose startup has not begun.
 fn fresh_pair(options: fn(Options) -> Options) -> (End, End) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -79,7 +79,7 @@ fn fresh_pair(options: fn(Options) -> Options) -> (End, End) {
     (end(active, Role::Initiator), end(passive, Role::Responder))
 }
 
-/// Two ends that have had an octet of each other's.
+/// Returns two ends that have exchanged an octet each way.
 fn pair(options: fn(Options) -> Options) -> (End, End) {
     let (a, b) = fresh_pair(options);
     a.stream().greet().unwrap();
@@ -109,8 +109,8 @@ fn with_a_read_as_rtr(options: Options) -> Options {
 
 const SIZES: [usize; 3] = [64, 4000, 64 * 1024];
 
-/// Allocations of one send of `count` octets in `pieces` pieces, and of its receipt by calls for
-/// `step` octets.
+/// Returns the allocations of one send of `count` octets in `pieces` pieces, and of its receipt by
+/// calls for `step` octets.
 fn exchange((from, to): &(End, End), count: usize, pieces: usize, step: usize) -> [usize; 2] {
     let (octets, mut room) = (vec![7; count], vec![0; count]);
     let list: Vec<_> = octets.chunks(count.div_ceil(pieces)).map(IoSlice::new).collect();
@@ -160,7 +160,8 @@ fn marked_fpdus_are_sent_without_the_heap() {
     }
 }
 
-/// Allocations of sends until TCP cuts an FPDU, and of the receipt of all that was sent.
+/// Returns the allocations of sends until TCP cuts an FPDU, and of the receipt of all that was
+/// sent.
 fn overfill((a, b): &(End, End)) -> [usize; 2] {
     [a, b].iter().for_each(|end| end.tcp.set_nonblocking(true).unwrap());
     let (octets, mut sent) = (vec![7; 300_000], 0);
@@ -183,7 +184,7 @@ fn overfill((a, b): &(End, End)) -> [usize; 2] {
 }
 
 #[test]
-fn what_tcp_cuts_is_owed_and_received_without_the_heap() {
+fn octets_that_tcp_cuts_are_owed_and_received_without_the_heap() {
     assert_eq!(overfill(&pair(with_crc)), [0, 0]);
     assert_eq!(overfill(&pair(with_markers))[1], 0);
 }

@@ -1,4 +1,4 @@
-//! Signals while a call waits. A program of its own: handlers belong to the process.
+//! Signals while a call waits. The test has a program of its own: handlers belong to the process.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ extern "C" fn note(_: libc::c_int) {
 }
 
 fn handle(signal: i32, flags: i32) {
-    // SAFETY: a handler that does nothing but count.
+    // SAFETY: installs a handler that only counts.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = note as extern "C" fn(i32) as usize;
@@ -74,7 +74,7 @@ fn call<'s, T: Send + 's>(
 ) -> Caller<'s, T> {
     let (tell, told) = mpsc::channel();
     let handle = scope.spawn(move || {
-        // SAFETY: always succeeds.
+        // SAFETY: takes nothing and cannot fail.
         tell.send(unsafe { libc::pthread_self() }).unwrap();
         body()
     });
@@ -86,7 +86,7 @@ impl<T> Caller<'_, T> {
     fn interrupt(&self, signal: i32) {
         thread::sleep(Duration::from_millis(50));
         let before = HANDLED.load(Ordering::SeqCst);
-        // SAFETY: the thread has not been joined.
+        // SAFETY: the thread has not been joined, so its ID is valid.
         unsafe { libc::pthread_kill(self.id, signal) };
         while HANDLED.load(Ordering::SeqCst) == before {
             thread::sleep(Duration::from_millis(1));
@@ -98,7 +98,7 @@ impl<T> Caller<'_, T> {
     fn interrupt_for_good(&self, signal: i32) {
         while !self.handle.is_finished() {
             thread::sleep(Duration::from_millis(50));
-            // SAFETY: the thread has not been joined.
+            // SAFETY: the thread has not been joined, so its ID is valid.
             unsafe { libc::pthread_kill(self.id, signal) };
         }
     }
@@ -108,7 +108,7 @@ impl<T> Caller<'_, T> {
     }
 }
 
-/// Sends until the kernel takes no more, not even a little later.
+/// Sends until the kernel takes no more, also after a short time.
 fn fill(end: &End, octets: &[u8]) {
     let mut refused = 0;
     while refused < 5 {
@@ -120,7 +120,7 @@ fn fill(end: &End, octets: &[u8]) {
     }
 }
 
-// One test: what handlers there are is part of what is tested.
+// One test: the installed handlers are part of what is tested.
 #[test]
 fn signals_interrupt_calls_as_they_do_tcp() {
     let (restarts, interrupts) = (libc::SIGUSR1, libc::SIGUSR2);
@@ -128,7 +128,7 @@ fn signals_interrupt_calls_as_they_do_tcp() {
     handle(restarts, libc::SA_RESTART);
     let full = vec![7; 64 << 20];
     thread::scope(|scope| {
-        // Nothing but handlers that restart: no call is interrupted, in whatever it waits.
+        // All handlers restart calls: no call is interrupted, whatever it waits for.
         let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
         reader.interrupt(restarts);
         a.send(b"01234", 0).unwrap();
@@ -151,7 +151,7 @@ fn signals_interrupt_calls_as_they_do_tcp() {
         assert!(!reader.handle.is_finished());
         reader.interrupt_for_good(interrupts);
         assert_eq!(reader.join(), Err(Errno::INTERRUPTED));
-        // What has moved counts.
+        // A call that has moved octets returns their number.
         a.send(b"part", 0).unwrap();
         let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
         reader.interrupt_for_good(interrupts);
@@ -165,7 +165,7 @@ fn signals_interrupt_calls_as_they_do_tcp() {
         writer.interrupt_for_good(interrupts);
         assert_eq!(writer.join(), Err(Errno::INTERRUPTED));
     });
-    // A direction that is closed: EPIPE, and the signal unless it is not wanted.
+    // Sending into a closed direction gives EPIPE, and the signal unless the flags forbid it.
     handle(libc::SIGPIPE, 0);
     let (a, _b) = pair();
     a.stream().shutdown(libc::SHUT_WR).unwrap();

@@ -1,6 +1,8 @@
-//! EX8: what a close ends, before the number can be another's.
+//! Ending of operations when the program closes their descriptor, before the number can be reused
+//! (EX8).
 //!
-//! These run in every `close` of the program; one that does not use the ES-API pays a load.
+//! These functions run in every `close` of the program; a program that does not use the ES-API pays
+//! one load.
 
 use std::ffi::{c_int, c_uint};
 
@@ -9,14 +11,14 @@ use rddp_real::{self as real, Errno};
 use super::{ENGINE, Engine};
 use crate::threads;
 
-/// Whether this process has used the ES-API: then what closes a number concerns it.
+/// Returns whether this process has used the ES-API, so that it must hear of closes.
 #[inline]
 pub fn is_used() -> bool {
     ENGINE.get().is_some()
 }
 
-/// `fd` is about to be closed: operations under way for it end with `ECONNABORTED`. Once this has returned, nothing here
-/// touches the number.
+/// Ends the operations of `fd`, which is about to be closed, with `ECONNABORTED`. Once this has
+/// returned, nothing here uses the number.
 #[inline]
 pub fn closing(fd: c_int) {
     if let Some(engine) = ENGINE.get() {
@@ -24,7 +26,7 @@ pub fn closing(fd: c_int) {
     }
 }
 
-/// All from `first` to `last` are about to be closed.
+/// Ends the operations of all descriptors from `first` to `last`, which are about to be closed.
 #[inline]
 pub fn closing_range(first: c_uint, last: c_uint) {
     if let Some(engine) = ENGINE.get() {
@@ -35,7 +37,7 @@ pub fn closing_range(first: c_uint, last: c_uint) {
     }
 }
 
-/// `to` is about to become another number of `from`, if that is open.
+/// Ends the operations of `to`, which is about to become a duplicate of `from`, if that is open.
 #[inline]
 pub fn replacing(from: c_int, to: c_int) {
     if from != to
@@ -48,7 +50,7 @@ pub fn replacing(from: c_int, to: c_int) {
 
 impl Engine {
     fn closing(&self, fd: c_int) {
-        // What a child of `vfork` closes is its own.
+        // A child of `vfork` closes descriptors of its own, while this memory is its parent's.
         if self.registry.within(fd, fd).is_empty() || self.owner != std::process::id() {
             return;
         }

@@ -1,10 +1,10 @@
-//! What has ended: the numbers of `EXS_EVT_*`.
+//! Kinds of events: the numbers of `EXS_EVT_*`.
 
 use std::ffi::c_int;
 
 use rddp_real::Errno;
 
-/// An operation's kind, as its event tells it.
+/// Kind of an operation, as its event has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[expect(missing_docs, reason = "each is the call of its name")]
@@ -24,7 +24,7 @@ pub(super) const SEND_TIMEOUT: c_int = 9;
 /// `EXS_EVT_RECVTIMEOUT`: a receive or an accept that took too long.
 pub(super) const RECEIVE_TIMEOUT: c_int = 10;
 
-/// Returns the `errno` of an event: 0 for what ended well.
+/// Returns the `errno` of an event: 0 for success.
 pub(super) fn number(result: Result<(), Errno>) -> c_int {
     result.err().map_or(0, |errno| errno.0)
 }

@@ -1,4 +1,5 @@
-//! Numbers of queues and of regions: from 1, none twice, and known for a parent's in a child of `fork`.
+//! Handles of queues and of regions: numbers from 1, none used twice. A child of `fork` can tell
+//! its parent's handles from its own.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -6,16 +7,16 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rddp_real::Errno;
 
 static NEXT: AtomicI32 = AtomicI32::new(1);
-/// Those below are of the process that this one was forked from.
+/// Lowest handle of this process; lower ones are of the process that it was forked from.
 static FIRST_OWN: AtomicI32 = AtomicI32::new(1);
 
-/// A number for something new.
+/// Returns a number that was not used before.
 pub(super) fn next() -> Result<c_int, Errno> {
     let more = |handle: c_int| handle.checked_add(1);
     NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| Errno(libc::ENOMEM))
 }
 
-/// The errno for a number that nothing is known by.
+/// Returns the errno for a handle that is not known.
 pub(super) fn unknown(handle: c_int) -> Errno {
     let is_parents = (1..FIRST_OWN.load(Ordering::Relaxed)).contains(&handle);
     if is_parents { Errno::ABORTED } else { Errno::INVALID }

@@ -1,4 +1,5 @@
-//! The operations of one socket in one direction: one at a time, in the order in which they were posted (EX2).
+//! The operations of one socket in one direction: carried out one at a time, in the order of
+//! posting (EX2).
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -16,7 +17,7 @@ use super::work::Outcome;
 use crate::progress::Progress;
 use crate::threads::{self, Direction, Task, Waits};
 
-/// See the module.
+/// The operations of one socket in one direction.
 pub(super) struct Lane {
     id: u64,
     fd: c_int,
@@ -32,33 +33,33 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct Inner {
     operations: VecDeque<Operation>,
-    /// Since when the first waits.
+    /// Time since which the first operation waits.
     since: Option<Instant>,
     timeout: Option<Timeout>,
     is_closed: bool,
-    /// Queues whose callers go on with this.
+    /// Queues whose waiting callers make progress with this lane.
     watchers: Vec<Arc<Queue>>,
 }
 
-/// How long the first operation may wait.
+/// Limit for the time that the first operation waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timeout {
-    /// From when it has become the first.
+    /// Time from when an operation has become the first.
     pub(super) after: Duration,
-    /// For the next that waits so long, and then no more.
+    /// Set if the limit holds for the next operation that waits, and for no other.
     pub(super) is_once: bool,
 }
 
-/// What is open under a number is no socket.
+/// The errno for a descriptor that is not a socket.
 const NO_SOCKET: Errno = Errno(libc::ENOTSOCK);
 
-/// What posting has come to.
+/// The result of posting.
 pub(super) enum Posted {
-    /// There will be an event.
+    /// The operation was accepted: there will be an event.
     Accepted,
-    /// There will be none.
+    /// The operation was refused: there will be none.
     Refused(Errno),
-    /// There is no socket under the number, or another by now, to which it goes.
+    /// The number belongs to no socket, or to another one than before, which the operation goes to.
     OtherSocket(Operation),
 }
 
@@ -80,17 +81,18 @@ impl Lane {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether what is open under the number is a socket, and the same as ever.
+    /// Returns whether the number still belongs to the socket that this lane was made for.
     fn is_same_socket(&self) -> bool {
         self.cookie.is_some() && real::cookie(self.fd) == self.cookie
     }
 
-    /// Whether it accepts operations.
+    /// Returns whether the lane accepts operations.
     pub(super) fn is_current(&self) -> bool {
         !self.inner().is_closed && self.is_same_socket()
     }
 
-    /// Accepts an operation whose place is reserved: tries it at once, if nothing is before it and the caller makes progress.
+    /// Accepts an operation whose place is reserved: tries it at once, if none is before it and the
+    /// caller makes progress.
     pub(super) fn post(&self, mut operation: Operation) -> Posted {
         let mut inner = self.inner();
         if inner.is_closed {
@@ -99,7 +101,7 @@ impl Lane {
         let by_caller = operation.queue.progress() == Progress::Caller;
         if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
             match operation.attempt(self.fd) {
-                // No socket, or another by now.
+                // The number belongs to no socket now, or to another one.
                 Outcome::Ended(Err(NO_SOCKET | Errno::NO_DESCRIPTOR)) if operation.is_untouched() => {
                     return Posted::OtherSocket(operation);
                 }
@@ -141,12 +143,13 @@ impl Lane {
         Ok(())
     }
 
-    /// Nothing can be received before the socket is connected.
+    /// Returns whether the operation waits for a connect: nothing can be received before that has
+    /// ended.
     fn has_to_wait(&self) -> bool {
         self.direction == Direction::Receive && self.connecting.load(Ordering::Acquire)
     }
 
-    /// EX1, EX8: ends everything, and accepts no more.
+    /// Ends all operations, and accepts no more (EX1, EX8).
     pub(super) fn close(&self, errno: Errno) {
         let mut inner = self.inner();
         inner.is_closed = true;
@@ -156,12 +159,13 @@ impl Lane {
         self.rest(&mut inner);
     }
 
-    /// After [`close`](Self::close): waits until nobody has the number in a `poll`. The threads have been nudged.
+    /// Waits, after [`close`](Self::close), until no thread has the number in a `poll`. The caller
+    /// has nudged the threads.
     pub(super) fn wait_until_unpolled(&self) {
         self.polled.wait();
     }
 
-    /// Nothing is left.
+    /// Takes the lane, which has no operations left, out of its queues.
     fn rest(&self, inner: &mut Inner) {
         inner.since = None;
         let is_polled = self.polled.is_polled();
@@ -173,7 +177,7 @@ impl Lane {
         }
     }
 
-    /// Cancels those with this handle, or all; says whether there was one.
+    /// Cancels the operations with this handle, or all; returns whether there was one.
     pub(super) fn cancel(&self, ahandle: Option<usize>) -> bool {
         let mut inner = self.inner();
         let mut found = false;
@@ -198,7 +202,7 @@ impl Lane {
         self.inner().timeout
     }
 
-    /// For the operation that is the first now, too.
+    /// Sets the time limit, also for the operation that is the first now.
     pub(super) fn set_timeout(&self, timeout: Option<Timeout>) {
         let mut inner = self.inner();
         inner.timeout = timeout;
@@ -214,7 +218,7 @@ impl Lane {
         inner.since = Some(Instant::now());
         operation.end(self.fd, end);
         if connects {
-            // Receives may begin, now that it was told.
+            // Receives may begin, now that the connect has had its event.
             self.connecting.store(false, Ordering::Release);
             threads::nudge();
         }
@@ -226,11 +230,11 @@ impl Inner {
         Some(self.since? + self.timeout?.after)
     }
 
-    /// How the first operation ends now, if it does.
+    /// Returns how the first operation ends now, if it does.
     fn end_of_first(&mut self, fd: c_int) -> Option<End> {
         let first = self.operations.front_mut()?;
         match first.attempt(fd) {
-            // It was closed where nobody saw it.
+            // The descriptor was closed by a call that we did not see.
             Outcome::Ended(Err(NO_SOCKET | Errno::NO_DESCRIPTOR)) => {
                 return Some(End::Of(Err(Errno::ABORTED)));
             }

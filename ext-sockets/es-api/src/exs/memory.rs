@@ -1,6 +1,6 @@
-//! Registered memory (EX6, EX7): ranges that the program has named.
+//! Registered memory: ranges that the program has named (EX6, EX7).
 //!
-//! Nothing is pinned: the byte stream moves octets from and to where they are. What a handle gives is the check.
+//! Nothing is pinned: the byte stream moves octets directly. A handle only lets ranges be checked.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -12,19 +12,19 @@ use super::engine;
 use super::handles;
 use crate::sys::exs::is_mapped;
 
-/// `EXS_MHANDLE_UNREGISTERED`.
+/// `EXS_MHANDLE_UNREGISTERED`: memory that is not registered.
 pub const UNREGISTERED: c_int = 0;
-/// `EXS_MRF_SHARED`: other threads may use it too, as they may any.
+/// `EXS_MRF_SHARED`: other threads may use the region too; here they always may.
 const SHARED: c_int = 1;
 
-/// A range.
+/// A registered range of memory.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: usize,
     len: usize,
 }
 
-/// Those of a process.
+/// The regions of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Regions(Mutex<HashMap<c_int, Arc<Region>>>);
 
@@ -35,7 +35,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// One more, if the range is within it.
+    /// Adds a region if the range lies within it.
     pub(crate) fn add(&mut self, region: Option<Arc<Region>>, start: usize, len: usize) -> Result<(), Errno> {
         let Some(region) = region else { return Ok(()) };
         let from = start.checked_sub(region.start).ok_or(Errno::INVALID)?;
@@ -51,7 +51,7 @@ impl Used {
     }
 }
 
-/// `exs_mregister`.
+/// Registers a range (`exs_mregister`).
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
@@ -67,7 +67,7 @@ pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, Errno> 
     Ok(handle)
 }
 
-/// `exs_mderegister`.
+/// Gives a region back (`exs_mderegister`).
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
@@ -77,7 +77,7 @@ pub fn deregister(handle: c_int, flags: c_int) -> Result<(), Errno> {
     }
     let mut regions = engine()?.regions.lock();
     let region = regions.get(&handle).ok_or_else(|| handles::unknown(handle))?;
-    // Operations take theirs under this lock.
+    // Operations take their regions under this lock.
     if Arc::strong_count(region) > 1 {
         return Err(Errno(libc::EBUSY));
     }
@@ -85,7 +85,7 @@ pub fn deregister(handle: c_int, flags: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The region of a handle; none of memory that is not registered.
+/// Returns the region of a handle; `None` for memory that is not registered.
 pub(crate) fn of(handle: c_int) -> Result<Option<Arc<Region>>, Errno> {
     if handle == UNREGISTERED {
         return Ok(None);

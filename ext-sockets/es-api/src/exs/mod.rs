@@ -1,6 +1,6 @@
-//! The ES-API (Open Group, Extended Sockets API Issue 1.0): calls that begin an operation and return, and events that say how
-//! it has ended. `include/rddp/exs.h` is the program's side of it; `docs/extended-sockets.md` says what we chose where the
-//! names alone are known.
+//! The ES-API (Open Group, Extended Sockets API Issue 1.0): calls that begin an operation and
+//! return, and events that say how it has ended. `include/rddp/exs.h` is the program's side of it;
+//! `docs/extended-sockets.md` says what we chose where only the names are known.
 //!
 //! | rule | where |
 //! |---|---|
@@ -13,8 +13,9 @@
 //! | EX8 close ends what is under way | [`closing`], before the number is free |
 //! | EX9 what an event says | `operation.rs` |
 //!
-//! An operation is carried out by the calls that a program would make ([`crate::as_program`]), none of which waits: at once when it
-//! is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two threads ([`Progress::Threads`]).
+//! An operation is carried out by the calls that a program would make ([`crate::as_program`]), none
+//! of which waits: at once when it is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two
+//! threads ([`Progress::Threads`]).
 
 mod close;
 mod event;
@@ -61,10 +62,10 @@ use queue::{Queue, Wanted};
 /// `EXS_VERSION`.
 pub const VERSION: c_int = 1;
 
-/// What a process has.
+/// The ES-API's state in one process.
 #[derive(Default)]
 struct Engine {
-    /// The process.
+    /// ID of that process.
     owner: u32,
     queues: Mutex<HashMap<c_int, Arc<Queue>>>,
     regions: memory::Regions,
@@ -74,7 +75,7 @@ struct Engine {
 static ENGINE: PerProcess<Engine> = PerProcess::new();
 static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 
-/// `exs_init`.
+/// Begins the use of the ES-API (`exs_init`).
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
@@ -92,7 +93,7 @@ pub fn init(version: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// This process's; a child of `fork` begins with nothing.
+/// Returns this process's state; a child of `fork` begins with none.
 fn engine() -> Result<&'static Engine, Errno> {
     if !IS_INITIALISED.load(Ordering::Acquire) {
         return Err(Errno::INVALID);
@@ -110,7 +111,7 @@ impl Engine {
         self.queues().get(&handle).cloned().ok_or_else(|| handles::unknown(handle))
     }
 
-    /// The lane of the socket that is under this number now.
+    /// Returns the lane of the socket that has this number now.
     fn lane(&self, fd: c_int, direction: Direction) -> Result<Arc<Lane>, Errno> {
         for _ in 0..2 {
             let lane = self.registry.lane(fd, direction);
@@ -123,10 +124,10 @@ impl Engine {
     }
 }
 
-/// `exs_qcreate`.
+/// Makes a queue (`exs_qcreate`).
 ///
 /// # Errors
-/// As in `include/rddp/exs.h`; so below.
+/// As in `include/rddp/exs.h`; so for the functions that refer here.
 pub fn create_queue(depth: c_int) -> Result<c_int, Errno> {
     let engine = engine()?;
     let queue = Arc::new(Queue::new(depth, Progress::of_process())?);
@@ -135,7 +136,7 @@ pub fn create_queue(depth: c_int) -> Result<c_int, Errno> {
     Ok(handle)
 }
 
-/// `exs_qdelete`.
+/// Deletes a queue (`exs_qdelete`).
 ///
 /// # Errors
 /// See [`create_queue`].
@@ -161,7 +162,7 @@ mod attribute {
 /// `EXS_SIG_DISABLE`: no signals are sent.
 const SIGNAL_DISABLED: c_int = 0;
 
-/// `exs_qmodify`.
+/// Sets an attribute of a queue (`exs_qmodify`).
 ///
 /// # Errors
 /// See [`create_queue`].
@@ -177,7 +178,7 @@ pub fn modify_queue(handle: c_int, name: c_int, value: c_int) -> Result<(), Errn
     }
 }
 
-/// `exs_qstatus`.
+/// Returns an attribute of a queue (`exs_qstatus`).
 ///
 /// # Errors
 /// See [`create_queue`].
@@ -194,7 +195,8 @@ pub fn queue_status(handle: c_int, name: c_int) -> Result<c_int, Errno> {
     }
 }
 
-/// `exs_qfd`: from here on the threads make progress, since a descriptor can tell only of events that somebody makes.
+/// Returns a queue's descriptor (`exs_qfd`). From here on the threads make progress: a caller that
+/// sleeps on the descriptor makes none.
 ///
 /// # Errors
 /// See [`create_queue`].
@@ -205,7 +207,8 @@ pub fn queue_descriptor(handle: c_int) -> Result<c_int, Errno> {
     Ok(fd)
 }
 
-/// `exs_qdequeue`: `least` events, or what there is after `timeout`; `None` is for ever.
+/// Takes events (`exs_qdequeue`): `least` of them, or those that are there after `timeout`; `None`
+/// waits for ever.
 ///
 /// # Errors
 /// See [`create_queue`].
@@ -216,24 +219,24 @@ pub fn dequeue(
     timeout: Option<Duration>,
 ) -> Result<usize, Errno> {
     let queue = engine()?.queue(handle)?;
-    // A time beyond all times is for ever.
+    // A time that the clock cannot tell is for ever.
     let until = deadline::after(timeout);
     queue.dequeue(places, Wanted { least, until })
 }
 
-/// Whom an operation's event goes to.
+/// The receiver of an operation's event.
 #[derive(Clone, Copy, Debug)]
 pub struct To {
-    /// The queue.
+    /// Handle of the queue.
     pub queue: c_int,
-    /// The program's handle.
+    /// Value of the program's own, returned in the event.
     pub ahandle: usize,
 }
 
 /// Begins an operation on a socket.
 ///
 /// # Errors
-/// See [`create_queue`]. Then there will be no event.
+/// See [`create_queue`]. After an error there is no event.
 pub fn post(fd: c_int, work: Work, to: To) -> Result<(), Errno> {
     let engine = engine()?;
     let queue = engine.queue(to.queue)?;
@@ -246,7 +249,7 @@ pub fn post(fd: c_int, work: Work, to: To) -> Result<(), Errno> {
 }
 
 fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result<(), Errno> {
-    // The first time, and once more when the number has changed hands where nobody saw it.
+    // Tried again once, when the number had been closed unseen and belongs to another socket now.
     for _ in 0..2 {
         let lane = engine.registry.lane(fd, operation.direction());
         operation = match lane.post(operation) {
@@ -259,7 +262,7 @@ fn post_reserved(engine: &Engine, fd: c_int, mut operation: Operation) -> Result
     Err(real::why_no_socket(fd))
 }
 
-/// `exs_poll`.
+/// Begins a poll (`exs_poll`).
 ///
 /// # Errors
 /// See [`create_queue`].
@@ -268,7 +271,7 @@ pub fn post_poll(places: PollPlaces, to: To) -> Result<(), Errno> {
     let queue = engine.queue(to.queue)?;
     queue.reserve()?;
     let poll = Polling::new(places, queue.clone(), to.ahandle);
-    // Known before it goes on: a close may come at once.
+    // Registered before it begins: a close may come at once.
     engine.registry.add_poll(poll.clone());
     match poll.begin() {
         Err(errno) if poll.withdraw() => {
@@ -279,7 +282,7 @@ pub fn post_poll(places: PollPlaces, to: To) -> Result<(), Errno> {
     }
 }
 
-/// `exs_cancel`: what was posted for this descriptor with this handle, or everything.
+/// Cancels the operations of this descriptor with this handle, or all of them (`exs_cancel`).
 ///
 /// # Errors
 /// See [`create_queue`].

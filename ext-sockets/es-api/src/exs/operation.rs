@@ -11,22 +11,22 @@ use super::work::{Outcome, Work};
 use crate::sys::exs::Event;
 use crate::threads::Direction;
 
-/// See the module. The place for its event is reserved.
+/// An operation whose event's place is reserved.
 pub(super) struct Operation {
     work: Work,
     pub(super) queue: Arc<Queue>,
     pub(super) ahandle: usize,
     moved: usize,
-    /// It ends when it is its turn: EX2 holds for what was cancelled, too.
+    /// Set by a cancel. The operation ends when it is its turn: EX2 holds for cancelled ones, too.
     pub(super) is_cancelled: bool,
 }
 
-/// How an operation has ended.
+/// The ways in which an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// By itself, well or not.
+    /// The work has ended, with success or an error.
     Of(Result<(), Errno>),
-    /// It took too long.
+    /// Time was over.
     TooLate,
 }
 
@@ -43,7 +43,7 @@ impl Operation {
         matches!(self.work, Work::Connect { .. })
     }
 
-    /// Whether nothing of it has been done.
+    /// Returns whether nothing of the work has been done.
     pub(super) fn is_untouched(&self) -> bool {
         self.moved == 0
     }
@@ -55,7 +55,7 @@ impl Operation {
         self.work.attempt(fd, &mut self.moved)
     }
 
-    /// EX9: gives its event to the queue.
+    /// Gives the event to the queue (EX9).
     pub(super) fn end(self, fd: c_int, end: End) {
         let (kind, result) = match (end, self.direction()) {
             (End::Of(result), _) => (self.work.kind() as c_int, result),
@@ -67,7 +67,7 @@ impl Operation {
             Event { kind, errno, socket: fd, ahandle: self.ahandle, length: self.moved, ..Event::default() };
         self.work.describe(&mut event);
         let queue = self.queue;
-        // EX3, EX7: what it used is the program's again before the event says so.
+        // The memory is the program's again before the event says so (EX3, EX7).
         drop(self.work);
         queue.complete(event);
     }

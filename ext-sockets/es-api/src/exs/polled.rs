@@ -1,9 +1,9 @@
-//! Who polls a descriptor now. A close waits until nobody does: a `poll` keeps the connection open, and after it the number may be
-//! taken for what it was.
+//! The count of threads that poll a descriptor. A close waits until it is 0: a `poll` keeps the
+//! connection open, and once it has ended the number may belong to another file.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many do.
+/// Number of threads in a `poll` of the descriptor.
 #[derive(Debug, Default)]
 pub(super) struct Polled {
     count: Mutex<usize>,
@@ -15,12 +15,12 @@ impl Polled {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more is about to.
+    /// Counts a thread that is about to poll.
     pub(super) fn begin(&self) {
         *self.count() += 1;
     }
 
-    /// One has come back, if there is any.
+    /// Counts off a thread that has come back, if there is any.
     pub(super) fn end(&self) {
         let mut count = self.count();
         *count = count.saturating_sub(1);
@@ -33,7 +33,7 @@ impl Polled {
         *self.count() != 0
     }
 
-    /// Waits until nobody does. Whoever does has been woken.
+    /// Waits until no thread polls. The caller has woken those that do.
     pub(super) fn wait(&self) {
         let mut count = self.count();
         while *count != 0 {

@@ -1,4 +1,4 @@
-//! `exs_poll`: one event when any of some descriptors is ready.
+//! `exs_poll`: posts one event when any of some descriptors is ready.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,20 +15,20 @@ use crate::progress::Progress;
 use crate::sys::exs::Event;
 use crate::threads::{self, Direction, Task, Waits};
 
-/// One that has not ended.
+/// A poll that was accepted.
 pub(super) struct Polling {
     id: u64,
     fds: Vec<pollfd>,
     ahandle: usize,
     queue: Arc<Queue>,
-    /// `None` once it has ended.
+    /// Places for the answers; `None` once the poll has ended.
     places: Mutex<Option<PollPlaces>>,
     polled: Polled,
     me: Weak<Polling>,
 }
 
 impl Polling {
-    /// One whose event's place is reserved.
+    /// Makes a poll whose event's place is reserved.
     pub(super) fn new(places: PollPlaces, queue: Arc<Queue>, ahandle: usize) -> Arc<Self> {
         Arc::new_cyclic(|me| Polling {
             id: threads::next_id(),
@@ -41,7 +41,8 @@ impl Polling {
         })
     }
 
-    /// Looks at once, and goes on if nothing is ready. `false`: it has ended.
+    /// Polls once, and lets the queue or the threads go on if nothing is ready. `false`: the poll
+    /// has ended.
     pub(super) fn begin(&self) -> Result<bool, Errno> {
         let Some(me) = self.me.upgrade() else { return Ok(false) };
         let task: Arc<dyn Task> = me;
@@ -69,12 +70,13 @@ impl Polling {
         self.places().is_none()
     }
 
-    /// It has ended, and nobody has its numbers in a `poll`.
+    /// Returns whether the poll has ended and no thread has its descriptors in a `poll`.
     pub(super) fn is_over(&self) -> bool {
         self.has_ended() && !self.polled.is_polled()
     }
 
-    /// After it has ended: waits until nobody has its numbers in a `poll`. The threads have been nudged.
+    /// Waits, after the poll has ended, until no thread has its descriptors in a `poll`. The caller
+    /// has nudged the threads.
     pub(super) fn wait_until_unpolled(&self) {
         self.polled.wait();
     }
@@ -83,7 +85,7 @@ impl Polling {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was not accepted after all; `false` when it has ended already.
+    /// Takes back a poll that was not accepted after all; `false` when it has ended already.
     pub(super) fn withdraw(&self) -> bool {
         self.places().take().is_some()
     }
@@ -92,7 +94,7 @@ impl Polling {
         self.fds.iter().map(|one| one.fd)
     }
 
-    /// Ends it, if it has not ended; says whether it had not.
+    /// Ends the poll with its event; `false` when it has ended already.
     pub(super) fn end(&self, result: Result<(), Errno>, answers: &[pollfd]) -> bool {
         let Some(mut places) = self.places().take() else { return false };
         places.answer(answers);

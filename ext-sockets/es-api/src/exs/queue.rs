@@ -1,7 +1,8 @@
-//! Event queues: what has ended, and who waits for it.
+//! Event queues: the events of operations that have ended, and the callers that wait for them.
 //!
-//! EX4: an operation reserves its event's place when it is posted, so that there is always room for it. Whoever waits does so in
-//! `poll`, over a bell of its own and what the queue's tasks wait for; it goes on with these tasks itself.
+//! An operation reserves its event's place when it is posted, so that there is always room for it
+//! (EX4). A waiting caller sleeps in `poll`, over an eventfd of its own and the descriptors of the
+//! queue's tasks; it makes progress with these tasks itself.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -18,7 +19,7 @@ use crate::threads::{self, Bell, Direction, Rounds, Task};
 /// `EXS_EVTVEC_MAX`, and the largest depth.
 pub const MOST: usize = 65536;
 
-/// See the module.
+/// One event queue.
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     progress: AtomicI32,
@@ -35,7 +36,7 @@ struct Inner {
     tasks: Vec<(Direction, Arc<dyn Task>)>,
     sleepers: Vec<Sleeper>,
     idle_bells: Vec<Arc<Bell>>,
-    /// Readable while there are events, once it was asked for.
+    /// Eventfd that is readable while there are events; made when the program asks for it.
     readable: Option<Bell>,
 }
 
@@ -44,27 +45,27 @@ struct Sleeper {
     wants: usize,
 }
 
-/// How to wait for events.
+/// Ways to wait for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Wait {
-    /// Look for a short time, then sleep.
+    /// Poll for a short time, then sleep.
     Adaptive = 1,
     /// Sleep.
     Notify = 2,
-    /// Look all the time.
+    /// Poll all the time.
     BusyPoll = 3,
 }
 
-/// How long [`Wait::Adaptive`] looks: about what it costs to sleep and be woken.
+/// Time for which [`Wait::Adaptive`] polls: about the cost of sleeping and being woken.
 const SHORT: Duration = Duration::from_micros(50);
 
-/// How many events a caller wants.
+/// Number of events that a caller wants, and its time limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// At least these, unless it takes too long.
+    /// Number of events to wait for.
     pub(super) least: usize,
-    /// When it takes too long.
+    /// Time at which fewer are enough.
     pub(super) until: Option<Instant>,
 }
 
@@ -92,7 +93,7 @@ impl Queue {
         Progress::numbered(self.progress.load(Ordering::Relaxed)).unwrap_or(Progress::Caller)
     }
 
-    /// A place for one more event.
+    /// Reserves a place for one more event.
     pub(super) fn reserve(&self) -> Result<(), Errno> {
         let mut inner = self.inner();
         if inner.is_deleted {
@@ -105,12 +106,12 @@ impl Queue {
         Ok(())
     }
 
-    /// An operation that was not accepted after all.
+    /// Gives back the place of an operation that was not accepted after all.
     pub(super) fn release(&self) {
         self.inner().pending -= 1;
     }
 
-    /// An operation's event.
+    /// Adds an operation's event.
     pub(super) fn complete(&self, event: Event) {
         let mut inner = self.inner();
         inner.pending -= 1;
@@ -123,7 +124,7 @@ impl Queue {
         inner.ring_satisfied();
     }
 
-    /// Whoever waits goes on with this task too.
+    /// Adds a task, with which waiting callers make progress.
     pub(super) fn watch(&self, direction: Direction, task: &Arc<dyn Task>) {
         let mut inner = self.inner();
         if !inner.tasks.iter().any(|(_, known)| known.id() == task.id()) {
@@ -132,17 +133,17 @@ impl Queue {
         }
     }
 
-    /// Nothing is left of this task.
+    /// Takes out a task that has nothing left to do.
     pub(super) fn unwatch(&self, id: u64) {
         self.inner().tasks.retain(|(_, task)| task.id() != id);
     }
 
-    /// Has whoever waits look anew at what there is to wait for.
+    /// Wakes waiting callers, so that they collect anew what the tasks wait for.
     pub(super) fn look_anew(&self) {
         self.inner().ring_all();
     }
 
-    /// Gives events, when there are enough or it takes too long; says how many.
+    /// Takes events, when there are enough or time is over; returns their number.
     pub(super) fn dequeue(&self, places: &mut EventPlaces, wanted: Wanted) -> Result<usize, Errno> {
         let mut rounds = Rounds::default();
         let looks_until = self.looks_until();
@@ -163,11 +164,11 @@ impl Queue {
         }
     }
 
-    /// Sleeps until there may be more, and goes on with what is ready.
+    /// Sleeps until there may be more events, and makes progress with tasks that are ready.
     fn wait(&self, rounds: &mut Rounds, least: usize, until: Option<Instant>) -> Result<(), Errno> {
         let (bell, tasks) = {
             let mut inner = self.inner();
-            // Whoever rang before this rang for others.
+            // A bell before this moment was meant for callers that waited then.
             if inner.is_deleted || inner.events.len() >= least {
                 return Ok(());
             }
@@ -208,7 +209,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What is under way goes on in the new way, too.
+    /// Sets how progress is made; work under way goes on in the new way, too.
     pub(super) fn set_progress(&self, progress: Progress) -> Result<(), Errno> {
         self.progress.store(progress as c_int, Ordering::Relaxed);
         let tasks: Vec<_> = match progress {
@@ -222,7 +223,7 @@ impl Queue {
         self.inner().depth
     }
 
-    /// EX4 holds for what was posted already.
+    /// Sets the depth; places that are reserved already stay reserved (EX4).
     pub(super) fn set_depth(&self, depth: c_int) -> Result<(), Errno> {
         let depth = depth_of(depth)?;
         let mut inner = self.inner();
@@ -241,7 +242,7 @@ impl Queue {
         self.inner().pending
     }
 
-    /// A descriptor that is readable while there are events.
+    /// Returns a descriptor that is readable while there are events.
     pub(super) fn readable(&self) -> Result<c_int, Errno> {
         let mut inner = self.inner();
         if let Some(readable) = &inner.readable {
@@ -256,7 +257,7 @@ impl Queue {
         Ok(fd)
     }
 
-    /// No more; events that nobody took are lost.
+    /// Deletes the queue; events that were not taken are lost.
     pub(super) fn delete(&self) -> Result<(), Errno> {
         let mut inner = self.inner();
         if inner.pending != 0 {
@@ -275,7 +276,7 @@ impl Inner {
         self.tasks.iter().map(|(_, task)| task.clone()).collect()
     }
 
-    /// Gives what there is, if it is enough.
+    /// Takes the events that are there, if they are enough.
     fn take(&mut self, places: &mut EventPlaces, least: usize) -> Result<Option<usize>, Errno> {
         if self.is_deleted {
             return Err(Errno::INVALID);

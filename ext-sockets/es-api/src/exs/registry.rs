@@ -1,4 +1,4 @@
-//! Sockets by number, as far as there are operations for them.
+//! Sockets by number, as long as there are operations for them.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use super::lane::Lane;
 use super::polling::Polling;
 use crate::threads::Direction;
 
-/// See the module.
+/// The lanes and polls of all sockets.
 #[derive(Default)]
 pub(super) struct Registry(Mutex<Known>);
 
@@ -48,13 +48,13 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lane of what is under this number, new if nothing was known of it.
+    /// Returns the lane of the socket under this number, made now if there was none.
     pub(super) fn lane(&self, fd: c_int, direction: Direction) -> Arc<Lane> {
         let mut known = self.known();
         known.sockets.entry(fd).or_insert_with(|| Socket::new(fd)).lane(direction).clone()
     }
 
-    /// The lanes of this number that are known.
+    /// Returns the lanes of this number.
     pub(super) fn lanes(&self, fd: c_int) -> Vec<Arc<Lane>> {
         let known = self.known();
         known
@@ -63,13 +63,14 @@ impl Registry {
             .map_or_else(Vec::new, |socket| vec![socket.send.clone(), socket.receive.clone()])
     }
 
-    /// Forgets a number and gives what was known of it.
+    /// Forgets a number and returns its lanes.
     pub(super) fn forget(&self, fd: c_int) -> Vec<Arc<Lane>> {
         let forgotten = self.known().sockets.remove(&fd);
         forgotten.map_or_else(Vec::new, |socket| vec![socket.send, socket.receive])
     }
 
-    /// Forgets a number if this is still its lane, and ends what was under way for what it was.
+    /// Forgets a number if `stale` is still its lane, and ends the operations of the socket that
+    /// was there.
     pub(super) fn forget_stale(&self, fd: c_int, stale: &Arc<Lane>) {
         let mut known = self.known();
         let is_it =
@@ -83,19 +84,19 @@ impl Registry {
         }
     }
 
-    /// Notes a poll that goes on.
+    /// Adds a poll under way.
     pub(super) fn add_poll(&self, poll: Arc<Polling>) {
         let mut known = self.known();
         known.polls.retain(|poll| !poll.is_over());
         known.polls.push(poll);
     }
 
-    /// The polls that concern this number.
+    /// Returns the polls that have this number among theirs.
     pub(super) fn polls(&self, fd: c_int) -> Vec<Arc<Polling>> {
         self.known().polls.iter().filter(|poll| poll.concerns(fd) && !poll.is_over()).cloned().collect()
     }
 
-    /// The numbers from `first` to `last` that something is known of.
+    /// Returns the known numbers from `first` to `last`.
     pub(super) fn within(&self, first: c_int, last: c_int) -> Vec<c_int> {
         let known = self.known();
         let polled = known.polls.iter().filter(|poll| !poll.is_over()).flat_map(|poll| poll.fds());

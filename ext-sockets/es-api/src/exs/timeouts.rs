@@ -11,7 +11,7 @@ use super::lane::Timeout;
 use super::{IS_INITIALISED, engine};
 use crate::threads::Direction;
 
-/// `SO_ASYNC_RECV_ORDERED`: receives end in the order of posting; here always.
+/// `SO_ASYNC_RECV_ORDERED`: receives end in the order of posting; always on here.
 const RECV_ORDERED: c_int = 0x4501;
 /// `SO_ASYNC_SEND_TIMEOUT`.
 const SEND_TIMEOUT: c_int = 0x4502;
@@ -20,7 +20,8 @@ const RECEIVE_TIMEOUT: c_int = 0x4503;
 /// `EXS_TIMEOUT_ONCE`.
 const ONCE: i64 = 1;
 
-/// Whether [`set_option`] and [`option`] answer for this one: numbers that the kernel does not know, in a program that uses the ES-API.
+/// Returns whether [`set_option`] and [`option`] serve this option: the kernel does not know its
+/// number, and the program uses the ES-API.
 #[inline]
 pub fn answers_option(level: c_int, name: c_int) -> bool {
     level == SOL_SOCKET
@@ -28,7 +29,7 @@ pub fn answers_option(level: c_int, name: c_int) -> bool {
         && IS_INITIALISED.load(Ordering::Acquire)
 }
 
-/// `setsockopt`.
+/// Sets an option of the ES-API (`setsockopt`).
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
@@ -39,7 +40,7 @@ pub fn set_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `getsockopt`.
+/// Returns the value of an option of the ES-API (`getsockopt`).
 ///
 /// # Errors
 /// As in `include/rddp/exs.h`.
@@ -60,7 +61,7 @@ fn direction(name: c_int) -> Option<Direction> {
     }
 }
 
-/// `struct timeval`, or `exs_timeout_t`: that and flags. No time is for ever.
+/// Parses a `struct timeval` or an `exs_timeout_t`, which adds flags. A time of 0 means no limit.
 fn parse(octets: &[u8]) -> Result<Option<Timeout>, Errno> {
     let field =
         |index: usize| octets.get(index * 8..)?.first_chunk().map(|octets| i64::from_ne_bytes(*octets));
@@ -77,7 +78,7 @@ fn parse(octets: &[u8]) -> Result<Option<Timeout>, Errno> {
     Ok((!after.is_zero()).then_some(Timeout { after, is_once: flags == ONCE }))
 }
 
-/// Seconds that nobody waits for, and that clocks can bear.
+/// Longest time in seconds that counts as a limit; clocks can still add it.
 const FOR_EVER: u64 = u32::MAX as u64;
 
 fn ordered(octets: &[u8]) -> Result<(), Errno> {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn an_invalid_timeout_is_refused() {
         assert_eq!(parse(&octets(&[1])), Err(Errno::INVALID));
         assert_eq!(parse(&octets(&[0, 7, 2])), Err(Errno::INVALID));
         for fields in [[0, 1_000_000], [0, -1], [-1, 0]] {

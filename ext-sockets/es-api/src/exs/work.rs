@@ -1,4 +1,4 @@
-//! What an operation has to do, and doing what can be done of it without waiting.
+//! The work of an operation, and the doing of as much of it as needs no waiting.
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use crate::as_program::{self, Address, Pieces, Places, would_block};
 use crate::sys::exs::Event;
 use crate::threads::Direction;
 
-/// See the module.
+/// The calls that an operation makes, with their arguments.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each is what the call of its name was given")]
 pub enum Work {
@@ -28,7 +28,7 @@ pub enum Work {
         is_message: bool,
         arrived: c_int,
     },
-    /// The parts in reverse order: the last is next.
+    /// `parts` are in reverse order: the last is the next to be sent.
     SendFile {
         parts: Vec<Part>,
         flags: c_int,
@@ -44,34 +44,34 @@ pub enum Work {
     },
 }
 
-/// What trying has come to.
+/// The result of one try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Once more when the socket is ready.
+    /// The socket is not ready: to be tried again when it is.
     Later,
-    /// Ended, well or not.
+    /// The operation has ended, with success or an error.
     Ended(Result<(), Errno>),
 }
 
 /// A part of a file, or memory.
 #[derive(Debug)]
 pub enum Part {
-    /// Memory.
+    /// A piece of memory.
     Memory(Pieces),
-    /// A file, from an offset on.
+    /// A range of a file, from an offset on.
     File { fd: c_int, offset: off_t, left: usize, staged: Staged },
 }
 
-/// Octets of a file that were read and not sent yet.
+/// Octets that were read from a file and not sent yet.
 #[derive(Debug, Default)]
 pub struct Staged {
     octets: Vec<u8>,
     sent: usize,
 }
 
-/// Octets of a file at a time.
+/// Octets that are read from a file at a time.
 const STAGE: usize = 64 << 10;
-/// Stages of one try: others have their turn.
+/// Stages of one try, so that other operations have their turn.
 const STAGES: usize = 16;
 
 impl Work {
@@ -87,7 +87,7 @@ impl Work {
         }
     }
 
-    /// EX2: the order in which events come is kept in each of the two.
+    /// Returns the direction whose order of events the operation keeps (EX2).
     pub(super) fn direction(&self) -> Direction {
         match self {
             Work::Send { .. } | Work::SendFile { .. } | Work::Connect { .. } => Direction::Send,
@@ -95,7 +95,7 @@ impl Work {
         }
     }
 
-    /// Does what can be done now; `moved` counts.
+    /// Does as much as needs no waiting, and adds the octets or sockets to `moved`.
     pub(super) fn attempt(&mut self, fd: c_int, moved: &mut usize) -> Outcome {
         let tried = match self {
             Work::Send { pieces, flags, .. } => send(fd, pieces, *flags, moved),
@@ -112,7 +112,7 @@ impl Work {
         }
     }
 
-    /// What its event says of it (EX9).
+    /// Fills the fields of the event that depend on the kind of operation (EX9).
     pub(super) fn describe(&self, event: &mut Event) {
         match self {
             Work::Send { pieces, .. } => event.at = pieces.start().expose_provenance(),
@@ -132,7 +132,8 @@ impl Work {
 }
 
 impl Part {
-    /// A part of a file, or what there is of it; a length of 0 is to its end.
+    /// Makes a part of a file, or of as much of it as there is; a length of 0 goes to the file's
+    /// end.
     pub(crate) fn file(fd: c_int, offset: off_t, len: usize) -> Result<Self, Errno> {
         let there = as_program::file_length(fd, offset)?;
         let left = if len == 0 { there } else { len.min(there) };
@@ -140,7 +141,7 @@ impl Part {
     }
 }
 
-/// `Ok(true)`: all of it has been sent.
+/// Sends what the socket takes. `Ok(true)`: everything has been sent.
 fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Result<bool, Errno> {
     let count = as_program::send(fd, pieces, flags)?;
     pieces.pass(count);
@@ -148,7 +149,7 @@ fn send(fd: c_int, pieces: &mut Pieces, flags: c_int, moved: &mut usize) -> Resu
     Ok(pieces.left() == 0)
 }
 
-/// EX5: as much as there is, unless `MSG_WAITALL` says all.
+/// Receives what is there; with `MSG_WAITALL`, until the memory is full (EX5).
 fn receive(
     fd: c_int,
     pieces: &mut Pieces,
@@ -176,7 +177,7 @@ fn send_file(fd: c_int, parts: &mut Vec<Part>, flags: c_int, moved: &mut usize) 
             Some(Part::Memory(pieces)) => send(fd, pieces, more, moved)?,
             Some(Part::File { fd: file, offset, left, staged }) => {
                 staged.fill(*file, offset, left)?;
-                // More of this file is more to come.
+                // There are more octets of this file to come.
                 let more = if *left == 0 { more } else { more | MSG_MORE };
                 staged.send(fd, more, moved)? && *left == 0
             }
@@ -189,7 +190,8 @@ fn send_file(fd: c_int, parts: &mut Vec<Part>, flags: c_int, moved: &mut usize) 
 }
 
 impl Staged {
-    /// Reads on when all was sent. A file that has become shorter has nothing left.
+    /// Reads the next stage once all of the last was sent. A file that has become shorter ends
+    /// early.
     fn fill(&mut self, file: c_int, offset: &mut off_t, left: &mut usize) -> Result<(), Errno> {
         if self.sent < self.octets.len() {
             return Ok(());
@@ -197,7 +199,7 @@ impl Staged {
         self.sent = 0;
         self.octets.resize(STAGE.min(*left), 0);
         let count = match as_program::read_at(file, &mut self.octets, *offset) {
-            // It is not the file that is waited for.
+            // Reading the file failed; the operation waits for the socket alone.
             Err(errno) if would_block(errno) => return Err(Errno(libc::EIO)),
             read => read?,
         };
@@ -235,12 +237,12 @@ fn connect(fd: c_int, addr: &Address, begun: &mut bool) -> Result<bool, Errno> {
     }
 }
 
-/// As many as there are; one at least.
+/// Accepts as many connections as wait, at least one.
 fn accept(fd: c_int, places: &mut Places, moved: &mut usize) -> Result<bool, Errno> {
     while !places.are_full() {
         match as_program::accept(fd, places) {
             Ok(()) => {}
-            // That one is gone; the next may be there.
+            // This connection is gone; another may wait.
             Err(Errno::ABORTED) => continue,
             Err(_) if places.filled() > 0 => break,
             Err(errno) => return Err(errno),

@@ -13,7 +13,7 @@ use rddp_real::{self as real, Errno, hidden};
 
 use crate::threads::{DESCRIPTOR, Waiting};
 
-/// A value that is made once in each process, and is never freed. A child of `fork` has none until it makes one.
+/// A value that is made once in each process, and is never freed. A child of `fork` begins without.
 pub(crate) struct PerProcess<T> {
     at: AtomicPtr<T>,
 }
@@ -23,13 +23,13 @@ impl<T: Sync + Send + 'static> PerProcess<T> {
         PerProcess { at: AtomicPtr::new(null_mut()) }
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub(crate) fn get(&self) -> Option<&'static T> {
         // SAFETY: null, or from `Box::into_raw` in `get_or_make`, and never freed.
         unsafe { self.at.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The value, made now if there is none.
+    /// Returns the value, made now if there is none.
     pub(crate) fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
         if let Some(value) = self.get() {
             return Ok(value);
@@ -37,14 +37,15 @@ impl<T: Sync + Send + 'static> PerProcess<T> {
         let made = Box::into_raw(Box::new(make()?));
         let before = self.at.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).err();
         if before.is_some() {
-            // Another thread was faster. SAFETY: just made, and nobody else has seen it.
+            // Another thread was faster. SAFETY: just made, and no other thread has seen it.
             drop(unsafe { Box::from_raw(made) });
         }
-        // SAFETY: as in `get`.
+        // SAFETY: not null, from `Box::into_raw`, and never freed.
         Ok(unsafe { &*before.unwrap_or(made) })
     }
 
-    /// In a child of `fork`: what its parent had stays where it is, with locks as they were.
+    /// Forgets the value, in a child of `fork`: the parent's stays in memory, with locks as they
+    /// were.
     pub(crate) fn forget(&self) {
         self.at.store(null_mut(), Ordering::Release);
     }
@@ -61,7 +62,7 @@ impl PostBox {
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut fds = [-1; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: it sets two ints.
+        // SAFETY: the call sets two ints, and the array has two.
         if unsafe { real::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
             return Err(Errno::last());
         }
@@ -74,23 +75,23 @@ impl PostBox {
 
     pub(crate) fn post(&self, octets: &[u8; DESCRIPTOR]) -> Result<(), Errno> {
         let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-        // SAFETY: the octets are there.
+        // SAFETY: `octets` has `DESCRIPTOR` octets, which are only read.
         match unsafe { real::send(self.outbox, octets.as_ptr().cast(), DESCRIPTOR, flags) } {
             count if count < 0 => Err(Errno::last()),
             _ => Ok(()),
         }
     }
 
-    /// Whoever takes finds the end.
+    /// Shuts the sending end: the receiving end finds the end of the stream.
     pub(crate) fn hang_up(&self) {
-        // SAFETY: it takes two ints.
+        // SAFETY: takes two ints.
         unsafe { real::shutdown(self.outbox, libc::SHUT_RDWR) };
     }
 
-    /// The next; `None` when there is none now.
+    /// Takes the next descriptor; `None` when there is none now.
     pub(crate) fn take(&self) -> Result<Option<[u8; DESCRIPTOR]>, Errno> {
         let mut octets = [0; DESCRIPTOR];
-        // SAFETY: the octets are there to be written.
+        // SAFETY: `octets` has `DESCRIPTOR` octets, borrowed for writing.
         match unsafe { real::recv(self.inbox, octets.as_mut_ptr().cast(), DESCRIPTOR, MSG_DONTWAIT) } {
             count if count == DESCRIPTOR as isize => Ok(Some(octets)),
             count if count < 0 && matches!(Errno::last(), Errno::WOULD_BLOCK | Errno::INTERRUPTED) => {
@@ -117,7 +118,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn new() -> Result<Self, Errno> {
-        // SAFETY: it takes two ints.
+        // SAFETY: takes two ints.
         match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
             fd if fd < 0 => Err(Errno::last()),
             fd => Ok(Bell { fd: out_of_the_way(fd) }),
@@ -129,13 +130,13 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // SAFETY: eight octets are there.
+        // SAFETY: reads eight octets, which `ONE` has.
         unsafe { real::write(self.fd, (&raw const ONE).cast(), size_of::<u64>()) };
     }
 
     pub(crate) fn quiet(&self) {
         let mut count = 0u64;
-        // SAFETY: eight octets are there to be written.
+        // SAFETY: writes eight octets, which `count` has.
         unsafe { real::read(self.fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 }
@@ -148,14 +149,15 @@ impl Drop for Bell {
     }
 }
 
-/// Out of the program's sight.
+/// Moves a descriptor to a high number, and hides it from the program.
 fn out_of_the_way(fd: c_int) -> c_int {
     let number = real::duplicate_high(fd).inspect(|_| real::close_number(fd)).unwrap_or(fd);
     hidden::hide(number);
     number
 }
 
-/// A thread with all signals blocked but those of its own faults: the others are the program's.
+/// Starts a thread with all signals blocked but those of its own faults: the others are the
+/// program's.
 pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let life = move || {
@@ -166,10 +168,10 @@ pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<
     made.map(drop).map_err(|error| error.raw_os_error().map_or(Errno::WOULD_BLOCK, Errno))
 }
 
-/// What a thread makes are calls with a buffer or two.
+/// Octets of a thread's stack: its calls need a buffer or two.
 const STACK: usize = 512 << 10;
 
-/// Sleeps while the word has this value.
+/// Sleeps while the word has this value, until a time at most.
 pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<(), Errno> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let time = left.map(|left| libc::timespec {
@@ -178,7 +180,7 @@ pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> 
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word and the time live; the kernel looks at nothing else.
+    // SAFETY: the word and the time live until the call returns; the kernel reads nothing else.
     let slept = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
     match (slept < 0).then(Errno::last) {
         Some(Errno::TIMED_OUT) => Err(Errno::WOULD_BLOCK),
@@ -187,16 +189,16 @@ pub(crate) fn sleep_on(word: &AtomicU32, value: u32, until: Option<Instant>) -> 
     }
 }
 
-/// Wakes who sleeps on the word.
+/// Wakes a thread that sleeps on the word.
 pub(crate) fn wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel looks at the address alone.
+    // SAFETY: the kernel uses the address alone.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
 type Attempt<'a> = dyn FnMut() -> Option<Waiting> + Send + 'a;
 
-/// A closure of another thread's stack, as long as that thread lends it.
+/// A closure on another thread's stack, usable as long as that thread lends it.
 #[derive(Clone)]
 pub(crate) struct Lent(Arc<Mutex<Loan>>);
 
@@ -206,7 +208,7 @@ struct Loan {
 }
 
 impl Lent {
-    /// Tries, unless it was taken back. Whether it is to be tried again.
+    /// Calls the closure, unless it was taken back. Returns whether it is to be called again.
     pub(crate) fn attempt(&self) -> bool {
         let mut loan = self.loan();
         loan.waiting = loan.attempt.as_mut().and_then(|attempt| attempt());
@@ -216,7 +218,7 @@ impl Lent {
         loan.waiting.is_some()
     }
 
-    /// What it waits for.
+    /// Returns what the closure waits for.
     pub(crate) fn waiting(&self) -> Option<Waiting> {
         self.loan().waiting
     }
@@ -228,7 +230,7 @@ impl Lent {
 
 /// Lends `attempt` for as long as `meanwhile` runs.
 pub(crate) fn lend<R>(attempt: &mut Attempt<'_>, meanwhile: impl FnOnce(Lent) -> R) -> R {
-    /// Takes it back, also when `meanwhile` panics; waits for an attempt that is being made.
+    /// Takes the closure back, also when `meanwhile` panics; waits for a call under way to end.
     struct Return(Lent);
     impl Drop for Return {
         fn drop(&mut self) {
@@ -237,7 +239,8 @@ pub(crate) fn lend<R>(attempt: &mut Attempt<'_>, meanwhile: impl FnOnce(Lent) ->
             loan.waiting = None;
         }
     }
-    // SAFETY: it is called under the lock of `Loan` alone, and `Return` takes it out under that lock before the real lifetime ends.
+    // SAFETY: the closure is called only under the lock of `Loan`, and `Return` takes it out under
+    // that lock before its real lifetime ends.
     let attempt = unsafe { transmute::<&mut Attempt<'_>, &'static mut Attempt<'static>>(attempt) };
     let lent = Lent(Arc::new(Mutex::new(Loan { attempt: Some(attempt), waiting: None })));
     let _return = Return(lent.clone());

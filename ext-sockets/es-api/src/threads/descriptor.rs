@@ -1,16 +1,16 @@
-//! What is written to a thread's socket: which work there is.
+//! The record that is written to a thread's socket, and names the work.
 
 use std::ffi::c_int;
 
-/// Octets of a descriptor; the report's had about 60.
+/// Octets of a descriptor; the report's has about 60.
 pub const DESCRIPTOR: usize = 16;
 
-/// Names a task. A task of 0 is none: the thread looks anew at what it has.
+/// Names a task. Task 0 is none: the thread collects anew what its tasks wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// The process that wrote it: a child of `fork` has the socket too.
+    /// ID of the process that wrote it: a child of `fork` has the socket too.
     pub(super) process: u32,
-    /// Told for whoever traces system calls.
+    /// Descriptor of the task, for readers of a trace of system calls.
     pub(super) fd: c_int,
     pub(super) task: u64,
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_is_as_small_as_the_reports() {
+    fn a_descriptor_is_read_as_written_and_is_as_small_as_in_the_report() {
         const { assert!(DESCRIPTOR <= 64) };
         let descriptor = Descriptor { process: 7, fd: -1, task: u64::MAX - 1 };
         assert_eq!(Descriptor::parse(&descriptor.octets()), Some(descriptor));

@@ -1,4 +1,4 @@
-//! A blocking call that one of the threads makes.
+//! Blocking calls that one of the threads makes.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use super::{Direction, IS_WORKER, post};
 use crate::as_program;
 use crate::sys::threads::{self as sys, Lent};
 
-/// What trying has come to.
+/// The result of one try.
 #[derive(Debug)]
 pub enum Tried<R> {
-    /// The call's result.
+    /// The call is done, with this result.
     Done(R),
-    /// Nothing yet.
+    /// The call has to wait.
     Later(Waiting),
 }
 
-/// What has to come before it is worth trying again: events as a program would poll for, or a time.
+/// The condition for another try: events of a descriptor, as for `poll`, or a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// The descriptor.
+    /// The descriptor to poll.
     pub fd: c_int,
     /// Events as for `poll`.
     pub events: i16,
-    /// When to try in any case.
+    /// Time of the next try in any case.
     pub until: Option<Instant>,
 }
 
-/// Has one of the threads make a call, and sleeps until it is done: how `read` and `write` of a socket in DDPMODE go when its
-/// `DDP_PROGRESS` is `threads`.
+/// Has one of the threads make a call, and sleeps until it is done: the way of `read` and `write`
+/// of a socket in DDPMODE whose `DDP_PROGRESS` is `threads`.
 ///
 /// `attempt` does what can be done without waiting, like the call with `MSG_DONTWAIT`; it runs on
 /// the thread, once at first and again whenever what it waits for is there, and never after this
-/// function has returned. Signals to be raised (SIGPIPE) are the caller's business, with the
-/// result: the threads have all signals but those of their faults blocked. A call that is not to
-/// wait need not come here. On the threads themselves `attempt` runs at once, in place.
+/// function has returned. Raising a signal (SIGPIPE) is left to the caller, which has the result:
+/// the threads have all signals but those of their faults blocked. A call that is not to wait need
+/// not come here. On the threads themselves `attempt` runs at once, in place.
 ///
 /// ```
 /// use rddp_es_api::threads::{Direction, Tried, run};
@@ -48,8 +48,9 @@ pub struct Waiting {
 /// ```
 ///
 /// # Errors
-/// `EAGAIN`: the descriptor socket is full, or `timeout` is over. `EINTR`: a signal came whose handler does not restart calls.
-/// `ECONNABORTED`: the thread has died. In all of these `attempt` has not been done.
+/// `EAGAIN`: the descriptor socket is full, or `timeout` is over. `EINTR`: a signal came whose
+/// handler does not restart calls. `ECONNABORTED`: the thread has died. In all of these `attempt`
+/// has not been done.
 pub fn run<R: Send>(
     direction: Direction,
     timeout: Option<Duration>,
@@ -68,14 +69,14 @@ pub fn run<R: Send>(
         Tried::Later(waiting) => Some(waiting),
     };
     let ended = sys::lend(&mut store, |lent| hand_over(direction, until, lent));
-    // Done, even if a signal came at the same time.
+    // A call that is done counts, even if a signal came at the same time.
     result.map_or_else(|| Err(ended.err().unwrap_or(Errno::ABORTED)), Ok)
 }
 
 fn hand_over(direction: Direction, until: Option<Instant>, lent: Lent) -> Result<(), Errno> {
     let job = Arc::new(Job { id: next_id(), lent, state: AtomicU32::new(UNDER_WAY) });
     let task: Arc<dyn Task> = job.clone();
-    // Before it returns `lend` takes the attempt back, so that the thread finds nothing to do.
+    // `lend` takes the attempt back before it returns, so that the thread finds nothing to do.
     post(direction, &task)?;
     while job.state.load(Ordering::Acquire) == UNDER_WAY {
         sys::sleep_on(&job.state, UNDER_WAY, until)?;

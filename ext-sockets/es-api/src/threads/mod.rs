@@ -1,8 +1,10 @@
-//! The asynchronous threads of the technical report TR37 (OSU-CISRC-6/05-TR37 §3.2): one for sends, one for receives.
+//! The asynchronous threads of the technical report TR37 (OSU-CISRC-6/05-TR37 §3.2): one for sends,
+//! one for receives.
 //!
-//! Work is posted to a thread by one small write to a UNIX socket, which never waits: a [descriptor](DESCRIPTOR) that names the
-//! work. The thread polls that socket and all sockets with work under way. Both threads begin with the first work of their direction
-//! and serve all sockets of the process.
+//! Work is posted to a thread by one small write to a UNIX socket, which never waits: a
+//! [descriptor](DESCRIPTOR) that names the work. The thread polls that socket and all sockets with
+//! work under way. Each thread starts with the first work of its direction; the two serve all
+//! sockets of the process.
 //!
 //! | | |
 //! |---|---|
@@ -12,7 +14,8 @@
 //! | a thread has died | `ECONNABORTED`, for what it had and for what comes |
 //! | a child of `fork` | has none of it: its own threads begin when it posts |
 //!
-//! This is here to be measured beside [`Progress::Caller`](crate::progress::Progress), where no thread is handed anything.
+//! The threads are here to be measured beside [`Progress::Caller`](crate::progress::Progress),
+//! where no work is handed to a thread.
 
 mod descriptor;
 mod job;
@@ -33,26 +36,28 @@ pub use task::{Task, Waits, next_id};
 use rddp_real::{self as real, Errno};
 use worker::Worker;
 
-/// Which of the two threads.
+/// One of the two threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The one for sends, and for connecting.
+    /// The thread for sends, and for connecting.
     Send = 0,
-    /// The one for receives, and for accepting.
+    /// The thread for receives, and for accepting.
     Receive = 1,
 }
 
 static WORKERS: [PerProcess<Worker>; 2] = [const { PerProcess::new() }; 2];
 
-/// Has a thread go on with this until nothing of it is left. It may be posted again while the thread has it.
+/// Has a thread make progress with a task until nothing of it is left. The task may be posted again
+/// meanwhile.
 ///
 /// # Errors
-/// `EAGAIN`: the descriptor socket is full. `ECONNABORTED`: the thread has died. What making a thread failed with.
+/// `EAGAIN`: the descriptor socket is full. `ECONNABORTED`: the thread has died. Also the error
+/// with which a thread could not be made.
 pub fn post(direction: Direction, task: &Arc<dyn Task>) -> Result<(), Errno> {
     worker(direction)?.post(task)
 }
 
-/// Has the threads that there are look anew at what they wait for.
+/// Has the running threads collect anew what their tasks wait for.
 pub fn nudge() {
     for worker in WORKERS.iter().filter_map(PerProcess::get) {
         worker.nudge();
@@ -64,7 +69,8 @@ fn worker(direction: Direction) -> Result<&'static Worker, Errno> {
     WORKERS[direction as usize].get_or_make(|| Worker::begin(direction))
 }
 
-/// In a child of `fork` the threads are gone, and what they shared is as they left it.
+/// Forgets the threads in a child of `fork`, where they do not run and what they shared is in any
+/// state.
 fn watch_for_fork() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     extern "C" fn forget() {

@@ -1,4 +1,4 @@
-//! Going on with many tasks by turns of `poll`, for whoever does: a thread, or a caller that waits.
+//! Progress with many tasks by rounds of `poll`, in a thread or in a caller that waits.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use rddp_real::Errno;
 use super::task::{Task, Waits};
 use crate::as_program;
 
-/// One `poll` over what tasks wait for. Kept from turn to turn for its memory.
+/// One `poll` over the descriptors of all tasks. Kept from round to round for its memory.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     waits: Waits,
     spans: Vec<Span>,
 }
 
-/// What one task waits for.
+/// The entries of one task.
 #[derive(Debug)]
 struct Span {
     start: usize,
@@ -25,7 +25,8 @@ struct Span {
 }
 
 impl Rounds {
-    /// Polls `first` and what the tasks wait for, until `until` at the latest. Whether `first` is ready.
+    /// Polls `first` and the tasks' descriptors, until `until` at the latest. Returns whether
+    /// `first` is ready.
     pub(crate) fn wait(
         &mut self,
         first: c_int,
@@ -57,17 +58,17 @@ impl Rounds {
         }
     }
 
-    /// Whether what the task of this index waited for is there.
+    /// Returns whether the task of this index can go on.
     pub(crate) fn is_due(&self, index: usize) -> bool {
         let Some(span) = self.spans.get(index) else { return true };
         let end = self.spans.get(index + 1).map_or(self.waits.count(), |next| next.start);
-        // A task that waits for nothing was finished by somebody else.
+        // A task that waits for nothing was finished by another thread.
         !span.waits
             || self.waits.found(span.start..end) != 0
             || span.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// What `poll` says of the first descriptor.
+    /// Returns the events that `poll` has found of the first descriptor.
     pub(crate) fn first_events(&self) -> i16 {
         self.waits.found(0..1)
     }

@@ -1,4 +1,4 @@
-//! Work that is gone on with whenever its sockets are ready.
+//! Work that makes progress whenever its sockets are ready.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -9,46 +9,48 @@ use std::time::Instant;
 use libc::{POLLERR, POLLHUP, POLLNVAL, pollfd};
 use rddp_real::Errno;
 
-/// Work under way. Whoever drives it calls [`advance`](Task::advance), and again when what it [waits for](Task::waits_for) is there.
+/// Work under way. Its driver calls [`advance`](Task::advance), and again when what the task [waits
+/// for](Task::waits_for) is there.
 pub trait Task: Send + Sync {
-    /// A number of its own ([`next_id`]).
+    /// Returns a number that no other task has ([`next_id`]).
     fn id(&self) -> u64;
 
-    /// A descriptor that it concerns.
+    /// Returns a descriptor that the task uses.
     fn fd(&self) -> c_int;
 
     /// Does what can be done without waiting. `false`: nothing is left.
     fn advance(&self) -> bool;
 
-    /// Says what has to come before it can go on; whether there is anything. It is polled then, up to [`waited`](Task::waited).
+    /// Adds what the task waits for; returns whether there is anything. That is polled, until
+    /// [`waited`](Task::waited) is called.
     fn waits_for(&self, waits: &mut Waits) -> bool;
 
-    /// Nothing of what it said is polled any more by whoever asked.
+    /// Called when the driver no longer polls what the task waits for.
     fn waited(&self) {}
 
-    /// Nobody goes on with it: all that is left fails with this errno.
+    /// Fails all that is left with this errno, as no thread makes progress with it.
     fn abandon(&self, errno: Errno);
 }
 
-/// A number that no other task has.
+/// Returns a number that no other task has.
 pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What tasks wait for: any of some descriptors, or a time.
+/// The conditions that tasks wait for: any of some descriptors, or a time.
 #[derive(Debug, Default)]
 pub struct Waits {
     /// Each descriptor once: the kernel takes no more entries than a process may have descriptors.
     fds: Vec<pollfd>,
     places: HashMap<c_int, usize>,
-    /// Which of `fds`, and the events that are of interest.
+    /// Index into `fds` of each addition, and the events that it wants.
     wanted: Vec<(usize, i16)>,
     pub(super) until: Option<Instant>,
 }
 
 impl Waits {
-    /// Events of a descriptor, as for `poll`.
+    /// Adds events of a descriptor, as for `poll`.
     pub fn add(&mut self, fd: c_int, events: i16) {
         let place = *self.places.entry(fd).or_insert(self.fds.len());
         if place == self.fds.len() {
@@ -58,7 +60,7 @@ impl Waits {
         self.wanted.push((place, events));
     }
 
-    /// A time at which to go on in any case.
+    /// Adds a time at which to go on in any case.
     pub fn until(&mut self, time: Instant) {
         self.until = Some(self.until.map_or(time, |until| until.min(time)));
     }
@@ -69,7 +71,7 @@ impl Waits {
         self.wanted.clear();
     }
 
-    /// How much was added.
+    /// Returns the number of additions.
     pub(super) fn count(&self) -> usize {
         self.wanted.len()
     }
@@ -78,7 +80,7 @@ impl Waits {
         &mut self.fds
     }
 
-    /// What `poll` has found of these that were added.
+    /// Returns the events that `poll` has found of these additions.
     pub(super) fn found(&self, added: Range<usize>) -> i16 {
         const ALWAYS: i16 = POLLERR | POLLHUP | POLLNVAL;
         let of = |&(place, events): &(usize, i16)| self.fds[place].revents & (events | ALWAYS);

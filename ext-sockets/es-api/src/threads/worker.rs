@@ -12,7 +12,7 @@ use super::task::Task;
 use super::{Direction, IS_WORKER};
 use crate::sys::threads::{PostBox, spawn};
 
-/// The end that work is posted to.
+/// The end that callers post work to.
 pub(super) struct Worker {
     shared: Arc<Shared>,
 }
@@ -22,7 +22,7 @@ struct Shared {
     posted: Mutex<Posted>,
 }
 
-/// Tasks whose descriptors are in the socket, each with how many.
+/// Tasks that were written to the socket and not yet read, each with how often.
 #[derive(Default)]
 struct Posted {
     tasks: HashMap<u64, (Arc<dyn Task>, usize)>,
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     pub(super) fn nudge(&self) {
-        // A full socket wakes it as well.
+        // A full socket wakes the thread as well, so that a failure does not matter.
         let nudge = Descriptor { process: std::process::id(), fd: -1, task: 0 };
         let _ = self.shared.post_box.post(&nudge.octets());
     }
@@ -76,7 +76,7 @@ impl Shared {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the tasks whose descriptors have come, and says which.
+    /// Takes the tasks whose descriptors have come into `into`, and returns their numbers.
     fn take(&self, into: &mut Vec<Arc<dyn Task>>) -> Result<Vec<u64>, Errno> {
         let mut taken = Vec::new();
         while let Some(octets) = self.post_box.take()? {
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// The thread's own side. However it ends, nothing is left waiting.
+/// The thread's own side. However the thread ends, no caller is left waiting.
 struct Life {
     shared: Arc<Shared>,
     active: Vec<Arc<dyn Task>>,

@@ -11,20 +11,20 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile};
 
-/// What a plain server does with octets that it makes nothing of.
+/// Behaviour of a plain server that gets octets which mean nothing to it.
 #[derive(Clone, Copy, Debug)]
 enum Nature {
-    /// It has said something before it read them.
+    /// The server sends something before it reads.
     SpeaksFirst,
-    /// It says that they make no sense.
+    /// The server answers that the octets make no sense.
     Answers,
-    /// It closes.
+    /// The server closes.
     Closes,
-    /// It waits for more.
+    /// The server waits for more octets.
     Waits,
 }
 
-/// A server of whoever says hello. How many connections there were.
+/// Starts a server of the "hello" protocol; returns its port and the number of its connections.
 fn plain_server(nature: Nature) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -74,7 +74,7 @@ fn client(program: &Path, port: u16, family: &str, nonblocking: bool, scratch: &
 }
 
 #[test]
-fn under_both_a_plain_server_is_served_in_plain_octets_and_is_remembered() {
+fn under_both_a_plain_server_is_spoken_to_in_plain_tcp_and_is_remembered() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["client.c"], scratch.path(), &[]);
     for nonblocking in [false, true] {
@@ -86,7 +86,7 @@ fn under_both_a_plain_server_is_served_in_plain_octets_and_is_remembered() {
                 _ => "hello\nhello\n",
             };
             assert_eq!(said, wanted, "{nature:?}, nonblocking {nonblocking}");
-            // A spoiled one, and two that are plain.
+            // One spoiled by an MPA Request, and two that are plain.
             assert_eq!(connections.load(Ordering::SeqCst), 3, "{nature:?}, nonblocking {nonblocking}");
         }
     }
@@ -101,13 +101,13 @@ fn under_ddp_a_plain_server_is_an_error() {
     {
         let (port, _) = plain_server(nature);
         let said = client(&program, port, "ddp", false, scratch.path());
-        // TCP takes the first octets; what becomes of them is told by the next call.
+        // TCP takes the first octets; the next call tells how the connection ended.
         let told = said.lines().map(|line| line.split_once(": ").unwrap().1);
         assert_eq!(told.collect::<Vec<_>>(), [errno, errno], "{nature:?}");
     }
 }
 
-/// A server under rddp, here by a program that echoes: `family` is its.
+/// Runs a client against an echoing program in DDPMODE under the policy's `family`.
 fn under_rddp(family: &str, scratch: &Path, client: impl FnOnce(u16)) {
     let program = compile(&["server.c"], scratch, &[]);
     let mut server = command(&program, true, &scratch.join("server"));
@@ -137,7 +137,7 @@ fn under_both_a_plain_client_is_served_in_plain_octets() {
     under_rddp("both", scratch.path(), |port| {
         assert_eq!(plain_client(port, b"hello").unwrap(), b"hello");
         assert_eq!(plain_client(port, b"MPA ID Req?").unwrap(), b"MPA ID Req?");
-        // One that waits to be spoken to, for longer than a framed one would.
+        // A client that waits for the server to speak, for longer than a framed one would.
         let mut silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
         std::thread::sleep(Duration::from_millis(1500));
         silent.write_all(b"at last").unwrap();

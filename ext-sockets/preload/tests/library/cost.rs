@@ -1,8 +1,7 @@
 //! System calls of a connection, at either end, and of reading in small pieces.
 //!
-//! The calls that `strace` sees are cut into connections. How many waits a startup takes depends on
-//! how busy the machine is, so it is the cheapest connection of several that is held against the
-//! limits.
+//! The calls that `strace` sees are split by connection. The number of waits in a startup depends
+//! on how busy the machine is, so the cheapest of several connections is compared with the limits.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -25,7 +24,7 @@ fn has_strace() -> bool {
     has
 }
 
-/// The program in DDPMODE, its calls written to `trace`.
+/// Returns a command that runs the program in DDPMODE and writes its calls to `trace`.
 fn traced(program: &Path, folder: &Path, trace: &Path, arguments: &[&str]) -> Command {
     let mut run = command(Path::new("strace"), false, folder);
     let preload = format!("LD_PRELOAD={}", crate::support::library().display());
@@ -34,8 +33,8 @@ fn traced(program: &Path, folder: &Path, trace: &Path, arguments: &[&str]) -> Co
     run
 }
 
-/// The names of the calls of a trace, with what follows each; one that another thread's cut in two
-/// counts once.
+/// Returns the names of the calls of a trace, each with the rest of its line; a call whose line is
+/// cut in two by another thread's counts once.
 fn calls(trace: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(trace).unwrap();
     let call = |line: &str| {
@@ -46,7 +45,7 @@ fn calls(trace: &Path) -> Vec<(String, String)> {
     text.lines().filter_map(call).collect()
 }
 
-/// From each call of this kind to the next one.
+/// Splits calls at each one of the given kind.
 fn connections(calls: &[(String, String)], first: impl Fn(&str, &str) -> bool) -> Vec<Calls> {
     let mut all: Vec<Calls> = Vec::new();
     for (name, rest) in calls {
@@ -57,7 +56,7 @@ fn connections(calls: &[(String, String)], first: impl Fn(&str, &str) -> bool) -
             *connection.entry(name.clone()).or_default() += 1;
         }
     }
-    // Behind the last one is the end of the program.
+    // The calls behind the last one belong to the end of the program.
     all.pop();
     all
 }
@@ -98,7 +97,7 @@ fn a_connection_costs_a_bounded_number_of_system_calls() {
     within("client", connections(&calls(&of_client), connects), CLIENT);
 }
 
-// With room for two waits more than there are at best.
+// Each limit leaves room for two waits more than the fewest possible.
 const SERVER: &[(&str, usize)] = &[
     ("rt_sigprocmask", 16),
     ("getpid", 2),
@@ -143,7 +142,7 @@ fn reading_small_pieces_looks_at_the_queue_once_an_fpdu() {
     // 100,000 octets are three or four FPDUs on loopback, and thirteen pieces.
     assert!(looks <= 12, "{looks} looks");
     assert!(of_reads.len() <= 26, "{} calls", of_reads.len());
-    // From the second FPDU on it is known that they are large.
+    // After the first FPDU the receiver knows that they are large.
     let short_look = of_reads.iter().position(|(_, rest)| rest.contains(", 64, MSG_PEEK"));
     let behind = &of_reads[short_look.expect("a look at the front alone")..];
     let pieces = behind.iter().filter(|(_, rest)| rest.contains(", 8192, MSG_DONTWAIT")).count();
@@ -151,7 +150,7 @@ fn reading_small_pieces_looks_at_the_queue_once_an_fpdu() {
 }
 
 #[test]
-fn who_asks_twice_how_much_there_is_is_told_of_all() {
+fn fionread_counts_every_octet_when_asked_twice() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["cost.c"], scratch.path(), &["-pthread"]);
     for family in ["tcp", "ddp"] {
@@ -160,7 +159,7 @@ fn who_asks_twice_how_much_there_is_is_told_of_all() {
     }
 }
 
-// POSIX: `close`, `getsockopt` and `fork` may be called by a handler, whatever it interrupts.
+// POSIX: a handler may call `close`, `getsockopt` and `fork`, whatever it interrupts.
 #[test]
 fn handlers_may_call_in_the_middle_of_our_calls() {
     let scratch = TempDir::new().unwrap();

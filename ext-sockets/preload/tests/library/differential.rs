@@ -8,7 +8,7 @@ use crate::support::{command, compile, succeeded};
 const SOURCES: [&str; 5] =
     ["calls/main.c", "calls/setup.c", "calls/moving.c", "calls/kernel.c", "calls/waiting.c"];
 
-/// What one run has left: its lines, and the lines of the child that writes to a file.
+/// Output of one run: the lines of the program, and of the child that writes to a file.
 fn run(program: &Path, with_library: bool, scratch: &Path) -> String {
     run_as(program, with_library, scratch, &[])
 }
@@ -43,18 +43,19 @@ fn plain_sockets_have_the_results_and_errnos_that_they_have_without_the_library(
     }
 }
 
-/// Where sockets in DDPMODE answer otherwise than TCP's.
+/// Lines in which sockets in DDPMODE differ from TCP's.
 const OTHERWISE: [(&str, &str); 7] = [
-    // A null pointer is found before it is known whether there are octets for it.
+    // A null pointer is refused before it is known whether there are octets.
     ("recv(b, BAD, 300, MSG_DONTWAIT) = -1, 11", "recv(b, BAD, 300, MSG_DONTWAIT) = -1, 14"),
-    // There are no urgent octets; those that are sent so here, and cut the reads that follow, are not there either.
+    // DDPMODE has no urgent octets; the reads behind them that this send would cut are not cut
+    // either.
     ("send(a, buf, 4, MSG_OOB) = 4, 0", "send(a, buf, 4, MSG_OOB) = -1, 95"),
     (
         "recvfrom(b, buf + 100, 7, MSG_WAITALL, NULL, NULL) = 3, 0",
         "recvfrom(b, buf + 100, 7, MSG_WAITALL, NULL, NULL) = 7, 0",
     ),
     ("recv(b, buf, sizeof buf, MSG_DONTWAIT) = 28, 0", "recv(b, buf, sizeof buf, MSG_DONTWAIT) = 21, 0"),
-    // What moves octets within the kernel is for the program to do itself.
+    // A program must do itself what these calls do within the kernel.
     ("splice(tube[0], NULL, a, NULL, 3, 0) = 3, 0", "splice(tube[0], NULL, a, NULL, 3, 0) = -1, 22"),
     ("splice(-1, NULL, b, NULL, 3, 0) = -1, 9", "splice(-1, NULL, b, NULL, 3, 0) = -1, 22"),
     (
@@ -88,12 +89,13 @@ fn plain_sockets_make_the_system_calls_that_they_make_without_the_library() {
     same_lines(&bare, &trace(&program, true, scratch.path()));
 }
 
-/// The system calls of a run from the first of `main` on, without what differs from run to run.
+/// Returns the system calls of a run from the first of `main` on, without the parts that differ
+/// from run to run.
 fn trace(program: &Path, with_library: bool, scratch: &Path) -> String {
     let folder = scratch.join(if with_library { "with" } else { "without" });
     let log = scratch.join("trace");
     let mut run = command(Path::new("strace"), false, &folder);
-    // A log for each process: the order between processes is nobody's business.
+    // One log for each process: the order between processes varies.
     run.args(["-ff", "-qq", "-a1", "-e", "signal=none", "-o"]).arg(&log);
     if with_library {
         run.arg("-E").arg(format!("LD_PRELOAD={}", crate::support::library().display()));
@@ -106,12 +108,12 @@ fn trace(program: &Path, with_library: bool, scratch: &Path) -> String {
             logs.push(path);
         }
     }
-    // Process ids grow.
+    // Process IDs grow.
     logs.sort_by_key(|path| path.extension().unwrap().to_string_lossy().parse::<u32>().unwrap());
     let mut lines = String::new();
     for path in logs {
         let text = std::fs::read_to_string(&path).unwrap();
-        // What comes before is the loading of libraries.
+        // The calls before are the loading of libraries.
         let own = text.split_once("write(1, \"\", 0)").map_or(&text[..], |(_, own)| own);
         lines.extend(
             own.lines().filter(|line| !of_malloc(line)).map(|line| without_what_differs(line) + "\n"),
@@ -121,12 +123,13 @@ fn trace(program: &Path, with_library: bool, scratch: &Path) -> String {
     lines
 }
 
-/// Where the heap is begun and grown depends on what was allocated before `main`.
+/// Returns whether a call is one of the heap's, whose beginning and growth depend on allocations
+/// before `main`.
 fn of_malloc(line: &str) -> bool {
     ["brk(", "getrandom(", "mmap(", "munmap("].iter().any(|call| line.starts_with(call))
 }
 
-/// Addresses, process ids and ports become `#`.
+/// Replaces addresses, process IDs and ports by `#`.
 fn without_what_differs(line: &str) -> String {
     let mut words = String::new();
     let mut rest = line;

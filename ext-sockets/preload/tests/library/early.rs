@@ -24,7 +24,7 @@ const WAYS: [&str; 13] = [
 ];
 
 #[test]
-fn a_fresh_connection_takes_octets_as_tcp_does() {
+fn a_new_connection_takes_octets_as_tcp_does() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["early.c"], scratch.path(), &[]);
     for way in WAYS {
@@ -36,11 +36,11 @@ fn a_fresh_connection_takes_octets_as_tcp_does() {
     }
 }
 
-/// Runs what follows where `/dev/shm` has room for states, and for no block.
+/// Runs a command where `/dev/shm` has room for states, and for no block.
 const LITTLE_ROOM: &str = "mount -t tmpfs -o size=3m none /dev/shm && exec \"$0\" \"$@\"";
 
 #[test]
-fn without_memory_for_early_octets_a_program_waits_for_leave_to_send() {
+fn without_memory_for_early_octets_a_send_waits_for_the_startup() {
     let scratch = TempDir::new().unwrap();
     let with_little = |program: &Path, with_library| {
         let mut run = command(Path::new("unshare"), with_library, scratch.path());
@@ -56,7 +56,7 @@ fn without_memory_for_early_octets_a_program_waits_for_leave_to_send() {
     assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n");
 }
 
-/// Returns what a client of a silent server says on its standard error.
+/// Returns what a client of a silent server prints on its standard error.
 fn told(mut command: Command, family: &str) -> String {
     let output = command.arg("silent").env("RDDP_FAMILY", family).output().unwrap();
     assert_eq!(succeeded(&output), "as it should be\n", "{family}");

@@ -1,5 +1,5 @@
-//! Forks at bad moments: other threads are at work, there is no process to be had, the child
-//! executes something else.
+//! Forks at bad moments: other threads are at work, no process can be made, or the child executes
+//! another program.
 
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ fn a_fork_that_fails_leaves_the_sockets_to_their_process() {
 }
 
 #[test]
-fn what_a_child_executes_holds_no_socket_that_was_closed_by_that() {
+fn a_program_that_a_child_executes_holds_no_socket_that_exec_closed() {
     forks("that_executes");
 }
 

@@ -1,5 +1,5 @@
-//! Peers that break the protocols, or go away in the middle, against a program in DDPMODE: the Terminate that they get, what the program is
-//! told, and that its other connections go on.
+//! Peers that break the protocols, or disappear in the middle, against a program in DDPMODE: the
+//! Terminate that they get, the error that the program gets, and that its other connections go on.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile};
 
-/// A program that says back what it is told.
+/// A program that echoes.
 struct Server {
     child: Child,
     addr: SocketAddr,
@@ -48,13 +48,13 @@ impl Server {
         connect(self.addr)
     }
 
-    /// A connection that was there before all others goes on.
+    /// Checks that a connection made before all others still works.
     fn others_go_on(&mut self) {
         self.witness.send_message(b"are you there?");
         assert_eq!(self.witness.payload(14), b"are you there?");
     }
 
-    /// Ends the program. What it has counted.
+    /// Ends the program and returns what it has counted.
     fn report(mut self) -> HashMap<String, u64> {
         self.others_go_on();
         drop(self.child.stdin.take());
@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-/// A peer made by hand, connected, its RTR sent.
+/// Returns a hand-made peer, connected, that has sent its RTR.
 fn ready(addr: SocketAddr) -> Peer {
     let mut peer = Peer::initiator(connect(addr), &StartupConfig::default());
     peer.open();
@@ -120,7 +120,7 @@ fn each_fault_gets_its_terminate_and_the_program_a_reset() {
 #[test]
 fn lengths_and_crcs_that_are_wrong_end_the_stream() {
     let mut server = Server::new();
-    // Of ULPDUs too short for a header, the CRCs are right.
+    // ULPDUs too short for a header have correct CRCs here.
     for length in [0_u16, 1, 13, 17] {
         let mut peer = server.peer();
         let mut octets = length.to_be_bytes().to_vec();
@@ -135,7 +135,7 @@ fn lengths_and_crcs_that_are_wrong_end_the_stream() {
     octets[25] ^= 1;
     peer.octets(&octets);
     assert_eq!(peer.terminate_code(), TerminateCode(0x2002));
-    // The largest length, and then nothing.
+    // The largest length, and no octets behind it.
     let mut peer = server.peer();
     peer.octets(&[0xff, 0xff, 0x41]);
     peer.fin();
@@ -160,7 +160,7 @@ fn a_terminate_is_not_answered() {
 
 // RFC 5044 §7.1.2
 #[test]
-fn startup_frames_that_are_none_are_refused() {
+fn malformed_startup_frames_are_refused() {
     let server = Server::new();
     let good = Initiator::new(&StartupConfig::default(), b"").unwrap().request().to_vec();
     let with = |at: usize, octet: u8| {
@@ -173,7 +173,7 @@ fn startup_frames_that_are_none_are_refused() {
         vec![0xff; 5000],
         with(3, b'X'),
         with(17, 0),    // revision 0
-        with(17, 77),   // of a time to come
+        with(17, 77),   // a revision that does not exist yet
         with(18, 0xff), // private data that are too long
         b"MPA ID Rep Frame\x40\x01\x00\x00".to_vec(),
     ];
@@ -189,7 +189,7 @@ fn startup_frames_that_are_none_are_refused() {
 }
 
 #[test]
-fn octets_one_at_a_time_are_a_stream_like_any_other() {
+fn octets_that_arrive_one_at_a_time_are_a_valid_stream() {
     let mut server = Server::new();
     let mut peer = server.peer();
     for octet in peer.frame_message(&[7; 300]) {
@@ -206,7 +206,7 @@ fn octets_one_at_a_time_are_a_stream_like_any_other() {
     server.others_go_on();
 }
 
-/// A connection's octets up to every point, and then the end, or a reset.
+/// A connection's octets are cut at every point, and then comes the end, or a reset.
 #[test]
 fn a_peer_may_go_away_anywhere() {
     let mut server = Server::new();
@@ -235,9 +235,10 @@ fn a_peer_may_go_away_anywhere() {
     assert!(report.keys().all(|what| known.contains(&what.as_str())), "{report:?}");
 }
 
-/// Messages without octets, as fast as they go. The memory that the program takes for them is no more than for any other peer.
+/// Sends messages without octets, as fast as possible. The memory that the program takes for them
+/// is no more than for any other peer.
 #[test]
-fn floods_of_nothing_cost_nobody_else_anything() {
+fn floods_of_empty_messages_cost_other_connections_nothing() {
     let mut server = Server::new();
     let mut floods: Vec<(&str, Peer, Vec<u8>)> = Vec::new();
     for what in ["sends", "writes", "reads"] {
@@ -257,7 +258,7 @@ fn floods_of_nothing_cost_nobody_else_anything() {
         floods.push((what, peer, octets));
     }
     for (what, peer, octets) in &mut floods {
-        // Who does not take the answers may be kept from asking.
+        // A peer that does not read the answers may be kept from asking.
         let sent = peer.socket.write_all(octets);
         assert!(sent.is_ok() || *what == "reads", "{what}: {sent:?}");
         server.others_go_on();
@@ -273,9 +274,10 @@ fn floods_of_nothing_cost_nobody_else_anything() {
     println!("floods: {report:?}");
 }
 
-/// Connections that say nothing. `RDDP_HALF_OPEN` says how many, and has them stay until the program is told.
+/// Opens connections that say nothing. `RDDP_HALF_OPEN` says how many, and has them stay until the
+/// program is told.
 #[test]
-fn silent_peers_keep_nobody_out() {
+fn silent_peers_do_not_keep_others_from_connecting() {
     let asked = std::env::var("RDDP_HALF_OPEN").ok().map(|many| many.parse().unwrap());
     let many = asked.unwrap_or(300);
     let mut server = Server::new();
@@ -290,7 +292,7 @@ fn silent_peers_keep_nobody_out() {
     if asked.is_none() {
         return;
     }
-    // RFC 5044 §7.1.2: a startup that takes too long is over.
+    // RFC 5044 §7.1.2: a startup that takes too long is ended.
     for tcp in silent {
         tcp.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         read_to_end(&tcp);

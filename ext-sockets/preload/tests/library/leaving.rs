@@ -22,8 +22,8 @@ fn a_connection_that_is_closed_at_once_ends_as_over_plain_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     for way in WAYS {
-        // A blocking connect that may fall back to plain TCP waits to be accepted, which one thread
-        // cannot; and a client that is reset falls back.
+        // A blocking connect that may fall back to plain TCP waits for the accept, which a program
+        // of one thread cannot make; and a client that is reset falls back.
         let has_both = ["before_the_client", "to_a_child"].contains(&way);
         goes(&program, way, has_both, scratch.path());
     }
@@ -37,14 +37,14 @@ fn an_exit_ends_each_connection_as_soon_as_it_is_finished() {
 }
 
 #[test]
-fn giving_up_what_is_owed_leaves_the_connection_to_its_other_holders() {
+fn giving_up_unsent_octets_leaves_the_connection_to_its_other_holders() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     goes(&program, "with_a_child_and_few_descriptors", false, scratch.path());
 }
 
 #[test]
-fn closed_connections_are_in_nobodys_way_and_nobody_is_in_theirs() {
+fn closed_connections_and_new_ones_do_not_hinder_each_other() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     for way in ["with_most_in_use", "with_all_numbers_closed"] {
@@ -53,7 +53,7 @@ fn closed_connections_are_in_nobodys_way_and_nobody_is_in_theirs() {
 }
 
 #[test]
-fn an_end_is_told_once() {
+fn the_end_of_a_connection_is_reported_once() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     for way in ["told_once", "met_by_a_send"] {
@@ -71,7 +71,7 @@ fn goes(program: &Path, way: &str, with_both: bool, scratch: &Path) {
 }
 
 #[test]
-fn a_client_that_connects_and_leaves_is_seen_to_leave() {
+fn a_server_sees_the_end_of_a_client_that_connects_and_closes() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);
     for way in ["by_the_client", "by_the_clients_exit"] {

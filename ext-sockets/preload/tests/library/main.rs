@@ -1,6 +1,8 @@
-//! `librddp_sockets.so` as programs see it: C programs, compiled here, that run with and without it.
+//! `librddp_sockets.so` as programs see it: C programs, compiled here, that run with and without
+//! the library.
 //!
-//! They need `cc` and `nm`, which whoever links Rust programs has; what needs `strace` says so and does nothing without it.
+//! The tests need `cc` and `nm`, which linking Rust programs needs too; a test that needs `strace`
+//! says so and does nothing without it.
 
 mod both;
 mod cancelled;

@@ -31,7 +31,7 @@ fn processes_that_share_a_connection_move_every_octet_as_over_plain_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["processes.c"], scratch.path(), &["-pthread"]);
     for way in WAYS {
-        // Without the library a stranger reads the octets.
+        // Without the library a process without part in the connection reads the octets.
         if way != "stranger" {
             let plain = succeeded(&run(&program, way, false, scratch.path()).output().unwrap());
             assert_eq!(plain, "as it should be\n", "{way}, plain");

@@ -16,7 +16,7 @@ const SOURCES: [&str; 9] = [
 
 /// Runs one of the program's tests.
 #[track_caller]
-fn all_is_so(test: &str) {
+fn passes(test: &str) {
     let scratch = TempDir::new().unwrap();
     let folder = library().parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
@@ -27,70 +27,70 @@ fn all_is_so(test: &str) {
 
 #[test]
 fn every_operation_does_what_its_header_says() {
-    all_is_so("operations");
+    passes("operations");
 }
 
 #[test]
 fn windows_are_bound_and_written_through() {
-    all_is_so("windows");
+    passes("windows");
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused_and_change_nothing() {
-    all_is_so("refusals");
+fn invalid_arguments_are_refused_and_change_nothing() {
+    passes("refusals");
 }
 
 #[test]
 fn connections_come_about_in_every_order_of_calls() {
-    all_is_so("connections");
+    passes("connections");
 }
 
 #[test]
 fn peers_that_speak_something_else_are_told_from_those_that_refuse() {
-    all_is_so("peers");
+    passes("peers");
 }
 
 #[test]
 fn every_end_of_a_connection_is_told_once_and_last() {
-    all_is_so("endings");
+    passes("endings");
 }
 
 #[test]
 fn the_queue_is_readable_while_there_are_events() {
-    all_is_so("readiness");
+    passes("readiness");
 }
 
 #[test]
 fn sends_without_a_receive_wait_where_that_was_asked_for() {
-    all_is_so("patience");
+    passes("patience");
 }
 
 #[test]
 fn a_child_has_no_part_in_what_its_parent_attached() {
-    all_is_so("forks");
+    passes("forks");
 }
 
 #[test]
 fn threads_that_connect_and_close_at_any_moment_see_each_endpoint_end_once() {
-    all_is_so("crowds");
+    passes("crowds");
 }
 
 #[test]
 fn a_request_is_looked_at_and_answered() {
-    all_is_so("answers");
+    passes("answers");
 }
 
 #[test]
-fn requests_that_nobody_answers_end_in_time_and_harm_nobody() {
-    all_is_so("unanswered");
+fn requests_that_are_not_answered_end_in_time_and_harm_no_other() {
+    passes("unanswered");
 }
 
 #[test]
 fn messages_of_several_endpoints_take_from_shared_receives() {
-    all_is_so("shared");
+    passes("shared");
 }
 
 #[test]
-fn pointers_that_are_no_good_are_efault() {
-    all_is_so("bad_pointers");
+fn bad_pointers_are_efault() {
+    passes("bad_pointers");
 }

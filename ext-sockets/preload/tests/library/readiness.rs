@@ -1,4 +1,4 @@
-//! Readiness of framed sockets, each rule in every way of waiting; wake-ups are counted.
+//! Readiness of framed sockets: each rule in every call that waits; wake-ups are counted.
 
 use tempfile::TempDir;
 

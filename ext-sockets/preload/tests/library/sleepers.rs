@@ -1,4 +1,4 @@
-//! Threads that are asleep on a set when another puts a socket of ours into it.
+//! Threads that sleep on a set when another thread puts a socket of ours into it.
 
 use tempfile::TempDir;
 
@@ -15,11 +15,11 @@ fn run(family: &str, what: &str) {
 }
 
 #[test]
-fn who_slept_before_there_was_a_framed_socket_is_told_of_it_as_the_program_named_it() {
+fn a_thread_asleep_before_there_was_a_framed_socket_gets_its_event_with_the_programs_data() {
     run("ddp", "data");
 }
 
 #[test]
-fn who_slept_wakes_for_what_only_a_clock_brings_about() {
+fn a_sleeping_thread_wakes_for_events_that_only_a_clock_causes() {
     run("both", "greeting");
 }

@@ -1,4 +1,4 @@
-//! The programs of `tests/stress`, for a moment: `tests/stress/run` has longer.
+//! The programs of `tests/stress`, for a short time; `tests/stress/run` runs them for longer.
 
 use tempfile::TempDir;
 
@@ -25,6 +25,6 @@ fn threads_that_close_and_reuse_numbers_under_sleeping_calls_mix_up_nothing() {
 }
 
 #[test]
-fn who_is_left_when_a_peer_or_holder_is_killed_comes_to_an_end() {
+fn when_a_peer_or_holder_is_killed_the_others_come_to_an_end() {
     stress(&["kill.c"], &["30", "1"]);
 }

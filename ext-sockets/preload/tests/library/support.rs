@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The library that cargo has built for these tests.
+/// Returns the path of the library that cargo has built for these tests.
 pub(crate) fn library() -> PathBuf {
     let path = std::env::current_exe().unwrap().with_file_name("librddp_sockets.so");
     assert!(path.is_file(), "{} is not there", path.display());
@@ -20,7 +20,7 @@ pub(crate) fn compile(sources: &[&str], into: &Path, options: &[&str]) -> PathBu
         .args(["-std=gnu11", "-w", "-I"])
         .arg(include)
         .args(sources.iter().map(|source| programs().join(source)))
-        .args(options) // behind the files: libraries are among them
+        .args(options) // after the files: some are libraries
         .arg("-o")
         .arg(&program)
         .output()
@@ -29,7 +29,7 @@ pub(crate) fn compile(sources: &[&str], into: &Path, options: &[&str]) -> PathBu
     program
 }
 
-/// What ran well has printed.
+/// Returns the output of a program that ended well.
 #[track_caller]
 pub(crate) fn succeeded(output: &Output) -> String {
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
@@ -37,7 +37,8 @@ pub(crate) fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// The program by itself, or with the library: in a folder of its own, with no input.
+/// Returns a command that runs the program with or without the library, in a folder of its own,
+/// with no input.
 pub(crate) fn command(program: &Path, with_library: bool, folder: &Path) -> Command {
     std::fs::create_dir_all(folder).unwrap();
     let mut command = Command::new(program);

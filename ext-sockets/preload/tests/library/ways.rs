@@ -1,5 +1,5 @@
-//! Connections that a program comes to by `exec`, in a message, or by less common calls: framed as
-//! its policy says.
+//! Connections that a program gets by `exec`, in a message, or by less common calls: framed as its
+//! policy says.
 
 use std::process::Output;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, succeeded};
 
-/// Runs one way of `ways.c` under a policy.
+/// Runs one case of `ways.c` under a policy.
 fn run(way: &str, family: Option<&str>) -> Output {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["ways.c"], scratch.path(), &["-pthread", "-ldl"]);
@@ -18,7 +18,7 @@ fn run(way: &str, family: Option<&str>) -> Output {
     command.arg(way).output().unwrap()
 }
 
-/// The lines of one that ended well, in order: those of its processes come as they may.
+/// Returns the lines of a program that ended well, sorted: its processes print in any order.
 #[track_caller]
 fn said(output: &Output) -> Vec<String> {
     let mut lines: Vec<String> = succeeded(output).lines().map(str::to_owned).collect();
@@ -66,7 +66,7 @@ fn a_socket_whose_program_says_ddpmode_0_stays_plain() {
 const STRANGER: &str = "came by exec or in a message, without its state (reported once)";
 
 #[test]
-fn a_connection_of_which_nothing_is_known_is_plain_and_is_told_once() {
+fn a_connection_of_unknown_mode_is_plain_and_is_reported_once() {
     for (way, lines) in [("connection-by-exec", 1), ("connections-by-message", 2)] {
         for (family, told) in [("ddp", 1), ("both", 0), ("tcp", 0)] {
             let output = run(way, Some(family));
@@ -95,8 +95,8 @@ fn octets_that_go_with_the_syn_are_framed() {
 }
 
 #[test]
-fn who_asked_for_completions_is_told_that_there_is_no_room_for_them() {
-    // One thread is both ends, which `both` does not bear.
+fn zero_copy_completions_are_refused_with_no_room() {
+    // One thread is both ends, which does not work under `both`.
     for family in [None, Some("ddp"), Some("tcp")] {
         let end = if family == Some("ddp") { "client framed" } else { "client plain" };
         assert_eq!(said(&run("zerocopy", family)), [end; 2], "{family:?}");
@@ -130,7 +130,7 @@ fn a_variable_that_names_no_family_is_reported() {
     assert!(!errors.is_empty() && errors.lines().all(|told| told == line), "{errors}");
 }
 
-/// Supervisors that are told to pass variables on pass those empty that are not set.
+/// Supervisors that are told to pass on a variable pass an empty one if it is not set.
 #[test]
 fn a_variable_that_is_empty_is_not_set() {
     let scratch = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-/* Threads that are cancelled where they wait for framed sockets: what is to be cleaned up is,
+/* Threads that are cancelled where they wait for framed sockets: their clean-up handlers run,
  * and the connection goes on.
  *
  * cancelled CALL: the call in which the thread sleeps. */

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Where a statement stands: the file, if the program has nothing better to say. */
+/* Names the place of a statement: the file, unless the program defines something better. */
 #ifndef WHERE
 #define WHERE __FILE_NAME__
 #endif

@@ -78,7 +78,7 @@ static void bring_up(const char *name, const char *addr) {
     close(fd);
 }
 
-/* Whether there is one. */
+/* Returns whether there is one. */
 static int own_network(void) {
     int tun;
     struct ifreq request = {.ifr_name = "rddp0", .ifr_flags = IFF_TUN | IFF_NO_PI};
@@ -98,7 +98,8 @@ static int own_network(void) {
     return 1;
 }
 
-/* One wait, of each kind for what each kind asks for. What it tells, as `poll` has it. */
+/* Waits once, in each kind of call for the events that the kind asks for. Returns them as poll's
+ * events. */
 static int wait_for(int fd, int epoll, int timeout) {
     if (strcmp(way, "select") == 0) {
         fd_set in, out, except;
@@ -132,7 +133,7 @@ static int set_with(int fd) {
     return epoll;
 }
 
-/* All that is told of an end: who looks while the kernel is still at it sees it in parts. */
+/* Waits until all events of an end are there: the kernel sets them one after the other. */
 static int told_of_end(int fd, int epoll) {
     int whole = strcmp(way, "select") == 0 ? POLLIN | POLLOUT : POLLIN | POLLHUP, all = 0;
     while ((all & whole) != whole)
@@ -153,13 +154,13 @@ static int within(int fd, int milliseconds) {
     return setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
-/* It connects again, now to somebody, and moves octets. */
+/* The socket connects again, now to a listener, and moves octets. */
 static void connects_after_all(int fd, int epoll) {
     char octet = 0;
     struct sockaddr_in here;
     int listener = socket(AF_INET, SOCK_STREAM, 0), count = 0;
     listen_somewhere(listener, &here);
-    /* Where the error was not fetched it is the answer to this. */
+    /* An error that was not fetched is the answer to this call. */
     int result = connect(fd, (void *)&here, sizeof here);
     if (result < 0 && errno != EINPROGRESS) {
         printf("connect again: %s\n", told(result));
@@ -182,7 +183,7 @@ static void connects_after_all(int fd, int epoll) {
 static void fails(const char *what, struct sockaddr_in to, int fetches) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), epoll = -1;
     char octet;
-    /* A socket that nobody has connected yet is in a set as it is. */
+    /* A socket that is not connected yet is in a set as it is. */
     if (strcmp(way, "edge") == 0)
         epoll = set_with(fd), wait_for(fd, epoll, 0);
     IS(within(fd, 200), 0);
@@ -223,7 +224,7 @@ static void takes_time(struct sockaddr_in to) {
     printf("SO_ERROR %s\n", strerrorname_np(error_of(fd)));
     close(fd);
 
-    /* One that blocks waits, and gives up as it was told to. */
+    /* A blocking socket waits, and gives up after the time that was set. */
     fd = socket(AF_INET, SOCK_STREAM, 0);
     struct timeval span = {0, 50000}, none = {0, 0};
     IS(within(fd, 500), 0);
@@ -253,7 +254,7 @@ int main(int count, char **words) {
     way = words[1];
     setbuf(stdout, NULL);
     int own = own_network();
-    /* A port that was somebody's a moment ago is nobody's. */
+    /* A port on which nothing listens any more. */
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     listen_somewhere(listener, &closed);
     close(listener);

@@ -120,7 +120,8 @@ static void read_bulk(void) {
     pthread_join(sender, NULL);
 }
 
-/* Told of a part, who asks again without reading in between is told of all. */
+/* A program that FIONREAD told of a part, and that asks again without reading, gets the count of
+ * all. */
 static void ask_twice(void) {
     int listener = listens(), count = 0, fd = socket(AF_INET, SOCK_STREAM, 0);
     NEED(connect(fd, (void *)&here, sizeof here) == 0);

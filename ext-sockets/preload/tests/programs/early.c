@@ -126,7 +126,7 @@ static void edge_of_room(void) {
         size_t all = 0;
         int from = way ? fd : peer, to = way ? peer : fd;
         IS(epoll_ctl(epoll, EPOLL_CTL_ADD, from, &event), 0);
-        /* Nobody waits, so that the startup goes no further. */
+        /* No thread waits, so that the startup goes no further. */
         while (all < sizeof said && (count = write(from, said + all, sizeof said - all)) > 0)
             all += count;
         if (getenv("RDDP_FAMILY")) {
@@ -166,8 +166,7 @@ static void of_two_processes(void) {
     close(fd);
 }
 
-/* Who asks how much is not sent is told of what was kept, and waits for less if that is its
- * wish. */
+/* The counts of unsent octets include early ones, and so does the limit of TCP_NOTSENT_LOWAT. */
 static void counted(void) {
     int fd = connects(SOCK_NONBLOCK), peer = accepts(SOCK_NONBLOCK), count = 0, most = 2000;
     struct tcp_info info = {0};
@@ -184,7 +183,7 @@ static void counted(void) {
     struct pollfd entry = {peer, POLLOUT, 0};
     IS(setsockopt(peer, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most), 0);
     if (poll(&entry, 1, 0) == 1) {
-        /* This very wait may have been what they waited for. */
+        /* The octets may have been sent by this very wait. */
         IS(ioctl(peer, SIOCOUTQNSD, &count), 0);
         IS(count < most, 1);
     }
@@ -200,7 +199,7 @@ static void of_a_file(void) {
     off_t at = 0;
     IS(write(file, said, 5000), 5000);
     IS(sendfile(peer, file, &at, 5000), 5000);
-    /* They were copied: what the file says later is nothing to them. */
+    /* The octets were copied: a later change of the file does not concern them. */
     if (getenv("RDDP_FAMILY"))
         IS(pwrite(file, heard, 5000, 0), 5000);
     close(peer);
@@ -217,7 +216,7 @@ static void lingering(void) {
         IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &some, sizeof some), 0);
         IS(write(peer, said, 100), 100);
         close(peer);
-        /* It is out, so that nothing is lost. */
+        /* Everything was sent, so that nothing is lost. */
         _exit(0);
     }
     int fd = connects(0);
@@ -226,7 +225,7 @@ static void lingering(void) {
     close(fd);
 }
 
-/* Whoever asks for a reset loses what waits, and the other end is told. */
+/* A program that asks for a reset loses octets that wait, and the other end gets the reset. */
 static void by_reset(void) {
     struct linger now = {1, 0};
     for (int way = 0; way < 4; way++) {
@@ -248,7 +247,8 @@ static void by_reset(void) {
     }
 }
 
-/* What is not there is not taken, what is before it is, and the connection goes on. */
+/* Octets before a page that is not mapped are taken, those on it are not, and the connection goes
+ * on. */
 static void bad_pointer(void) {
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     IS(pages != MAP_FAILED, 1);
@@ -299,7 +299,7 @@ static void silent(void) {
     close(fd);
 }
 
-/* What was said under one number goes on under another. */
+/* Octets written under one descriptor are sent under another. */
 static void by_another_number(void) {
     int fd = connects(SOCK_NONBLOCK);
     waits(fd, POLLOUT);

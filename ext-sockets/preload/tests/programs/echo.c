@@ -1,4 +1,5 @@
-/* Says back what it is told, to anybody, in one loop: prints its port, then at the end of its input what it has seen. */
+/* Echoes on all connections, in one loop: prints its port, then at the end of its input
+ * what it has seen. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* A program that waits for edges, and believes two things that TCP keeps to: when a read gives less than there was room for, or
- * more than FIONREAD had told of, an edge for what is left is still to come. nginx reads like this.
+/* A program that waits for edges, and believes two things that TCP keeps to: when a read gives less
+ * than there was room for, or more than FIONREAD had told of, an edge for what is left is still to
+ * come. nginx reads like this.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

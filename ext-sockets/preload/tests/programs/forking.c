@@ -53,7 +53,7 @@ static void while_others_begin(void) {
         pid_t child = fork();
         NEED(child >= 0);
         if (child == 0) {
-            /* All locks are free here. */
+            /* In the child all locks are free. */
             int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
             connect(fd, (void *)&here, sizeof here);
             _exit(0);
@@ -124,7 +124,8 @@ static void no_more_forks(void) {
 static void that_fails(void) {
     int listener = bound();
     pid_t client = sees_the_end();
-    /* As long as none is in DDPMODE: else the process counts as one that confines itself. */
+    /* Before any socket is in DDPMODE: else the process counts as one that confines itself
+     * (seccomp). */
     no_more_forks();
     int fd = accepted(listener);
     for (int i = 0; i < 40; i++)
@@ -133,7 +134,7 @@ static void that_fails(void) {
     ended_well(client);
 }
 
-/* What a child executes has none of the sockets that are closed by that. */
+/* A program that a child executes has none of the sockets that exec closes. */
 static void that_executes(void) {
     int listener = bound(), pipes[2];
     NEED(pipe(pipes) == 0);

@@ -99,7 +99,7 @@ static void by_exit(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* The same of clients that look at one after the other: the end of the first is not kept back
+/* As above, with clients that look at one after the other: the end of the first is not kept back
  * until the second has said all it has to. */
 static void by_exit_in_turn(void) {
     int first_seen[2];
@@ -157,7 +157,7 @@ static void to_a_child(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* Whoever asks for a reset gets one. */
+/* A program that asks for a reset gets one. */
 static void by_reset(void) {
     struct linger now = {1, 0};
     char octet;
@@ -187,7 +187,7 @@ static void with_few_descriptors(void) {
         IS(setrlimit(RLIMIT_NOFILE, &few), 0);
         for (int at = 0; at < MANY; at++)
             close(accepts());
-        /* It has as many left as it needs. */
+        /* The child has as many descriptors left as it needs. */
         for (int at = 0; at < 20; at++)
             IS(open("/dev/null", O_RDONLY) >= 0, 1);
         pause();
@@ -250,7 +250,8 @@ static void with_a_child_and_few_descriptors(void) {
     IS(status, 0);
 }
 
-/* A program that uses most of its numbers gets the rest, whatever its silent clients are owed. */
+/* A program that uses most of its numbers gets the rest, even if closed connections of silent
+ * clients hold some. */
 static void with_most_in_use(void) {
     enum { MANY = 80, USED = 35, REST = 64 - USED - 4 };
     struct rlimit few = {64, 64};
@@ -283,7 +284,8 @@ static void with_most_in_use(void) {
     IS(status, 0);
 }
 
-/* What is owed is sent, however many are owed something and whatever numbers the program closes. */
+/* Unsent octets are sent after a close, for however many connections, and whatever numbers the
+ * program closes. */
 static void with_all_numbers_closed(void) {
     enum { MANY = 280 };
     int fds[MANY], closed[2];
@@ -330,7 +332,7 @@ static void by_the_client(void) {
     }
 }
 
-/* The same, of a program that ends. */
+/* As above, when the program ends. */
 static void by_the_clients_exit(void) {
     for (int at = 0; at < 10; at++) {
         pid_t child = fork();
@@ -407,8 +409,7 @@ static int is_reset_early(void) {
     return fd;
 }
 
-/* A reset is told once, by whichever call comes first; after that there is nothing to read, and
- * nobody to write to. */
+/* The first call after a reset reports it; after that reads find the end, and writes fail. */
 static void told_once(void) {
     enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
     char octet;
@@ -488,7 +489,7 @@ static void by_a_signal(void) {
             IS(errno, EINTR);
         exit(entry.revents == POLLIN ? 0 : 1);
     }
-    /* Its peer says nothing before that. */
+    /* The peer sends nothing before that. */
     waits(told[0], POLLIN);
     int peer = accepts();
     waits(peer, POLLIN);

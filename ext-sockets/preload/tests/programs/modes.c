@@ -1,5 +1,5 @@
-/* What DDPMODE options answer, line by line: "name: value as it should be", or the program ends
- * with the line that is not so. */
+/* Tests the answers of DDPMODE options, line by line: "name: value as it should be", or the program
+ * ends with the line that is not so. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -177,7 +177,7 @@ static void numbers(void) {
     IS(get(copies[1], DDP_IRD), 8);
     IS(dup2(copies[1], copies[1]), copies[1]);
     IS(get(copies[1], DDP_IRD), 8);
-    /* A number that changes hands where nobody sees it. */
+    /* A number that comes to mean another file by a call that the library does not see. */
     int hidden = tcp();
     IS(set(hidden, DDP_IRD, 7), 0);
     IS(fclose(fdopen(hidden, "r+")), 0);
@@ -294,7 +294,7 @@ static void closed_early(void) {
     IS(poll(&one, 1, 200), 0);
     IS(close(client), 0);
     usleep(200000);
-    IS(clock() - before < CLOCKS_PER_SEC / 20, 1); /* nobody spins meanwhile */
+    IS(clock() - before < CLOCKS_PER_SEC / 20, 1); /* no thread spins meanwhile */
     int server = accept(listener, NULL, NULL);
     IS(read(server, &octet, 1), 0);
     IS(info_of(server).failure, 0);
@@ -324,7 +324,7 @@ static void from_plain_to_framed(void) {
     IS(close_range(3, ~0U, 0), 0);
 }
 
-/* One end in DDPMODE, the other plain: an error at the one, and no octet of framing for the
+/* With one end in DDPMODE and the other plain: an error at the one, and no octet of framing for the
  * program at the other that has the library. */
 static void one_side_only(void) {
     struct sockaddr_in addr;
@@ -354,14 +354,14 @@ static void one_side_only(void) {
     FAILS(read(client, &octet, 1), EPROTO);
     FAILS(write(client, "x", 1), EPIPE);
     IS(close_range(3, ~0U, 0), 0);
-    /* Nobody listens. */
+    /* No socket listens here. */
     client = tcp();
     IS(set(client, DDPMODE, 1), 0);
     FAILS(connect(client, (void *)&addr, sizeof addr), ECONNREFUSED);
     FAILS(write(client, "x", 1), EPIPE);
     listener = listening(&addr);
     IS(set(listener, DDPMODE, 1), 0);
-    IS(connect(client, (void *)&addr, sizeof addr), 0); /* and now somebody does */
+    IS(connect(client, (void *)&addr, sizeof addr), 0); /* now one listens */
     child = accept(listener, NULL, NULL);
     IS(write(client, "again", 5), 5);
     IS(strcmp(next(child, 5), "again"), 0);

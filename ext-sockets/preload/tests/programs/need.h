@@ -21,7 +21,7 @@ static inline void need(int line, const char *what, int is_so) {
 /* The program itself, for `exec`. */
 static const char *self;
 
-/* Where its sockets listen. */
+/* The address that its sockets listen on. */
 static struct sockaddr_in here;
 
 /* A socket at a free port. */

@@ -1,4 +1,4 @@
-/* What options of sockets answer, on a listener, before connect, and on both ends of a
+/* Tests the answers of socket options, on a listener, before connect, and on both ends of a
  * connection: the same lines in DDPMODE as without. */
 #define _GNU_SOURCE
 #include <linux/tcp.h>
@@ -18,7 +18,7 @@
 
 static const char *where;
 
-/* A number, or how many octets there are of what is no number. */
+/* Prints a number, or the count of octets of a value that is not a number. */
 static void show(int fd, int level, int name, const char *said) {
     union {
         int number;
@@ -46,7 +46,7 @@ static void set_and_show(int fd, int level, int name, const char *said, int valu
 }
 
 #define NUMBER(fd, level, name, value) set_and_show(fd, level, name, #name, value)
-/* Without the right to set it, the kernel itself changes what is read. */
+/* Without the privilege to set it, the kernel itself changes the value that is read. */
 static void force(int fd, int name, int read_by) {
     int size = 300000;
     if (set(fd, SOL_SOCKET, name, "a buffer by force", &size, sizeof size) == 0)

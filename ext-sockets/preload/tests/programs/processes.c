@@ -141,7 +141,7 @@ static void prefork(void) {
         ended_well(children[i]);
 }
 
-/* One process reads what the other writes, on one connection, as the daemon of rsync does. */
+/* On one connection one process reads and another writes, as in the daemon of rsync. */
 static void reader_and_writer(void) {
     int listener = listening();
     pid_t client = fork();
@@ -300,7 +300,7 @@ static void passed(void) {
     ended_well(client);
 }
 
-/* A process that may not have the stream is told so, and reads no octet of it. Root only. */
+/* A process that may not have the stream gets an error, and reads no octet of it. Root only. */
 static void stranger(void) {
     if (getuid() != 0)
         return;

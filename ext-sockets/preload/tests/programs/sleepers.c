@@ -1,7 +1,8 @@
-/* A thread that sleeps on a set in which there is nothing framed, and another that puts a framed socket into it.
+/* A thread that sleeps on a set in which there is nothing framed, and another that puts a framed
+ * socket into it.
  *
- * sleepers data|greeting wait|pwait|pwait2 [again]: what it is told, and when. The thread begins before the process has ever had a framed socket
- * in a set; with "again" once more, when it has. */
+ * sleepers data|greeting wait|pwait|pwait2 [again]: what it is told, and when. The thread begins
+ * before the process has ever had a framed socket in a set; with "again" once more, when it has. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -41,7 +42,8 @@ static void octets_come(int listener, const struct sockaddr_in *addr) {
     IS(write(server, "x", 1), 1);
 }
 
-/* A plain client that waits for a greeting, as those of mail do: it is served when it has said nothing for a while. */
+/* A plain client that waits for a greeting, as those of mail do: it is served when it has said
+ * nothing for a while. */
 static pid_t greeting_is_due(int listener, const struct sockaddr_in *addr, char *self) {
     char port[8];
     snprintf(port, sizeof port, "%d", ntohs(addr->sin_port));

@@ -257,7 +257,7 @@ static void connection_by_exec(void) {
     ends_well(child);
 }
 
-/* As from inetd: standard error is the connection. */
+/* As started by inetd: standard error is the connection. */
 static void connection_as_standard_streams(void) {
     int client, server = plain_connection(&client);
     pid_t child = fork();
@@ -403,7 +403,7 @@ static void zerocopy(void) {
     zerocopy_send(server, "world");
     hear(fd, "world");
     print("client", fd);
-    /* Who has not asked means nothing by the flag. */
+    /* Without the option the flag means nothing. */
     listener = listening();
     fd = connected();
     server = accept(listener, NULL, NULL);

@@ -1,4 +1,5 @@
-//! The C library's functions that the stream calls: a preloaded library passes the originals behind its own.
+//! The C library's functions that the stream calls: a preloaded library passes the originals, which
+//! its own functions stand before.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -7,7 +8,9 @@ use std::time::Duration;
 
 use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
-/// The functions (those that sleep unwind the stack when their thread is cancelled), each with the contract that its name has in libc; variadic ones with the one argument more that is used.
+/// The functions, each with the contract of the libc function of its name (those that sleep unwind
+/// the stack when their thread is cancelled); a variadic one has the one more argument that is
+/// used.
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "each is the C function of its name")]
 pub struct Table {
@@ -26,13 +29,13 @@ pub struct Table {
     pub fcntl: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
     pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
-    /// Called before a sleep that depends on more than octets: the other end may be one that this very thread has to see to.
-    /// Returns when to call it again at the latest.
+    /// Called before a sleep that depends on more than octets: this thread may have to make
+    /// progress with the other end itself. Returns when to call again at the latest.
     pub others: fn() -> Option<Duration>,
 }
 
 impl Table {
-    /// The functions of the C library that this program is linked to.
+    /// Returns the functions of the C library that this program is linked to.
     #[must_use]
     pub const fn libc() -> Self {
         Self {
@@ -56,31 +59,31 @@ impl Table {
     }
 }
 
-/// A [`Table`] whose functions are known to be what they are called.
+/// A [`Table`] whose functions are known to keep the contracts of their names.
 #[derive(Clone, Copy)]
 pub struct Calls(pub(super) Table);
 
 impl Calls {
-    /// The functions of the C library that this program is linked to.
+    /// Returns the functions of the C library that this program is linked to.
     #[must_use]
     pub const fn libc() -> Self {
         Self(Table::libc())
     }
 
-    /// These functions, with another that is called before sleeps.
+    /// Returns these functions, with another one that is called before sleeps.
     #[cfg(test)]
     pub(crate) fn with_others(self, others: fn() -> Option<Duration>) -> Self {
         Self(Table { others, ..self.0 })
     }
 
-    /// Returns the state of a TCP socket, as [`tcp_state`](crate::tcp_state) numbers them; `None` for
-    /// what is none. Takes no error that is the program's to fetch.
+    /// Returns the state of a TCP socket, as [`tcp_state`](crate::tcp_state) numbers it; `None` for
+    /// any other descriptor. Leaves errors that the program can fetch in place.
     #[must_use]
     pub fn tcp_state(&self, fd: RawFd) -> Option<u8> {
         let mut state = 0u8;
         let mut len = 1;
         let at = (&raw mut state).cast();
-        // SAFETY: the kernel gives as much of `tcp_info` as `len` says; the state is its first octet.
+        // SAFETY: the kernel writes at most `len` octets of `tcp_info`; the state is the first.
         let got = unsafe { (self.0.getsockopt)(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) };
         (got == 0).then_some(state)
     }
@@ -90,15 +93,16 @@ impl Calls {
     pub fn disconnect(&self, fd: RawFd) {
         let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
         let len = size_of::<libc::sockaddr>() as libc::socklen_t;
-        // SAFETY: an address of that length; with AF_UNSPEC `connect` dissolves the association
-        // (connect(2)). If it cannot, the connection is gone already.
+        // SAFETY: the address has that length and is only read; with `AF_UNSPEC` `connect`
+        // dissolves the association (connect(2)). If that fails, the connection is gone already.
         unsafe { (self.0.connect)(fd, &raw const nobody, len) };
     }
 
-    /// Functions found otherwise, as by `dlsym`.
+    /// Takes functions that were found otherwise, as by `dlsym`.
     ///
     /// # Safety
-    /// Each keeps the contract of the libc function of its name, from any thread and in any process that this one forks.
+    /// Each keeps the contract of the libc function of its name, from any thread and in any process
+    /// that this one forks.
     #[must_use]
     pub const unsafe fn from_table(table: Table) -> Self {
         Self(table)
@@ -112,7 +116,8 @@ impl fmt::Debug for Calls {
 }
 
 unsafe extern "C-unwind" fn recv(fd: c_int, out: *mut c_void, len: usize, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { libc::recv(fd, out, len, flags) }
 }
 
@@ -122,16 +127,19 @@ unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { libc::ppoll(fds, count, timeout, mask) }
 }
 
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { libc::ioctl(fd, request, argument) }
 }
 
 unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { libc::fcntl(fd, command, argument) }
 }

@@ -1,6 +1,7 @@
 //! `pthread_cancel`: a thread is cancelled where it sleeps and nowhere else.
 //!
-//! That unwinds its stack through frames of ours. Only there nothing is held that another thread waits for, and nothing is on the move.
+//! Cancelling a thread unwinds its stack through frames of ours. While it sleeps it holds nothing
+//! that another thread waits for, and no octets are being moved.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -13,26 +14,26 @@ const ENABLE: c_int = 0;
 const DISABLE: c_int = 1;
 
 thread_local! {
-    /// Whether the program lets this thread be cancelled, as long as we do not.
+    /// Set if the program lets this thread be cancelled; we forbid it meanwhile.
     static ALLOWED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn set(state: c_int) -> c_int {
     let mut before = ENABLE;
-    // SAFETY: an integer, and one that is set.
+    // SAFETY: takes an integer, and sets one that lives until the call returns.
     unsafe { pthread_setcancelstate(state, &raw mut before) };
     before
 }
 
-/// As long as this lives the calling thread is not cancelled, but where it sleeps.
+/// Keeps the calling thread from being cancelled, but where it sleeps, until dropped.
 #[derive(Debug)]
 pub struct Uncancelled {
-    /// It is the outermost.
+    /// Set in the outermost value of the thread.
     ends: bool,
 }
 
 impl Uncancelled {
-    /// From here on.
+    /// Forbids cancelling from here on.
     #[must_use]
     pub fn here() -> Self {
         let ends = set(DISABLE) == ENABLE;
@@ -52,7 +53,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// As long as this lives the calling thread may be cancelled, if the program lets it.
+/// Lets the calling thread be cancelled, if the program does, until dropped.
 pub(super) struct Cancellable {
     allowed: bool,
 }

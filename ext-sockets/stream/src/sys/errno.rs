@@ -19,7 +19,7 @@ impl Errno {
     }
 }
 
-/// The calling thread's errno at one moment, which it is again when this is dropped.
+/// The calling thread's errno at one moment, which is restored when this is dropped.
 #[derive(Debug)]
 #[must_use = "errno is set back when this is dropped"]
 pub struct SameErrno(Errno);

@@ -1,4 +1,5 @@
-//! The TCP socket: every system call on it. None sleeps but [`Kernel::poll`] and [`Kernel::await_octet`].
+//! The TCP socket: every system call on it. Only [`Kernel::poll`] and [`Kernel::await_octet`]
+//! sleep.
 
 use std::ffi::{c_int, c_short, c_void};
 use std::io::{IoSlice, IoSliceMut};
@@ -40,7 +41,7 @@ pub(crate) struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
-    /// Takes octets off the receive queue. 0: the peer has finished, and all is read.
+    /// Takes octets off the receive queue. 0: the peer has closed, and all is read.
     pub(crate) fn take(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         if is_confined() {
             return self.read_pieces(pieces);
@@ -61,7 +62,7 @@ impl Kernel<'_> {
         self.peek(&mut [IoSliceMut::new(&mut [0])])
     }
 
-    /// Drops `count` octets that are known to be there. How many there were.
+    /// Drops `count` octets that are known to be there. Returns how many there were.
     #[inline] // a receive of short FPDUs ends in it
     pub(crate) fn discard(&self, count: usize) -> Result<usize, Errno> {
         if is_confined() {
@@ -71,11 +72,13 @@ impl Kernel<'_> {
         unsafe { self.recv(ptr::null_mut(), count, libc::MSG_DONTWAIT | libc::MSG_TRUNC) }
     }
 
-    /// Sleeps until an octet, the peer's FIN or an error is there. The kernel itself sees to a signal whose handler was
-    /// installed with `SA_RESTART`. `EAGAIN` at once on a descriptor that does not block.
+    /// Sleeps until an octet, the peer's FIN or an error is there. The kernel restarts the call
+    /// after a signal whose handler was installed with `SA_RESTART`. `EAGAIN` at once on a
+    /// descriptor that does not block.
     pub(crate) fn await_octet(&self) -> Result<(), Errno> {
         self.asleep(|| {
-            // SAFETY: as in `discard`; MSG_PEEK leaves the octet where it is.
+            // SAFETY: with MSG_TRUNC TCP writes to no memory; MSG_PEEK leaves the octet where it
+            // is.
             unsafe { self.recv(ptr::null_mut(), 1, libc::MSG_PEEK | libc::MSG_TRUNC) }.map(drop)
         })
     }
@@ -110,7 +113,7 @@ impl Kernel<'_> {
         Ok(done)
     }
 
-    /// `read`, which may not be told not to wait, where it does not have to.
+    /// Reads by `read`, which has no flag for not waiting, where it does not have to wait.
     fn read(&self, out: &mut [u8]) -> Result<usize, Errno> {
         if self.poll(libc::POLLIN, Some(Duration::ZERO))? == 0 {
             return Err(Errno::WOULD_BLOCK);
@@ -120,21 +123,23 @@ impl Kernel<'_> {
     }
 
     fn receive(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
-        // The kernel has a message and its list of pieces to copy and to check before it looks at the socket.
+        // One piece goes without a message: the kernel would have to copy and check its list.
         if let [only] = pieces {
-            // SAFETY: it is borrowed for writing until the call returns.
+            // SAFETY: the piece is borrowed for writing until the call returns.
             return unsafe { self.recv(only.as_mut_ptr().cast(), only.len(), flags) };
         }
         let mut message = message(pieces.as_mut_ptr().cast(), pieces.len());
-        // SAFETY: an `IoSliceMut` is an iovec of memory that is borrowed for writing until the call returns; the message has
-        // no name and no control data.
+        // SAFETY: an `IoSliceMut` is an iovec of memory that is borrowed for writing until the call
+        // returns; the message has no name and no control data.
         octets(unsafe { (self.calls.0.recvmsg)(self.fd, &raw mut message, flags) })
     }
 
+    /// Receives into memory by `recv`.
+    ///
     /// # Safety
     /// As `recv` asks of the `count` octets at `at`.
     unsafe fn recv(&self, at: *mut c_void, count: usize, flags: c_int) -> Result<usize, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` has room for `count` octets, or `flags` say that nothing is written.
         octets(unsafe { (self.calls.0.recv)(self.fd, at, count, flags) })
     }
 
@@ -145,26 +150,29 @@ impl Kernel<'_> {
         }
         let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         if let [only] = pieces {
-            // SAFETY: it is borrowed until the call returns, which only reads it.
+            // SAFETY: the piece is borrowed until the call returns, which only reads it.
             return octets(unsafe { (self.calls.0.send)(self.fd, only.as_ptr().cast(), only.len(), flags) });
         }
         let message = message(pieces.as_ptr().cast_mut().cast(), pieces.len());
-        // SAFETY: an `IoSlice` is an iovec of memory that is borrowed until the call returns, and `sendmsg` only reads it.
+        // SAFETY: an `IoSlice` is an iovec of memory that is borrowed until the call returns, and
+        // `sendmsg` only reads it.
         octets(unsafe { (self.calls.0.sendmsg)(self.fd, &raw const message, flags) })
     }
 
-    /// `writev`, where there is room. With very little of it the call may still wait on a descriptor that blocks, and it
-    /// raises `SIGPIPE` itself.
+    /// Writes by `writev`, where there is room. With very little room the call may still wait on a
+    /// descriptor that blocks, and it raises `SIGPIPE` itself.
     fn write(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
         if self.poll(libc::POLLOUT, Some(Duration::ZERO))? == 0 {
             return Err(Errno::WOULD_BLOCK);
         }
         let count = c_int::try_from(pieces.len()).unwrap_or(c_int::MAX);
-        // SAFETY: as in `send`.
+        // SAFETY: an `IoSlice` is an iovec of memory that is borrowed until the call returns, which
+        // only reads it.
         octets(unsafe { (self.calls.0.writev)(self.fd, pieces.as_ptr().cast(), count) })
     }
 
-    /// What of `events` is there, after sleeping for at most `timeout`. `None` sleeps for as long as it takes.
+    /// Returns which of `events` the socket has, after sleeping for at most `timeout`. `None`
+    /// sleeps without limit.
     pub(crate) fn poll(&self, events: c_short, timeout: Option<Duration>) -> Result<c_short, Errno> {
         let mut entry = libc::pollfd { fd: self.fd, events, revents: 0 };
         let span = timeout.map(timespec);
@@ -179,7 +187,7 @@ impl Kernel<'_> {
         }
         loop {
             match poll() {
-                // Where nothing is ready Linux looks for signals before it looks at the time.
+                // If nothing is ready, Linux checks for signals before it checks the time.
                 Err(Errno::INTERRUPTED) => {}
                 answer => return answer,
             }
@@ -195,19 +203,20 @@ impl Kernel<'_> {
         if sleep.ends() { result } else { Err(Errno::NO_DESCRIPTOR) }
     }
 
-    /// Lets other connections of this process take a step of their startup. When to do so again at
-    /// the latest.
+    /// Makes progress with the startup of other connections of this process. Returns when to do so
+    /// again at the latest.
     pub(crate) fn progress_other_sockets(&self) -> Option<Duration> {
         (self.calls.0.others)()
     }
 
-    /// `SO_RCVLOWAT`: fewer octets than that wake nobody.
+    /// Sets `SO_RCVLOWAT`: the socket is not readable with fewer octets.
     pub(crate) fn wake_at(&self, count: u32) -> Result<(), Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVLOWAT, c_int::try_from(count).unwrap_or(c_int::MAX))
     }
 
-    /// Makes the receive buffer large enough that a partial FPDU in it does not close the window, unless the program has
-    /// set its size. Asking to be woken at so many octets does it, and leaves the kernel's own tuning on. How large it is.
+    /// Makes the receive buffer large enough that a partial FPDU in it does not close the window,
+    /// unless the program has set its size. Setting `SO_RCVLOWAT` does it, and leaves the kernel's
+    /// tuning on. Returns the buffer's size.
     pub(crate) fn widen(&self, window: u32) -> Result<usize, Errno> {
         self.wake_at(window)?;
         self.wake_at(1)?;
@@ -216,24 +225,24 @@ impl Kernel<'_> {
     }
 
     /// Makes the receive buffer as large as the system allows, up to a few of the longest FPDUs.
-    /// How large it is.
+    /// Returns its size.
     pub(crate) fn widen_by_force(&self) -> Result<usize, Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 512 * 1024)?;
         let room = self.option(libc::SOL_SOCKET, libc::SO_RCVBUF);
         Ok(room.and_then(|room| usize::try_from(room).ok()).unwrap_or(0))
     }
 
-    /// Small segments go out at once.
+    /// Sets `TCP_NODELAY`: small segments go out at once.
     pub(crate) fn no_delay(&self) -> Result<(), Errno> {
         self.set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
     }
 
-    /// Segments that are not full wait, or go out now.
+    /// Sets `TCP_CORK`: segments that are not full wait, or go out now.
     pub(crate) fn cork(&self, on: bool) -> Result<(), Errno> {
         self.set(libc::IPPROTO_TCP, libc::TCP_CORK, c_int::from(on))
     }
 
-    /// The effective MSS of this moment.
+    /// Returns the effective MSS of this moment.
     pub(crate) fn emss(&self) -> Option<usize> {
         if is_confined() {
             return None;
@@ -241,41 +250,41 @@ impl Kernel<'_> {
         self.option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).and_then(|mss| usize::try_from(mss).ok())
     }
 
-    /// `TCP_NOTSENT_LOWAT`: with so many octets that are not sent a socket is not writable.
+    /// Returns `TCP_NOTSENT_LOWAT`: with so many unsent octets a socket is not writable.
     pub(crate) fn most_not_sent(&self) -> usize {
         let most = self.option(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
-        // 0 is the system's default, which is as good as none.
+        // 0 is the system's default, which is no limit in practice.
         most.filter(|most| *most != 0).map_or(usize::MAX, |most| most.cast_unsigned() as usize)
     }
 
-    /// Octets in the receive queue.
+    /// Returns the number of octets in the receive queue.
     pub(crate) fn unread(&self) -> Result<usize, Errno> {
         let mut count: c_int = 0;
-        // SAFETY: FIONREAD writes one int.
+        // SAFETY: `FIONREAD` writes one int, which lives until the call returns.
         let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::FIONREAD, (&raw mut count).cast()) };
         if done < 0 { Err(Errno::last()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
     }
 
-    /// Whether `O_NONBLOCK` is set.
+    /// Returns whether `O_NONBLOCK` is set.
     pub(crate) fn is_nonblocking(&self) -> Result<bool, Errno> {
-        // SAFETY: F_GETFL takes no argument.
+        // SAFETY: `F_GETFL` takes no argument.
         let flags = unsafe { (self.calls.0.fcntl)(self.fd, libc::F_GETFL, 0) };
         if flags < 0 { Err(Errno::last()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
     }
 
-    /// The number that no other socket of this system has.
+    /// Returns the number that no other socket of this system has (`SO_COOKIE`).
     pub(crate) fn cookie(&self) -> Result<u64, Errno> {
         let mut cookie: u64 = 0;
         let mut len = size_of::<u64>() as libc::socklen_t;
         let at = (&raw mut cookie).cast::<c_void>();
-        // SAFETY: SO_COOKIE writes the eight octets of a u64.
+        // SAFETY: `SO_COOKIE` writes the eight octets of a u64.
         let done = unsafe {
             (self.calls.0.getsockopt)(self.fd, libc::SOL_SOCKET, libc::SO_COOKIE, at, &raw mut len)
         };
         if done < 0 { Err(Errno::last()) } else { Ok(cookie) }
     }
 
-    /// Returns where TCP is with the connection. Takes no error that is the program's to fetch.
+    /// Returns the state of the connection. Leaves errors that the program can fetch in place.
     pub(crate) fn tcp(&self) -> Tcp {
         if is_confined() {
             return Tcp::Connected;
@@ -283,7 +292,7 @@ impl Kernel<'_> {
         match self.calls.tcp_state(self.fd) {
             Some(TCP_SYN_SENT | TCP_SYN_RECV) => Tcp::Connecting,
             Some(TCP_CLOSE) => Tcp::Closed,
-            // The next call says what is wrong with the descriptor.
+            // The next call reports what is wrong with the descriptor.
             _ => Tcp::Connected,
         }
     }
@@ -295,7 +304,7 @@ impl Kernel<'_> {
             Direction::Send => libc::SHUT_WR,
             Direction::Both => libc::SHUT_RDWR,
         };
-        // SAFETY: two integers.
+        // SAFETY: takes two integers.
         let done = unsafe { (self.calls.0.shutdown)(self.fd, how) };
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
@@ -311,7 +320,7 @@ impl Kernel<'_> {
         }
         let at = (&raw const value).cast::<c_void>();
         let len = size_of::<c_int>() as libc::socklen_t;
-        // SAFETY: the option is an int, which lives.
+        // SAFETY: the option is an int, which lives until the call returns.
         let done = unsafe { (self.calls.0.setsockopt)(self.fd, level, name, at, len) };
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
@@ -326,7 +335,7 @@ impl Kernel<'_> {
     }
 }
 
-/// The time in which a call sleeps. A thread that is cancelled there ends it, too.
+/// A span in which a call sleeps. It also ends when the thread is cancelled there.
 struct Sleep<'a> {
     caller: &'a dyn Caller,
 }
@@ -337,7 +346,7 @@ impl<'a> Sleep<'a> {
         Self { caller }
     }
 
-    /// Whether the number is still there.
+    /// Returns whether the number still is the socket's.
     fn ends(self) -> bool {
         let caller = self.caller;
         std::mem::forget(self);
@@ -351,18 +360,20 @@ impl Drop for Sleep<'_> {
     }
 }
 
-/// From now on this process makes no system calls on its sockets but `read`, `write`, `writev` and `poll` (and `shutdown`):
-/// it is about to give up the others, as the children of `sshd` do that talk to strangers. It cannot be taken back.
+/// Confines this process: from now on it makes no system calls on its sockets but `read`, `write`,
+/// `writev` and `poll` (and `shutdown`). It is about to give up the others, as the children of
+/// `sshd` do that talk to strangers. This cannot be undone.
 ///
-/// Octets that have come and are not read are then held in memory, where the kernel does not see them: before it sleeps,
-/// such a process asks [`Stream::holds_octets`](crate::Stream::holds_octets).
+/// Octets that have come and are not read are then held in memory, where the kernel does not know
+/// of them: before it sleeps, such a process asks
+/// [`Stream::holds_octets`](crate::Stream::holds_octets).
 pub fn confine() {
-    // The signals' system calls are among those that it gives up.
+    // The system calls for signals are among those that the process gives up.
     super::lent::guard();
     CONFINED.store(true, Ordering::Relaxed);
 }
 
-/// Whether [`confine`] was called.
+/// Returns whether [`confine`] was called.
 pub fn is_confined() -> bool {
     CONFINED.load(Ordering::Relaxed)
 }
@@ -375,17 +386,18 @@ pub(crate) fn read_at(calls: &Calls, fd: RawFd, out: &mut [u8], offset: i64) -> 
     octets(unsafe { (calls.0.pread)(fd, out.as_mut_ptr().cast(), out.len(), offset) })
 }
 
-/// Moves a file's position, and says where it is then.
+/// Moves a file's position, and returns the new one.
 pub(crate) fn seek(calls: &Calls, fd: RawFd, offset: i64, whence: c_int) -> Result<i64, Errno> {
-    // SAFETY: three integers.
+    // SAFETY: takes three integers.
     let at = unsafe { (calls.0.lseek)(fd, offset, whence) };
     if at < 0 { Err(Errno::last()) } else { Ok(at) }
 }
 
-/// Nanoseconds of the clock that all processes of this system share and nobody sets.
+/// Returns the nanoseconds of the monotonic clock, which all processes of this system share and
+/// which is never set.
 pub(crate) fn now() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: CLOCK_MONOTONIC always exists, so the call fills `time`.
+    // SAFETY: `CLOCK_MONOTONIC` always exists, so the call fills `time`.
     let time = unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr());
         time.assume_init()
@@ -393,19 +405,21 @@ pub(crate) fn now() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What TCP does to a thread that sends into a direction that is closed.
+/// Raises `SIGPIPE`, as TCP does for a thread that sends into a closed direction.
 pub fn raise_sigpipe() {
     // SAFETY: sends a signal to the calling thread.
     unsafe { libc::raise(libc::SIGPIPE) };
 }
 
-/// Whether every handler that this process has installed asks for interrupted calls to be restarted, but for those of
-/// signals that a thread brings upon itself. `poll` does not say which handler ran, and is never restarted by the kernel.
+/// Returns whether every handler of this process asks for interrupted calls to be restarted, but
+/// for those of signals that a thread's own faults raise. `poll` does not say which handler ran,
+/// and is never restarted by the kernel.
 pub fn handlers_restart() -> bool {
     !is_confined()
         && (1..=libc::SIGRTMAX()).all(|signal| {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: asks only; on success the structure is filled, else it stays zero, which is a valid value.
+            // SAFETY: reads only; on success the structure is filled, else it stays zero, which is
+            // a valid value.
             let action = unsafe {
                 libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
                 action.assume_init()
@@ -415,7 +429,7 @@ pub fn handlers_restart() -> bool {
         })
 }
 
-/// No call that waits is interrupted by these.
+/// Signals of a thread's own faults, which interrupt no call that waits.
 const OWN_FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 

@@ -1,7 +1,8 @@
-//! A lock in shared memory that a process may die with.
+//! A lock in shared memory whose owner may die.
 //!
-//! A robust mutex of the C library: uncontended it makes no system call, and the kernel gives a dead owner's lock to the
-//! next who asks. What that owner was at must show in the value. It is held for a few microseconds and never while anything sleeps.
+//! The lock is a robust mutex of the C library: uncontended it makes no system call, and the kernel
+//! gives a dead owner's lock to the next process that asks. The value must show what the owner was
+//! doing. The lock is held for a few microseconds and never while a thread sleeps.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -10,38 +11,42 @@ use std::ops::{Deref, DerefMut};
 use crate::Errno;
 use crate::state::{Rx, Tx};
 
-/// Data that may lie in memory which several processes map, and which a process may leave half changed.
+/// Data that may lie in memory which several processes map, and which a process may leave half
+/// changed.
 ///
 /// # Safety
-/// No pointers and nothing to drop. All zeros is a value, and so is every mixture of two values field by field: fields are
-/// stored one at a time, each by one instruction, but for octet arrays.
+/// The type has no pointers and nothing to drop. All zeros is a value, and so is every mixture of
+/// two values field by field: fields are stored one at a time, each by one instruction, but for
+/// octet arrays.
 pub(crate) unsafe trait Plain {}
 
-// SAFETY: integers, truth values and octets.
+// SAFETY: integers, booleans and octets alone.
 unsafe impl Plain for Rx {}
-// SAFETY: as above.
+// SAFETY: integers, booleans and octets alone.
 unsafe impl Plain for Tx {}
 
-/// A value and its lock. Both begin as zeros; [`init`](Self::init) comes before everything else.
+/// A value and its lock. Both begin as zeros; [`init`](Self::init) must be called first.
 #[repr(C)]
 pub(crate) struct Guarded<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through the mutex only, which is made for use between processes, thus between threads.
+// SAFETY: the value is reached through the mutex only, which works between processes and so between
+// threads.
 unsafe impl<T: Plain> Sync for Guarded<T> {}
-// SAFETY: plain data, and a mutex that nobody holds once the value is owned.
+// SAFETY: plain data, and a mutex that is free once the value is owned.
 unsafe impl<T: Plain> Send for Guarded<T> {}
 
 impl<T: Plain> Guarded<T> {
     /// Offset of the value.
     pub(crate) const VALUE: usize = std::mem::offset_of!(Self, value);
 
-    /// Makes the mutex of one that is still private.
+    /// Makes the mutex of a value that no other process knows of yet.
     pub(super) fn init(&mut self) -> Result<(), Errno> {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the attributes are initialised first, used, and destroyed; nobody else knows of the mutex yet.
+        // SAFETY: the attributes are initialised first, used, and destroyed; the mutex is not in
+        // use yet.
         unsafe {
             check(libc::pthread_mutexattr_init(attributes.as_mut_ptr()))?;
             let attributes = attributes.as_mut_ptr();
@@ -54,14 +59,15 @@ impl<T: Plain> Guarded<T> {
         Ok(())
     }
 
-    /// Waits for the lock. `EDEADLK` when this thread has it already: a signal handler came in between, and what it wants to send or receive
-    /// has no place in the middle of that.
+    /// Waits for the lock. `EDEADLK` when this thread has it already: a signal handler interrupted
+    /// the call that has it, and cannot send or receive in the middle of that.
     pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Errno> {
         // SAFETY: `init` has made the mutex before the mapping was handed out.
         match unsafe { libc::pthread_mutex_lock(self.mutex.get()) } {
             0 => Ok(Guard { of: self }),
             libc::EOWNERDEAD => {
-                // SAFETY: held now; the value is plain data, whatever its last owner had got to.
+                // SAFETY: the lock is held now; the value is plain data, whatever its last owner
+                // was doing.
                 unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
                 Ok(Guard { of: self })
             }
@@ -79,21 +85,22 @@ impl<T: Plain> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held, and `T` is plain: whatever another process left there is a value.
+        // SAFETY: the lock is held, and `T` is plain: whatever another process left there is a
+        // value.
         unsafe { &*self.of.value.get() }
     }
 }
 
 impl<T: Plain> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`, and the guard is borrowed alone.
+        // SAFETY: the lock is held, and the guard is borrowed alone.
         unsafe { &mut *self.of.value.get() }
     }
 }
 
 impl<T: Plain> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: this thread holds it.
+        // SAFETY: this thread holds the lock.
         unsafe { libc::pthread_mutex_unlock(self.of.mutex.get()) };
     }
 }
@@ -114,7 +121,7 @@ mod tests {
 
     /// Runs `body` in a child, which is killed in the middle of it.
     fn die_in(body: impl FnOnce()) {
-        // SAFETY: the child takes a lock of ours and is killed; the parent waits for that.
+        // SAFETY: the child only takes a lock of ours and is killed; the parent waits for that.
         unsafe {
             let pid = libc::fork();
             if pid == 0 {

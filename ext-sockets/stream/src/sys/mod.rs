@@ -1,7 +1,9 @@
-//! The only unsafe code of the stream: system calls, memory that processes share, and the lock in it.
+//! The only unsafe code of the stream: system calls, memory that processes share, and the lock in
+//! it.
 //!
-//! [`Kernel`] is the socket, [`Guarded`] a value under a lock that outlives its owner, [`SharedState`] the mapping of a
-//! [`State`](super::State), [`Scratch`] a buffer for the length of one call. Safe code above them cannot misuse them.
+//! [`Kernel`] is the socket, [`Guarded`] a value under a lock that outlives its owner,
+//! [`SharedState`] the mapping of a [`State`](super::State), [`Scratch`] a buffer for the length of
+//! one call. Safe code above them cannot misuse them.
 #![allow(unsafe_code)]
 
 mod calls;

@@ -1,8 +1,8 @@
 //! Buffers for the length of one call.
 //!
-//! A socket call may come from a signal handler or from a thread with a small stack, so neither the heap nor the stack
-//! will do. A few mappings are kept for the next call; swapping a pointer takes one and gives it back. A child of `fork`
-//! has copies of those that were free.
+//! A socket call may come from a signal handler or from a thread with a small stack, so neither the
+//! heap nor the stack will do. A few mappings are kept for later calls; swapping a pointer takes
+//! one and gives it back. A child of `fork` has copies of those that were free.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::Errno;
 
-/// How many are kept: as many calls at a time need no mapping of their own.
+/// Number of mappings that are kept: so many calls at a time need no new one.
 const KEPT: usize = 16;
 
 static POOL: [AtomicPtr<u8>; KEPT] = [const { AtomicPtr::new(ptr::null_mut()) }; KEPT];
@@ -34,7 +34,7 @@ impl Scratch {
     }
 
     fn map() -> Result<Self, Errno> {
-        // SAFETY: a new private mapping, which touches no memory there is.
+        // SAFETY: a new private mapping, which replaces no mapping that exists.
         let at = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -63,7 +63,7 @@ impl Deref for Scratch {
 
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`.
+        // SAFETY: as in `deref`, and `self` is borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), Self::LEN) }
     }
 }
@@ -75,7 +75,7 @@ impl Drop for Scratch {
             slot.compare_exchange(ptr::null_mut(), at, Ordering::Release, Ordering::Relaxed).is_ok()
         });
         if !kept {
-            // SAFETY: the mapping that `map` made, and nothing refers to it any more.
+            // SAFETY: the mapping was made by `map`, and nothing refers to it any more.
             unsafe { libc::munmap(at.cast(), Self::LEN) };
         }
     }

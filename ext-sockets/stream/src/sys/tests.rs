@@ -1,4 +1,4 @@
-//! A kernel that is made up, and memory that is scarce: what streams do in the worst moments.
+//! Streams over a simulated kernel and with little memory, at the worst moments.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -18,32 +18,32 @@ use crate::state::{State, Tx};
 use crate::{Errno, Options, Role, Stream};
 
 thread_local! {
-    /// Scratches that this thread may have.
+    /// Number of scratch buffers that this thread may have.
     static SCRATCHES: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Number of blocks that this thread may have for what it receives.
     static BLOCKS: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Octets that the kernel was given.
+    /// Octets that were given to the kernel.
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// Octets that the kernel has received.
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// Sends without octets that come, each when all before it is taken.
+    /// Number of empty Sends that arrive, each when all octets before it are taken.
     static EMPTY_SENDS: Cell<u32> = const { Cell::new(0) };
-    /// Octets that the kernel has room for.
+    /// Number of octets that the kernel has room for.
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Calls that a signal interrupts.
+    /// Number of calls that a signal interrupts.
     static SIGNALS: Cell<usize> = const { Cell::new(0) };
-    /// Octets behind which a page of the program's is not there.
+    /// Number of octets before a page of the program that is not mapped.
     static PAGE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Fails when this thread has had all scratches that it may have.
+/// Fails when this thread has had all scratch buffers that it may have.
 pub(super) fn spend_a_scratch() -> Result<(), Errno> {
     let left = SCRATCHES.get().checked_sub(1).ok_or(Errno::NO_BUFFERS)?;
     SCRATCHES.set(left);
     Ok(())
 }
 
-/// `None` when this thread has had all blocks that it may have.
+/// Returns `None` when this thread has had all blocks that it may have.
 pub(crate) fn spend_a_block() -> Option<()> {
     BLOCKS.set(BLOCKS.get().checked_sub(1)?);
     Some(())
@@ -69,7 +69,7 @@ unsafe extern "C-unwind" fn recv(_: c_int, at: *mut c_void, len: usize, flags: c
         }
         let count = len.min(received.len()).min(if peeks { usize::MAX } else { PAGE.get() });
         if flags & libc::MSG_TRUNC == 0 {
-            // SAFETY: the caller's room.
+            // SAFETY: the caller's buffer has room for `len` octets, as `recv` asks.
             let room = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), len) };
             room[..count].copy_from_slice(&received[..count]);
         }
@@ -84,7 +84,7 @@ fn fails_with(error: Errno) -> libc::ssize_t {
     -1
 }
 
-/// Returns whether a signal comes first.
+/// Returns whether a signal interrupts this call.
 fn is_interrupted() -> bool {
     let left = SIGNALS.get();
     SIGNALS.set(left.saturating_sub(1));
@@ -100,13 +100,13 @@ unsafe extern "C-unwind" fn ppoll(
     if is_interrupted() {
         return fails_with(Errno::INTERRUPTED) as c_int;
     }
-    // SAFETY: the caller's entry.
+    // SAFETY: the caller has one entry there, as `ppoll` asks.
     unsafe { (*entries).revents = (*entries).events };
     1
 }
 
 unsafe extern "C" fn send(_: c_int, at: *const c_void, len: usize, _: c_int) -> libc::ssize_t {
-    // SAFETY: the caller's octets.
+    // SAFETY: the caller has `len` octets there, as `send` asks.
     let octets = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
     if is_interrupted() {
         return fails_with(Errno::INTERRUPTED);
@@ -118,16 +118,16 @@ unsafe extern "C" fn send(_: c_int, at: *const c_void, len: usize, _: c_int) -> 
 }
 
 unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> libc::ssize_t {
-    // SAFETY: the caller's message, and the pieces that it says it has.
+    // SAFETY: the caller's message has the pieces that it names, as `sendmsg` asks.
     unsafe {
         let pieces = std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen as _);
         let taken = pieces.iter().map(|piece| send(fd, piece.iov_base, piece.iov_len, flags).max(0)).sum();
-        // What failed has said why.
+        // The call that failed has set errno.
         if taken > 0 { taken } else { -1 }
     }
 }
 
-/// A responder's state that may send.
+/// Returns a responder's state that may send.
 fn framed() -> SharedState {
     let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
     state.set_framed();
@@ -156,7 +156,7 @@ fn early_octets_that_find_no_memory_are_kept() {
     assert!(SENT.with_borrow(|sent| sent.windows(100).any(|octets| octets == [7; 100])));
 }
 
-// RFC 5041 §5.2: a message that is left open would have the MSN of the next.
+// A message that is left open would give the next one its MSN (RFC 5041 §5.2).
 #[test]
 fn a_message_that_is_begun_needs_no_more_memory() {
     let (state, calls) = (framed(), calls());
@@ -167,7 +167,7 @@ fn a_message_that_is_begun_needs_no_more_memory() {
 }
 
 #[test]
-fn what_came_before_a_missing_page_is_counted_though_memory_is_scarce() {
+fn octets_before_a_missing_page_are_counted_though_memory_is_scarce() {
     let (state, calls) = (framed(), calls());
     let stream = Stream::new(-1, &state, &calls);
     let mut rx = state.rx.lock().unwrap();
@@ -226,8 +226,8 @@ fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
     assert!((2..SENDS).contains(&looked), "{looked}");
 }
 
-// RFC 5044 §7.1.2 r4: the first FPDU that is good gives leave to send, whether the program reads
-// all of it or not.
+// The first good FPDU lets this end send, whether the program reads all of it or not
+// (RFC 5044 §7.1.2 r4).
 #[test]
 fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     let (state, calls) = (framed(), calls());
@@ -266,14 +266,14 @@ impl Seen {
     }
 }
 
-/// Has a child do `work` step by step, and sees after each instruction what it would leave if it
-/// were killed there: nothing of the work, or all of it, or what nobody believes.
+/// Has a child do `work` step by step, and checks after each instruction what it would leave if it
+/// were killed there: nothing of the work, or all of it, or a state that is detected as broken.
 #[cfg(target_arch = "x86_64")]
-fn is_done_whole_or_found_out(state: &SharedState, work: impl FnOnce()) {
+fn is_done_whole_or_detected(state: &SharedState, work: impl FnOnce()) {
     let before = Seen::of(&state.tx.lock().unwrap()).unwrap();
     let (mut seen, mut doubtful) = (vec![before], 0);
     // SAFETY: the child does what any call does, and is killed. It stands still while its memory is
-    // looked at, in which the direction lies where its state says.
+    // read, in which the direction lies where its state says.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -298,10 +298,10 @@ fn is_done_whole_or_found_out(state: &SharedState, work: impl FnOnce()) {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_process_killed_at_any_instruction_of_what_it_owes_is_found_out() {
+fn a_process_killed_at_any_instruction_of_owing_is_detected() {
     let state = framed();
     let owe = |octets: &[u8]| {
-        is_done_whole_or_found_out(&state, || {
+        is_done_whole_or_detected(&state, || {
             let mut tx = state.tx.lock().unwrap();
             assert!(tx.owe(octets));
             std::mem::forget(tx);
@@ -312,7 +312,7 @@ fn a_process_killed_at_any_instruction_of_what_it_owes_is_found_out() {
     state.tx.lock().unwrap().paid(500);
     owe(&[4; 300]);
     owe(&[5; 2000]);
-    is_done_whole_or_found_out(&state, || {
+    is_done_whole_or_detected(&state, || {
         let mut tx = state.tx.lock().unwrap();
         assert!(owe_fpdu(&mut tx, &send_header(1), b"octets"));
         std::mem::forget(tx);
@@ -321,11 +321,11 @@ fn a_process_killed_at_any_instruction_of_what_it_owes_is_found_out() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_process_killed_at_any_instruction_of_what_it_keeps_is_found_out() {
+fn a_process_killed_at_any_instruction_of_keeping_is_detected() {
     let state = framed();
     keep_early(&mut state.tx.lock().unwrap(), b"0123456789");
     state.tx.lock().unwrap().early_framed(3);
-    is_done_whole_or_found_out(&state, || {
+    is_done_whole_or_detected(&state, || {
         let mut tx = state.tx.lock().unwrap();
         assert!(tx.early_room().is_some());
         std::mem::forget(tx);
@@ -336,9 +336,9 @@ fn a_process_killed_at_any_instruction_of_what_it_keeps_is_found_out() {
 // TCP takes the first segment and a part of the second: the message is then ended by a short one.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_process_killed_at_any_instruction_of_a_send_is_found_out() {
+fn a_process_killed_at_any_instruction_of_a_send_is_detected() {
     let (state, calls) = (framed(), calls());
-    is_done_whole_or_found_out(&state, || {
+    is_done_whole_or_detected(&state, || {
         ROOM.set(700);
         let pushed = Stream::new(-1, &state, &calls).push(Source::new(&[IoSlice::new(&[7; 2000])]), false);
         assert!(pushed.is_ok());

@@ -1,4 +1,5 @@
-//! One stream in several processes. A program of its own, one test at a time: a child has every descriptor of its parent.
+//! One stream in several processes. The tests have a program of their own and run one at a time: a
+//! child has every descriptor of its parent.
 
 #[allow(dead_code, reason = "shared with the other tests of streams")]
 #[path = "../stream/common.rs"]
@@ -12,7 +13,7 @@ use rddp_test_support::{Random, pattern_from, random_octets};
 
 use common::{End, initiator, pair, responder};
 
-/// Held by each test.
+/// Lock of each test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -20,13 +21,14 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Runs `body` in a child of `fork`, which ends with it.
 fn fork(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child calls nothing but the stream and `_exit`; neither takes a lock that another thread of the parent
-    // could have held, but for the allocator's, which the C library makes safe to use after `fork`.
+    // SAFETY: the child calls only the stream and `_exit`; neither takes a lock that another thread
+    // of the parent could have held, but for the allocator's, which the C library makes safe to use
+    // after `fork`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the child without the harness' own endings.
+        // SAFETY: ends the child without the harness' exit handlers.
         unsafe { libc::_exit(i32::from(done.is_err())) };
     }
     pid
@@ -34,7 +36,7 @@ fn fork(body: impl FnOnce()) -> libc::pid_t {
 
 fn join(pid: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: a child of ours; the status lives.
+    // SAFETY: waits for a child of ours; the status lives until the call returns.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status
 }
@@ -72,7 +74,7 @@ fn a_direction_passes_from_process_to_process() {
         assert_eq!(read_exactly(&b, 5000), [round; 5000]);
         b.send_all(&[round; 7]);
         assert_eq!(join(child), 0);
-        // The rest of an FPDU that the child has begun.
+        // These octets are the rest of an FPDU that the child has begun.
         assert_eq!(read_exactly(&a, 4), [round; 4]);
         a.send_all(b"parent");
         assert_eq!(read_exactly(&b, 6), b"parent");
@@ -80,7 +82,7 @@ fn a_direction_passes_from_process_to_process() {
 }
 
 #[test]
-fn the_startup_is_whoevers_needs_it() {
+fn the_startup_is_done_by_the_process_that_needs_it() {
     let _alone = alone();
     let (a, b) = common::fresh_pair(&initiator(), &responder());
     let child = fork(|| assert_eq!(read_exactly(&b, 5), b"child"));
@@ -90,7 +92,8 @@ fn the_startup_is_whoevers_needs_it() {
     assert_eq!(read_exactly(&b, 6), b"parent");
 }
 
-/// Whether there are seccomp filters: with them, EFAULT is said of one that is nowhere.
+/// Returns whether there are seccomp filters: with them, a filter at a bad address is refused with
+/// EFAULT.
 fn can_be_confined() -> bool {
     let nowhere: *const libc::sock_fprog = std::ptr::null();
     // SAFETY: the kernel refuses an address that it cannot read; nothing changes.
@@ -98,7 +101,8 @@ fn can_be_confined() -> bool {
     refused < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
-/// Leaves this process the system calls that a confined child of `sshd` has; any other kills it.
+/// Leaves this process the system calls that a confined child of `sshd` has; any other one kills
+/// it.
 fn confine() {
     let allowed = [
         libc::SYS_read,
@@ -117,7 +121,7 @@ fn confine() {
         libc::SYS_exit_group,
     ];
     let step = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    // Load the number; for each allowed one skip to the end; else die.
+    // The program loads the call's number; for each allowed one it skips to the end; else it kills.
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for (at, number) in allowed.iter().enumerate() {
         let to_the_end = (allowed.len() - at) as u8;
@@ -134,7 +138,8 @@ fn confine() {
     }
 }
 
-// As the pre-authentication child of sshd does: read, write and poll, or death.
+// Like the pre-authentication child of sshd, the child may read, write and poll; other calls kill
+// it.
 #[test]
 fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     let _alone = alone();
@@ -155,7 +160,7 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
                 b.send_all(&octets[..count]);
                 left -= count;
             }
-            // A part of an FPDU, the rest of which is for the parent.
+            // The child reads a part of an FPDU, whose rest is for the parent.
             assert_eq!(read_exactly(&b, 3), b"chi");
         });
         std::thread::scope(|scope| {
@@ -171,8 +176,8 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     }
 }
 
-// Killed at any moment, in the middle of a write or a read, a process takes nobody with it: the others go on, or are told
-// that the stream is over, and no octet is wrong.
+// A process that is killed at any moment, in the middle of a write or a read, does not hang the
+// others: they go on, or get the error that the stream is over, and no octet is wrong.
 #[test]
 fn a_process_killed_at_any_moment_hangs_nobody() {
     let _alone = alone();
@@ -195,7 +200,7 @@ fn a_process_killed_at_any_moment_hangs_nobody() {
         // SAFETY: a child of ours that has not been waited for.
         unsafe { libc::kill(writer, libc::SIGKILL) };
         join(writer);
-        // The parent has the socket too, and goes on where the child was.
+        // The parent has the socket too, and goes on where the child stopped.
         b.state.set_receive_timeout(Some(Duration::from_secs(10)));
         std::thread::scope(|scope| {
             let parent = scope.spawn(|| {
@@ -259,7 +264,7 @@ fn a_reader_killed_at_any_moment_hangs_nobody() {
                 matches!(&got, Ok(octets) if !octets.is_empty()) || got == Err(Errno::ABORTED),
                 "{got:?}"
             );
-            // With unread octets: a reset, which ends the writer.
+            // The end has unread octets, so that its close is a reset, which ends the writer.
             drop(b);
         });
     }

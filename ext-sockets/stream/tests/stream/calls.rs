@@ -1,4 +1,4 @@
-//! The calls, with the results that TCP gives.
+//! The calls of a stream, with the results that TCP gives.
 
 use std::io::{IoSlice, IoSliceMut, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use rddp_test_support::random_octets;
 use crate::common::{End, answered, initiator, pair, responder, tcp_pair_with_mss};
 
 #[test]
-fn nothing_there_is_eagain_where_nobody_waits() {
+fn a_call_that_does_not_wait_is_eagain_without_octets() {
     let (a, b) = pair(&initiator(), &responder());
     assert_eq!(b.recv(&mut [0; 9], libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));
     b.nonblocking();
@@ -33,7 +33,7 @@ fn timeouts_end_a_wait() {
     let block = random_octets(1, 32 << 20);
     let sent = a.send(&block).unwrap();
     assert!(sent < block.len(), "a part, and then the time was over");
-    // The kernel may still find room for a little.
+    // The kernel may still find room for a few octets.
     let refused = (0..100).find_map(|_| a.send(&block).err());
     assert_eq!(refused, Some(Errno::WOULD_BLOCK));
     assert_eq!(a.state.send_timeout(), Some(Duration::from_millis(20)));
@@ -62,7 +62,7 @@ fn looking_takes_nothing() {
     }
 }
 
-// tcp(7): SIOCINQ does not fail because the peer is gone, and leaves the error where it is.
+// tcp(7): SIOCINQ does not fail because the peer is gone, and leaves the error for the next read.
 #[test]
 fn counting_what_is_there_leaves_a_reset_to_the_next_read() {
     let (a, b) = pair(&initiator(), &responder());
@@ -127,7 +127,7 @@ fn no_octets_are_no_message_and_no_end() {
 }
 
 #[test]
-fn urgent_octets_and_error_queues_are_not_there() {
+fn urgent_octets_and_error_queues_do_not_exist() {
     let (a, _b) = pair(&initiator(), &responder());
     assert_eq!(a.stream().send(&[IoSlice::new(b"!")], libc::MSG_OOB), Err(Errno::UNSUPPORTED));
     assert_eq!(a.recv(&mut [0], libc::MSG_OOB), Err(Errno::INVALID));
@@ -205,7 +205,7 @@ fn a_file_is_cut_into_full_segments() {
     assert_eq!(end.stream().send_file(file.as_raw_fd(), Some(&mut 0), 80_000), Ok(80_000));
     end.stream().shutdown(libc::SHUT_WR).unwrap();
     let lens: Vec<usize> = std::iter::from_fn(|| peer.segment()).map(|(_, payload)| payload.len()).collect();
-    // The first is the RTR.
+    // The first FPDU is the RTR.
     let full = lens[1];
     assert!(lens[1..lens.len() - 1].iter().all(|len| *len == full), "{lens:?}");
 }

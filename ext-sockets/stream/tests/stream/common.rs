@@ -1,4 +1,4 @@
-//! Ends to test with: two of ours over loopback, and a peer that makes its FPDUs by hand.
+//! Ends to test with: two of ours over loopback, and a peer whose FPDUs are made by hand.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -39,7 +39,7 @@ impl End {
         self.stream().recv(&mut [IoSliceMut::new(octets)], flags)
     }
 
-    /// One read with room for `room` octets.
+    /// Reads once, with room for `room` octets.
     pub(crate) fn read(&self, room: usize) -> Result<Vec<u8>, Errno> {
         let mut octets = vec![0; room];
         let count = self.recv(&mut octets, 0)?;
@@ -62,7 +62,7 @@ impl End {
         self.tcp.set_nonblocking(true).unwrap();
     }
 
-    /// `poll` as the switch does it, with the wake-ups that came to nothing counted.
+    /// Polls as the switch does; also counts wake-ups without an event for the program.
     pub(crate) fn poll(&self, want: i16, timeout: Duration) -> (i16, usize) {
         let until = Instant::now() + timeout;
         let mut swallowed = 0;
@@ -92,7 +92,7 @@ impl End {
 pub(crate) fn kernel_poll(tcp: &TcpStream, events: i16, timeout: Duration) -> i16 {
     let mut entry = libc::pollfd { fd: tcp.as_raw_fd(), events, revents: 0 };
     let millis = timeout.as_micros().div_ceil(1000) as i32;
-    // SAFETY: one entry, which lives.
+    // SAFETY: one entry, which lives until the call returns.
     unsafe { libc::poll(&raw mut entry, 1, millis) };
     entry.revents
 }
@@ -103,9 +103,9 @@ pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {
     (active, listener.accept().unwrap().0)
 }
 
-/// A connection whose segments keep their size; over loopback it would grow with the window. TCP
-/// takes some 100 KB at once, also in many short pieces: what it takes of its own accord depends on
-/// what it has seen of a peer earlier.
+/// Returns a connection whose segments keep their size; over loopback it would grow with the
+/// window. TCP takes some 100 KB at once, also in many short pieces: how much depends on what it
+/// has seen of a peer earlier.
 pub(crate) fn tcp_pair_with_mss(mss: u32) -> (TcpStream, TcpStream) {
     let make = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -128,13 +128,13 @@ pub(crate) fn responder() -> Options {
     Options::new(Role::Responder)
 }
 
-/// Two ends that have not exchanged an octet.
+/// Returns two ends that have not exchanged an octet.
 pub(crate) fn fresh_pair(active: &Options, passive: &Options) -> (End, End) {
     let (a, b) = tcp_pair();
     (End::new(a, active), End::new(b, passive))
 }
 
-/// Two ends that may send.
+/// Returns two ends that may send.
 pub(crate) fn pair(active: &Options, passive: &Options) -> (End, End) {
     let (a, b) = fresh_pair(active, passive);
     assert_eq!(a.stream().greet(), Ok(false));
@@ -145,7 +145,8 @@ pub(crate) fn pair(active: &Options, passive: &Options) -> (End, End) {
     (a, b)
 }
 
-/// A peer made by hand as initiator, with a stream of ours as responder. Its RTR is not sent.
+/// Returns a hand-made peer as initiator, with a stream of ours as responder. The peer's RTR is not
+/// sent.
 pub(crate) fn by_initiator(config: &StartupConfig, options: &Options) -> (Peer, End) {
     by_initiator_on(tcp_pair(), config, options)
 }
@@ -161,14 +162,15 @@ pub(crate) fn by_initiator_on(
     (Peer::after_request(tcp, initiator), end)
 }
 
-/// A peer made by hand as initiator, its RTR sent, with a stream of ours that has the defaults.
+/// Returns a hand-made peer as initiator, its RTR sent, with a stream of ours that has the
+/// defaults.
 pub(crate) fn by_ready_initiator() -> (Peer, End) {
     let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
     peer.open();
     (peer, end)
 }
 
-/// A peer made by hand as responder, with a stream of ours as initiator.
+/// Returns a hand-made peer as responder, with a stream of ours as initiator.
 pub(crate) fn by_responder(config: &StartupConfig, options: &Options) -> (Peer, End) {
     by_responder_on(tcp_pair(), config, options)
 }
@@ -184,7 +186,7 @@ pub(crate) fn by_responder_on(
     (peer, end)
 }
 
-/// The responder to a stream of ours that has sent its Request, or is about to.
+/// Returns the responder to a stream of ours that has sent its Request, or is about to.
 pub(crate) fn answered(tcp: TcpStream, config: &StartupConfig, end: &End) -> Peer {
     let peer = Peer::responder(tcp, config);
     end.stream().start(None).unwrap();

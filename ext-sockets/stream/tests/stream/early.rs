@@ -1,5 +1,5 @@
 //! Octets that a program sends before the startup is over: taken as TCP takes them, and framed
-//! behind it.
+//! after it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -58,9 +58,9 @@ fn a_fresh_connection_takes_octets_and_one_thread_may_have_both_ends() {
     assert_eq!((read_all(&b, &a, 4), read_all(&a, &b, 4)), (b"more".to_vec(), b"more".to_vec()));
 }
 
-// RFC 5044 §7.1.2 r4: what a responder has to say waits for the initiator's first FPDU.
+// Octets of a responder wait for the initiator's first FPDU (RFC 5044 §7.1.2 r4).
 #[test]
-fn what_a_responder_said_early_waits_for_the_first_fpdu() {
+fn early_octets_of_a_responder_wait_for_the_first_fpdu() {
     let (mut tcp, other) = tcp_pair();
     let end = End::new(other, &responder());
     end.nonblocking();
@@ -81,8 +81,8 @@ fn what_a_responder_said_early_waits_for_the_first_fpdu() {
 
 /// Returns how many segments with octets have come, as TCP counts them.
 fn data_segments(tcp: &TcpStream) -> u32 {
-    // SAFETY: all zeros is a value, and the kernel gives no more of `tcp_info` than there is room
-    // for.
+    // SAFETY: all zeros is a valid value, and the kernel writes no more of `tcp_info` than there is
+    // room for.
     unsafe {
         let mut info: libc::tcp_info = std::mem::zeroed();
         let mut len = size_of_val(&info) as libc::socklen_t;
@@ -106,7 +106,7 @@ fn the_rtr_and_the_first_octets_are_one_segment() {
 }
 
 #[test]
-fn what_an_initiator_said_early_follows_its_first_fpdu() {
+fn early_octets_of_an_initiator_follow_its_first_fpdu() {
     let (active, tcp) = tcp_pair();
     let end = End::new(active, &Options { crc: false, markers: true, ..initiator() });
     end.nonblocking();
@@ -120,7 +120,7 @@ fn what_an_initiator_said_early_follows_its_first_fpdu() {
 }
 
 #[test]
-fn to_a_plain_client_it_goes_plain_and_in_order() {
+fn early_octets_to_a_plain_client_go_plain_and_in_order() {
     let (mut plain, other) = tcp_pair();
     let options = Options { plain: Plain::Allowed, plain_after: Duration::from_millis(30), ..responder() };
     let end = End::new(other, &options);
@@ -136,7 +136,7 @@ fn to_a_plain_client_it_goes_plain_and_in_order() {
 }
 
 #[test]
-fn a_client_that_may_fall_back_says_nothing_early() {
+fn a_client_that_may_fall_back_sends_nothing_early() {
     let (active, _plain) = tcp_pair();
     let end = End::new(active, &Options { plain: Plain::Allowed, ..initiator() });
     end.nonblocking();
@@ -144,7 +144,7 @@ fn a_client_that_may_fall_back_says_nothing_early() {
 }
 
 #[test]
-fn a_startup_that_fails_is_told_once() {
+fn a_startup_that_fails_is_reported_once() {
     type Call = fn(&End) -> Result<usize, Errno>;
     let calls: [Call; 2] = [|end| end.send(b"x"), |end| end.recv(&mut [0], 0)];
     for call in calls {
@@ -161,8 +161,8 @@ fn a_startup_that_fails_is_told_once() {
     }
 }
 
-// A peer that takes the connection and says nothing, or goes: what was taken is not waited for
-// without end.
+// If the peer takes the connection and sends nothing, or closes, octets that were taken are given
+// up in the end.
 #[test]
 fn early_octets_end_with_the_startups_time() {
     let quickly = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! A peer that breaks the protocols: the Terminate it gets, and what the program is told.
+//! Peers that break the protocols: the Terminate that they get, and the error of the program.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn send_header(msn: u32, mo: u32, last: bool) -> Header {
     untagged_header(Opcode::Send, Stag(0), Msn(msn), mo, last)
 }
 
-/// The peer gets this Terminate and the FIN behind it; the program is told of a reset.
+/// Checks that the peer gets this Terminate and the FIN behind it, and the program a reset.
 fn ends_with(mut peer: Peer, end: &crate::common::End, code: TerminateCode) {
     assert_eq!(end.read(100), Err(Errno::RESET));
     let ended = end.state.ended().unwrap();
@@ -63,7 +63,7 @@ fn a_send_longer_than_the_longest_is_refused() {
     ends_with(peer, &end, TerminateCode(0x1205));
 }
 
-// RFC 5044 §8: code 2, and not an octet of it is delivered; what came before it is.
+// RFC 5044 §8 code 2: none of its octets is delivered; those before it are.
 #[test]
 fn a_damaged_fpdu_is_never_delivered() {
     for (size, room) in [(100, 1000), (30_000, 100_000), (30_000, 100)] {
@@ -78,7 +78,7 @@ fn a_damaged_fpdu_is_never_delivered() {
     }
 }
 
-// RFC 5044 §7.1.2 r4: nothing good has come, so nothing is sent.
+// RFC 5044 §7.1.2 r4: no good FPDU has come, so this end sends nothing.
 #[test]
 fn a_first_fpdu_that_is_damaged_gets_no_terminate() {
     let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
@@ -89,7 +89,7 @@ fn a_first_fpdu_that_is_damaged_gets_no_terminate() {
     assert_eq!(peer.ended(), None);
 }
 
-// RFC 5044 §7.1.2 r4: what is wrong is in a good FPDU, which gives leave to send.
+// RFC 5044 §7.1.2 r4: the fault is in a good FPDU, which lets this end send.
 #[test]
 fn a_first_fpdu_that_is_good_gets_the_terminate_about_it() {
     let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
@@ -151,7 +151,7 @@ fn a_terminate_ends_the_stream_and_is_not_answered() {
 }
 
 #[test]
-fn a_fault_is_told_by_poll() {
+fn a_fault_is_reported_by_poll() {
     let (mut peer, end) = by_ready_initiator();
     peer.send_segment(&send_header(3, 0, true), b"gap");
     let (told, _) = end.poll(libc::POLLIN, std::time::Duration::from_secs(5));
@@ -159,7 +159,7 @@ fn a_fault_is_told_by_poll() {
     assert_eq!(end.read(1), Err(Errno::RESET));
 }
 
-// The peer goes on sending: it still gets the Terminate, since what it sends is read and dropped.
+// The peer goes on sending: it still gets the Terminate, since its octets are read and dropped.
 #[test]
 fn a_terminate_reaches_a_peer_that_goes_on_sending() {
     let (mut peer, end) = by_ready_initiator();
@@ -173,10 +173,10 @@ fn a_terminate_reaches_a_peer_that_goes_on_sending() {
     ends_with(peer, &end, TerminateCode(0x1203));
 }
 
-// RFC 5044 §4.4: nothing of an FPDU with a bad CRC is the program's, though its socket was
+// RFC 5044 §4.4: no octet of an FPDU with a bad CRC reaches the program, though its socket was
 // readable.
 #[test]
-fn a_large_fpdu_that_is_not_good_is_told_by_the_read() {
+fn a_large_fpdu_that_is_damaged_is_reported_by_the_read() {
     for (room, flags) in [(10, libc::MSG_PEEK), (10, 0), (100_000, 0)] {
         let (mut peer, end) = by_ready_initiator();
         peer.send_message(&random_octets(1, 20_000));

@@ -1,4 +1,4 @@
-//! The three ways to put FPDUs together make the same octets.
+//! The three ways to gather FPDUs make the same octets.
 
 use std::io::IoSlice;
 
@@ -8,12 +8,12 @@ use rddp_test_support::random_octets;
 
 use crate::common::{by_responder, by_responder_on, initiator, tcp_pair_with_mss};
 
-/// An RTR without payload.
+/// Returns a configuration with an RTR without payload.
 fn silent() -> StartupConfig {
     StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() }
 }
 
-/// Segments as the peer gets them.
+/// Returns the segments as the peer gets them.
 fn on_the_wire(gather: Gather, pieces: usize, count: usize, crc: bool) -> Vec<(String, Vec<u8>)> {
     let options = Options { gather, crc, ..initiator() };
     let tcp = tcp_pair_with_mss(1448);
@@ -50,7 +50,7 @@ fn every_way_to_gather_makes_the_same_fpdus() {
     }
 }
 
-// A write is one Send where it fits one.
+// A write is one Send if it fits one.
 #[test]
 fn a_write_is_one_send_and_a_long_one_several() {
     let options = Options { max_send: 1000, ..initiator() };
@@ -67,7 +67,8 @@ fn a_write_is_one_send_and_a_long_one_several() {
     assert_eq!(messages, [(1000, true), (1000, true), (1000, true), (500, true)]);
 }
 
-// The rest of a Send that does not fill its last segment would be a short FPDU between long ones, each time.
+// The rest of a Send that does not fill its last segment would be a short FPDU between long ones,
+// each time.
 #[test]
 fn a_write_of_several_sends_has_one_short_fpdu() {
     let options = Options { max_send: 5000, ..initiator() };

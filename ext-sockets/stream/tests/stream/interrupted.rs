@@ -11,33 +11,35 @@ use rddp_test_support::random_octets;
 use crate::common::{End, by_ready_initiator};
 
 thread_local! {
-    /// Number of waits without a time that a signal interrupts.
+    /// Number of waits without a time limit that a signal interrupts.
     static SIGNALS: Cell<u32> = const { Cell::new(0) };
-    /// The end on which a handler that interrupts the next read waits for these events.
+    /// End on which a handler that interrupts the next read waits, and for which events.
     static WAITING: Cell<Option<(*const End, c_short)>> = const { Cell::new(None) };
-    /// Events that the handler was told.
+    /// Events that the handler got.
     static TOLD: Cell<Option<c_short>> = const { Cell::new(None) };
 }
 
 unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if let Some((end, want)) = WAITING.take() {
-        // SAFETY: the end of the test, which lives.
+        // SAFETY: the end of the test, which lives until the test is over.
         let end = unsafe { &*end };
         TOLD.set(Some(stream(end).revents(POLLIN, want)));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     unsafe { libc::recvmsg(fd, message, flags) }
 }
 
-/// `ppoll` as Linux has it: where nothing is ready a signal comes before the end of the time, even
-/// of none.
+/// `ppoll` as on Linux: where nothing is ready a signal comes before the end of the time, even of a
+/// time of 0.
 unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
     let ready = unsafe { libc::ppoll(fds, count, timeout, mask) };
     let left = SIGNALS.get();
     if ready != 0 || left == 0 {
@@ -48,7 +50,7 @@ unsafe extern "C-unwind" fn ppoll(
     -1
 }
 
-// SAFETY: the C library's functions, two of which signals interrupt.
+// SAFETY: the C library's functions, two of them wrapped, which keep their contracts.
 static CALLS: Calls = unsafe { Calls::from_table(Table { recvmsg, ppoll, ..Table::libc() }) };
 
 fn stream(end: &End) -> Stream<'_> {

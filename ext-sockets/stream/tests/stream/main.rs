@@ -1,4 +1,4 @@
-//! Framed byte streams over loopback: two ends of ours, and ends of ours with a peer that makes its FPDUs by peer.
+//! Framed byte streams over loopback: two ends of ours, and ends of ours with a hand-made peer.
 
 mod calls;
 mod common;

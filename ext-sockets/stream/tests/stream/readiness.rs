@@ -1,4 +1,4 @@
-//! What `poll` tells, and how often it wakes for nothing.
+//! Events of `poll`, and the number of wake-ups without one for the program.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn an_fpdu_an_octet_at_a_time_is_readable_when_it_is_whole() {
         for (at, octet) in fpdu.iter().enumerate() {
             assert!(!end.readable(), "{at} of {} octets", fpdu.len());
             peer.octets(&[*octet]);
-            // Sleep as a program would: the kernel wakes it or not.
+            // Sleeps as a program would: the kernel wakes it or not.
             let last = at + 1 == fpdu.len();
             let (told, swallowed) =
                 end.poll(libc::POLLIN, if last { LONG } else { Duration::from_millis(1) });
@@ -36,7 +36,7 @@ fn an_fpdu_an_octet_at_a_time_is_readable_when_it_is_whole() {
     }
 }
 
-// The kernel's own state is the truth: no table of ours is asked.
+// The kernel's own state decides: no table of ours is asked.
 #[test]
 fn the_kernel_knows_whether_octets_are_left() {
     for markers in [false, true] {
@@ -84,12 +84,12 @@ fn an_fpdu_larger_than_the_window_arrives() {
 fn set_receive_buffer(tcp: &std::net::TcpStream, room: i32) {
     use std::os::fd::AsRawFd;
     let at = (&raw const room).cast();
-    // SAFETY: an int, as SO_RCVBUF wants.
+    // SAFETY: an int, as SO_RCVBUF wants, which lives until the call returns.
     unsafe { libc::setsockopt(tcp.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, at, 4) };
 }
 
-// RFC 5044 §7.1.2 r4: a responder that has said as much as is kept is not writable before the first
-// FPDU has come.
+// RFC 5044 §7.1.2 r4: a responder that has sent as many early octets as are kept is not writable
+// before the first FPDU has come.
 #[test]
 fn a_responder_is_writable_when_the_first_fpdu_has_come() {
     let (mut peer, end) = by_initiator(&StartupConfig::default(), &responder());
@@ -132,7 +132,7 @@ fn a_full_socket_is_not_writable_and_does_not_spin() {
 }
 
 #[test]
-fn messages_without_octets_wake_nobody() {
+fn messages_without_octets_do_not_wake_the_reader() {
     let (mut peer, end) = by_ready_initiator();
     for _ in 0..5 {
         peer.send_message(b"");

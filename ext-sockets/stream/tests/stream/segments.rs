@@ -1,4 +1,4 @@
-//! Where FPDUs lie in TCP's segments (RFC 5044 §5.1, §6), by the writes that carry them.
+//! Places of FPDUs in TCP's segments (RFC 5044 §5.1, §6), seen by the writes that carry them.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -21,16 +21,16 @@ struct Write {
 }
 
 thread_local! {
-    /// What TCP takes of the next write, if not all.
+    /// Octets that TCP takes of the next write, if not all.
     static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
     static WRITES: RefCell<Vec<Write>> = const { RefCell::new(Vec::new()) };
 }
 
 unsafe extern "C" fn send(fd: c_int, octets: *const c_void, len: usize, flags: c_int) -> ssize_t {
     let taken = ROOM.take().map_or(len, |room| room.min(len));
-    // As TCP has it: a write of which a part is taken ends nothing.
+    // As with TCP, a write of which a part is taken ends no segment.
     let flags = if taken < len { flags & !libc::MSG_EOR } else { flags };
-    // SAFETY: the caller's octets, or fewer.
+    // SAFETY: the caller's octets, or fewer, as `send` asks.
     let sent = unsafe { libc::send(fd, octets, taken, flags) };
     let write = Write { octets: sent.try_into().unwrap(), ends_record: flags & libc::MSG_EOR != 0 };
     WRITES.with_borrow_mut(|writes| writes.push(write));
@@ -39,7 +39,7 @@ unsafe extern "C" fn send(fd: c_int, octets: *const c_void, len: usize, flags: c
 
 unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let mut all = Vec::new();
-    // SAFETY: the caller's message, whose pieces are its octets.
+    // SAFETY: the caller's message, whose pieces are its octets, as `sendmsg` asks.
     unsafe {
         for piece in std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) {
             all.extend_from_slice(std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len));
@@ -48,11 +48,11 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
     }
 }
 
-// The rest of an FPDU that TCP began to take goes with a write of its own, which ends its segment: the next
-// FPDU begins one.
+// The rest of an FPDU that TCP began to take is sent by a write of its own, which ends its segment:
+// the next FPDU begins one.
 #[test]
-fn what_is_owed_ends_its_segment() {
-    // SAFETY: the functions of libc, but for what they take.
+fn the_rest_of_an_fpdu_ends_its_segment() {
+    // SAFETY: the functions of libc, two of which may take less; they keep their contracts.
     let calls = unsafe { Calls::from_table(Table { send, sendmsg, ..Table::libc() }) };
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() };
     let (mut hand, end) = by_responder_on(tcp_pair_with_mss(1448), &config, &initiator());

@@ -1,4 +1,5 @@
-//! The startup: lazy, with a limit, and with a clean answer to whoever does not speak MPA.
+//! The startup: done by the first call that needs it, with a time limit, and with a clean answer to
+//! a peer that does not speak MPA.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -14,9 +15,9 @@ use crate::common::{
 };
 
 #[test]
-fn connecting_waits_for_nobody() {
+fn connecting_does_not_wait_for_the_peer() {
     let (a, b) = fresh_pair(&initiator(), &responder());
-    // One thread has both ends.
+    // One thread has both ends, so that neither call may wait.
     assert_eq!(a.stream().greet(), Ok(false));
     assert_eq!(b.stream().greet(), Ok(true));
     assert_eq!(a.stream().greet(), Ok(true));
@@ -25,7 +26,7 @@ fn connecting_waits_for_nobody() {
 }
 
 #[test]
-fn what_tcp_says_of_a_connect_that_fails_is_the_programs_to_fetch() {
+fn the_error_of_a_failed_connect_is_left_to_the_program() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -133,7 +134,7 @@ fn a_plain_server_is_told_from_one_of_ours() {
 }
 
 #[test]
-fn a_server_that_closes_on_the_request_is_told_as_such() {
+fn a_server_that_closes_on_the_request_is_reported_as_such() {
     let (active, plain) = tcp_pair();
     let end = End::new(active, &initiator());
     assert_eq!(end.stream().greet(), Ok(false));
@@ -144,7 +145,7 @@ fn a_server_that_closes_on_the_request_is_told_as_such() {
 
 // RFC 5044 §7.1.2 r10
 #[test]
-fn a_peer_that_does_not_answer_is_not_waited_for_for_ever() {
+fn a_peer_that_does_not_answer_is_waited_for_only_so_long() {
     let quickly = Duration::from_millis(50);
     let (active, _silent) = tcp_pair();
     let end = End::new(active, &Options { startup_timeout: quickly, ..initiator() });
@@ -176,7 +177,8 @@ fn a_rejection_is_a_refusal() {
     assert_eq!(&octets, b"still TCP");
 }
 
-// RFC 5044 §7.1.2 r4, RFC 6581 §9.2: the initiator's first FPDU is the RTR of the Reply, or a Send without octets.
+// RFC 5044 §7.1.2 r4, RFC 6581 §9.2: the initiator's first FPDU is the RTR of the Reply, or a Send
+// without octets.
 #[test]
 fn the_initiators_first_fpdu_is_the_one_that_was_agreed_on() {
     let kinds = [
@@ -201,7 +203,7 @@ fn the_initiators_first_fpdu_is_the_one_that_was_agreed_on() {
     assert_eq!(peer.segment().unwrap().1, b"data");
 }
 
-// RFC 5040 §5.2.1: a Read without octets is answered, whatever it names.
+// A Read without octets is answered, whatever it names (RFC 5040 §5.2.1).
 #[test]
 fn a_read_without_octets_is_answered() {
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Read), ..StartupConfig::default() };
@@ -219,7 +221,7 @@ fn a_read_without_octets_is_answered() {
     assert_eq!(peer.segment().unwrap().1, b"answer");
 }
 
-// RFC 5040 §5.2.1, RFC 5041 §5.3: each Read, and in their order, however many come at once.
+// RFC 5040 §5.2.1, RFC 5041 §5.3: each Read is answered in order, however many come at once.
 #[test]
 fn many_reads_without_octets_are_answered_in_order() {
     let (mut peer, end) = by_ready_initiator();
@@ -243,7 +245,7 @@ fn many_reads_without_octets_are_answered_in_order() {
 }
 
 #[test]
-fn the_answer_to_a_read_of_ours_is_for_nobody() {
+fn the_answer_to_the_rtr_read_does_not_reach_the_program() {
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Read), ..StartupConfig::default() };
     let (mut peer, end) = by_responder(&config, &initiator());
     let _ = peer.segment().unwrap();
@@ -253,7 +255,7 @@ fn the_answer_to_a_read_of_ours_is_for_nobody() {
     assert_eq!(end.state.ended(), None);
 }
 
-// A client that has nothing to say still lets the server speak.
+// A client that sends nothing still lets the server send.
 #[test]
 fn a_client_that_only_listens_gets_its_octets() {
     let (a, b) = fresh_pair(&initiator(), &responder());
@@ -286,7 +288,7 @@ fn a_state_in_a_file_is_found_again() {
         scope.spawn(|| d.send_all(b"before"));
         assert_eq!(c.read(3).unwrap(), b"bef");
     });
-    // As another program would after `exec`.
+    // Found as by another program after `exec`.
     let Found::State(found) = find(c.state.cookie()) else { panic!("it is there") };
     let again = rddp_stream::Stream::new(std::os::fd::AsRawFd::as_raw_fd(&c.tcp), &found, &CALLS);
     let mut octets = [0; 10];
@@ -295,9 +297,9 @@ fn a_state_in_a_file_is_found_again() {
     assert!(matches!(find(d.stream().cookie().unwrap()), Found::Nothing));
 }
 
-// Whoever ends the startup, or takes the first FPDU, is not the only one who waited for it.
+// A thread that ends the startup, or takes the first FPDU, is not the only one that waited for it.
 #[test]
-fn two_threads_of_one_end_need_each_other_for_nothing() {
+fn each_of_two_threads_of_one_end_goes_on_without_the_other() {
     for _ in 0..100 {
         let (a, b) = fresh_pair(&initiator(), &responder());
         std::thread::scope(|scope| {

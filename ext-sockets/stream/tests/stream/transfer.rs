@@ -1,4 +1,4 @@
-//! Octets arrive as they were sent, whatever was agreed on and however they are cut.
+//! Octets arrive as they were sent, with any settings and however they are cut.
 
 use std::io::IoSlice;
 use std::thread;
@@ -9,7 +9,7 @@ use rddp_test_support::{Random, random_octets};
 
 use crate::common::{End, fresh_pair, initiator, pair, responder};
 
-/// Sends in writes of random lengths, then closes this direction.
+/// Sends in writes of random lengths, then closes the direction.
 fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
     let mut random = Random::new(seed);
     let mut rest = data;
@@ -80,7 +80,7 @@ fn octets_arrive_with_and_without_a_first_fpdu_that_was_agreed_on() {
     }
 }
 
-// The receiver takes nothing that its program has not asked for, so TCP's window stops the sender.
+// The receiver takes only octets that its program has asked for, so TCP's window stops the sender.
 #[test]
 fn a_receiver_that_does_not_read_stops_the_sender() {
     let (a, b) = pair(&initiator(), &responder());
@@ -110,10 +110,10 @@ fn a_receiver_that_does_not_read_stops_the_sender() {
     });
 }
 
-// A short write leaves the rest of an FPDU to whoever calls next, a reader too: a peer that waits for it would wait for
-// ever.
+// A short write leaves the rest of an FPDU to the next call, which may be a read: a peer that waits
+// for it would otherwise wait for ever.
 #[test]
-fn what_is_owed_goes_out_with_any_call() {
+fn owed_octets_go_out_with_any_call() {
     let (a, b) = pair(&initiator(), &responder());
     let sent = send_until_owing(&a);
     thread::scope(|scope| {
@@ -125,15 +125,15 @@ fn what_is_owed_goes_out_with_any_call() {
             b.send_all(b"all of it");
             got
         });
-        // Blocked in a read, with something to send.
+        // This thread is blocked in a read, with something to send.
         assert_eq!(a.read(100).unwrap(), b"all of it");
         assert!(other.join().unwrap() == sent);
     });
 }
 
-// One that never waits, neither in a read nor in a poll.
+// This program never waits, neither in a read nor in a poll.
 #[test]
-fn what_is_owed_goes_out_with_reads_that_find_nothing() {
+fn owed_octets_go_out_with_reads_that_find_nothing() {
     let (a, b) = pair(&initiator(), &responder());
     let sent = send_until_owing(&a);
     b.nonblocking();
@@ -149,7 +149,8 @@ fn what_is_owed_goes_out_with_reads_that_find_nothing() {
     assert!(got == sent, "{} of {}", got.len(), sent.len());
 }
 
-/// Writes that do not wait, up to one that stops inside an FPDU. What they say they have sent.
+/// Makes writes that do not wait, up to one that stops inside an FPDU. Returns the octets that they
+/// counted.
 fn send_until_owing(end: &End) -> Vec<u8> {
     let block = random_octets(8, 300_000);
     let mut sent = Vec::new();
@@ -164,7 +165,7 @@ fn send_until_owing(end: &End) -> Vec<u8> {
     sent
 }
 
-// A program that exits behind a blocking write leaves no FPDU cut.
+// A program that exits after a blocking write leaves no FPDU incomplete.
 #[test]
 fn a_write_that_may_wait_owes_nothing() {
     let data = random_octets(9, 300_000);

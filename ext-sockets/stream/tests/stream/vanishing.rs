@@ -1,5 +1,5 @@
-//! Memory of the program's that vanishes in the middle of a call: the kernel stops there, and what
-//! was summed is there no more.
+//! Memory of the program that vanishes in the middle of a call: the kernel stops there, and octets
+//! that were summed are lost.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ use crate::common::{End, initiator, pair, responder};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 16;
-/// Pages that are there to the end.
+/// Number of pages that are there to the end.
 const GOOD: usize = 8;
 
 /// A mapping of a file.
@@ -26,7 +26,7 @@ struct Mapping {
 
 impl Mapping {
     fn new() -> Self {
-        // SAFETY: a new file; the descriptor is nobody else's; the mapping is a new one.
+        // SAFETY: a new file, whose descriptor is used here alone; the mapping is a new one.
         let (at, file) = unsafe {
             let file = File::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC));
             file.set_len((PAGES * PAGE) as u64).unwrap();
@@ -39,20 +39,21 @@ impl Mapping {
         Mapping { at, file }
     }
 
-    /// The pages that stay.
+    /// Returns the pages that stay.
     fn good(&mut self) -> &mut [u8] {
-        // SAFETY: mapped until `self` goes.
+        // SAFETY: mapped until `self` is dropped.
         unsafe { std::slice::from_raw_parts_mut(self.at, GOOD * PAGE) }
     }
 
-    /// Returns all pages, for calls that have to bear that some are gone.
+    /// Returns all pages, for calls that must cope with missing ones.
     fn all(&mut self) -> &mut [u8] {
-        // SAFETY: as above; only calls that are tested here touch those that may be gone.
+        // SAFETY: mapped until `self` is dropped; only the calls under test touch pages that may be
+        // gone.
         unsafe { std::slice::from_raw_parts_mut(self.at, PAGES * PAGE) }
     }
 
-    /// The next system call that moves octets moves `count` of them (none: `EFAULT`), and then all
-    /// but `left` pages are gone.
+    /// Has the next system call that moves octets move `count` of them (0: `EFAULT`), after which
+    /// all but `left` pages are gone.
     fn vanishes_behind(&self, count: usize, left: usize) {
         NEXT.set(Some(Vanishing { file: self.file.as_raw_fd(), left, count }));
     }
@@ -60,7 +61,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a mapping of its own, which nobody borrows any more.
+        // SAFETY: a mapping of its own, which nothing borrows any more.
         unsafe { libc::munmap(self.at.cast(), PAGES * PAGE) };
     }
 }
@@ -76,12 +77,14 @@ thread_local! {
     static NEXT: Cell<Option<Vanishing>> = const { Cell::new(None) };
 }
 
+/// Makes a call with a shortened message, and then truncates the file.
+///
 /// # Safety
 /// `call` may be made with the message.
 unsafe fn moved(msg: &msghdr, call: impl FnOnce(&mut msghdr) -> ssize_t) -> ssize_t {
     let mut msg = *msg;
     let Some(vanishing) = NEXT.take() else { return call(&mut msg) };
-    // SAFETY: as the caller says.
+    // SAFETY: the message has as many pieces as it says, as the call asks of it.
     let mut list = unsafe { std::slice::from_raw_parts(msg.msg_iov, msg.msg_iovlen) }.to_vec();
     let mut left = vanishing.count;
     for piece in &mut list {
@@ -90,7 +93,7 @@ unsafe fn moved(msg: &msghdr, call: impl FnOnce(&mut msghdr) -> ssize_t) -> ssiz
     }
     msg.msg_iov = list.as_mut_ptr();
     let done = if vanishing.count > 0 { call(&mut msg) } else { -1 };
-    // SAFETY: two integers; the file is the test's.
+    // SAFETY: takes two integers; the file is the test's.
     assert_eq!(unsafe { libc::ftruncate(vanishing.file, (vanishing.left * PAGE) as libc::off_t) }, 0);
     if vanishing.count == 0 {
         Errno::FAULT.set_last();
@@ -99,12 +102,12 @@ unsafe fn moved(msg: &msghdr, call: impl FnOnce(&mut msghdr) -> ssize_t) -> ssiz
 }
 
 unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's message, as `sendmsg` takes it.
     unsafe { moved(&*msg, |msg| libc::sendmsg(fd, msg, flags)) }
 }
 
 unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's message, as `recvmsg` takes it.
     unsafe {
         if flags & libc::MSG_PEEK != 0 {
             return libc::recvmsg(fd, msg, flags);
@@ -114,7 +117,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize
 }
 
 /// The C library's functions, two of which may have memory vanish.
-// SAFETY: the others are the C library's; those two move what they are asked for, or less.
+// SAFETY: all are the C library's, two of them wrapped to move what they are asked for, or less.
 static CALLS: Calls = unsafe { Calls::from_table(Table { recvmsg, sendmsg, ..Table::libc() }) };
 
 fn stream(end: &End) -> Stream<'_> {
@@ -124,7 +127,7 @@ fn stream(end: &End) -> Stream<'_> {
 /// Length field and header of a Send.
 const HEAD: usize = 20;
 
-/// Two ends, of which the second receives large FPDUs in place: the last was large.
+/// Returns two ends, of which the second receives large FPDUs in place: the last one was large.
 fn bulky_pair() -> (End, End) {
     let (a, b) = pair(&initiator(), &responder());
     a.send_all(&random_octets(1, BULK));
@@ -139,8 +142,7 @@ fn is_gone(end: &End) {
     assert_eq!(end.state.ended().unwrap().why, Why::MemoryGone);
 }
 
-// The sum of an FPDU is in its header's place, and TCP has begun to take it: no other octets will
-// do.
+// The CRC of an FPDU is made, and TCP has begun to take it: no other octets can follow.
 #[test]
 fn memory_that_vanishes_between_sum_and_write_ends_the_stream() {
     let (a, b) = pair(&initiator(), &responder());
@@ -165,7 +167,7 @@ fn memory_that_vanishes_before_tcp_takes_any_of_it_is_counted_up_to_there() {
     assert_eq!(b.read(100).unwrap(), b"behind");
 }
 
-// No sum has looked at them.
+// Without a CRC the octets are not read before TCP takes them.
 #[test]
 fn without_crc_too_a_bad_page_is_found_before_tcp_takes_any() {
     for crc in [false, true] {
@@ -191,10 +193,10 @@ fn copied_octets_may_vanish_while_they_are_sent() {
     assert_eq!(b.read(PAGES * PAGE).unwrap(), [0; 30_000]);
 }
 
-// Received in place, of which the kernel has given a part: wherever it stops, nothing of it is
+// An FPDU is received in place, and the kernel has given a part: wherever it stops, no octet is
 // lost.
 #[test]
-fn a_receive_in_place_that_stops_in_the_middle_is_gone_on_with() {
+fn a_receive_in_place_that_stops_in_the_middle_is_continued() {
     for taken in [1, HEAD - 1, HEAD, HEAD + 1, 10_000, 4 * PAGE, 4 * PAGE + HEAD] {
         let (a, b) = bulky_pair();
         let (mut memory, data) = (Mapping::new(), random_octets(2, BULK));

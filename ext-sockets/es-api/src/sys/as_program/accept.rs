@@ -1,4 +1,4 @@
-//! Where accepted sockets and their peers' addresses go.
+//! Places for accepted sockets and their peers' addresses.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,13 +9,13 @@ use rddp_real::Errno;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AcceptAddr {
-    /// The descriptor.
+    /// Descriptor of the socket.
     pub fildes: c_int,
-    /// Octets at `addr`; then the address's length.
+    /// Octets of room at `addr` before, octets of the address after.
     pub addr_len: socklen_t,
     /// Room for the peer's address, or null.
     pub addr: *mut sockaddr,
-    /// The program's.
+    /// Value of the program's own.
     pub ahandle: *mut c_void,
 }
 
@@ -27,46 +27,49 @@ pub struct Places {
     filled: usize,
 }
 
-// SAFETY: whoever made it promised that the memory stays for whichever thread uses it.
+// SAFETY: the memory stays for whichever thread uses it, as `new` requires.
 unsafe impl Send for Places {}
 
 impl Places {
-    /// `count` of them.
+    /// Takes `count` places.
     ///
     /// # Safety
-    /// Until this is dropped they are there, with the room that they name, and nobody else changes or looks at them.
+    /// Until this is dropped they are there, with the room that they name, and nothing else reads
+    /// or writes them.
     pub unsafe fn new(at: *mut AcceptAddr, count: usize) -> Self {
         Places { at, count, filled: 0 }
     }
 
-    /// How many are filled.
+    /// Returns the number of filled places.
     pub fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Whether no more can be accepted.
+    /// Returns whether no more can be accepted.
     pub fn are_full(&self) -> bool {
         self.filled == self.count
     }
 
-    /// Where they are.
+    /// Returns the address of the places.
     pub fn start(&self) -> *mut c_void {
         self.at.cast()
     }
 
-    /// The handle that the program gave the first.
+    /// Returns the value that the program gave the first place.
     pub fn first_ahandle(&self) -> usize {
-        // SAFETY: `new`'s promise; there is at least one.
+        // SAFETY: there is at least one place, which is there until this is dropped (`new`).
         if self.count == 0 { 0 } else { unsafe { (*self.at).ahandle }.expose_provenance() }
     }
 
-    /// Fills one by what `accept` makes of the place for an address.
+    /// Fills the next place with the socket that `accept` returns; `accept` gets the room for an
+    /// address.
     pub(super) fn fill(
         &mut self,
         accept: impl FnOnce(*mut sockaddr, *mut socklen_t) -> c_int,
     ) -> Result<(), Errno> {
         debug_assert!(!self.are_full());
-        // SAFETY: `new`'s promise; the index is below `count`.
+        // SAFETY: the index is below `count`, and so many places are left to this value alone
+        // (`new`).
         let place = unsafe { &mut *self.at.add(self.filled) };
         let len = if place.addr.is_null() { std::ptr::null_mut() } else { &raw mut place.addr_len };
         let fd = accept(place.addr, len);

@@ -1,4 +1,4 @@
-//! Calls that come back at once, whatever the socket's own state of blocking.
+//! Socket calls that return at once, whether or not the socket is set to block.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -14,40 +14,41 @@ use super::accept::Places;
 use super::calls;
 use super::memory::Pieces;
 
-/// Returns whether a call with this errno is to be made again later.
+/// Returns whether a call that failed with this errno is to be made again later.
 pub fn would_block(errno: Errno) -> bool {
     errno == Errno::WOULD_BLOCK || errno == Errno::INTERRUPTED
 }
 
-/// Sends of the pieces what there is room for.
+/// Sends as much of the pieces as the socket takes.
 ///
 /// # Errors
-/// errno; [`would_block`] when there is none.
+/// The errno of the call; one of [`would_block`] when the socket takes nothing.
 pub fn send(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<usize, Errno> {
     let msg = header(pieces.rest());
-    // SAFETY: the pieces are there as long as `Pieces` is.
-    // EX9: what fails is told by an event, and not by a signal as well.
+    // SAFETY: the pieces are memory that stays as long as `Pieces` does, which `msg` points to. A
+    // failure is told by an event, and not by a signal as well (EX9).
     moved(unsafe { (calls().sendmsg)(fd, &raw const msg, flags | MSG_DONTWAIT | MSG_NOSIGNAL) })
 }
 
-/// Sends of these octets what there is room for.
+/// Sends as many of these octets as the socket takes.
 ///
 /// # Errors
-/// As [`send`].
+/// Those of [`send`].
 pub fn send_octets(fd: c_int, octets: &[u8], flags: c_int) -> Result<usize, Errno> {
     let piece = [iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() }];
     let msg = header(&piece);
-    // SAFETY: the octets are there, and are read alone.
+    // SAFETY: `msg` points to the borrowed octets, which are only read.
     moved(unsafe { (calls().sendmsg)(fd, &raw const msg, flags | MSG_DONTWAIT | MSG_NOSIGNAL) })
 }
 
-/// Receives into the pieces what there is: how many octets, and the flags that came with them.
+/// Receives into the pieces what is there: returns the number of octets, and the flags that came
+/// with
 ///
 /// # Errors
-/// errno; [`would_block`] when there is nothing.
+/// The errno of the call; one of [`would_block`] when there is nothing.
 pub fn receive(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<(usize, c_int), Errno> {
     let mut msg = header(pieces.rest());
-    // SAFETY: the pieces are there as long as `Pieces` is.
+    // SAFETY: `msg` points to the pieces, memory that is left to us as long as `Pieces` lives.
     let count = moved(unsafe { (calls().recvmsg)(fd, &raw mut msg, flags | MSG_DONTWAIT) })?;
     Ok((count, msg.msg_flags))
 }
@@ -55,20 +56,20 @@ pub fn receive(fd: c_int, pieces: &Pieces, flags: c_int) -> Result<(usize, c_int
 /// Reads a file at an offset.
 ///
 /// # Errors
-/// errno.
+/// The errno of the call.
 pub fn read_at(file: c_int, octets: &mut [u8], offset: off_t) -> Result<usize, Errno> {
-    // SAFETY: the octets are there to be written.
+    // SAFETY: `octets` is borrowed for writing until the call returns.
     moved(unsafe { libc::pread(file, octets.as_mut_ptr().cast(), octets.len(), offset) })
 }
 
-/// The octets of a file from an offset on.
+/// Returns the number of octets of a file from an offset on.
 ///
 /// # Errors
-/// errno; `EINVAL` for what is no regular file.
+/// The errno of the call; `EINVAL` for a file that is not a regular one.
 pub fn file_length(file: c_int, offset: off_t) -> Result<usize, Errno> {
-    // SAFETY: all zeros is a `stat`.
+    // SAFETY: all zeros is a valid `stat`.
     let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: it fills the structure.
+    // SAFETY: the call fills the structure, which lives until it returns.
     if unsafe { libc::fstat(file, &raw mut stat) } != 0 {
         return Err(Errno::last());
     }
@@ -86,7 +87,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// A copy; `None` when it is longer than any address.
+    /// Copies an address; `None` when it is longer than any address.
     ///
     /// # Safety
     /// `len` octets are there.
@@ -94,9 +95,9 @@ impl Address {
         if len as usize > size_of::<sockaddr_storage>() {
             return None;
         }
-        // SAFETY: all zeros is a `sockaddr_storage`.
+        // SAFETY: all zeros is a valid `sockaddr_storage`.
         let mut octets: sockaddr_storage = unsafe { zeroed() };
-        // SAFETY: it is long enough, and the caller's promise.
+        // SAFETY: `addr` has `len` octets, and the copy is long enough for them, as checked.
         unsafe { (&raw mut octets).cast::<u8>().copy_from_nonoverlapping(addr.cast(), len as usize) };
         Some(Address { octets, len })
     }
@@ -105,7 +106,7 @@ impl Address {
 /// Begins to connect.
 ///
 /// # Errors
-/// errno; `EINPROGRESS` when it goes on by itself.
+/// The errno of the call; `EINPROGRESS` when it goes on by itself.
 pub fn connect(fd: c_int, addr: &Address) -> Result<(), Errno> {
     without_blocking(fd, || {
         // SAFETY: the address is as long as `len` says.
@@ -116,22 +117,23 @@ pub fn connect(fd: c_int, addr: &Address) -> Result<(), Errno> {
     })?
 }
 
-/// Fills a place with a connection that waits to be accepted.
+/// Accepts a connection that waits, and fills a place with it.
 ///
 /// # Errors
-/// errno; [`would_block`] when there is none.
+/// The errno of the call; one of [`would_block`] when there is none.
 pub fn accept(fd: c_int, places: &mut Places) -> Result<(), Errno> {
-    // `accept` has no flag for not waiting, and the socket's own is every thread's: so that is seldom touched.
+    // `accept` has no flag for not waiting, and the socket's own flag is shared by all threads: so
+    // that is changed only if a connection is there.
     if !is_ready(fd, libc::POLLIN)? {
         return Err(Errno::WOULD_BLOCK);
     }
     without_blocking(fd, || {
-        // SAFETY: `places` has them from whoever made it.
+        // SAFETY: `fill` passes the program's room for an address, or null, and its length.
         places.fill(|addr, len| unsafe { (calls().accept4)(fd, addr, len, 0) })
     })?
 }
 
-/// Makes a call while the socket does not block; what it was is set again.
+/// Makes a call while the socket does not block, and restores its flag.
 fn without_blocking<R>(fd: c_int, call: impl FnOnce() -> R) -> Result<R, Errno> {
     if nonblocking(fd)? {
         return Ok(call());
@@ -142,7 +144,7 @@ fn without_blocking<R>(fd: c_int, call: impl FnOnce() -> R) -> Result<R, Errno> 
     Ok(result)
 }
 
-/// Whether a descriptor does not block.
+/// Returns whether a descriptor does not block.
 ///
 /// # Errors
 /// `EBADF`.
@@ -151,7 +153,7 @@ pub fn nonblocking(fd: c_int) -> Result<bool, Errno> {
 }
 
 fn flags(fd: c_int) -> Result<c_int, Errno> {
-    // SAFETY: F_GETFL takes no pointer.
+    // SAFETY: `F_GETFL` takes no pointer.
     match unsafe { (calls().fcntl)(fd, libc::F_GETFL, 0) } {
         flags if flags < 0 => Err(Errno::last()),
         flags => Ok(flags),
@@ -161,21 +163,21 @@ fn flags(fd: c_int) -> Result<c_int, Errno> {
 fn set_nonblocking(fd: c_int, on: bool) -> Result<(), Errno> {
     let flags = flags(fd)?;
     let wanted = if on { flags | O_NONBLOCK } else { flags & !O_NONBLOCK };
-    // SAFETY: F_SETFL takes an int.
+    // SAFETY: `F_SETFL` takes an int.
     match unsafe { (calls().fcntl)(fd, libc::F_SETFL, wanted as usize) } {
         0 => Ok(()),
         _ => Err(Errno::last()),
     }
 }
 
-/// Takes the socket's error: that of the connection that was begun.
+/// Takes the socket's error: that of the connect that was begun.
 ///
 /// # Errors
-/// Why the connection could not be made.
+/// The reason why the connection could not be made.
 pub fn socket_error(fd: c_int) -> Result<(), Errno> {
     let mut error: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
-    // SAFETY: `error` is as long as `len` says.
+    // SAFETY: the kernel writes at most `len` octets to `error`, which is as long.
     let got = unsafe {
         (calls().getsockopt)(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut len)
     };
@@ -186,23 +188,23 @@ pub fn socket_error(fd: c_int) -> Result<(), Errno> {
     }
 }
 
-/// Whether one of these events, or an error, is there.
+/// Returns whether the descriptor has one of these events, or an error.
 ///
 /// # Errors
-/// errno.
+/// The errno of the call.
 pub fn is_ready(fd: c_int, events: i16) -> Result<bool, Errno> {
     let mut one = [pollfd { fd, events, revents: 0 }];
     poll(&mut one, Some(Duration::ZERO)).map(|count| count != 0)
 }
 
-/// `poll`; `None` waits for ever. Times are rounded up to milliseconds.
+/// Polls (`poll`); `None` waits for ever. Times are rounded up to milliseconds.
 ///
 /// # Errors
-/// errno.
+/// The errno of the call.
 pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
     let timeout = timeout
         .map_or(-1, |timeout| c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX));
-    // SAFETY: they are as many as is said.
+    // SAFETY: the slice has as many entries as the call is told.
     match unsafe { (calls().poll)(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) } {
         count if count < 0 => Err(Errno::last()),
         count => Ok(count as usize),
@@ -210,7 +212,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errn
 }
 
 fn header(pieces: &[iovec]) -> msghdr {
-    // SAFETY: all zeros is a header without anything.
+    // SAFETY: all zeros is a header without address, pieces and control messages.
     let mut msg: msghdr = unsafe { zeroed() };
     msg.msg_iov = pieces.as_ptr().cast_mut();
     msg.msg_iovlen = pieces.len();

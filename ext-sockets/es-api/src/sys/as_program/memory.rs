@@ -1,11 +1,11 @@
-//! Memory of the program's that is lent for the length of an operation.
+//! Memory of the program that is lent for the length of an operation.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use libc::{iovec, pollfd};
 
-/// What is left of the pieces that octets come from or go to.
+/// The rest of the pieces that octets come from or go to.
 #[derive(Debug)]
 pub struct Pieces {
     list: Vec<iovec>,
@@ -14,14 +14,15 @@ pub struct Pieces {
     start: *mut c_void,
 }
 
-// SAFETY: whoever made it promised that the memory stays for whichever thread uses it.
+// SAFETY: the memory stays for whichever thread uses it, as `new` requires.
 unsafe impl Send for Pieces {}
 
 impl Pieces {
-    /// The pieces; `None` when their lengths add up to more than a call can move.
+    /// Takes pieces; `None` when their lengths add up to more than a call can move.
     ///
     /// # Safety
-    /// Until this is dropped the memory is there, and nobody else changes it (or, when octets are received, looks at it).
+    /// Until this is dropped the memory is there, and nothing else writes it (or, when octets are
+    /// received, reads it).
     pub unsafe fn new(list: Vec<iovec>) -> Option<Self> {
         let left = list.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.iov_len))?;
         isize::try_from(left).ok()?;
@@ -29,17 +30,17 @@ impl Pieces {
         Some(Pieces { list, next: 0, left, start })
     }
 
-    /// How many octets are left.
+    /// Returns the number of octets that are left.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Where the first piece began.
+    /// Returns the address of the first piece.
     pub fn start(&self) -> *mut c_void {
         self.start
     }
 
-    /// These have been moved.
+    /// Counts off octets that have been moved.
     pub fn pass(&mut self, count: usize) {
         let mut count = count.min(self.left);
         self.left -= count;
@@ -59,40 +60,42 @@ impl Pieces {
     }
 }
 
-/// The descriptors of a poll, where the answers go.
+/// The descriptors of a poll, with the places for the answers.
 #[derive(Debug)]
 pub struct PollPlaces {
     at: *mut pollfd,
     count: usize,
 }
 
-// SAFETY: as for `Pieces`.
+// SAFETY: the memory stays for whichever thread uses it, as `new` requires.
 unsafe impl Send for PollPlaces {}
 
 impl PollPlaces {
-    /// `count` of them.
+    /// Takes `count` entries.
     ///
     /// # Safety
-    /// Until this is dropped they are there, and nobody else changes or looks at them.
+    /// Until this is dropped they are there, and nothing else reads or writes them.
     pub unsafe fn new(at: *mut pollfd, count: usize) -> Self {
         PollPlaces { at, count }
     }
 
-    /// A copy of them.
+    /// Returns a copy of the entries.
     pub fn copy(&self) -> Vec<pollfd> {
-        // SAFETY: `new`'s promise.
+        // SAFETY: the index is below `count`, and so many entries are there until this is dropped
+        // (`new`).
         (0..self.count).map(|index| unsafe { self.at.add(index).read() }).collect()
     }
 
-    /// Sets what has become of each.
+    /// Sets the events of each entry.
     pub fn answer(&mut self, answers: &[pollfd]) {
         for (index, answer) in answers.iter().enumerate().take(self.count) {
-            // SAFETY: `new`'s promise; the index is below `count`.
+            // SAFETY: the index is below `count`, and so many entries are left to this value alone
+            // (`new`).
             unsafe { (*self.at.add(index)).revents = answer.revents };
         }
     }
 
-    /// Where they are.
+    /// Returns the address of the entries.
     pub fn start(&self) -> *mut c_void {
         self.at.cast()
     }
@@ -107,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_is_passed_across_pieces_of_any_length() {
+    fn octets_that_were_moved_are_counted_off_across_pieces_of_any_length() {
         let (mut one, mut two) = ([0; 3], [0; 5]);
         let list = vec![piece(&mut one), piece(&mut []), piece(&mut two)];
-        // SAFETY: the arrays live longer.
+        // SAFETY: the arrays live longer than the pieces.
         let mut pieces = unsafe { Pieces::new(list) }.unwrap();
         assert_eq!(pieces.left(), 8);
         pieces.pass(2);
@@ -123,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_call_can_move_is_no_list_of_pieces() {
+    fn pieces_longer_than_a_call_can_move_are_refused() {
         let endless = iovec { iov_base: null_mut(), iov_len: isize::MAX as usize };
-        // SAFETY: they are not used.
+        // SAFETY: the memory is never used.
         let made = |count| unsafe { Pieces::new(vec![endless; count]) };
         assert!(made(1).is_some());
         assert!(made(2).is_none());

@@ -1,7 +1,8 @@
 //! The socket calls of this process as its program finds them, none of which waits.
 //!
-//! What acts for a program, the ES-API and the threads, makes the very calls that the program would make: in the preloaded
-//! library its own functions ([`install`]), which serve a socket in any mode; elsewhere the C library's.
+//! The ES-API and the threads act for a program and make the same calls as the program would make:
+//! in the preloaded library its own functions ([`install`]), which serve a socket in any mode;
+//! elsewhere the C library's.
 
 mod accept;
 mod calls;
@@ -35,7 +36,7 @@ pub struct Sockets {
 
 static INSTALLED: OnceBox<Sockets> = OnceBox::new();
 
-/// The C library's own.
+/// The C library's functions.
 static C_LIBRARY: Sockets = Sockets {
     recvmsg: real::recvmsg,
     sendmsg: real::sendmsg,
@@ -46,7 +47,7 @@ static C_LIBRARY: Sockets = Sockets {
     getsockopt: real::getsockopt,
 };
 
-/// Has these calls made from now on. The first to say so is heard.
+/// Replaces the calls from now on. Only the first such call has an effect.
 ///
 /// # Safety
 /// Each keeps the contract of the C function of its name, from any thread.

@@ -1,7 +1,8 @@
-//! What a C program passes, made into [`Work`].
+//! Arguments of a C program, made into [`Work`].
 //!
-//! Everything but the memory that is moved is copied, so that the program may use its structures again at once. Null pointers are
-//! `EFAULT`; others are taken to be what the header asks for.
+//! Everything but the memory that is moved is copied, so that the program may use its structures
+//! again at once. Null pointers give `EFAULT`; other pointers are trusted to lead to what
+//! `include/rddp/exs.h` asks for.
 
 use std::ffi::{c_int, c_void};
 use std::slice::from_raw_parts;
@@ -14,14 +15,14 @@ use crate::as_program::{AcceptAddr, Address, Pieces, Places, PollPlaces};
 use crate::exs::memory::{self, Used};
 use crate::exs::work::{Part, Work};
 
-/// As the kernel has it: the most pieces of a message.
+/// Most pieces of a message, as in the kernel.
 const IOV_MAX: c_int = 1024;
-/// The most descriptors of a poll, and places of an accept.
+/// Most descriptors of a poll, and places of an accept.
 const MANY: c_int = 65536;
 const SEND_FLAGS: c_int = libc::MSG_MORE | libc::MSG_NOSIGNAL | libc::MSG_EOR;
 const RECEIVE_FLAGS: c_int = libc::MSG_WAITALL | libc::MSG_PEEK;
 
-/// `exs_send`.
+/// Makes the work of `exs_send`.
 ///
 /// # Safety
 /// The memory stays as it is until the event.
@@ -30,11 +31,11 @@ const RECEIVE_FLAGS: c_int = libc::MSG_WAITALL | libc::MSG_PEEK;
 /// As in `include/rddp/exs.h`.
 pub unsafe fn send(at: *const c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, Errno> {
     let one = IoVec { base: at.cast_mut(), len, mhandle };
-    // SAFETY: the caller's promise.
+    // SAFETY: the one piece is the memory that the program lends until the event.
     unsafe { to_send(&[one], flags, false) }
 }
 
-/// `exs_sendmsg`.
+/// Makes the work of `exs_sendmsg`.
 ///
 /// # Safety
 /// The structure is there; the memory stays as it is until the event.
@@ -42,11 +43,11 @@ pub unsafe fn send(at: *const c_void, len: usize, flags: c_int, mhandle: c_int) 
 /// # Errors
 /// As in `include/rddp/exs.h`.
 pub unsafe fn send_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's structure is there, and its pieces are memory lent until the event.
     unsafe { to_send(pieces_of(msg)?, flags, true) }
 }
 
-/// `exs_recv`.
+/// Makes the work of `exs_recv`.
 ///
 /// # Safety
 /// Until the event nobody else uses the memory.
@@ -54,11 +55,11 @@ pub unsafe fn send_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, Err
 /// # Errors
 /// As in `include/rddp/exs.h`.
 pub unsafe fn receive(at: *mut c_void, len: usize, flags: c_int, mhandle: c_int) -> Result<Work, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the one piece is the memory that the program leaves to us until the event.
     unsafe { to_receive(&[IoVec { base: at, len, mhandle }], flags, false) }
 }
 
-/// `exs_recvmsg`.
+/// Makes the work of `exs_recvmsg`.
 ///
 /// # Safety
 /// The structure is there; until the event nobody else uses the memory.
@@ -66,11 +67,12 @@ pub unsafe fn receive(at: *mut c_void, len: usize, flags: c_int, mhandle: c_int)
 /// # Errors
 /// As in `include/rddp/exs.h`.
 pub unsafe fn receive_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's structure is there, and its pieces are memory left to us until the
+    // event.
     unsafe { to_receive(pieces_of(msg)?, flags, true) }
 }
 
-/// `exs_sendfile`.
+/// Makes the work of `exs_sendfile`.
 ///
 /// # Safety
 /// The structure is there; files and memory stay as they are until the event.
@@ -78,22 +80,23 @@ pub unsafe fn receive_message(msg: *const MsgHdr, flags: c_int) -> Result<Work, 
 /// # Errors
 /// As in `include/rddp/exs.h`.
 pub unsafe fn send_file(file: *const XferFile, flags: c_int) -> Result<Work, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or the program's structure, which stays as it is during this call.
     let file = unsafe { file.as_ref() }.ok_or(Errno::FAULT)?;
     if flags & !SEND_FLAGS != 0 {
         return Err(Errno::INVALID);
     }
     let (mut list, mut used) = (Vec::new(), Used::default());
-    // SAFETY: the caller's promise.
+    // SAFETY: the structure has `count` parts, which stay as they are during this call.
     for part in unsafe { list_of(file.parts, file.count, IOV_MAX) }? {
-        // SAFETY: the caller's promise.
+        // SAFETY: a part of this structure, whose kind says which member is set, and whose memory
+        // the program lends until the event.
         list.push(unsafe { part_of(part, &mut used) }?);
     }
     list.reverse();
     Ok(Work::SendFile { parts: list, flags, used })
 }
 
-/// `exs_connect`.
+/// Makes the work of `exs_connect`.
 ///
 /// # Safety
 /// The address is as long as it is said.
@@ -107,12 +110,12 @@ pub unsafe fn connect(addr: *const sockaddr, len: socklen_t, flags: c_int) -> Re
     if addr.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's address has `len` octets; null was ruled out.
     let addr = unsafe { Address::copy(addr, len) }.ok_or(Errno::INVALID)?;
     Ok(Work::Connect { addr, begun: false })
 }
 
-/// `exs_accept`.
+/// Makes the work of `exs_accept`.
 ///
 /// # Safety
 /// Until the event nobody else uses the places and what they lead to.
@@ -124,17 +127,17 @@ pub unsafe fn accept(at: *mut AcceptAddr, count: c_int, flags: c_int) -> Result<
         return Err(Errno::INVALID);
     }
     let count = counted(at, count, MANY)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` leads to `count` places, which the program leaves to us until the event.
     let places = unsafe { Places::new(at, count) };
     Ok(Work::Accept { places, own_ahandle: flags & ACCEPT_AHANDLE != 0 })
 }
 
-/// `EXS_CAF_FILDES`, which is always so.
+/// `EXS_CAF_FILDES`: the socket's descriptor is wanted; here it always is given.
 const ACCEPT_FILDES: c_int = 1;
 /// `EXS_CAF_AHANDLE`.
 const ACCEPT_AHANDLE: c_int = 2;
 
-/// `exs_poll`.
+/// Makes the places of `exs_poll`.
 ///
 /// # Safety
 /// Until the event nobody else uses the structures.
@@ -143,10 +146,12 @@ const ACCEPT_AHANDLE: c_int = 2;
 /// As in `include/rddp/exs.h`.
 pub unsafe fn poll(at: *mut pollfd, count: c_int) -> Result<PollPlaces, Errno> {
     let count = counted(at, count, MANY)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` leads to `count` structures, which the program leaves to us until the event.
     Ok(unsafe { PollPlaces::new(at, count) })
 }
 
+/// Makes the work of a send from pieces of memory.
+///
 /// # Safety
 /// As [`send`].
 unsafe fn to_send(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, Errno> {
@@ -156,11 +161,13 @@ unsafe fn to_send(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work
     if flags & !SEND_FLAGS != 0 {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the pieces are memory that the program lends until the event.
     let (pieces, used) = unsafe { lent(list) }?;
     Ok(Work::Send { pieces, flags, used, is_message })
 }
 
+/// Makes the work of a receive into pieces of memory.
+///
 /// # Safety
 /// As [`receive`].
 unsafe fn to_receive(list: &[IoVec], flags: c_int, is_message: bool) -> Result<Work, Errno> {
@@ -170,15 +177,17 @@ unsafe fn to_receive(list: &[IoVec], flags: c_int, is_message: bool) -> Result<W
     if flags & !RECEIVE_FLAGS != 0 || flags == RECEIVE_FLAGS {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the pieces are memory that the program leaves to us until the event.
     let (pieces, used) = unsafe { lent(list) }?;
-    // EX5: 0 octets are the peer's close, and nothing else.
+    // A receive of 0 octets says that the peer has closed, and nothing else (EX5).
     if pieces.left() == 0 {
         return Err(Errno::INVALID);
     }
     Ok(Work::Receive { pieces, flags, used, is_message, arrived: 0 })
 }
 
+/// Takes pieces of memory, and the regions that they lie in.
+///
 /// # Safety
 /// As [`Pieces::new`].
 unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), Errno> {
@@ -193,36 +202,40 @@ unsafe fn lent(list: &[IoVec]) -> Result<(Pieces, Used), Errno> {
             pieces.push(iovec { iov_base: piece.base, iov_len: piece.len });
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: what is asked of each piece by `Pieces::new` is asked of them here.
     Ok((unsafe { Pieces::new(pieces) }.ok_or(Errno::INVALID)?, used))
 }
 
+/// Returns the pieces of a message.
+///
 /// # Safety
 /// As [`send_message`].
 unsafe fn pieces_of<'a>(msg: *const MsgHdr) -> Result<&'a [IoVec], Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: null, or the program's structure, which stays as it is during the call.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::FAULT)?;
     if !msg.name.is_null() || !msg.control.is_null() {
         return Err(Errno::UNSUPPORTED);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the structure has `iov_len` pieces at `iov`.
     unsafe { list_of(msg.iov, msg.iov_len, IOV_MAX) }
 }
 
+/// Makes one part of `exs_sendfile`, and adds the regions that it lies in.
+///
 /// # Safety
 /// As [`send_file`].
 unsafe fn part_of(part: &XferPart, used: &mut Used) -> Result<Part, Errno> {
     match part.kind {
         parts::MEMORY => {
-            // SAFETY: the kind says that it is this.
+            // SAFETY: `kind` says that the program has set this member.
             let memory = unsafe { part.of.memory };
-            // SAFETY: the caller's promise.
+            // SAFETY: the part's memory is lent until the event.
             let (pieces, more) = unsafe { lent(&[memory]) }?;
             used.join(more);
             Ok(Part::Memory(pieces))
         }
         parts::FILE => {
-            // SAFETY: as above.
+            // SAFETY: `kind` says that the program has set this member.
             let file = unsafe { part.of.file };
             let len = u64::try_from(file.len).map_err(|_| Errno::INVALID)?;
             if file.offset < 0
@@ -236,11 +249,13 @@ unsafe fn part_of(part: &XferPart, used: &mut Used) -> Result<Part, Errno> {
     }
 }
 
+/// Returns the program's list as a slice.
+///
 /// # Safety
 /// There are as many as is said.
 unsafe fn list_of<'a, T>(at: *const T, count: c_int, most: c_int) -> Result<&'a [T], Errno> {
     let count = counted(at, count, most)?;
-    // SAFETY: the caller's promise, and not null.
+    // SAFETY: not null, and the program has put `count` values there.
     Ok(unsafe { from_raw_parts(at, count) })
 }
 

@@ -1,4 +1,4 @@
-//! What C programs pass to the ES-API, as `include/rddp/exs.h` lays it out.
+//! The arguments of C programs to the ES-API, as `include/rddp/exs.h` lays them out.
 
 mod arguments;
 mod places;

@@ -1,10 +1,10 @@
-//! Where events go, and whether memory is there.
+//! Places that events are written to, and a check that memory is mapped.
 
 use std::ffi::c_void;
 
 use super::types::Event;
 
-/// Room for events that the program offers.
+/// Places for events that the program offers.
 #[derive(Debug)]
 pub struct EventPlaces {
     at: *mut Event,
@@ -12,24 +12,25 @@ pub struct EventPlaces {
 }
 
 impl EventPlaces {
-    /// Room for `count`.
+    /// Makes a list of `count` places.
     ///
     /// # Safety
-    /// It is there until this is dropped.
+    /// They are there until this is dropped.
     pub unsafe fn new(at: *mut Event, count: usize) -> Self {
         EventPlaces { at, count }
     }
 
-    /// For how many.
+    /// Returns the number of places.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Puts them there, as many as there is room for; says how many.
+    /// Writes events, as many as there is room for; returns their number.
     pub(crate) fn put(&mut self, events: impl Iterator<Item = Event>) -> usize {
         let mut put = 0;
         for (index, event) in events.take(self.count).enumerate() {
-            // SAFETY: `new`'s promise; the index is below `count`.
+            // SAFETY: the index is below `count`, and so many places are there until this is
+            // dropped (`new`).
             unsafe { self.at.add(index).write(event) };
             put += 1;
         }
@@ -37,14 +38,16 @@ impl EventPlaces {
     }
 }
 
-/// Whether memory is mapped under all of a range; looks at the mappings and not at the pages.
+/// Returns whether memory is mapped under all of a range; checks the mappings and touches no page.
 pub(crate) fn is_mapped(start: usize, len: usize) -> bool {
     let page = start & !(PAGE - 1);
     let Some(end) = start.checked_add(len) else { return false };
     let at: *mut c_void = std::ptr::with_exposed_provenance_mut(page);
-    // SAFETY: on Linux MS_ASYNC writes nothing and changes nothing; it fails with ENOMEM where nothing is mapped.
+    // SAFETY: on Linux `MS_ASYNC` writes nothing and changes nothing; the call fails with ENOMEM
+    // where nothing is mapped.
     unsafe { libc::msync(at, end - page, libc::MS_ASYNC) == 0 }
 }
 
-/// The smallest page of the processors that this is for; `msync` wants its multiples, and larger ones are multiples too.
+/// Smallest page of the processors that this runs on; `msync` wants its multiples, and larger pages
+/// are multiples too.
 const PAGE: usize = 4096;

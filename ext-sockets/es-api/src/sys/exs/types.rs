@@ -4,25 +4,25 @@ use std::ffi::{c_int, c_void};
 
 use libc::{off_t, socklen_t};
 
-/// `exs_event_t`. Pointers of the program are numbers here: nobody but the program follows them.
+/// `exs_event_t`. Pointers of the program are kept as numbers: only the program follows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Event {
-    /// What has ended (`event`).
+    /// Kind of the operation that has ended (`event`).
     pub kind: c_int,
-    /// 0, or why it failed.
+    /// Error of the operation; 0 for success.
     pub errno: c_int,
-    /// The descriptor that it was posted for.
+    /// Descriptor of the operation.
     pub socket: c_int,
-    /// 0.
+    /// Always 0.
     pub reserved: c_int,
-    /// The program's.
+    /// Value that the program gave.
     pub ahandle: usize,
-    /// What the call was given: the buffer, or the structure.
+    /// Address that the call was given: of the buffer, or of the structure.
     pub at: usize,
-    /// Octets that were moved; sockets accepted; descriptors ready.
+    /// Number of octets moved, sockets accepted or descriptors ready.
     pub length: usize,
-    /// Of a receive, the flags that came with the octets.
+    /// Flags of a receive that came with the octets.
     pub detail: c_int,
 }
 
@@ -30,11 +30,11 @@ pub struct Event {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IoVec {
-    /// Where it begins.
+    /// Address of its first octet.
     pub base: *mut c_void,
-    /// Its octets.
+    /// Number of octets.
     pub len: usize,
-    /// Its handle, or `UNREGISTERED`.
+    /// Handle of the region that it lies in, or `UNREGISTERED`.
     pub mhandle: c_int,
 }
 
@@ -42,19 +42,19 @@ pub struct IoVec {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MsgHdr {
-    /// Null.
+    /// Null: the socket is connected.
     pub name: *mut c_void,
-    /// 0.
+    /// Always 0.
     pub name_len: socklen_t,
-    /// How many pieces.
+    /// Number of pieces.
     pub iov_len: c_int,
     /// The pieces.
     pub iov: *const IoVec,
-    /// Null.
+    /// Null: there are no control messages.
     pub control: *mut c_void,
-    /// 0.
+    /// Always 0.
     pub control_len: usize,
-    /// Not looked at.
+    /// Not used.
     pub flags: c_int,
 }
 
@@ -62,11 +62,11 @@ pub struct MsgHdr {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FdVec {
-    /// The file.
+    /// Descriptor of the file.
     pub fd: c_int,
-    /// Where it begins.
+    /// Offset of the first octet.
     pub offset: off_t,
-    /// Its octets; 0: to the end of the file.
+    /// Number of octets; 0 for all to the end of the file.
     pub len: usize,
 }
 
@@ -74,9 +74,9 @@ pub struct FdVec {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct XferPart {
-    /// One of [`parts`].
+    /// Kind of the part: one of [`parts`].
     pub kind: c_int,
-    /// As the kind says.
+    /// The member that `kind` names.
     pub of: PartOf,
 }
 
@@ -96,7 +96,7 @@ pub union PartOf {
 pub struct XferFile {
     /// The parts, in order.
     pub parts: *const XferPart,
-    /// How many.
+    /// Number of parts.
     pub count: c_int,
 }
 

@@ -1,4 +1,4 @@
-/* What the files of this program share: see main.c. */
+/* Declarations for all files of this program: see main.c. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

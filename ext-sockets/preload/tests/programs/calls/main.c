@@ -1,7 +1,9 @@
-/* Makes every call that librddp_sockets.so sees first, with good and bad arguments, on descriptors that are not in DDPMODE.
+/* Makes every call that librddp_sockets.so sees first, with good and bad arguments, on descriptors
+ * that are not in DDPMODE.
  *
- * Prints one line a call: its name, its result, its errno, and what it gave. Nothing printed differs from run to run, so that
- * the lines with and without the library can be compared; what the kernel chooses (ports, cookies) is left out.
+ * Prints one line a call: its name, its result, its errno, and what it gave. Nothing printed
+ * differs from run to run, so that the lines with and without the library can be compared; what the
+ * kernel chooses (ports, cookies) is left out.
  */
 #include "calls.h"
 
@@ -54,7 +56,7 @@ void arrived(int fd) {
         abort();
 }
 
-/* What calls answered that came before the constructors of any library had run. */
+/* Results of calls made before the constructors of any library had run. */
 static long early_results[6];
 
 static void early(int argc, char **argv, char **envp) {
@@ -70,7 +72,8 @@ static void early(int argc, char **argv, char **envp) {
 
 __attribute__((section(".preinit_array"), used)) static void (*const run_early)(int, char **, char **) = early;
 
-/* With an argument all sockets are in DDPMODE, where a pointer to nowhere is found out only if it is null. */
+/* With an argument all sockets are in DDPMODE, where a pointer to nowhere is found out only if it
+ * is null. */
 int main(int argc, char **argv) {
     (void)argv;
     in_ddpmode = argc > 1;

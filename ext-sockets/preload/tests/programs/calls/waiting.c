@@ -27,7 +27,8 @@ void waiting(void) {
     FD_SET(a, &writable);
     CALL(select(b + 1, &readable, &writable, NULL, &at_once));
     printf("  readable %d, writable %d\n", !!FD_ISSET(b, &readable), !!FD_ISSET(a, &writable));
-    /* Of numbers beyond its table of open files, which grows and never shrinks, select says nothing. */
+    /* Of numbers beyond its table of open files, which grows and never shrinks, select says
+     * nothing. */
     close(dup2(a, 77));
     FD_SET(77, &readable);
     CALL(select(78, &readable, NULL, NULL, &at_once));

@@ -122,7 +122,7 @@ void queues(void) {
         IS(write(ends[1], "w", 1), 1);
         next_is(queue, EXS_EVT_RECV, 0, 1, wait);
     }
-    /* Events that nobody takes go with the queue. */
+    /* Events that are not taken are lost with the queue. */
     IS(exs_send(ends[0], "x", 1, 0, queue, NULL, NONE), 0);
     do
         IS(exs_qstatus(queue, EXS_QATTR_PENDING, &value), 0);

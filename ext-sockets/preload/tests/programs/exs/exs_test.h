@@ -1,4 +1,4 @@
-/* What the parts of this program share. */
+/* Declarations for all files of this program. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

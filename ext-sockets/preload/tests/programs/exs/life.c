@@ -1,4 +1,4 @@
-/* How operations and sockets begin and end. */
+/* Tests of how operations and sockets begin and end. */
 #include "exs_test.h"
 
 void connecting(void) {
@@ -38,7 +38,7 @@ void connecting(void) {
     next_is(other, EXS_EVT_ACCEPT, 0, 1, 60);
     close(places[0].aa_fildes);
     close(second);
-    /* What cannot be. */
+    /* Calls that are refused. */
     IS(exs_connect(server, (void *)&addr, sizeof addr, 0, queue, HANDLE(6)), 0);
     next_is(queue, EXS_EVT_CONNECT, EISCONN, 0, 6);
     IS(exs_accept(client, places, 1, 0, queue, HANDLE(7)), 0);
@@ -105,7 +105,7 @@ void cancelling(void) {
     IS(exs_cancel(ends[0], NULL, EXS_CANCEL_ALL), 0);
     next_is(queue, EXS_EVT_RECV, ECANCELED, 0, 4);
     FAILS(exs_cancel(ends[0], NULL, EXS_CANCEL_ALL), ENOENT);
-    /* What came before it was cancelled is told. */
+    /* Octets that were moved before the cancel are counted. */
     IS(exs_recv(ends[0], octets, 8, MSG_WAITALL, queue, HANDLE(5), NONE), 0);
     IS(write(ends[1], "xyz", 3), 3);
     struct pollfd drained = {ends[0], POLLIN, 0};
@@ -118,7 +118,7 @@ void cancelling(void) {
     close(ends[1]);
 }
 
-/* Sends until nothing more fits, and two receives. How many operations are under way or have ended. */
+/* Sends until nothing more fits, and receives twice. Returns how many operations were posted. */
 static int busy(int fd, exs_qhandle_t queue, char *octets, size_t count) {
     int posted = 0, pending = 0, before;
     IS(exs_recv(fd, octets, 1, 0, queue, HANDLE(1), NONE), 0);
@@ -183,14 +183,15 @@ void closing(void) {
         next_is(queue, EXS_EVT_SEND, 0, 3, 1);
         IS(recv(pair[1], octets, 3, MSG_WAITALL), 3);
         IS(memcmp(octets, "new", 3), 0);
-        /* The peer is told at once: nobody holds the socket. */
+        /* The peer sees the end at once: no process holds the socket. */
         while (recv(ends[1], octets, sizeof octets, 0) > 0)
             ;
         close(pair[0]);
         close(pair[1]);
         close(ends[1]);
     }
-    /* Where nobody saw it: what was under way ends, and the new socket is not touched. */
+    /* A close that the library did not see: operations under way end, and the new socket is not
+     * touched. */
     connection(ends);
     IS(exs_recv(ends[0], octets, 1, 0, queue, HANDLE(1), NONE), 0);
     FILE *hidden = fdopen(ends[0], "r+");
@@ -208,7 +209,7 @@ void closing(void) {
     IS(exs_qdelete(queue), 0);
 }
 
-/* A program that closes everything: what is ours is not seen, and goes on. */
+/* A program that closes every number: the library's descriptors are not closed, and work on. */
 void everything(void) {
     char octet;
     int ends[2];

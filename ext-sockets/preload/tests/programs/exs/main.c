@@ -1,4 +1,5 @@
-/* The ES-API as rddp/exs.h tells it. Arguments: "caller" or "threads", as RDDP_PROGRESS says; then "ddp" for sockets in DDPMODE. */
+/* The ES-API as rddp/exs.h tells it. Arguments: "caller" or "threads", as RDDP_PROGRESS says; then
+ * "ddp" for sockets in DDPMODE. */
 #include "exs_test.h"
 
 #include <dirent.h>
@@ -69,7 +70,8 @@ int threads(void) {
     return count;
 }
 
-/* One pair of threads whatever the number of sockets, or none. The one that looks after closed sockets goes by itself. */
+/* There is one pair of threads whatever the number of sockets, or none. The thread that serves
+ * closed sockets ends by itself. */
 static void threads_are(int wanted) {
 #ifdef __SANITIZE_THREAD__ /* has one of its own, at times */
     (void)wanted;

@@ -82,7 +82,7 @@ static int status_of(pid_t child) {
     return status;
 }
 
-/* As netperf's test of exs_send goes. */
+/* Sends as netperf's test of exs_send does. */
 void netperf(void) {
     enum { PENDING = 16, SIZE = 16384, WIDTH = 20, MESSAGES = 3000 };
     static unsigned char ring[WIDTH * SIZE];
@@ -127,7 +127,8 @@ void files(void) {
     fill(octets, 0, LENGTH);
     IS(write(file, octets, LENGTH), LENGTH);
     unlink(name);
-    /* What is sent, one after the other, is the same pattern: memory, most of the file, all of its end, memory. */
+    /* The parts that are sent make one pattern: memory, most of the file, all of its
+     * end, memory. */
     fill(head, 0, HEAD);
     fill(tail, LENGTH, TAIL);
     exs_xferpart_t parts[4] = {
@@ -150,7 +151,8 @@ void files(void) {
 
     connection(pair);
     IS(pipe(tube), 0);
-    parts[0] = (exs_xferpart_t){EXS_FDVEC, {.xfp_fdvec = {file, LENGTH - 5, 100}}}; /* the file ends before */
+    /* The second part reaches past the end of the file. */
+    parts[0] = (exs_xferpart_t){EXS_FDVEC, {.xfp_fdvec = {file, LENGTH - 5, 100}}};
     whole.xf_count = 1;
     IS(exs_sendfile(pair[0], &whole, MSG_MORE, queue, HANDLE(8)), 0);
     next_is(queue, EXS_EVT_SENDFILE, 0, 5, 8);

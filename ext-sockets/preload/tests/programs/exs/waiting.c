@@ -85,7 +85,7 @@ void forking(void) {
         _exit(0);
     }
     IS(waitpid(child, &status, 0), child);
-    /* What the children did was their own. */
+    /* The children's operations had no effect here. */
     IS(exs_qstatus(queue, EXS_QATTR_PENDING, &status), 0);
     IS(status, 1);
     IS(write(ends[1], "z", 1), 1);
@@ -140,7 +140,7 @@ void descriptor(void) {
     IS(value, EXS_PROGRESS_THREADS);
     IS(poll(&one, 1, 0), 0);
     IS(write(ends[1], "ab", 2), 2);
-    IS(poll(&one, 1, 30000), 1); /* nobody calls meanwhile */
+    IS(poll(&one, 1, 30000), 1); /* no call is made meanwhile */
     IS(exs_recv(ends[0], octets + 1, 1, 0, queue, HANDLE(2), NONE), 0);
     next_is(queue, EXS_EVT_RECV, 0, 1, 1);
     next_is(queue, EXS_EVT_RECV, 0, 1, 2);

@@ -1,4 +1,4 @@
-/* What the files of this program share: see main.c. */
+/* Declarations for all files of this program: see main.c. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
@@ -23,7 +23,7 @@ extern const char *way;
 #include "../check.h"
 
 #define PAGE 4096
-/* Where no program has memory. */
+/* An address at which no program has memory. */
 #define NOWHERE ((void *)0x1000)
 
 /* A mapping of a file of which all pages but the first `good` are gone. */
@@ -38,9 +38,9 @@ void grow(struct cut cut, int pages);
 void connection(int ends[2]);
 /* An octet each way: the connection goes on. */
 void exchange(int ends[2]);
-/* How a child ends that runs `body`: its status, or minus the signal. */
+/* Runs `body` in a child; returns its status, or minus the signal that ended it. */
 int ended(void (*body)(void));
-/* One send that meets a bad page, which fails as it does over TCP. */
+/* Makes one send that meets a bad page, which fails as it does over TCP. */
 void bad_send(void);
 
 void unmapped(void);

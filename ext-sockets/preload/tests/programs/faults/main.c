@@ -250,7 +250,7 @@ void lists_that_change(void) {
     }
 }
 
-/* What calls on a framed socket read and write besides octets. */
+/* Bad pointers to the structures that calls on a framed socket read and write. */
 void arguments(void) {
     int ends[2];
     connection(ends);
@@ -317,7 +317,7 @@ int main(int argc, char **argv) {
             printf("as it should be\n");
             return 0;
         }
-    /* What a program that was started finds: see passed_on. */
+    /* The mask and handlers that a started program finds: see passed_on. */
     if (strcmp(way, "found") == 0) {
         struct sigaction action;
         sigset_t mask;

@@ -110,7 +110,7 @@ void own_handlers(void) {
     IS(inside, 2);
     bad_send();
     IS(calls, 2);
-    /* The old way to install one, which says what was there. */
+    /* signal() installs a handler and returns the old one. */
     IS((void *)signal(SIGSEGV, count) == (void *)mend, 1);
     IS(raise(SIGSEGV), 0);
     IS(calls, 3);
@@ -171,7 +171,7 @@ void flags(void) {
     IS(ended(twice), -SIGBUS);
 }
 
-/* One that is sent to a thread that blocks it waits until it does not. */
+/* A signal sent to a thread that blocks it waits until it is unblocked. */
 void held_back(void) {
     install(SIGSEGV, mend, SA_SIGINFO);
     bad_send();
@@ -303,7 +303,7 @@ static void *sends_one(void *nothing) {
     return nothing;
 }
 
-/* sigwait takes what is sent, be it there already or not. */
+/* sigwait takes a signal, whether it was sent before or comes later. */
 void waited_for(void) {
     sigset_t set;
     sigemptyset(&set);
@@ -468,7 +468,7 @@ void nested(void) {
     exchange(pair);
 }
 
-/* What the kernel takes. */
+/* The form that the kernel takes. */
 struct raw_action {
     void *handler;
     unsigned long flags;
@@ -531,7 +531,7 @@ void raw_calls(void) {
     FAILS(raw_sigaction(SIGKILL, &action, NULL), EINVAL);
     FAILS(syscall(SYS_rt_sigaction, SIGBUS, &action, NULL, sizeof all + 1), EINVAL);
 
-    /* One that is held is waited for. */
+    /* A held signal ends the wait. */
     uint64_t one = bit(SIGSEGV);
     siginfo_t info;
     IS(raw_mask(SIG_BLOCK, &one, NULL), 0);

@@ -329,7 +329,7 @@ static void given_up(struct asked *asked) {
     FAILS(recv(asked->peer, &octet, 1, 0), ECONNRESET);
     nothing_left(asked);
 
-    /* Its queue goes. */
+    /* The endpoint's queue is closed. */
     ask(asked, PATIENCE);
     request(asked->peer, 2, 9);
     event(&asked->end, DDP_REQUESTED, 0);
@@ -339,7 +339,7 @@ static void given_up(struct asked *asked) {
     nothing_left(asked);
 }
 
-/* Many at a time: each is told of, ends, and leaves room for the next. */
+/* Many Requests at a time: each is announced, ends, and leaves room for the next. */
 static void many(int queue) {
     enum { MANY = 200 };
     static struct asked all[MANY];

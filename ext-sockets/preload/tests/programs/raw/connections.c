@@ -1,4 +1,4 @@
-/* How connections come about, and with whom they do not. */
+/* Tests of how connections are made, and with which peers they are not. */
 #include "raw.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static void plain_pair(int fds[2]) {
     IS(close(listener), 0);
 }
 
-/* One message each way, then the end. */
+/* Sends one message each way, then ends the connection. */
 static void talk(struct end *one, struct end *other) {
     struct end *ends[] = {one, other};
     for (int i = 0; i < 2; i++) {
@@ -66,7 +66,7 @@ static void attached_later(struct end *one, struct end *other) {
     begin(one, 0, 0);
     IS(mode_info(one->fd).mode, DDP_MODE_STARTING);
     no_event(one);
-    /* What is posted before there is a connection leaves when there is one. */
+    /* Sends that are posted before there is a connection leave when there is one. */
     IS(post(one, (struct ddp_work){.op = DDP_SEND, .flags = DDP_QUIET}), 1);
     attach(other, 0, 0);
     IS(post(other, (struct ddp_work){.op = DDP_RECEIVE}), 1);
@@ -180,7 +180,7 @@ void connections(void) {
     blocking(&one, &other);
 }
 
-/* What a peer that is no endpoint answers to a Request. */
+/* Answers to a Request by peers that do not speak MPA. */
 static void answers(struct end *end, const char *octets, size_t length, int status) {
     int fds[2];
     char request[512];
@@ -212,7 +212,7 @@ void peers(void) {
     answers(&end, "MPA ID Rep Frame\x20\2\0\0", 20, ECONNREFUSED);
     answers(&end, "", 0, ECONNRESET);
 
-    /* Nobody: the endpoint can try again. */
+    /* Nothing listens: the endpoint can try again. */
     int listener = raw_listener(&addr);
     IS(close(listener), 0);
     end.fd = raw_socket();

@@ -1,4 +1,5 @@
-/* Threads that connect, post, disconnect and close at any moment: each endpoint ends once, and nobody waits for ever. */
+/* Threads that connect, post, disconnect and close at any moment: each endpoint ends once, and
+ * nobody waits for ever. */
 #include "raw.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@ static struct end shared;
 static struct sockaddr_in addr;
 static int listener, pool; /* of receives */
 static atomic_int attached, ended, received;
-/* Where each receive has a place of its own: what two threads write at the same time is nobody's. */
+/* Gives each receive memory of its own: two threads must not write the same. */
 static uint8_t places[CLIENTS * CONNECTIONS * (RECEIVES + 1)][SIZE];
 static uint32_t places_stag;
 static atomic_bool last;
@@ -56,7 +57,7 @@ static void *taking(void *arg) {
         int count = ddp_events(shared.queue, events, 32, 50);
         IS(count >= 0, 1);
         for (int i = 0; i < count; i++) {
-            if (events[i].kind == DDP_REQUESTED) /* one in three is refused; it may have ended meanwhile */
+            if (events[i].kind == DDP_REQUESTED) /* one in three is rejected, if not ended yet */
                 ddp_answer(events[i].fd, events[i].fd % 3 == 0 ? DDP_REJECT : DDP_ACCEPT, "as you like", 11);
             if (events[i].kind != DDP_CLOSED)
                 continue;

@@ -94,7 +94,7 @@ static void ways(void) {
     is_over(pair);
 }
 
-/* A work that the peer may not do: what each side is told. */
+/* A work that the peer may not do: the events at each end. */
 static void misdeed(struct ddp_work work, int wrong_stag, int status, uint32_t code) {
     struct pair *pair = connected(0);
     struct ddp_sge octets = piece(&pair->active, 0, 64);

@@ -1,4 +1,4 @@
-/* What rddp/raw.h promises: `program TEST`. */
+/* Tests of the contract of rddp/raw.h: `program TEST`. */
 #include "raw.h"
 
 #include <signal.h>

@@ -2,7 +2,7 @@
 #include "raw.h"
 
 static uint64_t at(const struct end *end, size_t offset) {
-    /* A peer changes it, who is told of it and not we. */
+    /* The peer's work changes it, so the event comes there and not here. */
     return __atomic_load_n((const uint64_t *)(const void *)(end->memory + offset), __ATOMIC_ACQUIRE);
 }
 
@@ -35,7 +35,7 @@ static void sends(struct pair *pair) {
     IS(got.flags, DDP_EVENT_SOLICITED);
     IS(memcmp(to->memory + 200, "copied", 6), 0);
 
-    /* Of no octets, quietly, and in one call with another. */
+    /* A Send of no octets, without an event, in one call with another work. */
     struct ddp_work two[] = {
         {.op = DDP_SEND, .flags = DDP_QUIET},
         {.op = DDP_IMMEDIATE, .with.immediate = "8 octets", .tag = 5},

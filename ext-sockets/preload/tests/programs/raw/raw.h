@@ -38,11 +38,12 @@ struct ddp_mode_info mode_info(int fd);
 
 /* Connected, each with a queue and all its memory registered. */
 struct pair *connected(uint32_t flags);
-/* The same, the passive end attached so, to a queue of its own if that names none. */
+/* Makes a pair whose passive end is attached with these settings, to a queue of its own if they
+ * name none. */
 struct pair *connected_as(uint32_t flags, struct ddp_endpoint passive);
 void attach(struct end *end, uint32_t flags, uint64_t tag);
 void attach_as(struct end *end, struct ddp_endpoint how);
-/* The same, of a socket that is connected. */
+/* Attaches a socket that is connected. */
 void begin(struct end *end, uint32_t flags, uint64_t tag);
 void disconnected(struct pair *pair);
 

@@ -160,7 +160,7 @@ static void works(struct pair *pair) {
     bad.length = 5;
     bad.to = 0;
     FAILS(post(end, work), EFAULT);
-    /* One sink, and of 8 octets for atomics. */
+    /* A Read has one sink; that of an atomic has 8 octets. */
     struct ddp_sge two[2] = {good, good};
     for (uint32_t op = DDP_READ; op <= DDP_CMP_SWAP; op++)
         FAILS(post(end, (struct ddp_work){.op = op, .list = two, .count = 2}), EINVAL);
@@ -191,7 +191,7 @@ static void works(struct pair *pair) {
     IS(event(end, DDP_RECEIVE, 0).tag, 1);
 }
 
-/* As many as were asked for, and again when their events were taken. */
+/* As many works are accepted as were asked for, and again when their events were taken. */
 static void fullness(void) {
     struct pair pair = {0};
     struct sockaddr_in addr;
@@ -215,7 +215,7 @@ static void fullness(void) {
     IS(close(listener), 0);
 }
 
-/* Where no program has memory. */
+/* An address at which no program has memory. */
 #define NOWHERE ((void *)0x1000)
 
 /* Pointers that are no good, and lists that end at a page that is not there: EFAULT, and nothing
@@ -248,7 +248,7 @@ void bad_pointers(void) {
     FAILS(post(end, (struct ddp_work){.op = DDP_SEND, .list = pieces, .count = 2}), EFAULT);
     *pieces = (struct ddp_sge){.to = (uintptr_t)pages + SIZE - 3, .length = 8};
     FAILS(post(end, (struct ddp_work){.op = DDP_SEND, .flags = DDP_INLINE, .list = pieces, .count = 1}), EFAULT);
-    /* Of several works those before the bad page are done. */
+    /* The works before the bad page are carried out. */
     IS(receive(&pair->passive, 0, 8, 5), 1);
     struct ddp_work *works = (void *)(pages + SIZE - sizeof *works);
     *works = (struct ddp_work){.op = DDP_SEND, .tag = 9};

@@ -25,7 +25,7 @@ static void send_octet(struct pair *pair, uint8_t octet) {
     IS(post(&pair->active, send), 1);
 }
 
-/* All that was sent has been delivered: the peer has answered a Read behind it. */
+/* Waits until everything sent has been delivered: the peer has answered a Read behind it. */
 static void delivered(struct pair *pair) {
     struct ddp_sge sink = piece(&pair->active, 0, 1);
     struct ddp_work read = {.op = DDP_READ, .list = &sink, .count = 1, .stag = pair->passive.stag};
@@ -59,7 +59,7 @@ static void finished(struct pair *pair) {
     free(pair);
 }
 
-/* It has found no receive. */
+/* Checks that the message found no receive. */
 static void starved(struct pair *pair) {
     IS(event(&pair->passive, DDP_CLOSED, EPROTO).terminate, 0x1202);
     event(&pair->active, DDP_CLOSED, EREMOTEIO);
@@ -89,7 +89,7 @@ static void several(void) {
     IS(post_receives(receives, 1, 108), 1);
     send_octet(other, 10);
     comes(other, 22, 108, 10);
-    /* One that ends leaves what is posted to the others. */
+    /* An endpoint that ends leaves the posted receives to the others. */
     one = sharing(receives, queue, 33);
     IS(post_receives(receives, 2, 200), 2);
     finished(other);
@@ -138,7 +138,7 @@ static void counts(void) {
     free(one);
 }
 
-/* A queue that is closed gives back what was in it. */
+/* A queue that is closed gives back the receives in it. */
 static void closed_queues(void) {
     int receives = ddp_receives(0, 3, 0);
     for (int turn = 0; turn < 3; turn++) {
@@ -229,7 +229,8 @@ static void nonsense(void) {
     IS(close(queue), 0);
 }
 
-/* A queue has room for all completions that its endpoints may come to, and for shared receives once. */
+/* A queue has room for all completions that its endpoints may come to, and for shared receives
+ * once. */
 static void room(void) {
     enum { ALL = 1048576 };
     int queue = ddp_queue(0), receives[4], fds[40];

@@ -122,7 +122,7 @@ static void child(const struct pair *pair, int receives) {
     FAILS(ddp_disconnect(pair->active.fd, DDP_ABORT), ECONNABORTED);
     FAILS(ddp_events(pair->active.queue, &event, 1, -1), EBADF);
     FAILS(ddp_deregister(pair->active.stag), EINVAL);
-    /* What it makes is its own. */
+    /* The child's objects are its own. */
     disconnected(connected(0));
     FAILS(ddp_events(pair->active.queue, &event, 1, -1), EINVAL);
     IS(close(pair->active.fd), 0);

@@ -4,7 +4,7 @@
 
 static char buf[70000];
 
-/* RD1, RD2: an FPDU an octet at a time is readable when it is whole, and wakes nobody before. */
+/* RD1, RD2: an FPDU an octet at a time is readable when it is whole, and wakes no thread before. */
 static void octets(enum kind kind) {
     int ends[2];
     ready(ends);
@@ -24,7 +24,7 @@ static void octets(enum kind kind) {
     done(&one);
 }
 
-/* RD1: what is left of an FPDU is readable, and what was read is not. */
+/* RD1: the rest of an FPDU is readable until it is read. */
 static void leftovers(enum kind kind) {
     int ends[2];
     ready(ends);
@@ -83,7 +83,7 @@ static void full(enum kind kind) {
     done(&one);
 }
 
-/* As much as is kept of what a program says before there is leave to send. */
+/* As many octets as are kept before the startup allows sending. */
 static char early_octets[16 * 1024];
 
 static void says_all_it_may(struct waiter *one, int fd) {
@@ -107,7 +107,7 @@ static void leave(enum kind kind) {
     pthread_t thread = trickle(ends[1], 5, 'f');
     int got = await(&one, LONG, NULL);
     IS(trickled, 1);
-    if (got != (POLLIN | POLLOUT)) /* the leave to send, and the octets, may be told one after the other */
+    if (got != (POLLIN | POLLOUT)) /* POLLOUT and POLLIN may come one after the other */
         got |= await(&one, LONG, NULL);
     IS(got, POLLIN | POLLOUT);
     pthread_join(thread, NULL);
@@ -134,7 +134,8 @@ static void initiator(enum kind kind) {
     IS(recv(peer, buf, 24, MSG_WAITALL), 24);
     IS(memcmp(buf, "MPA ID Req Frame", 16), 0);
     IS(await(&one, SOON, NULL), 0);
-    IS(write(peer, "MPA ID Rep Frame\20\2\0\4\200 \200 ", 24), 24); /* RFC 6581 section 9: a Write as RTR */
+    /* RFC 6581 section 9: a Write as RTR. */
+    IS(write(peer, "MPA ID Rep Frame\20\2\0\4\200 \200 ", 24), 24);
     IS(await(&one, LONG, NULL), POLLOUT);
     int error = 7;
     socklen_t len = sizeof error;
@@ -260,7 +261,7 @@ static void mixed(enum kind kind) {
     IS(select(ends[0] + 10, &read, &write, NULL, NULL), 4);
     FD_SET(60, &read);
     FAILS(select(61, &read, NULL, NULL, NULL), EBADF);
-    /* A number that is another file's where nobody saw it. */
+    /* A number that means another file by a call that the library did not see. */
     int old = ends[0];
     IS(fclose(fdopen(old, "r+")), 0);
     FILE *other = fopen("/dev/zero", "r");

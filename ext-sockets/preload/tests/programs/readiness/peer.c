@@ -48,7 +48,7 @@ void ready(int ends[2]) {
     IS(read(ends[0], &octet, 1), 1);
 }
 
-/* Each peer of a test sends its Sends in turn: the message number of the next one, by descriptor. */
+/* Message number of the next Send of each peer of a test, by descriptor. */
 static uint32_t msn[1024];
 
 int fpdu(unsigned char *out, int payload, int value) {

@@ -1,4 +1,4 @@
-/* Readiness of a framed socket whose peer makes its FPDUs by hand, an octet at a time if need be. */
+/* Readiness of a framed socket whose peer makes its FPDUs by hand, also one octet at a time. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static const char *doing = "";
 
 #define WHERE doing
 #include "../check.h"
-/* So many at most. */
+/* Most events of one wait. */
 #define FEW(what, most) ((what) <= (most) || is_so(WHERE, __LINE__, #what, (long)(what), (long)(most)))
 
 /* peer.c */
@@ -48,7 +48,7 @@ void send_fpdu(int peer, int payload, int value);
 /* Writes it in a thread, an octet at a time. */
 pthread_t trickle(int peer, int payload, int value);
 extern volatile int trickled;
-/* How often this thread has slept. */
+/* Returns how often this thread has slept. */
 long sleeps(void);
 long since(struct timespec *begin);
 struct timespec now(void);

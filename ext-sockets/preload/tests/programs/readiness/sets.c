@@ -1,4 +1,4 @@
-/* What only epoll sets have. */
+/* Tests of properties that only epoll sets have. */
 #include "readiness.h"
 
 static char buf[1000];
@@ -30,7 +30,7 @@ static void once(void) {
     int ends[2], set = epoll_create1(0);
     ready(ends);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLONESHOT, 1), 0);
-    /* What is swallowed does not disarm. */
+    /* An event that is not passed on does not disarm the entry. */
     pthread_t thread = trickle(ends[1], 40, 'x');
     IS(event_of(set, LONG, 1), EPOLLIN);
     pthread_join(thread, NULL);
@@ -42,7 +42,8 @@ static void once(void) {
     IS(event_of(set, LONG, 2), EPOLLIN);
     IS(event_of(set, 0, 0), 0);
     close(set);
-    /* The startup is swallowed too, and its end must not arm what has fired. */
+    /* Events of the startup are not passed on either, and its end must not arm an entry that has
+     * fired. */
     set = epoll_create1(0);
     quiet_and_full(ends);
     IS(ctl(set, EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLOUT | EPOLLONESHOT, 3), 0);
@@ -136,7 +137,7 @@ static void errors(void) {
     FAILS(epoll_wait(set, NULL, 0, 0), EINVAL);
     FAILS(epoll_wait(tube[0], (void *)buf, 1, 0), EINVAL);
     send_fpdu(ends[1], 1, 'x');
-    IS(event_of(set, LONG, 1), EPOLLIN); /* what was refused has changed nothing */
+    IS(event_of(set, LONG, 1), EPOLLIN); /* the refused call has changed nothing */
     IS(epoll_ctl(set, EPOLL_CTL_DEL, ends[0], NULL), 0);
     FAILS(ctl(set, EPOLL_CTL_DEL, ends[0], 0, 0), ENOENT);
     IS(event_of(set, 0, 0), 0);
@@ -164,7 +165,7 @@ static void data(void) {
     IS(event_of(set, LONG, ~0ull), EPOLLIN);
     IS(ctl(set, EPOLL_CTL_MOD, ends[0], EPOLLIN, key), 0);
     IS(event_of(set, LONG, key), EPOLLIN);
-    /* One that was plain, by MOD. */
+    /* An entry that was plain, changed by MOD. */
     IS(ctl(set, EPOLL_CTL_DEL, ends[0], 0, 0), 0);
     IS(ctl(set, EPOLL_CTL_ADD, tube[1], EPOLLOUT, 7), 0);
     IS(ctl(set, EPOLL_CTL_MOD, tube[1], EPOLLOUT, key + 1), 0);
@@ -264,7 +265,7 @@ static void processes(void) {
     send_fpdu(ends[1], 10, 'y');
     IS(event_of(set, LONG, 2), EPOLLIN);
     IS(read(ends[0], buf, 100), 10);
-    /* What the child added. */
+    /* The entry that the child added. */
     IS(event_of(set, SOON, 0), 0);
     request(later[1]);
     IS(event_of(set, SOON, 0), 0);
@@ -285,7 +286,7 @@ static void *wait_for_two(void *of) {
     return NULL;
 }
 
-/* What one thread brings about wakes another that sleeps. */
+/* An event that one thread causes wakes another that sleeps. */
 static void threads(void) {
     int ends[2], set = epoll_create1(0);
     pthread_t thread;

@@ -1,8 +1,8 @@
-//! Blocks: memory beside a state for octets that a stream holds outside the kernel, and for many
-//! holders.
+//! Blocks: memory beside a state for octets that a stream holds outside the kernel, and for holders
+//! that have no place in it.
 //!
-//! A block is one stream's for one purpose. Its entry says whose, and what is said in the state is
-//! worth nothing against that. A stream without a file has a block of its own for each purpose.
+//! A block belongs to one stream and one purpose, as its entry says; where the state says something
+//! else, the entry counts. A stream without a file has a block of its own for each purpose.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ pub(crate) enum Purpose {
 
 const _: () = assert!(Purpose::Holders as usize + 1 == OWN_BLOCKS);
 
-/// The block that a stream has for a purpose: its number and 1. All zeros: none.
+/// The block that a stream has for a purpose: the block's number plus 1. All zeros: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Lease(u32);
@@ -58,7 +58,7 @@ impl Owner {
         Self(generation << 32 | SET | (purpose as u64) << PURPOSE_AT | place.number() as u64)
     }
 
-    /// Returns whether the slot is still that which reserved it.
+    /// Returns whether the slot is still in the use in which it reserved the block.
     fn is_there(self, pool: &'static Pool) -> bool {
         let number = self.0 as usize & ((1 << PURPOSE_AT) - 1);
         pool.slot(number).is_some_and(|(slab, index)| {
@@ -81,10 +81,10 @@ impl Owner {
     }
 }
 
-/// A direction of a [`State`]: lies there under its lock, and has blocks.
+/// A direction of a [`State`]: lies in it under its lock, and has blocks.
 ///
 /// # Safety
-/// [`AT`](Self::AT) is where the value lies in every state, and there is none outside of one.
+/// [`AT`](Self::AT) is the offset of the value in every state, and no value exists outside of one.
 pub(crate) unsafe trait Leases {
     const AT: usize;
 
@@ -92,7 +92,7 @@ pub(crate) unsafe trait Leases {
     fn lease_mut(&mut self, purpose: Purpose) -> &mut Lease;
 }
 
-// SAFETY: the offset is the compiler's.
+// SAFETY: the offset is the compiler's, and a `Tx` is made in a state alone.
 unsafe impl Leases for Tx {
     const AT: usize = State::TX;
 
@@ -105,7 +105,7 @@ unsafe impl Leases for Tx {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the offset is the compiler's, and an `Rx` is made in a state alone.
 unsafe impl Leases for Rx {
     const AT: usize = State::RX;
 
@@ -119,11 +119,11 @@ unsafe impl Leases for Rx {
 }
 
 fn place_of<L: Leases>(of: &L) -> Place {
-    // SAFETY: `L` says where in its state it lies.
+    // SAFETY: `of` lies in a state, at the offset that `L` gives.
     unsafe { Place::of(std::ptr::from_ref(of).addr() - L::AT) }
 }
 
-/// Reserves a block, unless there is one. Whether there is one now.
+/// Reserves a block, unless there is one. Returns whether there is one now.
 #[must_use]
 pub(crate) fn reserve(of: &mut impl Leases, purpose: Purpose) -> bool {
     if of.lease(purpose) == Lease::NONE {
@@ -140,37 +140,37 @@ pub(crate) fn give_back(of: &mut impl Leases, purpose: Purpose) {
     }
 }
 
-/// The octets of the block, if there is one.
+/// Returns the octets of the block, if there is one.
 pub(crate) fn block<L: Leases>(of: &L, purpose: Purpose) -> Option<&[u8]> {
     let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
-    // SAFETY: allocated, mapped as long as the state, and the stream's alone for this purpose;
-    // whoever has `of` has the lock.
+    // SAFETY: the block is allocated, mapped as long as the state, and the stream's alone for this
+    // purpose; a caller with `of` has the lock.
     Some(unsafe { std::slice::from_raw_parts(at, BLOCK) })
 }
 
 /// Returns a block's octets for writing, as [`block`] does for reading.
 pub(crate) fn block_mut<L: Leases>(of: &mut L, purpose: Purpose) -> Option<&mut [u8]> {
     let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
-    // SAFETY: as above, and `of` is borrowed alone.
+    // SAFETY: as in `block`, and `of` is borrowed alone.
     Some(unsafe { std::slice::from_raw_parts_mut(at, BLOCK) })
 }
 
-/// Returns whether all blocks that it says it has are there, and its own.
+/// Returns whether all blocks that the direction claims are there and its own.
 #[inline]
 pub(crate) fn has_all<L: Leases>(of: &L, purposes: &[Purpose]) -> bool {
     purposes.iter().all(|purpose| of.lease(*purpose) == Lease::NONE || block(of, *purpose).is_some())
 }
 
-/// The places for holders in the block of a state, if it has one.
+/// Returns the places for holders in the block of a state, if it has one.
 pub(super) fn holders<'a>(place: Place, lease: &AtomicU32) -> Option<&'a [AtomicU64]> {
     let number = Lease(lease.load(Ordering::Acquire)).number()?;
     let at = found(place, Purpose::Holders, number)?;
-    // SAFETY: allocated, mapped as long as the state, and for this purpose only; it is zeroed
-    // before it is known, and all in it is atomic.
+    // SAFETY: the block is allocated, mapped as long as the state, and for this purpose only; it is
+    // zeroed before it is known, and used by atomics alone.
     Some(unsafe { std::slice::from_raw_parts(at.cast(), Purpose::HOLDERS_LEN) })
 }
 
-/// Reserves a block for holders, if there is none yet and one is to be had.
+/// Reserves a block for holders, if there is none yet; there may be none to get.
 pub(super) fn reserve_for_holders(place: Place, lease: &AtomicU32) {
     if lease.load(Ordering::Acquire) != 0 {
         return;
@@ -178,7 +178,7 @@ pub(super) fn reserve_for_holders(place: Place, lease: &AtomicU32) {
     let Some(number) = reserved(place, Purpose::Holders) else { return };
     let is_in_file = place.slab.home().pool.is_some();
     if is_in_file && let Some(at) = found(place, Purpose::Holders, number) {
-        // SAFETY: as long as a block, and not known to anybody yet.
+        // SAFETY: the block has that many octets, and no other thread knows of it yet.
         unsafe { at.write_bytes(0, BLOCK) };
     }
     let lease = lease.compare_exchange(0, Lease::of(number).0, Ordering::AcqRel, Ordering::Relaxed);
@@ -204,7 +204,7 @@ fn search(pool: &'static Pool, owner: Owner) -> Option<u32> {
     let _errno = SameErrno::here();
     let number = take_free(pool, owner)
         .or_else(|| (pool.block_sweep_is_due() && sweep(pool)).then(|| take_free(pool, owner)).flatten())
-        // Another process may make the new slab one of slots, or take all that is in it.
+        // Another process may make the new slab one of slots, or take all blocks in it.
         .or_else(|| {
             (0..A_FEW).find_map(|_| pool.grow(OF_BLOCKS).then(|| take_free(pool, owner)).flatten())
         })?;
@@ -223,7 +223,7 @@ fn take_free(pool: &'static Pool, owner: Owner) -> Option<u32> {
     entries(pool).find(|(_, entry)| owner.takes(entry)).map(|(number, _)| number)
 }
 
-/// Frees the blocks of slots that are free. Whether there were any.
+/// Frees the blocks of slots that are free. Returns whether there were any.
 pub(super) fn sweep(pool: &'static Pool) -> bool {
     let mut any = false;
     for (_, entry) in entries(pool) {
@@ -242,10 +242,10 @@ fn given_back(place: Place, purpose: Purpose, number: u32) {
     }
 }
 
-/// Returns where a block is, if it is this one's.
+/// Returns the address of a block, if it belongs to this state and purpose.
 fn found(place: Place, purpose: Purpose, number: u32) -> Option<*mut u8> {
     let (slab, offset): (Slab, usize) = match place.slab.home().pool {
-        // Whatever the number: a purpose has one.
+        // Without a file the number does not count: each purpose has one block.
         None => (place.slab, OWN_BLOCKS_AT + purpose as usize * BLOCK),
         Some(pool) => {
             let (slab, index) = pool.block(number)?;

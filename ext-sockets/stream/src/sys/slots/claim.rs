@@ -12,16 +12,16 @@ use super::process::{Known, Process};
 use super::{file, left, sound};
 use crate::{Options, SameErrno, State};
 
-/// Time for which a slot stays after its last holder has left. A child that `vfork` or
-/// `posix_spawn` made holds the socket from its `exec` on, and cannot say so before the new program
-/// has begun.
+/// Time in nanoseconds for which a slot stays after its last holder has left. A child that `vfork`
+/// or `posix_spawn` made holds the socket from its `exec` on, and cannot say so before the new
+/// program has begun.
 pub(super) const GRACE: u64 = 30_000_000_000;
 
-/// Attempts to have something of a new slab, which other processes see as soon as this one does.
+/// Attempts to get a part of a new slab, which other processes see as soon as this one does.
 pub(super) const A_FEW: usize = 3;
 
-/// The word of a slot in its [`Entry`]: how often it was taken, and by which process; none: it is
-/// free.
+/// The word of a slot in its [`Entry`]: how often it was taken, and by which process; no process:
+/// it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use(u64);
 
@@ -38,7 +38,7 @@ impl Use {
         self.0 as u32 == 0
     }
 
-    /// A process sees to it that it becomes free.
+    /// Returns whether a process is freeing the slot.
     const fn is_ending(self) -> bool {
         self.0 as u32 & ENDING != 0
     }
@@ -59,23 +59,23 @@ impl Use {
         Self(self.0 & !(u32::MAX as u64))
     }
 
-    /// Makes the entry's word another, if it is this one.
+    /// Replaces the entry's word, if it is this one.
     fn becomes(self, entry: &Entry, other: Self) -> bool {
         entry.used.compare_exchange(self.0, other.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }
 
-/// With a process's number. Linux has none as large.
+/// Set beside the ID of the process that frees the slot. No ID on Linux is as large.
 const ENDING: u32 = 1 << 31;
 
-/// Result of a look for a socket's state.
+/// Result of a search for a socket's state.
 #[derive(Debug)]
 pub enum Found {
-    /// There is none.
+    /// There is no state.
     Nothing,
-    /// A state, which the calling process holds now.
+    /// The state, which the calling process holds now.
     State(SharedState),
-    /// One that this process cannot use: another build's, or broken.
+    /// A state that this process cannot use: another build's, or a broken one.
     Useless,
 }
 
@@ -92,7 +92,8 @@ impl std::fmt::Debug for Slots {
 }
 
 impl Slots {
-    /// The file of this user in `folder`, which is made if there is none. `None`: it cannot be had.
+    /// Opens the file of this user in `folder`, making it if there is none. `None`: there is no
+    /// usable file.
     #[must_use]
     pub fn open(folder: &Path, user: u32) -> Option<Self> {
         let _errno = SameErrno::here();
@@ -100,8 +101,8 @@ impl Slots {
         Some(Self { pool })
     }
 
-    /// A new state for the socket of this cookie, held by the calling process. `None`: there is no
-    /// room.
+    /// Makes a state for the socket of this cookie, held by the calling process. `None`: there is
+    /// no room.
     #[must_use]
     pub fn create(self, cookie: u64, options: &Options) -> Option<SharedState> {
         let _errno = SameErrno::here();
@@ -110,8 +111,8 @@ impl Slots {
         entry.holders.iter().skip(1).for_each(|holder| holder.store(0, Ordering::Relaxed));
         entry.holders[0].store(Process::me().word(), Ordering::Relaxed);
         let at: NonNull<State> = slab.place(slot_at(index)).cast();
-        // SAFETY: the slot is this process's alone, and nobody has a reference to what was there: a
-        // slot is free when all its holders have dropped their states, or are gone.
+        // SAFETY: the slot is this process's alone, and nothing refers to its old state: a slot is
+        // free when all its holders have dropped their states, or are gone.
         let made = unsafe {
             clear(at);
             SharedState::begin(at, options)
@@ -132,7 +133,7 @@ impl Slots {
             .or_else(|| (0..A_FEW).find_map(|_| self.take_new()))
     }
 
-    /// The first of a new slab, unless another process makes it one of blocks.
+    /// Takes the first slot of a new slab, unless another process makes that one of blocks.
     fn take_new(self) -> Option<(Slab, usize)> {
         let before = self.pool.slots();
         if self.pool.grow(OF_SLOTS) { self.take_free(before) } else { None }
@@ -155,7 +156,7 @@ impl Slots {
         None
     }
 
-    /// The state of the socket of this cookie in the files of this user.
+    /// Searches for the state of the socket of this cookie in the files of this user.
     #[must_use]
     pub fn find(folder: &Path, user: u32, cookie: u64) -> Found {
         let _errno = SameErrno::here();
@@ -175,7 +176,7 @@ impl Slots {
         Found::Nothing
     }
 
-    /// Frees the slots whose holders are gone, and says how many.
+    /// Frees the slots whose holders are gone, and returns their number.
     pub fn sweep(self) -> usize {
         let _errno = SameErrno::here();
         let mut known = Known::default();
@@ -204,25 +205,26 @@ impl Slots {
     }
 }
 
-/// The process exits: what it has left is free, and files that nobody needs any more go.
+/// Frees, at the exit of the process, the slots that it has left, and removes files that are no
+/// longer in use.
 pub fn leave_all() {
     let _errno = SameErrno::here();
     left::free_all();
     pool::mapped().for_each(|(_, pool)| pool.leave());
 }
 
-/// Removes files of this user that nobody needs any more; root those of everybody.
+/// Removes files of this user that are no longer in use; for root those of all users.
 pub fn remove_unused(folder: &Path, user: u32) {
     let _errno = SameErrno::here();
     file::remove_all_unused(folder, user);
 }
 
-/// Maps all slabs: this process is about to give up the system calls by which memory is had.
+/// Maps all slabs: this process is about to give up the system calls that map memory.
 pub fn map_all() {
     pool::mapped().for_each(|(_, pool)| pool.map_all());
 }
 
-/// A slot that was seen to be this socket's: becomes one of its holders, if it is still.
+/// Joins the holders of a slot that was this socket's a moment ago, if it still is.
 fn hold(slab: Slab, index: usize, cookie: u64) -> Found {
     let entry = &slab.header().entries[index];
     let at: NonNull<State> = slab.place(slot_at(index)).cast();
@@ -235,10 +237,10 @@ fn hold(slab: Slab, index: usize, cookie: u64) -> Found {
         if seen.is_free() || !sound::is_sound(at) {
             return Found::Useless;
         }
-        // SAFETY: a slot, which is allocated and stays mapped, and in which there is a state.
+        // SAFETY: the slot is allocated, stays mapped, and was checked to hold a state.
         let state = unsafe { at.as_ref() };
         state.join(Process::me());
-        // Whoever frees it says so first, and then looks for holders.
+        // A process that frees a slot says so first, and then looks for holders.
         if Use::of(entry) == seen && entry.cookie.load(Ordering::SeqCst) == cookie {
             return Found::State(SharedState::of_slot(at));
         }
@@ -249,7 +251,7 @@ fn hold(slab: Slab, index: usize, cookie: u64) -> Found {
 
 const TRIES: u32 = 1000;
 
-/// Returns whether nobody holds the slot, and nobody has left it a moment ago.
+/// Returns whether no process holds the slot, and none has left it a short time ago.
 fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
     let entry = &slab.header().entries[index];
     let seen = Use::of(entry);
@@ -264,7 +266,7 @@ fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
     (since == 0 || now().saturating_sub(since) > GRACE) && !state.is_held(|holder| known.is_alive(holder))
 }
 
-/// Zeroes a slot, word by word: a thread that has just left what was there may still look whether
+/// Zeroes a slot, word by word: a thread that has just left the old state may still look whether
 /// others hold it.
 ///
 /// # Safety
@@ -272,8 +274,8 @@ fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
 unsafe fn clear(at: NonNull<State>) {
     const { assert!(size_of::<State>().is_multiple_of(size_of::<AtomicU64>())) };
     let words = size_of::<State>() / size_of::<AtomicU64>();
-    // SAFETY: the caller's word; a slot begins at a multiple of more than a word, and any octets
-    // are words.
+    // SAFETY: other threads access the slot by atomics alone; it begins at a multiple of more than
+    // a word, and any octets are words.
     let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>().as_ptr(), words) };
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
@@ -284,11 +286,11 @@ fn has_number(known: &mut Known, pid: u32) -> bool {
 
 pub(super) fn state<'a>(slab: Slab, index: usize) -> &'a State {
     let at: NonNull<State> = slab.place(slot_at(index)).cast();
-    // SAFETY: a slot, which is allocated; all that is looked at is atomic.
+    // SAFETY: the slot is allocated; only atomics in it are read.
     unsafe { at.as_ref() }
 }
 
-/// Frees a slot if nobody holds it.
+/// Frees a slot if no process holds it.
 fn free_unheld(slab: Slab, index: usize, known: &mut Known) -> bool {
     let entry = &slab.header().entries[index];
     let seen = Use::of(entry);
@@ -299,7 +301,7 @@ fn free_unheld(slab: Slab, index: usize, known: &mut Known) -> bool {
     if !seen.becomes(entry, ending) {
         return false;
     }
-    // From here on nobody becomes a holder; who has become one before is seen.
+    // From here on no process can become a holder; those that became one before are seen.
     let is_held = if entry.cookie.load(Ordering::SeqCst) == 0 {
         !seen.is_ending() && has_number(known, seen.pid())
     } else {
@@ -313,7 +315,7 @@ fn free_unheld(slab: Slab, index: usize, known: &mut Known) -> bool {
 }
 
 impl Use {
-    /// Not to be freed after all.
+    /// Takes back the freeing.
     const fn taken(self) -> Self {
         Self(self.0 & !(ENDING as u64))
     }
@@ -325,7 +327,7 @@ fn free(entry: &Entry, seen: Use) -> bool {
     seen.becomes(entry, seen.free())
 }
 
-/// The calling process holds this state no longer, and nobody refers to it there any more.
+/// Ends the calling process's hold on a state, to which it has no reference any more.
 pub(super) fn leave_place(state: &State, place: Place) {
     if let Some(pool) = place.slab.home().pool {
         leave(state, place.slab, pool, place.number());
@@ -342,8 +344,8 @@ pub(super) fn leave(state: &State, slab: Slab, pool: &'static Pool, number: usiz
     }
 }
 
-/// Frees a slot that this process was the last to leave, if nobody has come since. `only_if_late`:
-/// and if that is long ago.
+/// Frees a slot that this process was the last to leave, if no other has come since, and, with
+/// `only_if_late`, if that is long ago.
 pub(super) fn free_left(pool: &'static Pool, number: usize, generation: u32, only_if_late: bool) -> bool {
     let Some((slab, index)) = pool.slot(number) else { return true };
     let seen = Use::of(&slab.header().entries[index]);

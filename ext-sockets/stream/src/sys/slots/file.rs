@@ -1,9 +1,9 @@
-//! Files of states: whose they are, how long they stay.
+//! Files of states: their owners and how long they exist.
 //!
-//! One for a user and a layout, `rddp-UID-LAYOUT`, which only that user can open;
-//! `rddp-UID-LAYOUT-N` where others have taken the names before. Who has it mapped has a shared
-//! lock on it, which lives as long as the mapping: whoever gets an exclusive one, and finds no
-//! process in it that holds a socket, removes it.
+//! There is one file for a user and a layout, `rddp-UID-LAYOUT`, which only that user can open; or
+//! `rddp-UID-LAYOUT-N` where other users have taken the names before. A process that has it mapped
+//! has a shared lock on it, which lives as long as the mapping: a process that gets an exclusive
+//! one, and finds no process in it that holds a socket, removes the file.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -20,8 +20,8 @@ use crate::state::MAGIC;
 
 const PREFIX: &str = "rddp-";
 
-/// The file of this user's states of this build: the first name under which there is nothing that
-/// is another's. Root, which removes what is in its way, has one name.
+/// Returns the path of this user's file for this build: the first name that no other user has
+/// taken. Root, which removes other users' files, has one name.
 pub(super) fn path(folder: &Path, user: u32) -> PathBuf {
     let first = folder.join(format!("{PREFIX}{user}-{MAGIC:016x}"));
     if user == 0 || is_own_or_free(&first, user) {
@@ -41,12 +41,12 @@ fn is_own_or_free(path: &Path, user: u32) -> bool {
     }
 }
 
-/// Returns whether it is a file that only this user can open.
+/// Returns whether this is a file that only this user can open.
 fn is_own(about: &fs::Metadata, user: u32) -> bool {
     about.is_file() && about.uid() == user && about.mode() & 0o077 == 0
 }
 
-/// Returns the user whose file that is, by its name.
+/// Returns the user whose file has this name.
 fn user_of(name: &str) -> Option<u32> {
     let (user, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let (layout, number) = rest.split_once('-').unwrap_or((rest, "0"));
@@ -55,7 +55,7 @@ fn user_of(name: &str) -> Option<u32> {
     user.parse().ok()
 }
 
-/// Opens a file of this user's, if it is one; makes it if there is none and `create` says so.
+/// Opens a file of this user, if it is one; makes it if there is none and `create` says so.
 fn open(path: &Path, user: u32, create: bool) -> Option<File> {
     let mut options = OpenOptions::new();
     options
@@ -70,7 +70,7 @@ fn open(path: &Path, user: u32, create: bool) -> Option<File> {
 }
 
 fn lock(file: &File, how: libc::c_int) -> bool {
-    // SAFETY: two integers.
+    // SAFETY: takes two integers.
     unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
 }
 
@@ -80,17 +80,17 @@ fn is_under(file: &File, path: &Path) -> bool {
     of(this) == of(there)
 }
 
-/// A file of states, locked by one of the two: to be mapped by both.
+/// A file of states with a locked descriptor: both are mapped.
 pub(super) struct Opened {
     pub(super) locked: File,
     pub(super) file: File,
 }
 
-/// Opens this user's file, and makes one if `create` says so.
+/// Opens this user's file with a shared lock, and makes one if `create` says so.
 pub(super) fn share(path: &Path, user: u32, create: bool) -> Option<Opened> {
     for _ in 0..TRIES {
         let locked = open(path, user, create)?;
-        // Somebody may be about to remove it.
+        // Another process may be about to remove it.
         if lock(&locked, libc::LOCK_SH) && is_under(&locked, path) {
             let file = open(path, user, false)?;
             if is_under(&locked, path) && is_under(&file, path) && make_long(&file) {
@@ -107,15 +107,15 @@ pub(super) fn share(path: &Path, user: u32, create: bool) -> Option<Opened> {
 
 const TRIES: u32 = 50;
 
-/// Makes it as long as it may be, in whole slabs: beyond the limit the kernel would end the
-/// process. Whether there is one.
+/// Makes the file as long as it may get, in whole slabs: beyond the limit the kernel would end the
+/// process. Returns whether there is room for one slab.
 fn make_long(file: &File) -> bool {
     let wanted = FILE.min(longest() / SLAB as u64 * SLAB as u64);
     let Ok(about) = file.metadata() else { return false };
     about.len().max(wanted) >= SLAB as u64 && (about.len() >= wanted || file.set_len(wanted).is_ok())
 }
 
-/// `RLIMIT_FSIZE`.
+/// Returns the longest file that this process may write (`RLIMIT_FSIZE`).
 fn longest() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` lives until the call returns.
@@ -123,15 +123,15 @@ fn longest() -> u64 {
     limit.rlim_cur
 }
 
-/// Returns whether a file of `slabs` slabs may have one more: at most half of what it has and what
-/// is free together.
+/// Returns whether a file of `slabs` slabs may have another: it takes at most half of its own size
+/// and the free space together.
 pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
     let Some(Ok(folder)) = path.parent().map(|folder| CString::new(folder.as_os_str().as_bytes())) else {
         return false;
     };
     // SAFETY: all zero is a valid value.
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a nul; `about` is filled.
+    // SAFETY: the path ends with a nul; `about` lives until the call returns.
     if unsafe { libc::statfs(folder.as_ptr(), &raw mut about) } < 0 {
         return false;
     }
@@ -143,16 +143,16 @@ pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
 /// Allocates a slab of the file, on kernels before 5.14.
 pub(super) fn allocate(path: &Path, user: u32, slab: usize) -> bool {
     let Some(file) = open(path, user, false) else { return false };
-    // Not beyond its end, where there may be a limit.
+    // Not beyond the file's end, where there may be a limit.
     if file.metadata().map_or(0, |about| about.len()) < ((slab + 1) * SLAB) as u64 {
         return false;
     }
     let (at, len) = ((slab * SLAB) as libc::off_t, SLAB as libc::off_t);
-    // SAFETY: three integers.
+    // SAFETY: takes three integers.
     unsafe { libc::posix_fallocate(file.as_raw_fd(), at, len) == 0 }
 }
 
-/// Removes the file if nobody has it mapped and no process that lives holds a socket whose state is
+/// Removes the file if no process has it mapped and no live process holds a socket whose state is
 /// in it. `me` is not counted.
 pub(super) fn remove_unused(path: &Path, user: u32, me: Option<Process>) {
     let Some(file) = open(path, user, false) else { return };
@@ -161,8 +161,8 @@ pub(super) fn remove_unused(path: &Path, user: u32, me: Option<Process>) {
     }
 }
 
-/// Removes such files of this user, and of everybody where this is root; there also those by which
-/// one user keeps another from having any.
+/// Removes such files of this user, and for root of all users; for root also files by which one
+/// user keeps another from having any.
 pub(super) fn remove_all_unused(folder: &Path, user: u32) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let of = entry.file_name().to_str().and_then(user_of);
@@ -203,7 +203,7 @@ fn has_holders(file: &File, me: Option<Process>) -> bool {
     })
 }
 
-/// Looks at the entries of all slabs of slots, which are the same in every build.
+/// Looks at the entries of all slabs of slots, which have the same layout in every build.
 fn any_entry(file: &File, mut look: impl FnMut(&[u64]) -> bool) -> bool {
     let mut octets = vec![0; HEADER];
     let (first, words) = (std::mem::offset_of!(Header, entries) / 8, size_of::<super::layout::Entry>() / 8);

@@ -1,7 +1,7 @@
 //! The processes that hold a socket.
 //!
-//! The first few stand beside the slot, some more in the state, and as many as there may be in a
-//! block. One is gone when its process is, though nobody has said so.
+//! The first few holders stand beside the slot, some more in the state, and as many as necessary in
+//! a block. A holder is gone when its process is, even if it has not said so.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,18 +16,19 @@ use super::{claim, file};
 use crate::{SameErrno, State};
 
 impl State {
-    /// Returns whether it lies in a file.
+    /// Returns whether the state lies in a file.
     #[must_use]
     pub fn is_in_file(&self) -> bool {
         self.place().slab.home().pool.is_some()
     }
 
     pub(super) fn place(&self) -> Place {
-        // SAFETY: a state, and so one that a `SharedState` has.
+        // SAFETY: every state belongs to a `SharedState`.
         unsafe { Place::of(std::ptr::from_ref(self).addr()) }
     }
 
-    /// The `SO_COOKIE` of the socket that this is the state of; 0: it is not known to others.
+    /// Returns the `SO_COOKIE` of the socket that this is the state of; 0: other processes cannot
+    /// find it.
     #[must_use]
     pub fn cookie(&self) -> u64 {
         self.place().entry().cookie.load(Ordering::Relaxed)
@@ -59,15 +60,15 @@ impl State {
     }
 
     /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say
-    /// so, and its parent may close its own number first. A child that is killed before it has said
-    /// anything is expected as long as `parent` lives. The places of holders that are gone, of whom
-    /// `known` knows, are used again.
+    /// so, and its parent may close its own descriptor first. A child that is killed before it has
+    /// said anything is expected as long as `parent` lives. Places of holders that are gone, which
+    /// `known` finds out, are used again.
     pub fn expect_child_of(&self, parent: Process, known: &mut Known) {
         self.enter(parent.child(), known);
     }
 
-    /// Notes that the child `process` of `parent` is there. It takes the place of one that was
-    /// expected: another thread may be about to fork, too.
+    /// Notes that the child `process` of `parent` runs. It takes the place of an expected one:
+    /// another thread may be about to fork, too.
     pub fn join_child_of(&self, parent: Process, process: Process) {
         if !self.holders().any(|holder| expected_is(holder, parent, process.word())) {
             self.join(process);
@@ -99,7 +100,8 @@ impl State {
         }
         blocks::reserve_for_holders(self.place(), &self.holders_in);
         if !take_place(self.holders(), process) {
-            // Without a block one more is taken for alive as long as anybody has the file mapped.
+            // Without a block the holder is taken for alive as long as any process has the file
+            // mapped.
             self.uncounted.store(true, Ordering::SeqCst);
         }
     }
@@ -114,7 +116,7 @@ impl State {
         }
     }
 
-    /// Returns whether one of its holders `is_alive`.
+    /// Returns whether `is_alive` is true of one of the holders.
     pub fn is_held(&self, mut is_alive: impl FnMut(Process) -> bool) -> bool {
         let mut holders = self.holders().filter_map(|holder| Process::of_word(holder.load(Ordering::SeqCst)));
         self.uncounted.load(Ordering::SeqCst) || holders.any(&mut is_alive)
@@ -129,13 +131,13 @@ impl State {
     }
 }
 
-/// A process is about to `fork`: its child is expected to hold all that `parent` holds in files.
-/// Looks at what is packed beside the slots alone, as a process may have thousands.
+/// Notes that `parent` is about to `fork`: its child is expected to hold all that `parent` holds in
+/// files. Reads only what is packed beside the slots, as a process may have thousands.
 pub fn expect_children(parent: Process, known: &mut Known) {
     each_with(parent, |state, _| state.expect_child_of(parent, known));
 }
 
-/// The child `process` of `parent` is there.
+/// Notes that the child `process` of `parent` runs.
 pub fn join_children(parent: Process, process: Process) {
     each_with(parent.child(), |state, near| {
         if !near.is_some_and(|holder| expected_is(holder, parent, process.word())) {
@@ -144,20 +146,20 @@ pub fn join_children(parent: Process, process: Process) {
     });
 }
 
-/// The `fork` of `parent` has failed: one child less of it is expected.
+/// Notes that the `fork` of `parent` has failed: one child less is expected.
 pub fn forget_children(parent: Process) {
     each_with(parent.child(), |state, _| state.forget_child_of(parent));
 }
 
-/// Puts `new` where a child of `parent` is expected, if it is here.
+/// Puts `new` in the place of an expected child of `parent`, if it is here.
 fn expected_is(holder: &AtomicU64, parent: Process, new: u64) -> bool {
     let expected = parent.child().word();
     holder.load(Ordering::Relaxed) == expected
         && holder.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
-/// The calling process, which begins to run a program, holds no sockets in this user's file but
-/// those that it `has`, by their cookies: `exec` has closed the others.
+/// Ends the calling process's hold on sockets in this user's file, when it begins to run a program,
+/// but for those that it `has`, by their cookies: `exec` has closed the others.
 pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
     let _errno = SameErrno::here();
     let path = file::path(folder, user);
@@ -165,7 +167,7 @@ pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
         return;
     }
     let me = Process::me();
-    // Most that begin have held nothing, and need not map the file.
+    // Most processes that begin have held nothing, and need not map the file.
     if pool::mapped().next().is_some() || file::is_held_by(&path, user, me) {
         Pool::of(folder, user, false);
         each_with(me, |state, _| {
@@ -176,8 +178,8 @@ pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
     }
 }
 
-/// The states in files that this process holds, each with its place for it if that is beside the
-/// slot.
+/// Passes the states in files that this process holds to `look`, each with the process's place if
+/// that is beside the slot.
 fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) {
     for (_, pool) in pool::mapped() {
         for (_, slab) in pool.slabs(OF_SLOTS) {
@@ -196,7 +198,7 @@ fn each_with(holder: Process, mut look: impl FnMut(&State, Option<&AtomicU64>)) 
 }
 
 /// Set when this process, or one that it was forked from, holds a socket, or expects a child to,
-/// far from the slot: all places beside it were taken, and need not be any more.
+/// with a place away from the slot: all places beside it were taken, and may be free again now.
 static FAR: AtomicBool = AtomicBool::new(false);
 
 fn take_place<'a>(mut holders: impl Iterator<Item = &'a AtomicU64>, process: Process) -> bool {
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_there_are_hold_it_and_leave_it() {
+    fn any_number_of_processes_hold_a_socket_and_leave_it() {
         let state = state();
         let mut known = Known::default();
         for number in 1..=300 {
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_the_dead_are_used_again() {
+    fn the_places_of_dead_holders_are_used_again() {
         let state = state();
         let mut known = Known::default();
         let stays = alive(1, &mut known).child();
@@ -308,9 +310,10 @@ mod tests {
         assert_eq!(state.holders_in.load(Ordering::Relaxed), 0, "no block was needed");
     }
 
-    /// A state in a file that processes 1 to 5 hold, the last of them far from its slot.
+    /// Returns a state in a file that processes 1 to 5 hold, the last of them with a place away
+    /// from its slot.
     fn held_by_five(folder: &Path, known: &mut Known) -> SharedState {
-        // SAFETY: it takes nothing and cannot fail.
+        // SAFETY: takes nothing and cannot fail.
         let user = unsafe { libc::geteuid() };
         let slots = claim::Slots::open(folder, user).unwrap();
         let state = slots.create(1, &Options::new(Role::Responder)).unwrap();
@@ -332,7 +335,8 @@ mod tests {
         assert!(state.is_held(|holder| holder == process(5).child()));
         join_children(process(5), process(6));
         assert!(state.is_held(|holder| holder == process(6)));
-        // Expected when there was no place beside the slot, and there when there is one.
+        // The child was expected when there was no place beside the slot, and joins when there is
+        // one.
         state.enter(process(7), &mut known);
         state.expect_child_of(process(2), &mut known);
         state.leave(process(3));

@@ -1,31 +1,30 @@
-//! Mapped slabs, and how what lies in one finds what belongs to it.
+//! Mapped slabs, and the way from an address in one to the data that belong to it.
 //!
 //! Every slab is mapped at a multiple of its size, and in front of it is a [`PAGE`] of this
-//! process's own, its [`Home`]. So the address of a state leads to its slab's header, and to the
-//! file, without a look at what other processes may have written.
+//! process's own, its [`Home`]. So the address of a state gives that of its slab's header and of
+//! the file, without reading what other processes may have written.
 
 use std::ptr::{self, NonNull};
 
 use super::layout::{Entry, Header, PAGE, SLAB, SLOTS, slot_of};
 use super::pool::Pool;
 
-/// Notes of this process on a slab.
+/// Data of this process about a slab.
 pub(super) struct Home {
-    /// The file that it is of; `None`: the memory of one state without a file.
+    /// The file that the slab is part of; `None`: memory of one state without a file.
     pub(super) pool: Option<&'static Pool>,
-    /// Which slab of the file.
+    /// Number of the slab in the file.
     pub(super) number: usize,
 }
 
-/// A mapped slab. Those of files are never unmapped.
+/// A mapped slab. A slab of a file is never unmapped.
 #[derive(Clone, Copy)]
 pub(super) struct Slab {
     at: NonNull<u8>,
 }
 
 impl Slab {
-    /// Maps `len` octets by `body`, which is given the address that they must be at, and says of
-    /// what they are.
+    /// Maps `len` octets by `body`, which gets the address to map them at.
     pub(super) fn map(len: usize, home: Home, body: impl FnOnce(*mut u8) -> bool) -> Option<Self> {
         let len = len.next_multiple_of(PAGE);
         let all = len + SLAB + PAGE;
@@ -39,9 +38,9 @@ impl Slab {
         let from = from.cast::<u8>();
         let front = (from.addr() + PAGE).next_multiple_of(SLAB) - PAGE - from.addr();
         let at = from.wrapping_add(front + PAGE);
-        // SAFETY: parts of the mapping that was just made, which nobody else knows of; the first
-        // page becomes memory, which is large enough for a home, and `body` takes no more than it
-        // was told.
+        // SAFETY: parts of the mapping that was just made, which nothing else uses; the first page
+        // becomes memory, which is large enough for a home, and `body` maps no more than it was
+        // told.
         unsafe {
             let page = from.add(front);
             let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -61,15 +60,17 @@ impl Slab {
         NonNull::new(at).map(|at| Self { at })
     }
 
-    /// Unmaps what [`map`](Self::map) has mapped.
+    /// Unmaps a slab that [`map`](Self::map) has mapped.
     ///
     /// # Safety
-    /// Nobody refers to anything in it any more.
+    /// Nothing refers to the slab any more.
     pub(super) unsafe fn unmap(self, len: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: nothing refers to the slab any more, and this range was mapped for it.
         unsafe { libc::munmap(self.at.as_ptr().sub(PAGE).cast(), PAGE + len.next_multiple_of(PAGE)) };
     }
 
+    /// Returns the slab at an address.
+    ///
     /// # Safety
     /// A slab that was mapped here.
     pub(super) const unsafe fn at(at: NonNull<u8>) -> Self {
@@ -80,22 +81,23 @@ impl Slab {
         self.at
     }
 
-    /// The front. Not longer than the slab is mapped, which of a file's is for ever.
+    /// Returns the header. A slab of a file is mapped for ever; another one must outlive the
+    /// result.
     pub(super) fn header<'a>(self) -> &'a Header {
-        // SAFETY: every slab that is handed out is mapped, and its front is allocated; all in it is
-        // atomic.
+        // SAFETY: every slab that is handed out is mapped, and its header is allocated; all in it
+        // is atomic.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
-    /// Returns what begins `offset` octets behind its front.
+    /// Returns the address `offset` octets behind the slab's beginning.
     pub(super) fn place(self, offset: usize) -> NonNull<u8> {
         debug_assert!(offset < SLAB);
-        // SAFETY: inside of the slab.
+        // SAFETY: the offset lies inside the slab.
         unsafe { self.at.add(offset) }
     }
 
     pub(super) fn home<'a>(self) -> &'a Home {
-        // SAFETY: `map` has put it there, and it is never written again.
+        // SAFETY: `map` has put the home there, and it is never written again.
         unsafe { self.at.sub(PAGE).cast::<Home>().as_ref() }
     }
 }
@@ -108,11 +110,14 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Returns the place of the state at an address.
+    ///
     /// # Safety
     /// At this address begins a state that a [`SharedState`](super::super::SharedState) has.
     pub(super) unsafe fn of(address: usize) -> Self {
         let base = ptr::with_exposed_provenance_mut(address & !(SLAB - 1));
-        // SAFETY: all states lie in slabs that `Slab::map` made, which have exposed where they are.
+        // SAFETY: all states lie in slabs that `Slab::map` made, which have exposed their
+        // addresses.
         let slab = unsafe { Slab::at(NonNull::new_unchecked(base)) };
         Self { slab, index: slot_of(address & (SLAB - 1)).min(SLOTS - 1) }
     }
@@ -121,7 +126,7 @@ impl Place {
         &self.slab.header().entries[self.index]
     }
 
-    /// The slot's number in its file.
+    /// Returns the slot's number in its file.
     pub(super) fn number(self) -> usize {
         self.slab.home().number * SLOTS + self.index
     }

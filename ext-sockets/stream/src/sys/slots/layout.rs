@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::State;
 
-/// Octets of a slab: what the file grows by. Slabs are mapped at multiples of it.
+/// Octets of a slab, by which the file grows. Slabs are mapped at multiples of it.
 pub(super) const SLAB: usize = 1 << 20;
 /// Octets in front of the slots or blocks of a slab.
 pub(super) const HEADER: usize = 16 * 1024;
@@ -19,40 +19,40 @@ pub(crate) const BLOCK: usize = 72 * 1024;
 pub(super) const BLOCKS: usize = (SLAB - HEADER) / BLOCK;
 /// Slabs in a file.
 pub(super) const MAX_SLABS: usize = 4096;
-/// Octets of a file, nearly all of them holes.
+/// Octets of a file, nearly all of them not allocated.
 pub(super) const FILE: u64 = (MAX_SLABS * SLAB) as u64;
-/// Octets of the largest pages there are: the front of a slab has rights of its own, whatever the
-/// kernel's pages are.
+/// Octets of the largest pages that any processor has: the header of a slab has access rights of
+/// its own, whatever the kernel's pages are.
 pub(super) const PAGE: usize = 64 * 1024;
 
-/// A state without a file: a slab of one slot and a block for each purpose.
+/// Number of blocks of a state without a file, one for each purpose; its slab has one slot.
 pub(super) const OWN_BLOCKS: usize = 4;
 /// Offset of a state's own blocks, where it lies in no file.
 pub(super) const OWN_BLOCKS_AT: usize = PAGE;
-/// Octets of it.
+/// Octets of such a slab.
 pub(super) const OWN: usize = OWN_BLOCKS_AT + OWN_BLOCKS * BLOCK;
 
-/// The front of every slab, in every build: whose socket a slot is for can be seen whatever a state
-/// is like.
+/// The header of every slab, in every build: the socket of a slot can be seen whatever the layout
+/// of states is.
 #[repr(C)]
 pub(super) struct Header {
-    /// [`OF_SLOTS`], [`OF_BLOCKS`], or nothing yet.
+    /// [`OF_SLOTS`], [`OF_BLOCKS`], or 0 before the slab is used.
     pub(super) kind: AtomicU64,
-    /// Number of slabs that are allocated; in the file's first slab alone.
+    /// Number of slabs that are allocated; used in the file's first slab alone.
     pub(super) slabs: AtomicU32,
     _unused: [u32; 13],
     pub(super) entries: [Entry; SLOTS],
 }
 
-/// Notes on a slot, or on a block, beside it.
+/// Data about a slot, or a block, in the header.
 #[repr(C)]
 pub(super) struct Entry {
-    /// The `SO_COOKIE` of the socket that the slot is for, once it is filled; 0 of blocks.
+    /// The `SO_COOKIE` of the socket that the slot is for, once it is filled; 0 for blocks.
     pub(super) cookie: AtomicU64,
-    /// The user: of a slot a [`Use`](super::claim::Use), of a block its
+    /// The user: for a slot a [`Use`](super::claim::Use), for a block its
     /// [`Owner`](super::blocks::Owner).
     pub(super) used: AtomicU64,
-    /// The first processes that hold the socket, packed so that `fork` finds them soon.
+    /// The first processes that hold the socket, packed so that `fork` finds them fast.
     pub(super) holders: [AtomicU64; 4],
 }
 
@@ -61,10 +61,10 @@ pub(super) const OF_SLOTS: u64 = u64::from_le_bytes(*b"rddpslot");
 /// A slab of blocks.
 pub(super) const OF_BLOCKS: u64 = u64::from_le_bytes(*b"rddpblck");
 
-// One layout for all builds.
+// The header has one layout in all builds.
 const _: () = assert!(size_of::<Entry>() == 48 && std::mem::offset_of!(Header, entries) == 64);
 const _: () = assert!(size_of::<Header>() <= HEADER && BLOCKS <= SLOTS);
-// This build's own.
+// The layout of a state is this build's own.
 const _: () = assert!(size_of::<State>() <= SLOT && align_of::<State>() <= 16);
 const _: () = assert!(SLOTS == 336 && BLOCKS == 14 && HEADER + SLOTS * SLOT == SLAB);
 const _: () = assert!(OWN <= SLAB && slot_at(1) <= OWN_BLOCKS_AT);
@@ -75,7 +75,7 @@ pub(super) const fn slot_at(index: usize) -> usize {
     HEADER + index * SLOT
 }
 
-/// Which slot of its slab lies at `offset`.
+/// Returns the index of the slot that lies at `offset` of its slab.
 pub(super) const fn slot_of(offset: usize) -> usize {
     offset.saturating_sub(HEADER) / SLOT
 }

@@ -1,5 +1,5 @@
-//! Slots that this process was the last to leave: free a while after that, and when there are too
-//! many of them.
+//! Slots that this process was the last to leave. They are freed some time after that, or when
+//! there are too many of them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -8,20 +8,21 @@ use super::layout::MAX_SLABS;
 use super::layout::SLOTS;
 use super::pool::{self, Pool};
 
-/// Number of slots that wait.
+/// Most slots that wait.
 const MANY: usize = 256;
 
 /// Generation, file and number of each, and [`SET`]; 0: none.
 static LEFT: [AtomicU64; MANY] = [const { AtomicU64::new(0) }; MANY];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// The one that has waited longest, as far as is known.
+/// Index of the slot that has waited longest, as far as is known.
 static OLDEST: AtomicUsize = AtomicUsize::new(0);
 
 const NUMBER_BITS: u32 = 21;
 const SET: u64 = 1 << 31;
 const _: () = assert!(MAX_SLABS * SLOTS < 1 << NUMBER_BITS);
 
-/// The slot was left: it takes the place of the one that has waited longest.
+/// Notes that a slot was left: it takes the place of the one that has waited longest, which is
+/// freed.
 pub(super) fn note(pool: &'static Pool, number: usize, generation: u32) {
     let Some((file, _)) = pool::mapped().find(|(_, other)| std::ptr::eq(*other, pool)) else {
         free_left(pool, number, generation, false);
@@ -33,7 +34,7 @@ pub(super) fn note(pool: &'static Pool, number: usize, generation: u32) {
     free_late(place + 1);
 }
 
-/// Frees those that have waited long enough, the oldest first and not many at a time.
+/// Frees slots that have waited long enough, the oldest first and not many at a time.
 fn free_late(next: usize) {
     for _ in 0..A_FEW {
         let oldest = OLDEST.load(Ordering::Relaxed).max(next.saturating_sub(MANY));
@@ -52,14 +53,14 @@ fn free_late(next: usize) {
 
 const A_FEW: usize = 4;
 
-/// Frees all slots that wait, if nobody has come since.
+/// Frees all slots that wait, if no process has come to them since.
 pub(super) fn free_all() {
     for place in &LEFT {
         free(place.swap(0, Ordering::AcqRel), false);
     }
 }
 
-/// In the child of a `fork`: they are its parent's.
+/// Forgets the slots in the child of a `fork`: they are its parent's.
 pub fn forget_left() {
     LEFT.iter().for_each(|place| place.store(0, Ordering::Release));
 }

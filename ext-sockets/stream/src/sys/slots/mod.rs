@@ -1,23 +1,22 @@
-//! States of streams in memory that processes share: a file for each user, and memory of a state's
-//! own where there is none.
+//! States of streams in memory that processes share: a file for each user, and, where there is
+//! none, memory of one state.
 //!
 //! The file grows by slabs of 1 MiB, each allocated before anything is written to it: a store to a
 //! hole of a full file system would end the process. A slab holds slots, one for each socket, or
-//! blocks of 72 KiB, which a stream has as long as it holds octets. It never shrinks while it is
-//! mapped and nothing in it moves, as locks must not. The numbers that lie in it are looked at with
-//! mistrust: another process may have died anywhere, and a wrong one must do no more than end a
-//! stream.
+//! blocks of 72 KiB, which a stream has as long as it holds octets. The file never shrinks while it
+//! is mapped and nothing in it moves, as locks must not. Numbers that are read from it are checked:
+//! another process may have died anywhere, and a wrong number must do no more than end a stream.
 //!
 //! | file | what |
 //! |---|---|
-//! | `layout.rs` | where what lies |
-//! | `file.rs` | whose a file is, and how long it stays |
+//! | `layout.rs` | offsets and sizes |
+//! | `file.rs` | the owner of a file, and how long it exists |
 //! | `pool.rs` | a file as this process has it mapped; how it grows |
-//! | `home.rs` | from an address to what belongs to it |
+//! | `home.rs` | from an address to the data that belong to it |
 //! | `claim.rs` | slots: taken, found by cookie, freed |
-//! | `sound.rs` | whether what lies in a slot is a state |
-//! | `left.rs` | slots that may be free in a while |
-//! | `holders.rs`, `process.rs` | who holds a socket |
+//! | `sound.rs` | checks that a slot holds a state |
+//! | `left.rs` | slots that wait to be freed |
+//! | `holders.rs`, `process.rs` | the processes that hold a socket |
 //! | `blocks.rs` | blocks: reserved, given back |
 
 mod blocks;

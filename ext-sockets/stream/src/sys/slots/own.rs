@@ -1,4 +1,4 @@
-//! A state that this process refers to: in a slot, or in memory of its own.
+//! The reference of this process to a state: in a slot, or in memory of its own.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -8,36 +8,36 @@ use super::home::{Home, Place, Slab};
 use super::layout::{OWN, slot_at};
 use crate::{Errno, Options, State};
 
-/// A [`State`] in memory that children of `fork` share, and, if it lies in a file, whoever finds it
-/// there.
+/// A [`State`] in memory that children of `fork` share, and, if it lies in a file, other processes
+/// that find it there.
 #[derive(Debug)]
 pub struct SharedState {
     at: NonNull<State>,
 }
 
-// SAFETY: a `State` is made of atomics, locks and settings that never change: it is meant to be
-// used from everywhere.
+// SAFETY: a `State` is made of atomics, locks and settings that never change: any thread may use
+// it.
 unsafe impl Send for SharedState {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SharedState {}
 
 impl SharedState {
-    /// A new state in memory without a name: for this process and its children.
+    /// Makes a state in memory without a name: for this process and its children.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The errno of the failure to get memory.
     pub fn anonymous(options: &Options) -> Result<Self, Errno> {
         let slab = Slab::map(OWN, Home { pool: None, number: 0 }, |at| {
             let (rights, shared) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-            // SAFETY: `at` is ours to map over.
+            // SAFETY: `at` is an address that `map` has reserved for this.
             unsafe { libc::mmap(at.cast(), OWN, rights, shared | libc::MAP_FIXED, -1, 0) != libc::MAP_FAILED }
         });
         let slab = slab.ok_or_else(Errno::last)?;
         let at = slab.place(slot_at(0)).cast();
-        // SAFETY: zeros, of which nobody else knows.
+        // SAFETY: the memory is zeros, and nothing else refers to it.
         unsafe { Self::begin(at, options) }.inspect_err(|_| {
-            // SAFETY: nobody else knows of it.
+            // SAFETY: nothing refers to the slab: no state was made.
             unsafe { slab.unmap(OWN) };
         })
     }
@@ -45,11 +45,11 @@ impl SharedState {
     /// Fills a slot with a new state.
     ///
     /// # Safety
-    /// It is all zeros, mapped by [`Slab::map`] for as long as the result may live, and nobody else
-    /// knows of it.
+    /// The slot is all zeros, mapped by [`Slab::map`] for as long as the result may live, and
+    /// nothing else refers to it.
     pub(super) unsafe fn begin(at: NonNull<State>, options: &Options) -> Result<Self, Errno> {
-        // SAFETY: a `State` is atomics, plain data and locks, for which zeros are values; and
-        // nobody else knows of it before this function returns.
+        // SAFETY: a `State` is atomics, plain data and locks, for which zeros are values; nothing
+        // else refers to it before this function returns.
         let state = unsafe { &mut *at.as_ptr() };
         state.rx.init()?;
         state.tx.init()?;
@@ -57,7 +57,7 @@ impl SharedState {
         Ok(Self { at })
     }
 
-    /// The state in a slot, of which this process has become a holder.
+    /// Returns the state in a slot, of which this process has become a holder.
     pub(super) const fn of_slot(at: NonNull<State>) -> Self {
         Self { at }
     }
@@ -75,11 +75,11 @@ impl Deref for SharedState {
 
 impl Drop for SharedState {
     fn drop(&mut self) {
-        // SAFETY: `self` has it.
+        // SAFETY: `self` refers to the state at this address.
         let place = unsafe { Place::of(self.at.addr().get()) };
         match place.slab.home().pool {
             Some(pool) => claim::leave(self, place.slab, pool, place.number()),
-            // SAFETY: borrows of it end before `self`.
+            // SAFETY: borrows of the state end before `self`, its only owner.
             None => unsafe { place.slab.unmap(OWN) },
         }
     }

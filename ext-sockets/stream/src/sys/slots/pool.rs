@@ -1,5 +1,5 @@
-//! A file of states as this process has it mapped: slab by slab, when each is first needed, and for
-//! as long as the process lives.
+//! A file of states as this process has mapped it: slab by slab, each when it is first needed, and
+//! for as long as the process lives.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,39 +14,39 @@ use super::layout::{BLOCKS, HEADER, Header, MAX_SLABS, OF_SLOTS, PAGE, SLAB, SLO
 use super::process::Process;
 use crate::Errno;
 
-/// See the module.
+/// A file of states with the slabs that this process has mapped.
 pub(super) struct Pool {
     path: PathBuf,
     user: u32,
     slabs: Box<[AtomicPtr<u8>]>,
-    /// Keeps the lock on the file, as a mapping that nobody looks at.
+    /// Keeps the lock on the file, as a mapping that is never read.
     lock: AtomicPtr<u8>,
-    /// Number of the slot, or block, at which a look for a free one begins.
+    /// Number of the slot, or block, at which a search for a free one begins.
     pub(super) free_slot: AtomicUsize,
     pub(super) free_block: AtomicU32,
-    /// Until then, by [`now`], the file is not asked to grow again.
+    /// Time, by [`now`], until which the file is not asked to grow again.
     no_growth: AtomicU64,
     next_sweep: AtomicU64,
     next_block_sweep: AtomicU64,
 }
 
-/// Number of users' files that a process can have mapped.
+/// Most users' files that a process can have mapped.
 const POOLS: usize = 8;
 
 static MAPPED: [AtomicPtr<Pool>; POOLS] = [const { AtomicPtr::new(ptr::null_mut()) }; POOLS];
 
-/// Nanoseconds in which what has been tried in vain is not tried again.
+/// Nanoseconds in which a failed attempt is not repeated.
 const A_WHILE: u64 = 100_000_000;
 
-/// The files that this process has mapped.
+/// Returns the files that this process has mapped.
 pub(super) fn mapped() -> impl Iterator<Item = (usize, &'static Pool)> {
-    // SAFETY: null, or a pool that was leaked and is never changed but in its atomics.
+    // SAFETY: null, or a pool that was leaked and is changed in its atomics alone.
     let pool = |place: &AtomicPtr<Pool>| unsafe { place.load(Ordering::Acquire).as_ref() };
     MAPPED.iter().enumerate().filter_map(move |(number, place)| Some((number, pool(place)?)))
 }
 
 impl Pool {
-    /// The file of this user in this folder, if it can be had.
+    /// Returns the file of this user in this folder; `None` if there is none to be had.
     pub(super) fn of(folder: &Path, user: u32, create: bool) -> Option<&'static Self> {
         let is_it = |pool: &Self| pool.user == user && pool.path.parent() == Some(folder);
         if let Some((_, pool)) = mapped().find(|(_, pool)| is_it(pool)) {
@@ -61,12 +61,12 @@ impl Pool {
         for place in &MAPPED {
             match place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(pool),
-                // SAFETY: as in `mapped`.
+                // SAFETY: not null, a pool that was leaked and is changed in its atomics alone.
                 Err(other) => match unsafe { &*other } {
-                    // Another thread came first. All look at the places in the same order, and none
-                    // becomes free.
+                    // Another thread came first. All threads look at the places in the same order,
+                    // and none becomes free.
                     other if is_it(other) => {
-                        // SAFETY: made by `open`, and nobody else knows of it.
+                        // SAFETY: made by `open`, and nothing else refers to it.
                         unsafe { Self::unmake(new) };
                         return Some(other);
                     }
@@ -74,21 +74,21 @@ impl Pool {
                 },
             }
         }
-        // SAFETY: as above.
+        // SAFETY: made by `open`, and nothing else refers to it.
         unsafe { Self::unmake(new) };
         None
     }
 
-    /// Unmaps it, and lets go of the file.
+    /// Unmaps the pool, and closes the file.
     ///
     /// # Safety
-    /// It comes from a box, and nobody else knows of it.
+    /// The pool comes from a box, and nothing else refers to it.
     unsafe fn unmake(made: *mut Self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pool comes from a box, and nothing else refers to it.
         let pool = unsafe { Box::from_raw(made) };
         for slab in &pool.slabs {
             if let Some(at) = NonNull::new(slab.load(Ordering::Acquire)) {
-                // SAFETY: mapped here, and nobody refers to it.
+                // SAFETY: mapped by this pool, and nothing refers to it.
                 unsafe { Slab::at(at).unmap(SLAB) };
             }
         }
@@ -112,7 +112,7 @@ impl Pool {
             next_sweep: AtomicU64::new(0),
             next_block_sweep: AtomicU64::new(0),
         }));
-        // SAFETY: made above, and unmade only if nobody else knows of it.
+        // SAFETY: made above, and unmade only if nothing else refers to it.
         let pool: &'static Self = unsafe { &*made };
         if pool.map_first(&opened).is_some() {
             return Some(pool);
@@ -131,16 +131,16 @@ impl Pool {
         let home = Home { pool: Some(self), number: 0 };
         let slab = Slab::map(SLAB, home, |at| {
             let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-            // SAFETY: `at` is ours to map over.
+            // SAFETY: `at` is an address that `map` has reserved for this.
             unsafe {
                 libc::mmap(at.cast(), SLAB, rights, flags, opened.file.as_raw_fd(), 0) != libc::MAP_FAILED
             }
         })?;
-        // Its header alone, to see whether there is more.
+        // Only the header is allocated, to see whether there is more.
         let is_there = self.allocate(slab, 0, HEADER)
             && (slab.header().slabs.load(Ordering::Acquire) > 0 || self.begin(slab));
         if !is_there {
-            // SAFETY: nobody else knows of it.
+            // SAFETY: nothing else refers to the slab.
             unsafe { slab.unmap(SLAB) };
             return None;
         }
@@ -165,7 +165,7 @@ impl Pool {
         (first.header().slabs.load(Ordering::Acquire) as usize).min(MAX_SLABS)
     }
 
-    /// A slab that is allocated, mapped now if it is not yet.
+    /// Returns a slab that is allocated, mapped now if it is not yet.
     #[inline]
     pub(super) fn slab(&'static self, number: usize) -> Option<Slab> {
         match NonNull::new(self.slabs.get(number)?.load(Ordering::Acquire)) {
@@ -176,7 +176,7 @@ impl Pool {
         }
     }
 
-    /// The slabs of a kind, and their numbers.
+    /// Returns the slabs of a kind, with their numbers.
     pub(super) fn slabs(&'static self, kind: u64) -> impl DoubleEndedIterator<Item = (usize, Slab)> {
         (0..self.count()).filter_map(move |number| {
             let slab = self.slab(number)?;
@@ -193,15 +193,15 @@ impl Pool {
         Some(self.keep(number, slab))
     }
 
-    /// Maps a slab by what is mapped already: the file may be out of reach by now.
+    /// Maps a slab by means of the mappings that exist: the file may not be accessible any more.
     fn map_unseen(&'static self, number: usize) -> Option<Slab> {
         let first = self.slabs[0].load(Ordering::Acquire);
         let home = Home { pool: Some(self), number };
         Slab::map(SLAB, home, |at| {
             let (before, all) = (number * SLAB, (number + 1) * SLAB);
-            // SAFETY: from an old length of 0 a second mapping of the file is made (mremap(2)),
-            // from the first slab up to this one; its last part goes where the slab is to be, and
-            // the rest is unmapped again.
+            // SAFETY: with an old length of 0 a second mapping of the file is made (mremap(2)),
+            // from the first slab up to this one; its last part goes to the reserved address of the
+            // slab, and the rest is unmapped again.
             unsafe {
                 let whole = libc::mremap(first.cast(), 0, all, libc::MREMAP_MAYMOVE);
                 if whole == libc::MAP_FAILED {
@@ -221,13 +221,14 @@ impl Pool {
         })
     }
 
-    /// Notes where a slab is, unless another thread has mapped it first.
+    /// Notes the address of a slab, unless another thread has mapped it first.
     fn keep(&self, number: usize, slab: Slab) -> Slab {
         let (none, new) = (ptr::null_mut(), slab.address().as_ptr());
         match self.slabs[number].compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => slab,
             Err(other) => {
-                // SAFETY: nobody else knows of this one; the other was mapped here and is not null.
+                // SAFETY: nothing else refers to this slab; the other was mapped here and is not
+                // null.
                 unsafe {
                     slab.unmap(SLAB);
                     Slab::at(NonNull::new_unchecked(other))
@@ -236,7 +237,7 @@ impl Pool {
         }
     }
 
-    /// Adds a slab of this kind to the file. Whether there is one more, of whatever kind.
+    /// Adds a slab of this kind to the file. Returns whether there is one more, of whatever kind.
     #[cold]
     pub(super) fn grow(&'static self, kind: u64) -> bool {
         if is_confined() || now() < self.no_growth.load(Ordering::Relaxed) {
@@ -257,7 +258,7 @@ impl Pool {
         }
         let slab = self.map_unseen(number)?;
         if !self.allocate(slab, number, SLAB) {
-            // SAFETY: nobody else knows of it.
+            // SAFETY: nothing else refers to the slab.
             unsafe { slab.unmap(SLAB) };
             return None;
         }
@@ -266,19 +267,19 @@ impl Pool {
         Some(())
     }
 
-    /// Returns whether slots that nobody holds are to be looked for: who finds none free asks
-    /// often.
+    /// Returns whether it is time to look for slots without holders: a process that finds no free
+    /// slot asks often.
     pub(super) fn sweep_is_due(&self) -> bool {
         is_due(&self.next_sweep)
     }
 
-    /// Returns whether blocks that nobody owns are to be looked for.
+    /// Returns whether it is time to look for blocks without owners.
     pub(super) fn block_sweep_is_due(&self) -> bool {
         is_due(&self.next_block_sweep)
     }
 
-    /// Allocates the first `len` octets of a slab; those that are stay as they are. `false`: there
-    /// is no memory for it.
+    /// Allocates the first `len` octets of a slab; those that are allocated stay as they are.
+    /// `false`: there is no memory for it.
     fn allocate(&self, slab: Slab, number: usize, len: usize) -> bool {
         // SAFETY: pages of a mapping, whose octets do not change.
         if unsafe { libc::madvise(slab.address().as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) } == 0 {
@@ -288,14 +289,14 @@ impl Pool {
         before_5_14 && file::allocate(&self.path, self.user, number)
     }
 
-    /// Maps what is allocated: this process is about to give up the calls that it takes.
+    /// Maps all allocated slabs: this process is about to give up the calls that map memory.
     pub(super) fn map_all(&'static self) {
         for number in 0..self.count() {
             let _ = self.slab(number);
         }
     }
 
-    /// The file may go, as far as this process is concerned.
+    /// Unlocks the file: this process no longer keeps it from being removed.
     pub(super) fn leave(&self) {
         self.unlock();
         file::remove_unused(&self.path, self.user, Some(Process::me()));
@@ -309,7 +310,7 @@ impl Pool {
     fn unlock(&self) {
         let lock = self.lock.swap(ptr::null_mut(), Ordering::AcqRel);
         if !lock.is_null() {
-            // SAFETY: the page that `map_lock` mapped, at which nobody looks.
+            // SAFETY: the page that `map_lock` mapped, which is never accessed.
             unsafe { libc::munmap(lock.cast(), PAGE) };
         }
     }
@@ -319,7 +320,7 @@ impl Pool {
         self.count() * SLOTS
     }
 
-    /// The slab, and the place in it, of a slot's number.
+    /// Returns the slab of a slot's number, and the index in it.
     pub(super) fn slot(&'static self, number: usize) -> Option<(Slab, usize)> {
         let slab = self.slab(number / SLOTS)?;
         (slab.header().kind.load(Ordering::Acquire) == OF_SLOTS).then_some((slab, number % SLOTS))
@@ -340,7 +341,8 @@ fn is_due(next: &AtomicU64) -> bool {
     now >= due && next.compare_exchange(due, now + A_WHILE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-/// Says what a slab is that has been allocated, and that it is. Who comes second finds it said.
+/// Marks an allocated slab as one of this kind, and counts it. A process that comes second finds it
+/// marked.
 fn publish(first: &Header, number: usize, slab: &Header, kind: u64) {
     let _ = slab.kind.compare_exchange(0, kind, Ordering::AcqRel, Ordering::Relaxed);
     let (before, after) = (number as u32, number as u32 + 1);

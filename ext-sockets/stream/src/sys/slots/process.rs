@@ -1,4 +1,4 @@
-//! Which process: by its number and by when it began, since numbers are used again and a zombie
+//! Identity of a process: its ID and the time when it began, since IDs are used again and a zombie
 //! keeps its own.
 
 use std::fs::File;
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Errno;
 
-/// A process that holds a socket, or a child of it that is not there yet, in one word; never 0.
+/// A process that holds a socket, or an expected child of it, in one word; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
-/// Linux has no process numbers of more bits (`PID_MAX_LIMIT`).
+/// Bits of a process ID; Linux has none with more (`PID_MAX_LIMIT`).
 const PID_BITS: u32 = 22;
 const PID: u64 = (1 << PID_BITS) - 1;
-/// A child is expected.
+/// Set for an expected child.
 const EXPECTED: u64 = 1 << 63;
 
 /// The process that this memory belongs to, once it has been asked for.
 static ME: AtomicU64 = AtomicU64::new(0);
 
 impl Process {
-    /// The process that this memory belongs to, whatever program it runs: `exec` changes neither
-    /// number nor beginning. A child of `vfork` uses its parent's memory, and what is held there is
-    /// held by the parent.
+    /// Returns the process that this memory belongs to, whatever program it runs: `exec` changes
+    /// neither ID nor beginning. A child of `vfork` uses its parent's memory, and sockets that are
+    /// held there are held by the parent.
     #[must_use]
     pub fn me() -> Self {
         if let Some(me) = Self::known() {
@@ -38,13 +38,13 @@ impl Process {
         Self::of_word(ME.load(Ordering::Relaxed))
     }
 
-    /// Forgets who the calling process is: in the child of a `fork`, and when the first socket
-    /// makes the memory its own.
+    /// Forgets the calling process: in the child of a `fork`, and when the first socket makes the
+    /// memory its own.
     pub fn forget_me() {
         ME.store(0, Ordering::Relaxed);
     }
 
-    /// The process that has this number now.
+    /// Returns the process that has this ID now.
     #[must_use]
     pub fn numbered(pid: u32) -> Self {
         let since = match life(pid) {
@@ -54,24 +54,24 @@ impl Process {
         Self(since << PID_BITS | u64::from(pid) & PID)
     }
 
-    /// The process of this [`word`](Self::word).
+    /// Returns the process of this [`word`](Self::word).
     #[must_use]
     pub fn of_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word))
     }
 
-    /// All that is known of it; never 0.
+    /// Returns everything that is known of the process in one word; never 0.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// A child of this one that cannot speak for itself yet.
+    /// Returns a child of this process that cannot act for itself yet.
     pub(super) const fn child(self) -> Self {
         Self(self.0 | EXPECTED)
     }
 
-    /// Returns the process's number.
+    /// Returns the process ID.
     #[must_use]
     pub const fn pid(self) -> u32 {
         (self.0 & PID) as u32
@@ -81,8 +81,8 @@ impl Process {
         (self.0 & !EXPECTED) >> PID_BITS
     }
 
-    /// Returns whether it is there still: not a zombie, and not another one with its number. Of a
-    /// child that is expected: its parent.
+    /// Returns whether the process still runs: not a zombie, and not another process with its ID.
+    /// For an expected child: whether its parent does.
     #[must_use]
     pub fn is_alive(self) -> bool {
         if Self::known() == Some(Self(self.0 & !EXPECTED)) {
@@ -96,7 +96,7 @@ impl Process {
     }
 }
 
-/// Processes that were asked for in one go, and whether they are alive.
+/// Processes that were looked up together, and whether they are alive.
 #[derive(Debug, Default)]
 pub struct Known(Vec<(Process, bool)>);
 
@@ -120,11 +120,11 @@ impl Known {
 /// State of a process, by `/proc`.
 #[derive(Debug, PartialEq, Eq)]
 enum Life {
-    /// Nothing runs: it is not there, or it is a zombie.
+    /// Nothing runs: there is no such process, or it is a zombie.
     Over,
-    /// A process that began so many ticks after the system did.
+    /// The process began so many ticks after the system did.
     Lived { since: u64 },
-    /// There is no such file: no process, no `/proc`, or one that hides it.
+    /// There is no such file: no process, no `/proc`, or one that hides the process.
     Unknown,
 }
 
@@ -137,8 +137,8 @@ fn life(pid: u32) -> Life {
     }
 }
 
-/// Reads what there is room for of `/proc/PID/stat`. By no means of the heap: a signal handler may
-/// be what closes a socket, in the middle of `malloc`.
+/// Reads as much of `/proc/PID/stat` as there is room for, without the heap: a signal handler may
+/// be closing a socket, in the middle of `malloc`.
 fn read_stat(pid: u32, line: &mut [u8]) -> io::Result<usize> {
     let mut path = [0; PATH];
     let mut rest = &mut path[..];
@@ -148,13 +148,13 @@ fn read_stat(pid: u32, line: &mut [u8]) -> io::Result<usize> {
     File::open(path)?.read(line)
 }
 
-/// Room for `/proc/4294967295/stat`.
+/// Octets of `/proc/4294967295/stat`.
 const PATH: usize = 21;
-/// Room for 22 fields: a name of 64 octets, and numbers of 20 digits.
+/// Octets of 22 fields: a name of 64 octets, and numbers of 20 digits.
 const LINE: usize = 1024;
 
-/// `proc_pid_stat(5)`: behind the name, which may hold anything, state (field 3), threads (20) and
-/// beginning (22).
+/// Parses the fields behind the name, which may hold anything: state (field 3), threads (20) and
+/// beginning (22); see `proc_pid_stat(5)`.
 fn parse(line: &[u8]) -> Option<Life> {
     let behind = line.iter().rposition(|octet| *octet == b')')? + 1;
     let mut fields = std::str::from_utf8(&line[behind..]).ok()?.split_ascii_whitespace();
@@ -168,7 +168,7 @@ fn parse(line: &[u8]) -> Option<Life> {
 
 fn has_number(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: signal 0 is not sent to any process; the call only checks.
     unsafe { libc::kill(pid, 0) == 0 || Errno::last() == Errno(libc::EPERM) }
 }
 
@@ -180,11 +180,11 @@ mod tests {
     fn a_process_is_alive_until_it_is_a_zombie() {
         let me = Process::me();
         assert!(me.is_alive() && me.child().is_alive() && me.since() > 0);
-        // SAFETY: the child sleeps until it is killed.
+        // SAFETY: the child only sleeps until it is killed.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             loop {
-                // SAFETY: it takes nothing.
+                // SAFETY: takes nothing.
                 unsafe { libc::pause() };
             }
         }
@@ -192,14 +192,14 @@ mod tests {
         assert!(child.is_alive() && child != me);
         let another = Process(child.0 + (1 << PID_BITS));
         assert!(!another.is_alive(), "one that began at another time");
-        // SAFETY: a child of ours.
+        // SAFETY: signals a child of ours that has not been waited for.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             let mut about: libc::siginfo_t = std::mem::zeroed();
             libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, libc::WEXITED | libc::WNOWAIT);
         }
         assert!(has_number(child.pid()) && !child.is_alive(), "a zombie");
-        // SAFETY: as above.
+        // SAFETY: waits for a child of ours, without a status.
         unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
         assert!(!child.is_alive());
     }

@@ -10,7 +10,7 @@ use super::{SharedState, blocks, file, leave_closed, pool};
 use crate::{Options, Role, State};
 
 fn user() -> u32 {
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }
 
@@ -22,7 +22,7 @@ fn create(slots: Slots, cookie: u64) -> SharedState {
     slots.create(cookie, &Options::new(Role::Initiator)).unwrap()
 }
 
-// One test: a process can have a few files only.
+// One test, since a process can have a few files only.
 #[test]
 fn a_file_has_slots_and_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn blocks_are_given_back_and_used_again(slots: Slots) {
         rx.kept_mut().unwrap().fill(9);
     }
     assert_eq!(slabs(), 2);
-    // What it says it has is another's: the numbers of a file are not believed.
+    // The block that the state claims is another stream's: the numbers of a file are not trusted.
     let (mut mine, theirs) = (states[0].rx.lock().unwrap(), states[1].rx.lock().unwrap());
     let own = std::mem::replace(&mut mine.kept_in, theirs.kept_in);
     assert!(mine.kept().is_empty() && !mine.is_sound());
@@ -90,22 +90,22 @@ fn blocks_are_given_back_and_used_again(slots: Slots) {
     assert!(!blocks::sweep(slots.pool()), "all of them are somebody's");
     drop(states);
     super::left::free_all();
-    // As of processes that were killed.
+    // The blocks are left as by processes that were killed.
     assert!(blocks::sweep(slots.pool()) && !blocks::sweep(slots.pool()));
 }
 
 fn a_holder_that_died_keeps_nothing(slots: Slots) {
     let state = create(slots, 5000);
-    // SAFETY: the child holds the socket, and ends.
+    // SAFETY: the child holds the socket, and ends without running other code.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         Process::forget_me();
         state.join(Process::me());
-        // SAFETY: it ends at once.
+        // SAFETY: ends the child at once.
         unsafe { libc::_exit(0) };
     }
     let mut about = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: a child of ours, which stays a zombie.
+    // SAFETY: a child of ours, which stays a zombie until it is waited for.
     unsafe {
         libc::waitid(libc::P_PID, pid.unsigned_abs(), about.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT)
     };
@@ -113,7 +113,7 @@ fn a_holder_that_died_keeps_nothing(slots: Slots) {
     drop(state);
     super::left::free_all();
     assert!(matches!(slots.taken(), 0));
-    // SAFETY: as above.
+    // SAFETY: waits for a child of ours, without a status.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
 }
 
@@ -122,11 +122,11 @@ fn what_is_no_state_is_not_taken_for_one(folder: &Path, slots: Slots) {
     let is_found = || matches!(Slots::find(folder, user(), 6000), Found::State(_));
     assert!(is_found());
     let at = (&raw const *state).cast::<u8>().cast_mut();
-    // Each truth value, and of the options one whose front is a role.
+    // Each boolean, and an invalid role among the options.
     let role = State::ASKED + 24;
     for offset in State::TRUTHS.into_iter().chain([State::MAGIC_AT, role]) {
-        // SAFETY: inside of the state; what is written is one octet that was there or is not looked
-        // at meanwhile.
+        // SAFETY: the offset lies inside the state; the octet is either restored or not read
+        // meanwhile.
         unsafe {
             let before = at.add(offset).replace(77);
             assert!(!is_found(), "{offset}");
@@ -199,7 +199,7 @@ fn a_file_that_is_not_the_users_alone_is_not_trusted() {
 }
 
 #[test]
-fn root_removes_what_has_a_users_name_and_is_anothers() {
+fn root_removes_files_with_a_users_name_that_are_anothers() {
     let folder = tempfile::tempdir().unwrap();
     let (file, link) = (file::path(folder.path(), user() + 1), file::path(folder.path(), user() + 2));
     let own = folder.path().join("another");
@@ -228,20 +228,20 @@ fn threads_that_open_a_file_at_once_have_one_mapping_of_it() {
     assert_eq!(pool::mapped().filter(|(_, pool)| pool.is_at(&path)).count(), 1);
 }
 
-/// Runs it in a process of its own, where files may be `longest` octets.
+/// Runs a check in a process of its own, where files may have `longest` octets.
 fn under_limit(longest: u64, has_passed: impl FnOnce() -> bool) {
     let limit = libc::rlimit { rlim_cur: longest, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the child's limit is its own, and it ends without a return.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: as above.
+        // SAFETY: the limit lives until the call returns; the child ends at once.
         unsafe {
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
             libc::_exit(libc::c_int::from(!has_passed()));
         }
     }
     let mut status = 0;
-    // SAFETY: a child of ours.
+    // SAFETY: waits for a child of ours; the status lives until the call returns.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(status, 0);
 }
