@@ -21,8 +21,8 @@ pub(super) enum Pulled {
     Dry,
     /// There may be more.
     More,
-    /// The connection rests before it reads again: see [`Link::must_rest`].
-    Resting,
+    /// The connection reads nothing for a while: see [`Link::must_pause`].
+    Paused,
 }
 
 impl QpInner {

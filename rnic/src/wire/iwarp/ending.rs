@@ -140,7 +140,7 @@ impl Link {
         self.release(attrs);
         let deadline = self.deadline.filter(|_| self.ending.fin_due);
         let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
-        let owed = self.out.rest().to_vec();
+        let owed = self.out.owed().to_vec();
         attrs.device.lingering.add(&attrs.device.driver, self.socket, owed, deadline);
     }
 }
