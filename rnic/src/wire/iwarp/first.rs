@@ -52,7 +52,8 @@ pub(super) enum RtrRead {
 }
 
 impl Link {
-    /// Begins the connection: sets its timers, and opens memory to its peer.
+    /// Begins the connection: sets its timers, and opens memory to its peer. DDP is enabled in both
+    /// directions at once (RFC 5041 §6.1).
     pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
         let driver = &attrs.device.driver;
         if !self.may_send && self.negotiated.rtr.is_some() {

@@ -157,7 +157,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Sends FIN if it is due and everything promised has gone.
+    /// Sends FIN if it is due and everything promised has gone (RFC 5044 §7.2).
     #[inline]
     fn finish_sending(&mut self) -> Result<(), LinkEvent> {
         if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {
