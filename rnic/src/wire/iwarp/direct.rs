@@ -46,8 +46,8 @@ impl Direct {
 }
 
 impl Link {
-    /// Begins direct placement of the FPDU at the front of `staging`, which needs `total` octets and
-    /// is not all here, if that is allowed and worth it. Returns whether it has taken all of
+    /// Begins direct placement of the FPDU at the front of `staging`, which needs `total` octets
+    /// and is not all here, if that is allowed and worth it. Returns whether it has taken all of
     /// `staging`.
     ///
     /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU
@@ -125,8 +125,8 @@ impl Link {
         Ok(received.map(|total| (total, total - placed)))
     }
 
-    /// Ends the direct placement when its payload and, at the front of `staging`, its last octets and
-    /// trailer are here. Returns whether none is going on any more.
+    /// Ends the direct placement when its payload and, at the front of `staging`, its last octets
+    /// and trailer are here. Returns whether none is going on any more.
     pub(super) fn finish_direct(
         &mut self,
         cx: &mut Context<'_>,
