@@ -16,8 +16,13 @@ static BEFORE: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(ptr::nu
 /// `BUS_MCEERR_AO`: memory has failed that no instruction has accessed yet.
 const ABOUT_MEMORY_NOT_TOUCHED: c_int = 5;
 
+/// Returns the place of a signal in [`SIGNALS`].
+pub(crate) fn index(signal: c_int) -> usize {
+    usize::from(signal == SIGNALS[1])
+}
+
 fn before(signal: c_int) -> &'static AtomicPtr<libc::sigaction> {
-    &BEFORE[usize::from(signal == SIGNALS[1])]
+    &BEFORE[index(signal)]
 }
 
 /// Records the program's action, and returns the one recorded before. Safe in a signal handler.

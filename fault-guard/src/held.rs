@@ -5,7 +5,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::chain::{self, SIGNALS};
 use crate::system;
@@ -21,45 +21,60 @@ static WAITERS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 /// Room for one held signal.
 struct Place {
-    state: AtomicU32,
-    signal: AtomicI32,
-    /// The thread to which the signal was sent; 0 for the process.
-    thread: AtomicI32,
+    /// [`FREE`], [`BUSY`], or [`full`]: one word, so that whoever takes the signal takes the one
+    /// that it has looked at.
+    state: AtomicU64,
     info: UnsafeCell<MaybeUninit<libc::siginfo_t>>,
 }
 
 // SAFETY: `info` is accessed only by the thread that has set `state` to `BUSY`.
 unsafe impl Sync for Place {}
 
-// The states of a `Place`.
-const FREE: u32 = 0;
-/// One thread is filling or emptying the place.
-const BUSY: u32 = 1;
-/// A signal is held here.
-const FULL: u32 = 2;
+/// The state of a place without a signal.
+const FREE: u64 = 0;
+/// The state of a place that one thread is filling or emptying. No signal has this number.
+const BUSY: u64 = 1;
+
+/// Returns the state of a place that holds a signal, sent to a thread or to the process (0).
+fn full(signal: c_int, thread: c_int) -> u64 {
+    u64::from(thread.cast_unsigned()) << 32 | u64::from(signal.cast_unsigned())
+}
+
+/// Returns the signal that a place in this state holds, and the thread it was sent to.
+fn held(state: u64) -> Option<(c_int, c_int)> {
+    let (thread, signal) = ((state >> 32) as c_int, state as u32 as c_int);
+    (state != FREE && state != BUSY).then_some((signal, thread))
+}
 
 impl Place {
     const fn new() -> Self {
-        Place {
-            state: AtomicU32::new(FREE),
-            signal: AtomicI32::new(0),
-            thread: AtomicI32::new(0),
-            info: UnsafeCell::new(MaybeUninit::uninit()),
-        }
+        Place { state: AtomicU64::new(FREE), info: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    fn is(&self, state: u32) -> bool {
-        self.state.load(Ordering::Acquire) == state
+    fn state(&self) -> u64 {
+        self.state.load(Ordering::Acquire)
     }
 
-    fn change(&self, from: u32, to: u32) -> bool {
+    fn change(&self, from: u64, to: u64) -> bool {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns whether a signal of `wanted` is held here for this thread.
-    fn holds(&self, wanted: &libc::sigset_t, thread: c_int) -> bool {
-        let (signal, to) = (self.signal.load(Ordering::Relaxed), self.thread.load(Ordering::Relaxed));
-        self.is(FULL) && has(wanted, signal) && (to == 0 || to == thread)
+    /// Returns the signal of `wanted` that is held here for `thread`, with the place's state.
+    fn find(&self, wanted: &libc::sigset_t, thread: c_int) -> Option<(c_int, u64)> {
+        let state = self.state();
+        let (signal, to) = held(state)?;
+        (has(wanted, signal) && (to == 0 || to == thread)).then_some((signal, state))
+    }
+
+    /// Empties a place that is still in the state in which its signal was found.
+    fn empty(&self, found: u64) -> Option<libc::siginfo_t> {
+        if !self.change(found, BUSY) {
+            return None;
+        }
+        // SAFETY: `BUSY` was set by this call, and a place that was full has been written.
+        let info = unsafe { (*self.info.get()).assume_init_read() };
+        self.state.store(FREE, Ordering::Release);
+        Some(info)
     }
 }
 
@@ -70,56 +85,49 @@ impl Place {
 pub(crate) unsafe fn hold(signal: c_int, info: *const libc::siginfo_t) {
     // SAFETY: `info` is the kernel's `siginfo_t`, which lives until the handler returns.
     let to_thread = unsafe { (*info).si_code } == libc::SI_TKILL;
-    let waiter = WAITERS[usize::from(signal == SIGNALS[1])].load(Ordering::Acquire);
+    let waiter = WAITERS[chain::index(signal)].load(Ordering::Acquire);
     // SAFETY: `info` came with a signal to this process.
     if waiter != 0 && !to_thread && unsafe { send(waiter, signal, info) } {
         return;
     }
     let thread = if to_thread { system::thread() } else { 0 };
-    let same = |place: &Place| {
-        place.is(FULL)
-            && place.signal.load(Ordering::Relaxed) == signal
-            && place.thread.load(Ordering::Relaxed) == thread
-    };
+    let state = full(signal, thread);
     // As in the kernel, a signal that is already pending is not held twice.
-    if HELD.iter().any(same) {
+    if HELD.iter().any(|place| place.state() == state) {
         return;
     }
     // If all places are in use, the signal is lost: a signal handler cannot wait for a place.
     let Some(place) = HELD.iter().find(|place| place.change(FREE, BUSY)) else { return };
-    place.signal.store(signal, Ordering::Relaxed);
-    place.thread.store(thread, Ordering::Relaxed);
     // SAFETY: `BUSY` was set by this call, so that nobody else accesses the place; `info` is the
     // kernel's `siginfo_t`.
     unsafe { (*place.info.get()).write(info.read()) };
-    place.state.store(FULL, Ordering::Release);
+    place.state.store(state, Ordering::Release);
 }
 
 /// Takes a held signal of `wanted` that is for the calling thread.
 pub(crate) fn take(wanted: &libc::sigset_t) -> Option<(c_int, libc::siginfo_t)> {
-    if HELD.iter().all(|place| place.is(FREE)) {
+    if HELD.iter().all(|place| place.state() == FREE) {
         return None;
     }
     let thread = system::thread();
-    let place = HELD.iter().find(|place| place.holds(wanted, thread) && place.change(FULL, BUSY))?;
-    // SAFETY: `BUSY` was set by this call, and a place that was full has been written.
-    let info = unsafe { (*place.info.get()).assume_init_read() };
-    let signal = place.signal.load(Ordering::Relaxed);
-    place.state.store(FREE, Ordering::Release);
-    Some((signal, info))
+    HELD.iter().find_map(|place| {
+        let (signal, state) = place.find(wanted, thread)?;
+        Some((signal, place.empty(state)?))
+    })
 }
 
 /// Returns whether a signal is held for the calling thread.
 pub(crate) fn is_pending(signal: c_int) -> bool {
     let (wanted, thread) = (only(signal), system::thread());
-    HELD.iter().any(|place| place.holds(&wanted, thread))
+    HELD.iter().any(|place| place.find(&wanted, thread).is_some())
 }
 
 /// Forgets all that is held of one signal, for whichever thread.
 pub(crate) fn forget(signal: c_int) {
     for place in &HELD {
-        if place.signal.load(Ordering::Relaxed) == signal {
-            place.change(FULL, FREE);
+        let state = place.state();
+        if held(state).is_some_and(|(found, _)| found == signal) {
+            place.change(state, FREE);
         }
     }
 }
@@ -145,14 +153,20 @@ pub(crate) fn deliver(wanted: &libc::sigset_t) -> bool {
     any
 }
 
-/// Notes that the calling thread waits for `signals`, or with `on` unset that it no longer does.
-pub(crate) fn wait(signals: &libc::sigset_t, on: bool) {
-    let thread = system::thread();
-    for (signal, waiter) in SIGNALS.into_iter().zip(&WAITERS) {
-        if has(signals, signal) {
-            let (from, to) = if on { (0, thread) } else { (thread, 0) };
-            let _ = waiter.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
-        }
+/// Notes that the calling thread waits for `signals`, unless another thread does.
+pub(crate) fn begin_wait(signals: &libc::sigset_t) {
+    change_waiter(signals, 0, system::thread());
+}
+
+/// Notes that the calling thread no longer waits for `signals`.
+pub(crate) fn end_wait(signals: &libc::sigset_t) {
+    change_waiter(signals, system::thread(), 0);
+}
+
+fn change_waiter(signals: &libc::sigset_t, from: c_int, to: c_int) {
+    for signal in SIGNALS.into_iter().filter(|signal| has(signals, *signal)) {
+        let waiter = &WAITERS[chain::index(signal)];
+        let _ = waiter.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -177,4 +191,43 @@ pub(crate) fn only(signal: c_int) -> libc::sigset_t {
     // SAFETY: `set` is a valid set on this stack.
     unsafe { libc::sigaddset(&raw mut set, signal) };
     set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills a free place.
+    fn fill(place: &Place, signal: c_int, thread: c_int) {
+        assert!(place.change(FREE, BUSY));
+        // SAFETY: `BUSY` was set by this call, and a `siginfo_t` of zeros is a valid one.
+        unsafe { (*place.info.get()).write(std::mem::zeroed()) };
+        place.state.store(full(signal, thread), Ordering::Release);
+    }
+
+    #[test]
+    fn a_place_that_was_refilled_for_another_keeps_its_signal() {
+        let (one, other) = (1000, 1001);
+        for (signal, thread) in [(libc::SIGBUS, other), (libc::SIGSEGV, one)] {
+            let place = Place::new();
+            fill(&place, libc::SIGBUS, one);
+            let (_, found) = place.find(&only(libc::SIGBUS), one).unwrap();
+            assert!(place.empty(found).is_some());
+            fill(&place, signal, thread);
+            assert!(place.empty(found).is_none());
+            assert_eq!(held(place.state()), Some((signal, thread)));
+        }
+    }
+
+    #[test]
+    fn a_signal_to_a_thread_is_found_by_it_alone() {
+        let place = Place::new();
+        fill(&place, libc::SIGSEGV, 1000);
+        assert!(place.find(&only(libc::SIGSEGV), 1000).is_some());
+        assert!(place.find(&only(libc::SIGSEGV), 1001).is_none());
+        assert!(place.find(&only(libc::SIGBUS), 1000).is_none());
+        let place = Place::new();
+        fill(&place, libc::SIGSEGV, 0);
+        assert!(place.find(&only(libc::SIGSEGV), 1001).is_some());
+    }
 }

@@ -249,9 +249,9 @@ pub fn take<T>(wanted: &libc::sigset_t, wait: impl FnOnce() -> T) -> Result<(c_i
     }
     // From here on the kernel keeps signals that arrive, and `wait` finds them.
     let _ = system::mask(libc::SIG_BLOCK, Some(&ours));
-    held::wait(&ours, true);
+    held::begin_wait(&ours);
     let result = held::take(wanted).ok_or_else(wait);
-    held::wait(&ours, false);
+    held::end_wait(&ours);
     if is_adopted() {
         let _ = system::mask(libc::SIG_UNBLOCK, Some(&ours));
     }

@@ -90,6 +90,9 @@ pub use config::{NoReceive, QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::Listener;
+// For `rddp doctor`.
+#[doc(hidden)]
+pub use conn::port_mapper::{MapperAnswer, ask as ask_port_mapper};
 pub use conn::request::ConnectRequest;
 pub use counters::Counters;
 pub use cq::CompletionQueue;

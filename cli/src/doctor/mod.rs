@@ -7,14 +7,13 @@
 //! | `sockets` | what `rddp run` needs |
 //! | `software` | the limits of rddp's own device |
 //! | `devices` | RDMA devices of the kernel, which could be mistaken for rddp's |
-//! | `peer`, `port_mapper` | another host, if one is named |
+//! | `peer` | another host, if one is named |
 
 mod devices;
 mod finding;
 mod interfaces;
 mod limits;
 mod peer;
-mod port_mapper;
 mod processor;
 mod sockets;
 mod software;

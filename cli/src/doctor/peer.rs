@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use rddp_rnic::{ConnectError, ConnectOptions, Rnic};
+use rddp_rnic::{ConnectError, ConnectOptions, MapperAnswer, Rnic, ask_port_mapper};
 
 use super::finding::{Finding, Level, Topic};
-use super::port_mapper::{self, Answer};
 use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::Failure;
@@ -30,10 +29,10 @@ pub(super) fn look(host: &str) -> Result<Vec<Finding>, Failure> {
 }
 
 fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
-    let mapper = match port_mapper::ask(addr) {
-        Ok(Answer::Mapped(port)) => format!("port {} is mapped to {port}", addr.port()),
-        Ok(Answer::Unknown) => format!("knows of no service at port {}", addr.port()),
-        Ok(Answer::None) => "no answer: ports are as they are named".to_owned(),
+    let mapper = match ask_port_mapper(addr) {
+        Ok(MapperAnswer::Mapped(port)) => format!("port {} is mapped to {port}", addr.port()),
+        Ok(MapperAnswer::Unknown) => format!("knows of no service at port {}", addr.port()),
+        Ok(MapperAnswer::None) => "no answer: ports are as they are named".to_owned(),
         Err(error) => format!("cannot be asked: {error}"),
     };
     let end = Endpoint::new(&Rnic::open()?)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
+use rddp_stream::room;
 use socket2::{Domain, Socket, Type};
 
 use super::finding::{Finding, Level, Topic};
@@ -15,8 +16,7 @@ use crate::units::about;
 /// The folder of the shared states.
 const SHARED: &str = "dev/shm";
 
-/// Octets of one stream's state there, and the number of streams for which there should be space.
-const STATE: u64 = 140 << 10;
+/// The number of streams for which there should be space, all of which hold octets.
 const STREAMS: u64 = 1000;
 
 pub(super) fn look(root: &Path) -> Vec<Finding> {
@@ -50,13 +50,23 @@ fn shared(folder: &Path) -> Finding {
     }
     match statvfs(folder) {
         Ok(of) => {
-            let room = of.blocks_available() * of.fragment_size();
-            let small = room < STREAMS * STATE;
-            let value = format!("{} free, for some {} streams", about(room), room / STATE);
-            found(value).but_if(small, Level::Note, format!("for more of them than fit, {advice}"))
+            let free = of.blocks_available() * of.fragment_size();
+            let small = room::for_states(free) < STREAMS * (room::STATE + room::BLOCK);
+            found(streams(free)).but_if(small, Level::Note, format!("for more of them than fit, {advice}"))
         }
         Err(error) => found(error.desc().to_owned()).but(Level::Warn, advice),
     }
+}
+
+/// Returns for how many streams there is space, in words.
+fn streams(free: u64) -> String {
+    let room = room::for_states(free);
+    let (idle, busy) = (room / room::STATE, room / (room::STATE + room::BLOCK));
+    format!(
+        "{} free, {} of it for streams: some {idle} idle ones, or {busy} that hold octets",
+        about(free),
+        about(room)
+    )
 }
 
 fn may_be_written(folder: &Path) -> Result<(), Errno> {
@@ -76,6 +86,12 @@ mod tests {
         let found = &look(root.path())[2];
         assert_eq!(found.level, Level::Warn);
         assert!(found.advice.as_ref().unwrap().contains("exec"));
+    }
+
+    #[test]
+    fn half_of_the_space_is_counted_in_streams() {
+        let told = "64.0 MiB free, 32.0 MiB of it for streams: some 10922 idle ones, or 436 that hold octets";
+        assert_eq!(streams(64 << 20), told);
     }
 
     #[test]

@@ -17,6 +17,10 @@ const ENOUGH: Duration = Duration::from_millis(10);
 /// Time without any event after which the end that measures gives up.
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// Number of turns after which a passive end that always has something to do calls
+/// [`Spin::check`].
+pub(super) const CHECK_EVERY: u64 = 4096;
+
 /// The party that asked for spinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {

@@ -42,6 +42,7 @@ pub mod ours;
 mod owed;
 mod partial;
 mod ready;
+pub mod room;
 mod rx;
 mod sink;
 mod startup;

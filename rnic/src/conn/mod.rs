@@ -7,7 +7,7 @@
 //! | `answer` | a program's answer to a Request that came on a TCP connection of its own |
 //! | `startup` | one startup of a QP, from its beginning to its end |
 //! | `stage`, `steps` | the stages of a startup, and what is done in each |
-//! | `port_mapper` | the query that an initiator sends to the port mapper |
+//! | `port_mapper` | the query to a port mapper, by an initiator or for `rddp doctor` |
 //! | `listen`, `request` | listeners, and the Requests that they hand to the program |
 //! | `half_open`, `half_open_count` | connections of listeners whose startup is not over |
 //! | `linger` | connections whose QP the program has dropped |
@@ -20,7 +20,7 @@ pub(crate) mod half_open;
 pub(crate) mod half_open_count;
 pub(crate) mod linger;
 pub(crate) mod listen;
-mod port_mapper;
+pub(crate) mod port_mapper;
 pub(crate) mod request;
 pub(crate) mod socket;
 mod stage;

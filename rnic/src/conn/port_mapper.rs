@@ -10,13 +10,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use socket2::{SockAddr, Socket};
+use nix::poll::{PollFd, PollFlags, poll};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::io::ready_set::epoll_timeout;
 
 /// The UDP port at which port mappers answer.
 const PORT: u16 = 3935;
 
 /// The time that each try waits for an answer.
 const TRIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
+
+/// The time that each try waits of [`ask`], whose caller wants an answer more than a connection.
+const PATIENT_TRIES: [Duration; 3] = [Duration::from_millis(300); 3];
 
 /// The length of every message in octets.
 const MESSAGE_LEN: usize = 48;
@@ -30,8 +36,29 @@ const ACKNOWLEDGE: u8 = 2;
 /// them does not keep other connections waiting.
 const BATCH: usize = 16;
 
-/// A query that is under way. It never sleeps: its user calls [`advance`](Self::advance) when its
-/// descriptor is readable and when it is [`due`](Self::due).
+/// A port mapper's answer about an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapperAnswer {
+    /// The service is at this port.
+    Mapped(u16),
+    /// The port mapper does not know the service.
+    Unknown,
+    /// No port mapper answers: the service is at the port that was named.
+    None,
+}
+
+/// Asks the port mapper of `addr`'s host for the port that stands for `addr`'s. Sleeps until there
+/// is an answer, for a second at most.
+///
+/// # Errors
+/// The query cannot be sent.
+pub fn ask(addr: SocketAddr) -> io::Result<MapperAnswer> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+    Ok(Query::to(&socket, addr, PORT, &PATIENT_TRIES)?.finish())
+}
+
+/// A query that is under way. Its user calls [`advance`](Self::advance), which does not sleep,
+/// when its descriptor is readable and when it is [`due`](Self::due).
 #[derive(Debug)]
 pub(super) struct Query {
     udp: UdpSocket,
@@ -78,17 +105,37 @@ impl Query {
     pub(super) fn advance(&mut self, now: Instant) -> Option<SocketAddr> {
         let addr = self.message.ap;
         match self.step(now) {
-            Ok(mapped) => {
-                mapped.inspect(|mapped| tracing::debug!(%addr, %mapped, "the port mapper has named a port"))
+            Ok(None) => return None,
+            Ok(Some(MapperAnswer::Mapped(port))) => {
+                tracing::debug!(%addr, port, "the port mapper has named a port");
+                return Some(SocketAddr::new(addr.ip(), port));
             }
-            Err(error) => {
-                tell_none(addr, &error);
-                Some(addr)
+            Ok(Some(_)) => tracing::debug!(%addr, "the port mapper does not know this port"),
+            Err(error) => tell_none(addr, &error),
+        }
+        Some(addr)
+    }
+
+    /// Sleeps until the query is over.
+    fn finish(mut self) -> MapperAnswer {
+        loop {
+            match self.step(Instant::now()) {
+                Ok(Some(answer)) => return answer,
+                Ok(None) => {}
+                Err(_) => return MapperAnswer::None,
             }
+            let left = self.due.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(self.udp.as_fd(), PollFlags::POLLIN)];
+            // After a signal, or an error, the socket is looked at again.
+            let _ = poll(&mut fds, epoll_timeout(Some(left)));
         }
     }
 
-    fn step(&mut self, now: Instant) -> io::Result<Option<SocketAddr>> {
+    /// Returns what the mapper has answered; `None` while the query goes on.
+    ///
+    /// # Errors
+    /// No answer has come to the last try.
+    fn step(&mut self, now: Instant) -> io::Result<Option<MapperAnswer>> {
         loop {
             match self.receive() {
                 Ok(Some(answer)) => return self.take(answer).map(Some),
@@ -123,12 +170,13 @@ impl Query {
         Ok(None)
     }
 
-    fn take(&self, answer: Message) -> io::Result<SocketAddr> {
+    /// Acknowledges an answer that names a port.
+    fn take(&self, answer: Message) -> io::Result<MapperAnswer> {
         if answer.kind != ACCEPT || answer.ap.port() == 0 {
-            return Err(io::Error::other("the port mapper does not know this port"));
+            return Ok(MapperAnswer::Unknown);
         }
         self.udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
-        Ok(SocketAddr::new(self.message.ap.ip(), answer.ap.port()))
+        Ok(MapperAnswer::Mapped(answer.ap.port()))
     }
 }
 
@@ -195,10 +243,7 @@ fn take_ip(octets: [u8; 16], v6: bool) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use nix::poll::{PollFd, PollFlags, poll};
-
     use super::*;
-    use crate::io::ready_set::epoll_timeout;
 
     #[test]
     fn a_message_keeps_its_fields_in_both_families() {
@@ -221,24 +266,6 @@ mod tests {
         assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
-    /// Makes a query and awaits its end.
-    fn ask(
-        socket: &Socket,
-        addr: SocketAddr,
-        port: u16,
-        tries: &'static [Duration],
-    ) -> io::Result<SocketAddr> {
-        let mut query = Query::to(socket, addr, port, tries)?;
-        loop {
-            if let Some(mapped) = query.step(Instant::now())? {
-                return Ok(mapped);
-            }
-            let left = query.due().saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::new(query.as_fd(), PollFlags::POLLIN)];
-            poll(&mut fds, epoll_timeout(Some(left)))?;
-        }
-    }
-
     const SHORT: Duration = Duration::from_millis(10);
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -247,14 +274,14 @@ mod tests {
     fn asked(
         tries: &'static [Duration],
         answers: impl Fn(usize, Message) -> Vec<Message>,
-    ) -> (io::Result<SocketAddr>, Vec<Message>) {
+    ) -> (MapperAnswer, Vec<Message>) {
         let mapper = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = mapper.local_addr().unwrap().port();
         let service: SocketAddr = "127.0.0.1:7174".parse().unwrap();
-        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let (mut heard, mut octets) = (Vec::new(), [0; 64]);
         let outcome = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| ask(&socket, service, port, tries));
+            let asking = scope.spawn(|| Query::to(&socket, service, port, tries).unwrap().finish());
             mapper.set_read_timeout(Some(SHORT)).unwrap();
             loop {
                 // If the asking thread is over, all that it sent has come.
@@ -286,7 +313,7 @@ mod tests {
             0 => vec![accepted(message)],
             _ => vec![],
         });
-        assert_eq!(outcome.unwrap(), "127.0.0.1:49152".parse().unwrap());
+        assert_eq!(outcome, MapperAnswer::Mapped(49152));
         assert_eq!(heard, [heard[0], Message { kind: ACKNOWLEDGE, ..accepted(heard[0]) }]);
     }
 
@@ -296,7 +323,7 @@ mod tests {
             1 => vec![Message { handle: message.handle ^ 1, kind: 3, ..message }, accepted(message)],
             _ => vec![],
         });
-        assert_eq!(outcome.unwrap().port(), 49152);
+        assert_eq!(outcome, MapperAnswer::Mapped(49152));
         assert_eq!(heard, [heard[0], heard[0], Message { kind: ACKNOWLEDGE, ..accepted(heard[0]) }]);
     }
 
@@ -306,10 +333,21 @@ mod tests {
         for (kind, port) in [(3, 7174), (ACCEPT, 0)] {
             let ap = SocketAddr::from(([127, 0, 0, 1], port));
             let (outcome, heard) = asked(&[PATIENCE], |_, message| vec![Message { kind, ap, ..message }]);
-            assert_eq!((outcome.unwrap_err().kind(), heard.len()), (io::ErrorKind::Other, 1));
+            assert_eq!((outcome, heard.len()), (MapperAnswer::Unknown, 1));
         }
         let (outcome, heard) = asked(&[SHORT, SHORT], |_, _| vec![]);
-        assert_eq!((outcome.unwrap_err().kind(), heard.len()), (io::ErrorKind::TimedOut, 2));
+        assert_eq!((outcome, heard.len()), (MapperAnswer::None, 2));
+    }
+
+    #[test]
+    fn a_host_without_a_mapper_has_no_answer() {
+        // Nobody else may have this port, and for others than itself it is no port of anybody's.
+        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let nobody = taken.local_addr().unwrap();
+        taken.connect(nobody).unwrap();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let query = Query::to(&socket, nobody, nobody.port(), &PATIENT_TRIES).unwrap();
+        assert_eq!(query.finish(), MapperAnswer::None);
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl QpInner {
         }
     }
 
-    /// Handles the peer's FIN.
+    /// Handles the peer's FIN, its graceful teardown (RFC 5041 §6.2.1).
     pub(super) fn on_fin(&self, core: &mut Core) {
         match core.state {
             QpState::ReadyToSend => {

@@ -5,7 +5,7 @@ use rddp_rdma::AsyncEventKind;
 use super::QpInner;
 use super::core::Core;
 use super::state::QpState;
-use crate::wire::{Link, LinkEvent, Outgoing, Stage};
+use crate::wire::{Link, LinkEvent, Outgoing, Staging};
 
 /// Number of octets of one turn of reading: other connections get theirs in between
 /// (RFC 5042 §6.4.4).
@@ -21,24 +21,24 @@ pub(super) enum Pulled {
     Dry,
     /// There may be more.
     More,
-    /// The connection rests before it reads again: see [`Link::must_rest`].
-    Resting,
+    /// The connection reads nothing for a while: see [`Link::must_pause`].
+    Paused,
 }
 
 impl QpInner {
     /// Reads for one turn: `turn` octets, and at most one read more.
     pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
-        Stage::with_own(|stage| {
+        Staging::with_own(|staging| {
             let end = core.counters.octets_received + turn;
             let Some(link) = &mut core.link else { return Pulled::Dry };
-            link.unstash(&self.attrs, stage);
+            link.unstash(&self.attrs, staging);
             while let Some((link, mut cx)) = core.split(&self.attrs) {
-                let read = link.read(&mut cx, stage);
-                self.after_reading(core, stage, read);
+                let read = link.read(&mut cx, staging);
+                self.after_reading(core, staging, read);
                 let Some((link, cx)) = core.split(&self.attrs) else { break };
-                if stage.is_dry() || cx.counters.octets_received >= end {
-                    link.stash(&cx, stage);
-                    return if stage.is_dry() { Pulled::Dry } else { Pulled::More };
+                if staging.is_dry() || cx.counters.octets_received >= end {
+                    link.stash(&cx, staging);
+                    return if staging.is_dry() { Pulled::Dry } else { Pulled::More };
                 }
             }
             Pulled::Dry
@@ -70,25 +70,25 @@ impl QpInner {
 
     /// Handles whole FPDUs among the octets that the last turn left over.
     fn handle_stashed(&self, core: &mut Core) {
-        Stage::with_own(|stage| {
+        Staging::with_own(|staging| {
             let Some((link, mut cx)) = core.split(&self.attrs) else { return };
-            link.unstash(&self.attrs, stage);
-            let handled = link.handle(&mut cx, stage);
-            self.after_reading(core, stage, handled);
+            link.unstash(&self.attrs, staging);
+            let handled = link.handle(&mut cx, staging);
+            self.after_reading(core, staging, handled);
             if let Some((link, cx)) = core.split(&self.attrs) {
-                link.stash(&cx, stage);
+                link.stash(&cx, staging);
             }
         });
     }
 
     /// Acts on the result of reading. If the stream has ended for this end, discards the rest.
     #[inline]
-    fn after_reading(&self, core: &mut Core, stage: &mut Stage, result: Result<(), LinkEvent>) {
+    fn after_reading(&self, core: &mut Core, staging: &mut Staging, result: Result<(), LinkEvent>) {
         if let Err(event) = result {
             self.on_event(core, event);
         }
         if core.state != QpState::ReadyToSend {
-            self.discard(core, stage.clear());
+            self.discard(core, staging.clear());
         }
     }
 

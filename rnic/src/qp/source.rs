@@ -39,14 +39,14 @@ impl QpInner {
     /// Reads for a turn if TCP may have something and this QP may keep more octets.
     fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
         let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
-        if link.must_rest(&cx) {
-            link.rest_a_while(&cx);
-            return Pulled::Resting;
+        if link.must_pause(&cx) {
+            link.pause_reading(&cx);
+            return Pulled::Paused;
         }
         if !may_read {
             return Pulled::Dry;
         }
-        link.end_rest(&cx);
+        link.resume_reading(&cx);
         self.pull(core, TURN)
     }
 
@@ -155,7 +155,7 @@ impl Source for QpInner {
                 false
             }
             // The socket is not armed: `on_timer` ends this pause in reading.
-            Pulled::Resting => false,
+            Pulled::Paused => false,
         });
         more == Some(true)
     }
@@ -175,7 +175,7 @@ impl Source for QpInner {
             // This timer may be the end of a pause in reading: arming the socket again reports what
             // has arrived meanwhile.
             if let Some((link, cx)) = core.split(&self.attrs) {
-                link.end_rest(&cx);
+                link.resume_reading(&cx);
             }
             self.rearm(core);
         });

@@ -11,7 +11,7 @@ use rddp_test_support::{Peer, pattern, plain, segment};
 
 use crate::common::raw::{self, BOTH, Role, client_server, with_plain_raw};
 use crate::common::{ALL, End, PATIENCE, at_once, connected};
-use crate::slow::goes_on;
+use crate::slow::stalled;
 
 const MESSAGE: usize = 64 * 1024;
 
@@ -169,12 +169,19 @@ fn the_peer_sees_an_orderly_end() {
     passive.await_state(QpState::Idle);
 }
 
-/// An `abort` discards what TCP has not sent, unlike a drop.
+/// RFC 5042 §6.4.2: a dropped QP's connection whose peer neither reads nor closes is given up in
+/// the end, though the device lives on. Octets that the peer sends are answered by a reset from
+/// then on.
 #[test]
-fn an_abort_still_resets() {
-    let (end, mut raw) = has_sent(Role::Passive);
-    end.qp.abort();
-    let error = raw.socket.read_to_end(&mut Vec::new()).expect_err("an orderly end");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    goes_on(&end.sibling());
+fn a_peer_that_neither_reads_nor_closes_is_given_up() {
+    let (end, mut raw, _source) = stalled(Role::Passive);
+    let device = end.sibling();
+    drop(end);
+    let octets = raw.frame(&segment::write(rddp_rnic::Stag(0), 0, true, b""));
+    let deadline = Instant::now() + PATIENCE;
+    while raw.socket.write_all(&octets).is_ok() {
+        assert!(Instant::now() < deadline, "the connection lingers on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(device);
 }

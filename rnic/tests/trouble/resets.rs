@@ -1,5 +1,7 @@
 //! TCP connections that are reset, or end by a FIN, at any octet.
 
+use std::io::{ErrorKind, Read};
+
 use rddp_rnic::{
     Access, AsyncEventKind, MemoryRegion, QpState, RecvWr, Remote, SendWr, Stag, Status, TerminateCode,
 };
@@ -7,6 +9,7 @@ use rddp_test_support::{Peer, segment};
 
 use crate::common::raw::{self, BOTH, Role, with_plain_raw};
 use crate::common::{ALL, End};
+use crate::slow::goes_on;
 
 /// Returns an end with one request of each kind and two receives posted, ids 0 to 5, and the octets
 /// that its peer would answer.
@@ -91,7 +94,11 @@ fn an_abort_resets() {
         let (end, mut raw, _, _memory) = busy(role);
         (0..4).for_each(|_| drop(raw.segment()));
         end.qp.abort();
-        assert_eq!((raw.recv(), end.qp.state(), end.qp.terminate_sent()), (None, QpState::Error, None));
+        let mut octets = Vec::new();
+        let error = raw.socket.read_to_end(&mut octets).expect_err("an orderly end");
+        assert_eq!((error.kind(), octets.len()), (ErrorKind::ConnectionReset, 0));
+        assert_eq!((end.qp.state(), end.qp.terminate_sent()), (QpState::Error, None));
         check_order(&end);
+        goes_on(&end.sibling());
     }
 }

@@ -114,7 +114,7 @@ pub fn goes_on(beside: &End) {
 }
 
 /// Returns an end with Writes that wait for a peer that has stopped reading.
-fn stalled(role: Role) -> (End, Peer, MemoryRegion) {
+pub(crate) fn stalled(role: Role) -> (End, Peer, MemoryRegion) {
     let (end, raw) = with_plain_raw(role);
     let source = end.region(4 << 20, Access::empty());
     let remote = Remote { stag: Stag(1), to: 0 };

@@ -16,16 +16,13 @@ use rddp_rnic::{
 };
 
 use super::control::{Places, Setup, Wait};
-use super::spin::{Spin, Wish};
+use super::spin::{CHECK_EVERY, Spin, Wish};
 use crate::endpoint::{close, ended, wait};
 use crate::failure::Failure;
 use crate::signals;
 
 /// Number of completions taken at once.
 const POLLED: usize = 64;
-
-/// Number of turns after which a passive end that always has something to do looks at the clock.
-const LOOK_EVERY: u64 = 4096;
 
 /// Time that an end sleeps once it should not spin any longer.
 const REST: Duration = Duration::from_millis(1);
@@ -187,7 +184,7 @@ impl End for Lanes {
 
     fn turn(&mut self) -> Result<(), Failure> {
         self.turns += 1;
-        if self.turns.is_multiple_of(LOOK_EVERY) { self.spin.check() } else { Ok(()) }
+        if self.turns.is_multiple_of(CHECK_EVERY) { self.spin.check() } else { Ok(()) }
     }
 }
 

@@ -18,15 +18,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_load::stream::{Ready, Streams};
 
 use super::control::{Setup, Wait};
-use super::spin::{Spin, Wish};
+use super::spin::{CHECK_EVERY, Spin, Wish};
 use crate::failure::Failure;
 use crate::signals;
 
 /// Limit on the octets that one call receives, of messages that are shorter.
 const CHUNK: usize = 256 * 1024;
-
-/// Number of turns after which a passive end that always has something to do looks at the clock.
-const LOOK_EVERY: u64 = 4096;
 
 /// One end of all connections.
 struct Sockets {
@@ -96,7 +93,7 @@ impl Streams for Sockets {
 
     fn turn(&mut self) -> Result<(), Failure> {
         self.turns += 1;
-        if self.turns.is_multiple_of(LOOK_EVERY) { self.spin.check() } else { Ok(()) }
+        if self.turns.is_multiple_of(CHECK_EVERY) { self.spin.check() } else { Ok(()) }
     }
 }
 

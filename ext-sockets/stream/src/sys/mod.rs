@@ -29,7 +29,9 @@ pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
-pub(super) use slots::{BLOCK, Lease, Purpose, block, block_mut, give_back, has_all, reserve};
+pub(super) use slots::{
+    BLOCK, Lease, Purpose, SLOT, block, block_mut, give_back, has_all, longest_file, reserve,
+};
 pub use slots::{
     Found, Known, Process, SharedState, Slots, expect_children, forget_children, forget_left, join_children,
     leave_all, leave_closed, map_all, remove_unused,

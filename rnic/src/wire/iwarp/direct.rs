@@ -46,22 +46,22 @@ impl Direct {
 }
 
 impl Link {
-    /// Begins direct placement of the FPDU at the front of `stage`, which needs `total` octets and
-    /// is not all here, if that is allowed and worth it. Returns whether it has taken all of
-    /// `stage`.
+    /// Begins direct placement of the FPDU at the front of `staging`, which needs `total` octets
+    /// and is not all here, if that is allowed and worth it. Returns whether it has taken all of
+    /// `staging`.
     ///
     /// Nothing is concluded from a header whose CRC is not known yet: whatever is wrong, the FPDU
     /// is staged instead.
-    pub(super) fn begin_direct(&mut self, cx: &mut Context<'_>, stage: &[u8], total: usize) -> bool {
-        if total.saturating_sub(stage.len()) < WORTH_IT || !self.may_send {
+    pub(super) fn begin_direct(&mut self, cx: &mut Context<'_>, staging: &[u8], total: usize) -> bool {
+        if total.saturating_sub(staging.len()) < WORTH_IT || !self.may_send {
             return false;
         }
         let (mut receiver, mut target) = self.receiving(cx);
-        let Some(segment) = receiver.announced(stage, &mut target) else { return false };
+        let Some(segment) = receiver.announced(staging, &mut target) else { return false };
         if !self.may_place_directly(segment.place) {
             return false;
         }
-        let (front, here) = stage.split_at(LENGTH_LEN + segment.header.len());
+        let (front, here) = staging.split_at(LENGTH_LEN + segment.header.len());
         let mut grants = Grants::new();
         // RFC 5041 §7.1: a segment that is not all inside is not placed at all, so all of it is
         // checked now.
@@ -86,15 +86,15 @@ impl Link {
         true
     }
 
-    /// Reads the rest of the payload into its place and what follows into `stage`. Returns the
-    /// octets read in all, and those in `stage`.
+    /// Reads the rest of the payload into its place and what follows into `staging`. Returns the
+    /// octets read in all, and those in `staging`.
     ///
     /// # Errors
     /// The memory has gone bad: the kernel found that before it took another octet, or we do.
     pub(super) fn receive_direct(
         &mut self,
         cx: &mut Context<'_>,
-        stage: &mut [u8],
+        staging: &mut [u8],
     ) -> Result<io::Result<(usize, usize)>, LinkEvent> {
         let fd = self.socket.as_fd();
         let Some(direct) = &mut self.direct else { return Ok(Ok((0, 0))) };
@@ -109,7 +109,7 @@ impl Link {
         }
         let mut pieces: SmallVec<[PieceMut<'_>; 2]> =
             grants.iter().map(|grant| PieceMut::Granted(grant, 0..grant.len())).collect();
-        pieces.push(PieceMut::Own(stage));
+        pieces.push(PieceMut::Own(staging));
         let received = recv_vectored(fd, &mut pieces);
         drop(pieces);
         let placed = received.as_ref().map_or(0, |total| left.min(*total));
@@ -125,18 +125,18 @@ impl Link {
         Ok(received.map(|total| (total, total - placed)))
     }
 
-    /// Ends the direct placement when its payload and, at the front of `stage`, its last octets and
-    /// trailer are here. Returns whether none is going on any more.
+    /// Ends the direct placement when its payload and, at the front of `staging`, its last octets
+    /// and trailer are here. Returns whether none is going on any more.
     pub(super) fn finish_direct(
         &mut self,
         cx: &mut Context<'_>,
-        stage: &[u8],
+        staging: &[u8],
         used: &mut usize,
     ) -> Result<bool, LinkEvent> {
         let Some(direct) = self.direct.take() else { return Ok(true) };
         let pad = pad_len(direct.segment.ulpdu_len());
         let whole = direct.got == direct.direct_len();
-        let Some((behind, _)) = stage.split_at_checked(direct.staged + pad + CRC_LEN).filter(|_| whole)
+        let Some((behind, _)) = staging.split_at_checked(direct.staged + pad + CRC_LEN).filter(|_| whole)
         else {
             self.direct = Some(direct);
             return Ok(false);

@@ -1,5 +1,8 @@
 //! The end of a connection: with a Terminate, in order, by a reset, or after the QP was dropped
 //! (RFC 5040 §5.4, §6.2, §7).
+//!
+//! DDP ends no stream of its own accord (RFC 5041 §6.2): the QP asks for it, or TCP has ended. Each
+//! half connection ends with that of TCP (RFC 5044 §7.2).
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +62,8 @@ impl Link {
         LinkEvent::Terminated(terminate, refused)
     }
 
-    /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN.
+    /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN: a graceful
+    /// teardown (RFC 5041 §6.2.1).
     pub(crate) fn begin_close(&mut self, attrs: &QpAttributes) {
         self.ending.fin_due = true;
         // What is still to come of a message is no longer placed: see `after_reading`.
@@ -96,7 +100,8 @@ impl Link {
         self.stream.inbound() == 0 && self.partial.is_empty() && self.direct.is_none()
     }
 
-    /// Notes that the peer's FIN has come. Returns whether ours has gone, so that all is over.
+    /// Notes that the peer's FIN has come, which MPA makes known (RFC 5044 §7.2). Returns whether
+    /// ours has gone, so that all is over.
     pub(crate) fn end_of_peer(&mut self) -> bool {
         self.ending.peer_done = true;
         self.ending.fin_sent
@@ -120,7 +125,7 @@ impl Link {
         !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)
     }
 
-    /// Ends the connection by a reset.
+    /// Ends the connection by a reset: an abortive teardown (RFC 5041 §6.2.2).
     pub(crate) fn lose(self, attrs: &QpAttributes) {
         self.reset();
         self.release(attrs);
@@ -140,7 +145,7 @@ impl Link {
         self.release(attrs);
         let deadline = self.deadline.filter(|_| self.ending.fin_due);
         let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
-        let owed = self.out.rest().to_vec();
+        let owed = self.out.owed().to_vec();
         attrs.device.lingering.add(&attrs.device.driver, self.socket, owed, deadline);
     }
 }

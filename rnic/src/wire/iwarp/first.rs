@@ -23,7 +23,7 @@ const NUDGES: u32 = 5;
 /// The id of the Read that a Read RTR is; no work request has it.
 pub(super) const RTR_ID: u64 = u64::MAX;
 
-/// Writes of no octets for a peer that may have left our first FPDU unread: see
+/// RDMA Writes of no octets for a peer that may have left our first FPDU unread: see
 /// [`ConnectOptions::nudge`](crate::ConnectOptions::nudge).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nudge {
@@ -52,7 +52,8 @@ pub(super) enum RtrRead {
 }
 
 impl Link {
-    /// Begins the connection: sets its timers, and opens memory to its peer.
+    /// Begins the connection: sets its timers, and opens memory to its peer. DDP is enabled in both
+    /// directions at once (RFC 5041 §6.1).
     pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
         let driver = &attrs.device.driver;
         if !self.may_send && self.negotiated.rtr.is_some() {
@@ -67,8 +68,8 @@ impl Link {
         attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound);
     }
 
-    /// Queues a nudge if one is due: we have sent, all of it has gone, and nothing has come back.
-    /// Returns whether there is one to be sent.
+    /// Queues a nudge, an RDMA Write of no octets, if one is due: this end has sent, all of it has
+    /// gone, and nothing has come back. Returns whether there is one to be sent.
     pub(crate) fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
         let Some(nudge) = self.nudge.filter(|nudge| nudge.due <= now) else { return false };
         let quiet = self.is_open()
@@ -109,7 +110,7 @@ impl Link {
         let fault = Fault::mpa(MpaError::LocalCatastrophic);
         if let Termination::Terminate(terminate) = Termination::of(&fault, None, self.may_send) {
             self.push_terminate(&terminate);
-            let _ = self.socket.send_with_flags(self.out.rest(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+            let _ = self.socket.send_with_flags(self.out.owed(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
         }
         let _ = self.socket.shutdown(Shutdown::Write);
     }

@@ -70,8 +70,8 @@ pub(crate) struct Link {
     /// The epoll sets look for room to send.
     pub(super) wants_room: bool,
     /// The connection waits for memory, and nobody looks for octets meanwhile: see
-    /// [`Link::must_rest`].
-    pub(super) resting: bool,
+    /// [`Link::must_pause`].
+    pub(super) paused: bool,
     /// The events that the epoll sets were last told to look for.
     pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
@@ -118,7 +118,7 @@ impl Link {
             copies_next: false,
             blocked: false,
             wants_room: false,
-            resting: false,
+            paused: false,
             interest: EpollFlags::EPOLLIN,
             ending: Ending::default(),
             rtr: RtrRead::None,
@@ -241,7 +241,7 @@ impl Link {
 
     /// Returns how many octets wait for TCP that it has been promised.
     pub(crate) fn promised(&self) -> usize {
-        self.out.rest().len()
+        self.out.owed().len()
     }
 
     /// Returns whether the background thread watches the socket.

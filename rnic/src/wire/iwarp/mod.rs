@@ -6,7 +6,7 @@
 //! | `first`, `ending` | how it begins and ends |
 //! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
-//! | `rx`, `stage`, `parked` | octets become FPDUs, or wait |
+//! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `watch` | who is woken for the socket |
 
@@ -22,7 +22,7 @@ mod parked;
 mod place;
 mod responses;
 mod rx;
-mod stage;
+mod staging;
 mod train;
 mod tx;
 mod watch;
@@ -30,5 +30,5 @@ mod watch;
 pub(crate) use self::link::Link;
 #[cfg(test)]
 pub(crate) use self::responses::{FEW_RESPONSES, RESPONSES_AHEAD};
-pub(crate) use self::stage::Stage;
+pub(crate) use self::staging::Staging;
 pub(crate) use self::tx::Outgoing;

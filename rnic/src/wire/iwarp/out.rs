@@ -25,7 +25,8 @@ thread_local! {
 }
 
 impl OutBuffer {
-    pub(super) fn rest(&self) -> &[u8] {
+    /// Returns the octets that TCP has not taken yet.
+    pub(super) fn owed(&self) -> &[u8] {
         self.octets.get(self.taken..self.octets.len())
     }
 
@@ -82,8 +83,8 @@ impl OutBuffer {
     /// Keeps no more memory than the octets need, since TCP may take none for long. Returns how
     /// much that is.
     pub(super) fn settle(&mut self) -> usize {
-        if self.octets.capacity() > 2 * self.rest().len() {
-            let rest = Arena::of(self.rest().to_vec());
+        if self.octets.capacity() > 2 * self.owed().len() {
+            let rest = Arena::of(self.owed().to_vec());
             self.taken = 0;
             leave(std::mem::replace(&mut self.octets, rest));
         }
@@ -111,9 +112,9 @@ mod tests {
         let mut out = OutBuffer::default();
         out.room(1 << 20).fill(7);
         out.take((1 << 20) - 10);
-        assert_eq!((out.settle(), out.rest()), (10, &[7; 10][..]));
+        assert_eq!((out.settle(), out.owed()), (10, &[7; 10][..]));
         out.keep(vec![8; 3]);
-        assert_eq!(out.rest(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 8, 8]);
+        assert_eq!(out.owed(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 8, 8]);
         assert!(out.settle() < 100);
         out.take(13);
         assert_eq!((out.is_empty(), out.settle()), (true, 0));

@@ -9,18 +9,18 @@ use rddp_rdma::AsyncEventKind;
 
 use super::deliver::refused;
 use super::link::Link;
-use super::stage::STAGING;
+use super::staging::STAGING_LEN;
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
 /// Octets read at a time where they may have to be kept: room for an FPDU of the largest size
 /// behind another.
-const WAITING_STAGE: usize = STAGING / 2;
+const WAITING_LEN: usize = STAGING_LEN / 2;
 
 /// Returns how many octets may be staged at a time.
-pub(super) fn stage_len(attrs: &QpAttributes) -> usize {
-    if attrs.waits() { WAITING_STAGE } else { STAGING }
+pub(super) fn staging_len(attrs: &QpAttributes) -> usize {
+    if attrs.waits() { WAITING_LEN } else { STAGING_LEN }
 }
 
 impl Link {

@@ -40,8 +40,8 @@ impl Link {
         let mulpdu = self.mulpdu(emss);
         *segments = self.segments(emss);
         let ahead = if cx.attrs.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
-        while self.out.rest().len() < ahead {
-            let before = self.out.rest().len();
+        while self.out.owed().len() < ahead {
+            let before = self.out.owed().len();
             let done = match self.stream.next_response() {
                 None => return Ok(()),
                 Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments)? {
@@ -56,7 +56,7 @@ impl Link {
                 }
             };
             cx.counters.fpdus_sent += 1;
-            self.answered += self.out.rest().len() - before;
+            self.answered += self.out.owed().len() - before;
             if done {
                 self.stream.response_done();
                 // Between two Responses any message may go, between two segments of one only some.

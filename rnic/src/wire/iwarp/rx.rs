@@ -12,8 +12,8 @@ use rddp_rdma::AsyncEventKind;
 
 use super::deliver::refused;
 use super::link::Link;
-use super::parked::stage_len;
-use super::stage::Stage;
+use super::parked::staging_len;
+use super::staging::Staging;
 use crate::mem::{PieceMut, recv_vectored};
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
@@ -27,14 +27,17 @@ impl Link {
     /// Reads once, and handles what that brings.
     ///
     /// # Errors
-    /// What the QP has to act on, with the octets behind it left in `stage`. There may be more to
+    /// What the QP has to act on, with the octets behind it left in `staging`. There may be more to
     /// read even then.
-    pub(crate) fn read(&mut self, cx: &mut Context<'_>, stage: &mut Stage) -> Result<(), LinkEvent> {
+    pub(crate) fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         cx.counters.receive_calls += 1;
-        stage.dry = false;
-        let room =
-            if self.is_bulk() { BULK_ROOM } else { stage_len(cx.attrs).min(stage.octets.len()) - stage.have };
-        let free = &mut stage.octets[stage.have..stage.have + room];
+        staging.dry = false;
+        let room = if self.is_bulk() {
+            BULK_ROOM
+        } else {
+            staging_len(cx.attrs).min(staging.octets.len()) - staging.have
+        };
+        let free = &mut staging.octets[staging.have..staging.have + room];
         let received = if self.direct.is_some() {
             self.receive_direct(cx, free)?
         } else {
@@ -42,13 +45,13 @@ impl Link {
         };
         let (total, staged) = match received {
             Ok((0, _)) => {
-                stage.dry = true;
-                self.stash(cx, stage);
+                staging.dry = true;
+                self.stash(cx, staging);
                 return Err(LinkEvent::Fin);
             }
             Ok(counts) => counts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                stage.dry = true;
+                staging.dry = true;
                 return Ok(());
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
@@ -60,61 +63,61 @@ impl Link {
         cx.counters.octets_received += total as u64;
         #[cfg(test)]
         assert!(!self.panics, "as a test wants it");
-        stage.have += staged;
+        staging.have += staged;
         // A short read says that TCP has no more: the next one would only be told so.
-        stage.dry = staged < room;
-        self.handle(cx, stage)?;
+        staging.dry = staged < room;
+        self.handle(cx, staging)?;
         // Nor is anything read behind a segment that waits.
-        stage.dry |= self.is_parked();
+        staging.dry |= self.is_parked();
         Ok(())
     }
 
-    /// Puts the octets that the last turn left over back into `stage`.
-    pub(crate) fn unstash(&mut self, attrs: &QpAttributes, stage: &mut Stage) {
+    /// Puts the octets that the last turn left over back into `staging`.
+    pub(crate) fn unstash(&mut self, attrs: &QpAttributes, staging: &mut Staging) {
         let have = self.partial.len();
-        stage.octets[..have].copy_from_slice(&self.partial);
-        stage.have = have;
+        staging.octets[..have].copy_from_slice(&self.partial);
+        staging.have = have;
         attrs.device.partial.release(have);
         self.partial = Vec::new();
     }
 
     /// Keeps the octets that are left over. An idle QP keeps no memory for them.
-    pub(crate) fn stash(&mut self, cx: &Context<'_>, stage: &mut Stage) {
-        let rest = &stage.octets[..stage.have];
+    pub(crate) fn stash(&mut self, cx: &Context<'_>, staging: &mut Staging) {
+        let rest = &staging.octets[..staging.have];
         if rest.is_empty() {
             return;
         }
         cx.attrs.device.partial.charge(rest.len());
         self.partial = rest.to_vec();
-        stage.have = 0;
+        staging.have = 0;
         let before = cx.counters.fpdus_received;
         if self.partial_begun.is_none_or(|(of, _)| of != before) {
             self.partial_begun = Some((before, Instant::now()));
         }
     }
 
-    /// Handles the whole FPDUs at the front of `stage`, and drops them from it.
-    pub(crate) fn handle(&mut self, cx: &mut Context<'_>, stage: &mut Stage) -> Result<(), LinkEvent> {
+    /// Handles the whole FPDUs at the front of `staging`, and drops them from it.
+    pub(crate) fn handle(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         if !self.is_open() {
             return Ok(());
         }
         let mut used = 0;
-        let handled = self.handle_all(cx, &mut stage.octets[..stage.have], &mut used);
-        stage.consume(used);
+        let handled = self.handle_all(cx, &mut staging.octets[..staging.have], &mut used);
+        staging.consume(used);
         handled
     }
 
     fn handle_all(
         &mut self,
         cx: &mut Context<'_>,
-        stage: &mut [u8],
+        staging: &mut [u8],
         used: &mut usize,
     ) -> Result<(), LinkEvent> {
-        if !self.finish_direct(cx, stage, used)? {
+        if !self.finish_direct(cx, staging, used)? {
             return Ok(());
         }
         loop {
-            let rest = &mut stage[*used..];
+            let rest = &mut staging[*used..];
             let (mut receiver, mut target) = self.receiving(cx);
             match receiver.step(rest, &mut target) {
                 Ok(Step::Taken { delivered, used: octets, .. }) => {
@@ -128,7 +131,7 @@ impl Link {
                 }
                 Ok(Step::Need { total }) => {
                     if self.begin_direct(cx, rest, total) {
-                        *used = stage.len();
+                        *used = staging.len();
                     }
                     return Ok(());
                 }

@@ -105,7 +105,7 @@ impl Link {
 
     /// Hands `out` and the train to TCP. Returns whether it took all, and there was something.
     fn write_train(&mut self, cx: &mut Context<'_>, train: &Train) -> Result<bool, LinkEvent> {
-        let promised = self.out.rest().len();
+        let promised = self.out.owed().len();
         let total = promised + train.len();
         if total == 0 {
             self.blocked = false;
@@ -114,7 +114,7 @@ impl Link {
         }
         cx.counters.send_calls += 1;
         let end_of_record = train.segments.end_record(total);
-        let taken = match train.write(self.fd(), self.out.rest(), end_of_record) {
+        let taken = match train.write(self.fd(), self.out.owed(), end_of_record) {
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
@@ -157,7 +157,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Sends FIN if it is due and everything promised has gone.
+    /// Sends FIN if it is due and everything promised has gone (RFC 5044 §7.2).
     #[inline]
     fn finish_sending(&mut self) -> Result<(), LinkEvent> {
         if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {

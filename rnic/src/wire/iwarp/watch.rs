@@ -19,8 +19,8 @@ use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
-/// Time that a QP rests that must not begin a partial FPDU.
-const REST: Duration = Duration::from_millis(10);
+/// Time for which a QP reads nothing that must not begin a partial FPDU.
+const PAUSE: Duration = Duration::from_millis(10);
 
 impl Link {
     /// Puts the socket into the epoll sets.
@@ -95,7 +95,7 @@ impl Link {
     fn wanted(&self) -> EpollFlags {
         // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP
         // for memory, it may be for long: that is no news.
-        let idle = self.ending.peer_done || self.is_parked() || self.resting;
+        let idle = self.ending.peer_done || self.is_parked() || self.paused;
         let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
         if self.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
     }
@@ -126,24 +126,24 @@ impl Link {
 
     /// Returns whether this connection may not read now. RFC 5042 §6.4.1: while the partial FPDUs
     /// of all QPs take up all the memory that they may, no QP begins another.
-    pub(crate) fn must_rest(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn must_pause(&self, cx: &Context<'_>) -> bool {
         cx.attrs.device.partial.is_exhausted() && self.partial.is_empty() && self.direct.is_none()
     }
 
-    /// Keeps everybody from looking for octets until the timer expires: octets are there, and who
+    /// Keeps everybody from looking for octets until a timer expires: octets are there, and who
     /// slept on them would wake at once.
-    pub(crate) fn rest_a_while(&mut self, cx: &Context<'_>) {
+    pub(crate) fn pause_reading(&mut self, cx: &Context<'_>) {
         cx.attrs.device.relieve_partial();
-        if !std::mem::replace(&mut self.resting, true) {
-            cx.attrs.device.driver.at(Instant::now() + REST, cx.attrs.token);
+        if !std::mem::replace(&mut self.paused, true) {
+            cx.attrs.device.driver.at(Instant::now() + PAUSE, cx.attrs.token);
             self.update_interest(cx);
         }
     }
 
-    /// Ends a rest, so that whoever sleeps on the socket looks for octets again.
+    /// Ends a pause in reading, so that whoever sleeps on the socket looks for octets again.
     #[inline]
-    pub(crate) fn end_rest(&mut self, cx: &Context<'_>) {
-        if std::mem::take(&mut self.resting) {
+    pub(crate) fn resume_reading(&mut self, cx: &Context<'_>) {
+        if std::mem::take(&mut self.paused) {
             self.update_interest(cx);
         }
     }

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::layout::{FILE, HEADER, Header, MAX_SLABS, SLAB};
+use super::layout::{FILE, HEADER, Header, MAX_SLABS, SLAB, longest_file};
 use super::process::Process;
 use crate::state::MAGIC;
 
@@ -123,8 +123,7 @@ fn longest() -> u64 {
     limit.rlim_cur
 }
 
-/// Returns whether a file of `slabs` slabs may have another: it takes at most half of its own size
-/// and the free space together.
+/// Returns whether a file of `slabs` slabs may have one more: see [`longest_file`].
 pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
     let Some(Ok(folder)) = path.parent().map(|folder| CString::new(folder.as_os_str().as_bytes())) else {
         return false;
@@ -137,7 +136,7 @@ pub(super) fn has_room(path: &Path, slabs: usize) -> bool {
     }
     let free = (about.f_bavail as u64).saturating_mul(about.f_bsize as u64);
     let (has, wants) = ((slabs * SLAB) as u64, ((slabs + 1) * SLAB) as u64);
-    wants <= has.saturating_add(free) / 2
+    wants <= longest_file(has, free)
 }
 
 /// Allocates a slab of the file, on kernels before 5.14.

@@ -10,7 +10,7 @@ pub(super) const SLAB: usize = 1 << 20;
 /// Octets in front of the slots or blocks of a slab.
 pub(super) const HEADER: usize = 16 * 1024;
 /// Octets of a slot.
-const SLOT: usize = 3 * 1024;
+pub(crate) const SLOT: usize = 3 * 1024;
 /// Slots in a slab.
 pub(super) const SLOTS: usize = (SLAB - HEADER) / SLOT;
 /// Octets in a block: the longest FPDU, the one behind it that ends the message, control messages.
@@ -69,6 +69,12 @@ const _: () = assert!(size_of::<State>() <= SLOT && align_of::<State>() <= 16);
 const _: () = assert!(SLOTS == 336 && BLOCKS == 14 && HEADER + SLOTS * SLOT == SLAB);
 const _: () = assert!(OWN <= SLAB && slot_at(1) <= OWN_BLOCKS_AT);
 const _: () = assert!(SLAB.is_multiple_of(PAGE));
+
+/// Returns how long a file may become that has `has` octets where `free` more are free: half of
+/// what both are together.
+pub(crate) fn longest_file(has: u64, free: u64) -> u64 {
+    FILE.min(has.saturating_add(free) / 2)
+}
 
 /// Returns where slot `index` of a slab begins.
 pub(super) const fn slot_at(index: usize) -> usize {

@@ -34,7 +34,7 @@ mod sound;
 pub(crate) use blocks::{Lease, Purpose, block, block_mut, give_back, has_all, reserve};
 pub use claim::{Found, Slots, leave_all, map_all, remove_unused};
 pub use holders::{expect_children, forget_children, join_children, leave_closed};
-pub(crate) use layout::BLOCK;
+pub(crate) use layout::{BLOCK, SLOT, longest_file};
 pub use left::forget_left;
 pub use own::SharedState;
 pub use process::{Known, Process};

@@ -4,34 +4,34 @@ use std::cell::Cell;
 
 use crate::scratch::{Own, with_own};
 
-/// Room for several of the largest FPDUs.
-pub(super) const STAGING: usize = 256 * 1024;
+/// Octets of the buffer: room for several of the largest FPDUs.
+pub(super) const STAGING_LEN: usize = 256 * 1024;
 
 thread_local! {
-    static STAGE: Own<Stage> = const { Cell::new(None) };
+    static BUFFER: Own<Staging> = const { Cell::new(None) };
 }
 
 /// Octets that have been read and not been handled, at the front of a buffer of the calling thread.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Staging {
     pub(super) octets: Vec<u8>,
     pub(super) have: usize,
     /// The last read has shown that TCP has nothing more now.
     pub(super) dry: bool,
 }
 
-impl Default for Stage {
+impl Default for Staging {
     fn default() -> Self {
-        Stage { octets: vec![0; STAGING], have: 0, dry: false }
+        Staging { octets: vec![0; STAGING_LEN], have: 0, dry: false }
     }
 }
 
-impl Stage {
-    /// Lends the thread's own, empty.
+impl Staging {
+    /// Lends `f` the buffer of the calling thread, empty.
     pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
-        with_own(&STAGE, |stage: &mut Self| {
-            stage.clear();
-            f(stage)
+        with_own(&BUFFER, |staging: &mut Self| {
+            staging.clear();
+            f(staging)
         })
     }
 
