@@ -172,7 +172,12 @@ def unsafe_rooms(files):
 
 def below(name):
     """Returns all crates of the workspace that a crate is built on."""
-    return {lower for need in NEEDS[name] for lower in {need, *below(need)}}
+    found, left = set(), [name]
+    while left:
+        new = set(NEEDS.get(left.pop(), [])) - found
+        found |= new
+        left += new
+    return found
 
 
 def table():

@@ -332,7 +332,7 @@ def self_test():
     for rule, name, text, wanted in SAMPLES:
         found = RULES[rule](pathlib.PurePosixPath(name), text)[1]
         if len(found) != wanted:
-            faults.append(f"prose.py: {rule} finds {len(found)}, not {wanted} breaches, in {text!r}")
+            faults.append(f"prose.py: {rule}: {len(found)}, not {wanted} breaches, in {text!r}")
     found = openers(pathlib.PurePosixPath("a.rs"), PUBLICITY)[1]
     if [breach.public for breach in found] != [True, True, False, False]:
         faults.append("prose.py: what is public is not told from what is private")
