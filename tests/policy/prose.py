@@ -12,12 +12,16 @@ With `--list RULE [PATH]` it prints every breach of a rule below a path.
 """
 
 import ast
+import collections
 import io
+import itertools
 import pathlib
 import re
 import subprocess
 import sys
 import tokenize
+
+import rust
 
 root = pathlib.Path(__file__).resolve().parents[2]
 
@@ -41,12 +45,15 @@ NOT_YET = {
 OPENERS = re.compile(
     r"(?:What|Whatever|Whether|Who|Whoever|Whose|Which|Where|When|Why|How|If"
     r"|It|Its|He|She|They|Them|Their|Theirs|We|You|I|Itself|Themselves"
-    r"|(?:This|That|These|Those)(?= (?:is|are|was|were|has|have|had|does|do|did|can|may|must|will|would|should"
-    r"|that|which|who|of|in|with|for|to|one|ones)\b|[.,:;'])"
-    r"|The (?:same|other|others|former|latter|one|ones)(?= (?:as|for|of|that|which|with|from|but|in|on|to|way)\b|[.,:;])"
+    r"|(?:This|That|These|Those)(?= (?:is|are|was|were|has|have|had|does|do|did|can|may|must|will"
+    r"|would|should|that|which|who|of|in|with|for|to|one|ones)\b|[.,:;'])"
+    r"|The (?:same|other|others|former|latter|one|ones)"
+    r"(?= (?:as|for|of|that|which|with|from|but|in|on|to|way)\b|[.,:;])"
     r"|The rest(?=[.,:;]| of (?:it|them)\b)"
-    r"|(?:All|None|One|Some|Any|Both|Neither|Either|Most|Each|Many)(?= of (?:it|them|these|those|this|that|which|us)\b|[.,:;])"
-    r"|As|And|Or|But|Nor|So|Then|Of|Likewise|Also|Ditto|See|Such|Because|Since|Unless|Until|Otherwise|Else|Than)\b"
+    r"|(?:All|None|One|Some|Any|Both|Neither|Either|Most|Each|Many)"
+    r"(?= of (?:it|them|these|those|this|that|which|us)\b|[.,:;])"
+    r"|As|And|Or|But|Nor|So|Then|Of|Likewise|Also|Ditto|See|Such|Because|Since|Unless|Until"
+    r"|Otherwise|Else|Than)\b"
     r"(?!-)")
 COLUMNS = 100
 # Pages that a program writes, and texts that quote others to the letter.
@@ -69,37 +76,39 @@ class Breach:
         return f"{self.path}:{self.line}: {self.text}"
 
 
+def items_around(inside, line):
+    """Keeps `inside`, the items around a line (indentation, publicity), true behind that line."""
+    indent = len(line) - len(line.lstrip())
+    while inside[-1][0] >= indent:
+        inside.pop()
+    if re.match(r"\s*pub (?:unsafe )?(?:enum|trait)\b", line):
+        inside.append((indent, True))
+    elif line.rstrip().endswith("{"):
+        inside.append((indent, False))
+
+
+def is_public(inside, indent, lines):
+    """Tells whether the item that a doc comment is about, the first of the lines, is public."""
+    rest = (line for line in lines if not re.match(r"\s*(#\[|\)\]|//)|\s*$", line))
+    item = next(rest, "")
+    around = next((public for depth, public in reversed(inside) if depth < indent), True)
+    return bool(re.match(r"\s*pub ", item)) or (indent > 0 and around and "pub(" not in item)
+
+
 def first_lines(path, text):
     """Yields the first line of every doc comment: number, text, whether its item is public."""
     lines = text.splitlines()
-    inside = [(-1, True)]  # items around a line: indentation, publicity
-    at = 0
-    while at < len(lines):
-        doc = DOC.match(lines[at])
-        indent = len(lines[at]) - len(lines[at].lstrip())
-        if not doc:
-            if lines[at].strip():
-                while inside[-1][0] >= indent:
-                    inside.pop()
-                if re.match(r"\s*pub (?:unsafe )?(?:enum|trait)\b", lines[at]):
-                    inside.append((indent, True))
-                elif lines[at].rstrip().endswith("{"):
-                    inside.append((indent, False))
-            at += 1
-            continue
-        first, kind = at, doc[1]
-        while at < len(lines) and DOC.match(lines[at]) and DOC.match(lines[at])[1] == kind:
-            at += 1
-        if kind == "//!":
-            public = path.name == "lib.rs"
-        else:
-            item = at
-            while item < len(lines) and re.match(r"\s*(#\[|\)\]|//)|\s*$", lines[item]):
-                item += 1
-            item = lines[item] if item < len(lines) else ""
-            around = next((public for depth, public in reversed(inside) if depth < indent), True)
-            public = bool(re.match(r"\s*pub ", item)) or (indent > 0 and around and "pub(" not in item)
-        yield first + 1, doc[2], public
+    inside, before = [(-1, True)], None  # `before` is the kind of doc on the line before
+    for at, line in enumerate(lines):
+        doc = DOC.match(line)
+        if doc and doc[1] == "//!" != before:
+            yield at + 1, doc[2], path.name == "lib.rs"
+        elif doc and doc[1] != before:
+            indent = len(line) - len(line.lstrip())
+            yield at + 1, doc[2], is_public(inside, indent, itertools.islice(lines, at, None))
+        elif not doc and line.strip():
+            items_around(inside, line)
+        before = doc and doc[1]
 
 
 def openers(path, text):
@@ -108,21 +117,19 @@ def openers(path, text):
         for line, first, public in first_lines(path, text):
             count += 1
             if OPENERS.match(first):
-                found.append(Breach(path, line, f"begins with {first.split()[0]!r}: {first}", public))
+                said = f"begins with {first.split()[0]!r}: {first}"
+                found.append(Breach(path, line, said, public))
     return count, found
 
 
 def rust_comments(text):
-    """Every line comment of a Rust file, but for the code of examples: number, line, comment."""
-    fenced = False
-    for number, line in enumerate(text.splitlines(), 1):
+    """Yields the lines with comments of a Rust file, but for code of examples, and the comments."""
+    comments, fenced = rust.comments(text), False
+    for number, line in enumerate(text.split("\n"), 1):
         doc = DOC.match(line)
         fenced = bool(doc) and fenced != doc[2].startswith("```")
-        if fenced:
-            continue
-        bare = re.sub(r'"(\\.|[^"\\])*"', lambda quoted: "_" * len(quoted[0]), line)
-        if "//" in bare:
-            yield number, line, line[bare.index("//"):]
+        if number in comments and not fenced:
+            yield number, line, comments[number]
 
 
 def c_comments(text):
@@ -144,7 +151,8 @@ def python_comments(text):
                if token.type == tokenize.COMMENT}
     for node in ast.walk(ast.parse(text)):
         body = getattr(node, "body", None)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False):
+        is_documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        if is_documented and ast.get_docstring(node, clean=False):
             numbers |= set(range(body[0].lineno, body[0].end_lineno + 1))
     for number in sorted(numbers):
         yield number, lines[number - 1], lines[number - 1]
@@ -168,9 +176,10 @@ def page_prose(text):
 
 def is_excepted(comment):
     """A table's row, or a line that only a link makes long."""
-    words = re.sub(r"^\s*(?://[/!]?|\*|#)\s*", "", comment)
+    words = re.sub(r"^\s*(?://[/!]?|/?\*+!?|#)\s*", "", comment)
     link = re.search(r"\S*(?:https?://|\]\()\S+", words)
-    return words.startswith("|") or bool(link and (len(link[0]) > 70 or re.match(r"\[[^]]*\]: ", words)))
+    is_long = link and (len(link[0]) > 70 or re.match(r"\[[^]]*\]: ", words))
+    return words.startswith("|") or bool(is_long)
 
 
 def comments_of(path, text):
@@ -198,25 +207,26 @@ def columns(path, text):
     return count, found
 
 
+def safety_reason(first, lines):
+    """Returns what a SAFETY comment says: on its first line, and those of the lines behind."""
+    words = [first]
+    for line in lines:
+        more = re.match(r"\s*//(?![/!]) ?(.*)", line)
+        if not more or more[1].startswith("SAFETY:"):
+            break
+        words.append(more[1])
+    return " ".join(words).strip()
+
+
 def safety(path, text):
     count, found = 0, []
-    if path.suffix != ".rs":
-        return count, found
-    lines = text.splitlines()
+    lines = text.splitlines() if path.suffix == ".rs" else []
     for number, line in enumerate(lines, 1):
-        start = re.search(r"// SAFETY: ?(.*)", line)
-        if not start:
-            continue
-        count += 1
-        words = [start[1]]
-        for more in lines[number:]:
-            more = re.match(r"\s*//(?![/!]) ?(.*)", more)
-            if not more or more[1].startswith("SAFETY:"):
-                break
-            words.append(more[1])
-        said = " ".join(words).strip()
-        if HOLLOW.fullmatch(said):
-            found.append(Breach(path, number, f"gives no reason: {said}"))
+        if start := re.search(r"// SAFETY: ?(.*)", line):
+            count += 1
+            said = safety_reason(start[1], itertools.islice(lines, number, None))
+            if HOLLOW.fullmatch(said):
+                found.append(Breach(path, number, f"gives no reason: {said}"))
     return count, found
 
 
@@ -224,12 +234,13 @@ RULES = {"opener": openers, "columns": columns, "safety": safety}
 
 
 def is_below(path, folders):
-    return any(folder == "." or path == pathlib.PurePosixPath(folder) or pathlib.PurePosixPath(folder) in path.parents
-               for folder in folders)
+    around = {str(path), *map(str, path.parents)}  # the last of which is "."
+    return any(folder in around for folder in folders)
 
 
 def files():
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, check=True, stdout=subprocess.PIPE).stdout
+    command = ["git", "ls-files", "-z"]
+    listed = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout
     for name in listed.decode().split("\0"):
         path = root / name
         if not name or path.is_symlink() or not path.is_file() or "corpus" in path.parts:
@@ -252,6 +263,19 @@ def survey():
     return counts, breaches
 
 
+def is_clean(rule, path):
+    return is_below(path, CLEAN[rule]) and not is_below(path, NOT_YET[rule])
+
+
+def print_left(rule, count, left):
+    """Prints how many breaches of a rule are left outside of the clean folders, and where."""
+    places = collections.Counter(breach.path.parts[0] for breach in left)
+    public = sum(breach.public for breach in left)
+    where = ", ".join(f"{place} {number}" for place, number in sorted(places.items()))
+    print(f"prose: {rule}: {len(left)} of {count} outside of the clean folders"
+          + (f", {public} of them public" if public else "") + (f": {where}" if where else ""))
+
+
 def check():
     """Returns the faults, and prints what is left outside of the clean folders."""
     faults = self_test()
@@ -259,39 +283,47 @@ def check():
     for rule in RULES:
         for folder in CLEAN[rule] + NOT_YET[rule]:
             if not (root / folder).exists():
-                faults.append(f"tests/policy/prose.py: no {folder}, which it lists for {rule!r}")
-        outside = []
-        for breach in breaches[rule]:
-            if is_below(breach.path, CLEAN[rule]) and not is_below(breach.path, NOT_YET[rule]):
-                faults.append(str(breach))
-            else:
-                outside.append(breach)
-        places = {}
-        for breach in outside:
-            places.setdefault(breach.path.parts[0], []).append(breach)
-        where = ", ".join(f"{place} {len(found)}" for place, found in sorted(places.items()))
-        public = sum(breach.public for breach in outside)
-        print(f"prose: {rule}: {len(outside)} of {counts[rule]} outside of the clean folders"
-              + (f", {public} of them public" if public else "") + (f": {where}" if where else ""))
+                faults.append(f"prose.py: no {folder}, which it lists for {rule!r}")
+        faults += [str(breach) for breach in breaches[rule] if is_clean(rule, breach.path)]
+        left = [breach for breach in breaches[rule] if not is_clean(rule, breach.path)]
+        print_left(rule, counts[rule], left)
     return faults
 
 
 # Texts that each rule must refuse so many times, and texts that it must let pass.
+X = "x " * 60
 SAMPLES = [
     ("opener", "a.rs", "/// What is sent.\npub struct A;\n\n/// Whether it is.\nfn b() {}\n", 2),
-    ("opener", "a.rs", "//! It cuts.\n\n/// The same for reads.\nfn a() {}\n/// This is one.\nfn b() {}\n", 3),
-    ("opener", "a.rs", "/// This end's ORD.\nfn a() {}\n/// Returns\n/// what is sent.\nfn b() {}\n", 0),
-    ("opener", "a.rs", "/// One of the queues.\nfn a() {}\n/// One of them.\nfn b() {}\n/// As-is copy.\nfn c() {}\n", 1),
-    ("columns", "a.rs", "// " + "x " * 48 + "\n// " + "x " * 51 + "\nlet a = \"//" + "x" * 100 + "\";\n", 1),
-    ("columns", "a.rs", "/// | " + "x " * 60 + "|\n/// [a]: https://" + "x" * 100 + "\n", 0),
-    ("columns", "a.rs", "/// ```\n/// " + "x " * 60 + "\n/// ```\n/// " + "x " * 60 + "\n", 1),
-    ("columns", "a.c", "/*\n * " + "x " * 60 + "\n */\nint a" + " " * 100 + "b;\n", 1),
-    ("columns", "a.py", '"""A.\n\n' + "x " * 60 + '\n"""\nA = "' + "x" * 100 + '"\n# ' + "x " * 60 + "\n", 2),
-    ("columns", "a.sh", "# " + "x " * 60 + "\necho " + "x " * 60 + "\n", 1),
-    ("columns", "a.md", "x " * 60 + "\n\n```\n" + "x " * 60 + "\n```\n\n| " + "x " * 60 + "|\n", 1),
-    ("safety", "a.rs", "// SAFETY: our caller's promise.\na;\n// SAFETY: as the caller says.\nb;\n", 2),
-    ("safety", "a.rs", "// SAFETY: the caller's\n// promise.\na;\n// SAFETY: the caller's promise: null, or a set.\nb;\n", 1),
+    ("opener", "a.rs", "//! It cuts.\n\n/// The same for reads.\nfn a() {}\n", 2),
+    ("opener", "a.rs", "//! A.\n/// This is one.\nfn b() {}\n", 1),
+    ("opener", "a.rs", "/// This end's ORD.\nfn a() {}\n/// Returns\n/// what is sent.\n", 0),
+    ("opener", "a.rs", "/// One of the queues.\nfn a() {}\n/// One of them.\nfn b() {}\n", 1),
+    ("opener", "a.rs", "/// As-is copy.\nfn c() {}\n", 0),
+    ("columns", "a.rs", f"// {'x ' * 48}\n// {'x ' * 51}\nlet a = \"//{'x' * 100}\";\n", 1),
+    ("columns", "a.rs", f"/// | {X}|\n/// [a]: https://{'x' * 100}\n", 0),
+    ("columns", "a.rs", f"/// ```\n/// {X}\n/// ```\n/// {X}\n", 1),
+    ("columns", "a.rs", f"/* {X}\n * /* {X}\n {X} */ {X}\n{X} */ let a = '\"'; // {X}\n", 4),
+    ("columns", "a.rs", f"let a = \"/*\"; {X};\nlet b = \"*/\";\n/* https://{'x' * 100} */\n", 0),
+    ("columns", "a.c", f"/*\n * {X}\n */\nint a{' ' * 100}b;\n", 1),
+    ("columns", "a.py", f'"""A.\n\n{X}\n"""\nA = "{X}"\n# {X}\n', 2),
+    ("columns", "a.sh", f"# {X}\necho {X}\n", 1),
+    ("columns", "a.md", f"{X}\n\n```\n{X}\n```\n\n| {X}|\n", 1),
+    ("safety", "a.rs", "// SAFETY: our caller's promise.\na;\n// SAFETY: as the caller says.\n", 2),
+    ("safety", "a.rs", "// SAFETY: the caller's\n// promise.\na;\n", 1),
+    ("safety", "a.rs", "// SAFETY: the caller's promise: null, or a set.\nb;\n", 0),
 ]
+# First lines that do not name their subject, about items public, public, private and private.
+PUBLICITY = """/// What a.
+pub enum A {
+    /// What b.
+    B,
+}
+/// What c.
+enum C {
+    /// What d.
+    D,
+}
+"""
 
 
 def self_test():
@@ -300,10 +332,10 @@ def self_test():
     for rule, name, text, wanted in SAMPLES:
         found = RULES[rule](pathlib.PurePosixPath(name), text)[1]
         if len(found) != wanted:
-            faults.append(f"tests/policy/prose.py: {rule} finds {len(found)} breaches, not {wanted}, in {text!r}")
-    kinds = "/// What a.\npub enum A {\n    /// What b.\n    B,\n}\n/// What c.\nenum C {\n    /// What d.\n    D,\n}\n"
-    if [breach.public for breach in openers(pathlib.PurePosixPath("a.rs"), kinds)[1]] != [True, True, False, False]:
-        faults.append("tests/policy/prose.py: what is public is not told from what is private")
+            faults.append(f"prose.py: {rule}: {len(found)}, not {wanted} breaches, in {text!r}")
+    found = openers(pathlib.PurePosixPath("a.rs"), PUBLICITY)[1]
+    if [breach.public for breach in found] != [True, True, False, False]:
+        faults.append("prose.py: what is public is not told from what is private")
     return faults
 
 
