@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
-use rddp_rdma::{AsyncEvent, AsyncEventKind, QpNum};
+use rddp_rdma::{AsyncEvent, AsyncEventKind, Element, QpNum};
 
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -38,7 +38,8 @@ pub trait Sink: Debug + Send + Sync {
 ///
 /// A program that takes events slowly loses none that it may wait for. Of several events of one
 /// kind about one object only the latest is kept, and the events of a QP are removed when it is
-/// dropped. So there are never more than a few for each QP.
+/// dropped, except the limit of a shared receive queue, which others may use. So there are never
+/// more than a few for each object.
 #[derive(Clone, Debug)]
 pub struct EventQueue(Home<Arc<Events>>);
 
@@ -57,8 +58,8 @@ struct Events {
 struct Pending {
     /// Events by their places, which count up in the order in which the events happened.
     events: BTreeMap<u64, AsyncEvent>,
-    /// The places of each QP's events in `events`.
-    places: HashMap<QpNum, Vec<u64>>,
+    /// The places in `events` of each owner's events: see [`owner`].
+    places: HashMap<Element, Vec<u64>>,
     /// The place of the next event.
     next: u64,
 }
@@ -66,7 +67,7 @@ struct Pending {
 impl Pending {
     /// Adds an event, in place of one like it. Returns whether there is one more now.
     fn push(&mut self, event: AsyncEvent) -> bool {
-        let places = self.places.entry(event.qp).or_default();
+        let places = self.places.entry(owner(&event)).or_default();
         let before = places.len();
         places.retain(|place| {
             let differs = self.events.get(place).is_some_and(|other| !is_like(other, &event));
@@ -83,10 +84,10 @@ impl Pending {
 
     fn pop(&mut self) -> Option<AsyncEvent> {
         let (place, event) = self.events.pop_first()?;
-        if let Some(places) = self.places.get_mut(&event.qp) {
+        if let Some(places) = self.places.get_mut(&owner(&event)) {
             places.retain(|other| *other != place);
             if places.is_empty() {
-                self.places.remove(&event.qp);
+                self.places.remove(&owner(&event));
             }
         }
         Some(event)
@@ -94,15 +95,24 @@ impl Pending {
 
     /// Drops the events of a QP. Returns their number.
     fn forget(&mut self, qp: QpNum) -> usize {
-        let places = self.places.remove(&qp).unwrap_or_default();
+        let places = self.places.remove(&Element::Qp(qp)).unwrap_or_default();
         places.iter().filter(|place| self.events.remove(place).is_some()).count()
     }
 }
 
-/// Returns whether both events say the same kind of thing about the same object.
+/// Returns the object that an event goes with. The limit of a shared receive queue is news for the
+/// QPs that are left, whichever of them has reported it. An overflow of a completion queue is the
+/// end of each of its QPs.
+fn owner(event: &AsyncEvent) -> Element {
+    match event.element {
+        Element::Srq(_) => event.element,
+        _ => Element::Qp(event.qp),
+    }
+}
+
+/// Returns whether both events, of one owner, say the same kind of thing about the same object.
 fn is_like(one: &AsyncEvent, other: &AsyncEvent) -> bool {
-    (one.qp, one.element) == (other.qp, other.element)
-        && std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
+    one.element == other.element && std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
 }
 
 impl EventQueue {
@@ -184,7 +194,7 @@ impl AsFd for EventQueue {
 
 #[cfg(test)]
 mod tests {
-    use rddp_rdma::{CqNum, Element, TerminateCode};
+    use rddp_rdma::{CqNum, SrqNum, TerminateCode};
 
     use super::*;
 
@@ -234,6 +244,17 @@ mod tests {
         queue.forget(QpNum(1));
         assert_eq!(queue.next_event(), Some(event(2, AsyncEventKind::Connected)));
         queue.forget(QpNum(2));
+        assert!(queue.is_empty() && !is_readable(&queue));
+    }
+
+    /// draft-hilland-rddp-verbs §6.3: the limit is that of the SRQ, which other QPs still use.
+    #[test]
+    fn events_of_a_shared_queue_stay_when_their_reporter_goes() {
+        let queue = EventQueue::new().unwrap();
+        let limit = |qp| AsyncEvent::new(QpNum(qp), Element::Srq(SrqNum(1)), AsyncEventKind::SrqLimit);
+        (1..=2).for_each(|qp| queue.take(limit(qp)));
+        (1..=2).for_each(|qp| queue.forget(QpNum(qp)));
+        assert_eq!(queue.next_event(), Some(limit(2)));
         assert!(queue.is_empty() && !is_readable(&queue));
     }
 
