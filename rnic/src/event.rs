@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rddp_rdma::{AsyncEvent, AsyncEventKind, Element, QpNum};
 
 use crate::deadline::Deadline;
+use crate::device::DeviceInner;
 use crate::error::Error;
 use crate::home::Home;
 use crate::io::notify::Notify;
@@ -21,6 +22,9 @@ use crate::io::ready_set::epoll_timeout;
 /// A receiver of asynchronous events as they happen: those of one QP
 /// ([`QpConfig::sink`](crate::QpConfig::sink)), or of all QPs of a device
 /// ([`RnicConfig::sink`](crate::RnicConfig::sink)).
+///
+/// The numbers in an event are the device's own: QPs of two devices may have the same. So each
+/// device needs a sink of its own, unless the sink can do without the numbers.
 pub trait Sink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
     /// device: this must return soon, and must not call the device.
@@ -34,7 +38,7 @@ pub trait Sink: Debug + Send + Sync {
 
 /// A queue of asynchronous events: the device's own, or one that a [`QpConfig`](crate::QpConfig)
 /// names. Its descriptor is readable while there are events. Cloning gives another handle to the
-/// same queue.
+/// same queue. It serves QPs of one device, as long as that lives.
 ///
 /// A program that takes events slowly loses none that it may wait for. Of several events of one
 /// kind about one object only the latest is kept, and the events of a QP are removed when it is
@@ -51,6 +55,8 @@ struct Events {
     /// The number of events, outside the lock: whether there are any is asked without it.
     len: AtomicUsize,
     notify: Notify,
+    /// The device whose QPs report to the queue: the first that does.
+    device: Mutex<Weak<DeviceInner>>,
 }
 
 /// The events that the program has not taken yet.
@@ -124,8 +130,21 @@ impl EventQueue {
     /// Makes a queue for the kinds of events that are `wanted`. Others are dropped.
     pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
-        let (pending, len) = Default::default();
-        Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify }))))
+        let (pending, len, device) = Default::default();
+        Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify, device }))))
+    }
+
+    /// Takes the queue for the QPs of a device. Numbers are a device's own, so events of another
+    /// device would be taken for those of this one.
+    pub(crate) fn adopt(&self, device: &Arc<DeviceInner>) -> Result<(), Error> {
+        let mut user = self.0.here()?.device.lock();
+        if user.strong_count() == 0 {
+            *user = Arc::downgrade(device);
+        }
+        if std::ptr::eq(user.as_ptr(), Arc::as_ptr(device)) {
+            return Ok(());
+        }
+        Err(Error::Foreign("an event queue"))
     }
 
     /// Takes the oldest event, if there is one. Never sleeps.
