@@ -25,7 +25,7 @@ pub struct RnicConfig {
     /// read until others have finished, and a QP that keeps others waiting for seconds is reset.
     pub max_partial: usize,
     /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
-    /// sink of each QP.
+    /// sink of each QP. Numbers of QPs are a device's own: see [`Sink`].
     pub sink: Option<Arc<dyn Sink>>,
 }
 
@@ -55,7 +55,8 @@ pub struct QpConfig {
     pub inbound_write: bool,
     /// Treatment of a Send for which no receive is posted.
     pub no_receive: NoReceive,
-    /// The queue of asynchronous events; the device's own when `None`.
+    /// The queue of asynchronous events; the device's own when `None`. One that QPs of another
+    /// device use is refused.
     pub events: Option<EventQueue>,
     /// A receiver for each asynchronous event as it happens, besides the queue.
     pub sink: Option<Arc<dyn Sink>>,

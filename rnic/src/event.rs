@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
-use rddp_rdma::{AsyncEvent, AsyncEventKind, QpNum};
+use rddp_rdma::{AsyncEvent, AsyncEventKind, Element, QpNum};
 
 use crate::deadline::Deadline;
+use crate::device::DeviceInner;
 use crate::error::Error;
 use crate::home::Home;
 use crate::io::notify::Notify;
@@ -21,6 +22,9 @@ use crate::io::ready_set::epoll_timeout;
 /// A receiver of asynchronous events as they happen: those of one QP
 /// ([`QpConfig::sink`](crate::QpConfig::sink)), or of all QPs of a device
 /// ([`RnicConfig::sink`](crate::RnicConfig::sink)).
+///
+/// The numbers in an event are the device's own: QPs of two devices may have the same. So each
+/// device needs a sink of its own, unless the sink can do without the numbers.
 pub trait Sink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
     /// device: this must return soon, and must not call the device.
@@ -34,11 +38,12 @@ pub trait Sink: Debug + Send + Sync {
 
 /// A queue of asynchronous events: the device's own, or one that a [`QpConfig`](crate::QpConfig)
 /// names. Its descriptor is readable while there are events. Cloning gives another handle to the
-/// same queue.
+/// same queue. It serves QPs of one device, as long as that lives.
 ///
 /// A program that takes events slowly loses none that it may wait for. Of several events of one
 /// kind about one object only the latest is kept, and the events of a QP are removed when it is
-/// dropped. So there are never more than a few for each QP.
+/// dropped, except the limit of a shared receive queue, which others may use. So there are never
+/// more than a few for each object.
 #[derive(Clone, Debug)]
 pub struct EventQueue(Home<Arc<Events>>);
 
@@ -50,6 +55,8 @@ struct Events {
     /// The number of events, outside the lock: whether there are any is asked without it.
     len: AtomicUsize,
     notify: Notify,
+    /// The device whose QPs report to the queue: the first that does.
+    device: Mutex<Weak<DeviceInner>>,
 }
 
 /// The events that the program has not taken yet.
@@ -57,8 +64,8 @@ struct Events {
 struct Pending {
     /// Events by their places, which count up in the order in which the events happened.
     events: BTreeMap<u64, AsyncEvent>,
-    /// The places of each QP's events in `events`.
-    places: HashMap<QpNum, Vec<u64>>,
+    /// The places in `events` of each owner's events: see [`owner`].
+    places: HashMap<Element, Vec<u64>>,
     /// The place of the next event.
     next: u64,
 }
@@ -66,7 +73,7 @@ struct Pending {
 impl Pending {
     /// Adds an event, in place of one like it. Returns whether there is one more now.
     fn push(&mut self, event: AsyncEvent) -> bool {
-        let places = self.places.entry(event.qp).or_default();
+        let places = self.places.entry(owner(&event)).or_default();
         let before = places.len();
         places.retain(|place| {
             let differs = self.events.get(place).is_some_and(|other| !is_like(other, &event));
@@ -83,10 +90,10 @@ impl Pending {
 
     fn pop(&mut self) -> Option<AsyncEvent> {
         let (place, event) = self.events.pop_first()?;
-        if let Some(places) = self.places.get_mut(&event.qp) {
+        if let Some(places) = self.places.get_mut(&owner(&event)) {
             places.retain(|other| *other != place);
             if places.is_empty() {
-                self.places.remove(&event.qp);
+                self.places.remove(&owner(&event));
             }
         }
         Some(event)
@@ -94,15 +101,24 @@ impl Pending {
 
     /// Drops the events of a QP. Returns their number.
     fn forget(&mut self, qp: QpNum) -> usize {
-        let places = self.places.remove(&qp).unwrap_or_default();
+        let places = self.places.remove(&Element::Qp(qp)).unwrap_or_default();
         places.iter().filter(|place| self.events.remove(place).is_some()).count()
     }
 }
 
-/// Returns whether both events say the same kind of thing about the same object.
+/// Returns the object that an event goes with. The limit of a shared receive queue is news for the
+/// QPs that are left, whichever of them has reported it. An overflow of a completion queue is the
+/// end of each of its QPs.
+fn owner(event: &AsyncEvent) -> Element {
+    match event.element {
+        Element::Srq(_) => event.element,
+        _ => Element::Qp(event.qp),
+    }
+}
+
+/// Returns whether both events, of one owner, say the same kind of thing about the same object.
 fn is_like(one: &AsyncEvent, other: &AsyncEvent) -> bool {
-    (one.qp, one.element) == (other.qp, other.element)
-        && std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
+    one.element == other.element && std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
 }
 
 impl EventQueue {
@@ -114,8 +130,21 @@ impl EventQueue {
     /// Makes a queue for the kinds of events that are `wanted`. Others are dropped.
     pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
         let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
-        let (pending, len) = Default::default();
-        Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify }))))
+        let (pending, len, device) = Default::default();
+        Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify, device }))))
+    }
+
+    /// Takes the queue for the QPs of a device. Numbers are a device's own, so events of another
+    /// device would be taken for those of this one.
+    pub(crate) fn adopt(&self, device: &Arc<DeviceInner>) -> Result<(), Error> {
+        let mut user = self.0.here()?.device.lock();
+        if user.strong_count() == 0 {
+            *user = Arc::downgrade(device);
+        }
+        if std::ptr::eq(user.as_ptr(), Arc::as_ptr(device)) {
+            return Ok(());
+        }
+        Err(Error::Foreign("an event queue"))
     }
 
     /// Takes the oldest event, if there is one. Never sleeps.
@@ -184,7 +213,7 @@ impl AsFd for EventQueue {
 
 #[cfg(test)]
 mod tests {
-    use rddp_rdma::{CqNum, Element, TerminateCode};
+    use rddp_rdma::{CqNum, SrqNum, TerminateCode};
 
     use super::*;
 
@@ -234,6 +263,17 @@ mod tests {
         queue.forget(QpNum(1));
         assert_eq!(queue.next_event(), Some(event(2, AsyncEventKind::Connected)));
         queue.forget(QpNum(2));
+        assert!(queue.is_empty() && !is_readable(&queue));
+    }
+
+    /// draft-hilland-rddp-verbs §6.3: the limit is that of the SRQ, which other QPs still use.
+    #[test]
+    fn events_of_a_shared_queue_stay_when_their_reporter_goes() {
+        let queue = EventQueue::new().unwrap();
+        let limit = |qp| AsyncEvent::new(QpNum(qp), Element::Srq(SrqNum(1)), AsyncEventKind::SrqLimit);
+        (1..=2).for_each(|qp| queue.take(limit(qp)));
+        (1..=2).for_each(|qp| queue.forget(QpNum(qp)));
+        assert_eq!(queue.next_event(), Some(limit(2)));
         assert!(queue.is_empty() && !is_readable(&queue));
     }
 

@@ -164,25 +164,41 @@ impl Startup {
     }
 
     /// Stores the result and wakes threads that sleep until then, unless the startup was over
-    /// before. Returns whether it was not.
-    fn conclude(&self, result: Result<Connected, ConnectError>) -> bool {
+    /// before.
+    fn conclude(&self, result: Result<Connected, ConnectError>) {
+        self.conclude_and(result, || ());
+    }
+
+    /// Concludes the startup, and reports the end to the program by an event, if it is to be
+    /// reported. Nobody sees the result before the event is there: whoever begins the next startup
+    /// behind [`take_result`](Self::take_result) would take the event for that one's.
+    fn tell(&self, result: Result<Connected, ConnectError>, qp: &QpInner) {
+        let kind = if result.is_ok() { AsyncEventKind::Connected } else { AsyncEventKind::NotConnected };
+        self.conclude_and(result, || {
+            if self.plan.reports {
+                qp.report(kind);
+            }
+        });
+    }
+
+    /// Concludes the startup. Calls `report` under the outcome's lock, if the startup was not over
+    /// before.
+    fn conclude_and(&self, result: Result<Connected, ConnectError>, report: impl FnOnce()) {
         let mut outcome = self.outcome.lock();
-        let first = !std::mem::replace(&mut outcome.over, true);
-        if first {
+        if !std::mem::replace(&mut outcome.over, true) {
             outcome.result = Some(result);
+            report();
             self.over.notify_all();
         }
-        first
     }
 
     /// Ends the startup without a connection.
     pub(super) fn fail(&self, driver: &Driver, error: ConnectError) {
         driver.remove(self.token);
-        if self.conclude(Err(self.blame(error)))
-            && self.plan.reports
-            && let Some(qp) = self.qp.upgrade()
-        {
-            qp.report(AsyncEventKind::NotConnected);
+        let result = Err(self.blame(error));
+        match self.qp.upgrade() {
+            Some(qp) => self.tell(result, &qp),
+            None => self.conclude(result),
         }
     }
 
@@ -194,12 +210,7 @@ impl Startup {
         let negotiated = qp.without_reads(negotiated);
         driver.unwatch(socket.as_fd());
         let connected = Connected { negotiated: negotiated.clone(), private_data };
-        let told = || {
-            if self.conclude(Ok(connected)) && self.plan.reports {
-                qp.report(AsyncEventKind::Connected);
-            }
-        };
-        match qp.attach(socket, negotiated, &self.options, active, told) {
+        match qp.attach(socket, negotiated, &self.options, active, || self.tell(Ok(connected), &qp)) {
             Ok(()) => driver.remove(self.token),
             Err(error) => self.fail(driver, error),
         }

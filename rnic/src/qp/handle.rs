@@ -55,6 +55,9 @@ impl QueuePair {
                 "Sends that wait for receives exclude inbound Reads and shared receive queues",
             ));
         }
+        if let Some(events) = &config.events {
+            events.adopt(device)?;
+        }
         let srq = config.srq.as_ref().map(|srq| srq.0.here().cloned()).transpose()?;
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
             let source: Weak<dyn Source> = weak.clone();

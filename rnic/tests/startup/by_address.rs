@@ -82,6 +82,21 @@ fn a_rejection_is_told_and_the_qp_stays_idle() {
     }
 }
 
+/// A program that asks for the result in a loop may begin again before it looks at its events.
+#[test]
+fn the_event_is_there_as_soon_as_the_result() {
+    let (end, (listener, closed)) = (End::new(), listener());
+    drop(listener);
+    let options = ConnectOptions { fall_back: false, ..client_server() };
+    for _ in 0..300 {
+        end.qp.begin_to(closed, &options).unwrap();
+        while end.qp.begun().is_none() {
+            std::hint::spin_loop();
+        }
+        assert_eq!(end.rnic.async_event().map(|event| event.kind), Some(AsyncEventKind::NotConnected));
+    }
+}
+
 /// The caller of `connect` knows the end.
 #[test]
 fn a_connect_that_sleeps_reports_nothing() {

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use rddp_rnic::{
-    Access, AsyncEvent, AsyncEventKind, CqNum, Element, EventQueue, QpConfig, QpNum, QpState, QueuePair,
-    RecvWr, Rnic, RnicConfig, Sink, SrqConfig, Status,
+    Access, AsyncEvent, AsyncEventKind, CqNum, Element, Error, EventQueue, QpConfig, QpNum, QpState,
+    QueuePair, RecvWr, Rnic, RnicConfig, Sink, SrqConfig, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
@@ -74,9 +74,25 @@ fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
     });
     assert_eq!(*of_device.taken.lock().unwrap(), [plain.clone(), special.clone()]);
     assert_eq!(of_qp.taken.lock().unwrap().as_slice(), std::slice::from_ref(&special));
-    assert_eq!((rnic.async_event(), queue.next_event()), (None, None), "the QPs are gone");
+    // The QPs are gone, but the events are about their queues.
+    assert_eq!((rnic.async_event(), queue.next_event()), (Some(plain.clone()), Some(special.clone())));
     assert_eq!(*of_device.forgotten.lock().unwrap(), [plain.qp, special.qp]);
     assert_eq!(*of_qp.forgotten.lock().unwrap(), [special.qp]);
+}
+
+/// The numbers in events are the device's own, so events of two devices could not be told apart.
+#[test]
+fn an_event_queue_serves_one_device() {
+    let queue = EventQueue::new().unwrap();
+    let with_queue = |end: &End| {
+        let mut config = QpConfig::new(&end.cq);
+        config.events = Some(queue.clone());
+        end.pd.create_qp(&config)
+    };
+    let (one, other) = (End::new(), End::new());
+    let _qps = [0, 1].map(|_| with_queue(&one).unwrap());
+    let error = with_queue(&other).unwrap_err();
+    assert!(matches!(error, Error::Foreign("an event queue")), "{error:?}");
 }
 
 /// `IBV_EVENT_QP_LAST_WQE_REACHED` of `ibv_get_async_event(3)`: the program may then drop the QP,

@@ -336,3 +336,19 @@ fn a_thread_that_waits_for_memory_for_partial_fpdus_sleeps() {
 fn thread_time() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
+
+/// draft-hilland-rddp-verbs §8.3.3: the event is about the SRQ, which another QP still uses.
+#[test]
+fn the_limit_is_told_though_the_qp_that_reached_it_is_gone() {
+    let device = End::new();
+    let srq = device.pd.create_srq(SrqConfig::default());
+    let mut config = QpConfig::new(&device.cq);
+    config.srq = Some(srq.clone());
+    let reporter = device.pd.create_qp(&config).unwrap();
+    srq.arm_limit(1);
+    let _other = device.pd.create_qp(&config).unwrap();
+    drop(reporter);
+    let event = device.rnic.async_event().expect("the event went with the QP");
+    assert_eq!((event.element, event.kind), (Element::Srq(srq.num()), AsyncEventKind::SrqLimit));
+    assert_eq!(device.rnic.async_event(), None);
+}
