@@ -41,7 +41,7 @@ pub struct State {
     pub(super) early_full: AtomicBool,
     /// Set once TCP is connected: from then on the startup may touch the socket.
     pub(super) connected: AtomicBool,
-    /// Time when the startup began, by [`now`](super::sys::now). 0: it has not.
+    /// Time when the startup began, by [`now`]. 0: it has not.
     pub(super) began: AtomicU64,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -51,7 +51,7 @@ pub struct State {
     pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
     /// Moment at which a process last said that it holds the socket no longer, by
-    /// [`now`](super::sys::now).
+    /// [`now`].
     pub(super) left: AtomicU64,
     /// Set if some processes that hold the socket have no place among the holders.
     pub(super) uncounted: AtomicBool,
