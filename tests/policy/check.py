@@ -42,7 +42,7 @@ NEEDS = {
     "rddp-switch": ["rddp-mpa", "rddp-rnic", "rddp-policy", "rddp-stream", "rddp-real",
                     "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
-    "rddp-cli": ["rddp-rnic", "rddp-load", "rddp-policy", "rddp-switch"],
+    "rddp-cli": ["rddp-rnic", "rddp-load", "rddp-policy", "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-mpa", "rddp-rnic"],
