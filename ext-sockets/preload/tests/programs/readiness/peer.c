@@ -63,14 +63,14 @@ int fpdu(unsigned char *out, int payload, int value) {
 }
 
 static int next_fpdu(int peer, unsigned char *out, int payload, int value) {
-    struct sockaddr_in addr;
-    socklen_t len = sizeof addr;
-    /* A number may be another connection's by now: its port tells. */
-    static int port_of[1024];
-    getsockname(peer, (void *)&addr, &len);
-    if (port_of[peer] != addr.sin_port)
+    /* A number may be another connection's by now, even with the same port: its cookie tells. */
+    static uint64_t cookie_of[1024];
+    uint64_t cookie = 0;
+    socklen_t len = sizeof cookie;
+    IS(getsockopt(peer, SOL_SOCKET, SO_COOKIE, &cookie, &len), 0);
+    if (cookie_of[peer] != cookie)
         msn[peer] = 0;
-    port_of[peer] = addr.sin_port;
+    cookie_of[peer] = cookie;
     int size = fpdu(out, payload, value);
     uint32_t number = htonl(++msn[peer]);
     memcpy(out + 12, &number, 4);
