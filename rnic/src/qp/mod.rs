@@ -41,7 +41,6 @@ use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError};
-use crate::event::Sink;
 use crate::wire::Link;
 
 /// A queue pair, whoever holds it.
@@ -249,8 +248,7 @@ impl QpInner {
 
 impl Drop for QpInner {
     fn drop(&mut self) {
-        self.attrs.events.forget(self.attrs.num);
-        self.attrs.sinks().for_each(|sink| sink.forget(self.attrs.num));
+        self.attrs.forget();
     }
 }
 
