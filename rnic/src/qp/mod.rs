@@ -54,6 +54,10 @@ pub(crate) struct QpInner {
 }
 
 impl QpInner {
+    fn with_core<T>(&self, f: impl FnOnce(&Self, &mut Core) -> T) -> T {
+        f(self, &mut self.core.lock())
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         self.core.lock().counters
     }
@@ -97,7 +101,7 @@ impl QpInner {
             startup.abort(&self.attrs.device.driver);
         }
         // A startup that has led to a connection meanwhile finds the QP in Error.
-        self.lose(&mut self.core.lock(), None);
+        self.with_core(|qp, core| qp.lose(core, None));
     }
 
     /// Reports an event to the program, and wakes the threads that wait for events.
@@ -176,9 +180,10 @@ impl QpInner {
         if self.is_starting() {
             return self.abort();
         }
-        let mut core = self.core.lock();
-        self.terminate(&mut core, Fault::local_catastrophic(), None);
-        self.pump(&mut core);
+        self.with_core(|qp, core| {
+            qp.terminate(core, Fault::local_catastrophic(), None);
+            qp.pump(core);
+        });
     }
 
     /// Closes in order if nothing is outstanding, else resets: see [`QueuePair::disconnect`].
