@@ -54,10 +54,9 @@ impl Query {
         let any: IpAddr =
             if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let udp = UdpSocket::bind((any, 0))?;
-        udp.connect((addr.ip(), port))?;
+        udp.connect(with_port(addr, port))?;
         udp.set_nonblocking(true)?;
-        let local = udp.local_addr()?.ip();
-        socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
+        socket.bind(&SockAddr::from(with_port(udp.local_addr()?, 0)))?;
         let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut handle = [0; 8];
         getrandom::fill(&mut handle).map_err(io::Error::other)?;
@@ -128,7 +127,7 @@ impl Query {
             return Err(io::Error::other("the port mapper does not know this port"));
         }
         self.udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
-        Ok(SocketAddr::new(self.message.ap.ip(), answer.ap.port()))
+        Ok(with_port(self.message.ap, answer.ap.port()))
     }
 }
 
@@ -136,6 +135,12 @@ impl AsFd for Query {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
     }
+}
+
+/// Returns the address with another port. The scope of a link-local IPv6 address stays.
+fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
+    addr.set_port(port);
+    addr
 }
 
 fn tell_none(addr: SocketAddr, error: &io::Error) {
@@ -237,6 +242,18 @@ mod tests {
             let mut fds = [PollFd::new(query.as_fd(), PollFlags::POLLIN)];
             poll(&mut fds, epoll_timeout(Some(left)))?;
         }
+    }
+
+    /// RFC 4007 §6: a link-local address means something in its zone only.
+    #[test]
+    fn the_mapped_address_keeps_its_scope() {
+        let socket = Socket::new(socket2::Domain::IPV6, socket2::Type::STREAM, None).unwrap();
+        let mapper = UdpSocket::bind("[::1]:0").unwrap();
+        let port = mapper.local_addr().unwrap().port();
+        let mut query = Query::to(&socket, "[::1]:7174".parse().unwrap(), port, &[PATIENCE]).unwrap();
+        query.message.ap = "[fe80::1%3]:7174".parse().unwrap();
+        let answer = Message { kind: ACCEPT, ap: "[fe80::1]:49152".parse().unwrap(), ..query.message };
+        assert_eq!(query.take(answer).unwrap(), "[fe80::1%3]:49152".parse().unwrap());
     }
 
     const SHORT: Duration = Duration::from_millis(10);
