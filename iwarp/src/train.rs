@@ -36,6 +36,9 @@ pub trait Gather {
 ///
 /// # Errors
 /// Octets of the payload cannot be had. The train and `framer` are as before.
+///
+/// # Panics
+/// The header and the payload are longer than a ULPDU may be, 65,535 octets.
 #[inline]
 pub fn push_copied<G: Gather, E>(
     train: &mut G,

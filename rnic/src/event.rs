@@ -27,7 +27,10 @@ use crate::io::ready_set::epoll_timeout;
 /// device needs a sink of its own, unless the sink can do without the numbers.
 pub trait Sink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
-    /// device: this must return soon, and must not call the device.
+    /// device and of the QP: this must return soon, or it delays the QP. It must not call the
+    /// device, and above all not a QP (no [`state`](crate::QueuePair::state), no drop of a
+    /// [`QueuePair`](crate::QueuePair)), which would wait for ever: hand the event to another
+    /// thread. The event is in the queue already. A panic is logged.
     fn take(&self, event: AsyncEvent);
 
     /// Takes note that a QP is gone and reports nothing more. Another QP may have its number later.

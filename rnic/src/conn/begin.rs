@@ -13,7 +13,7 @@ use super::stage::Stage;
 use super::startup::{Plan, Startup};
 use crate::config::startup_config;
 use crate::error::ConnectError;
-use crate::qp::{QpState, QueuePair};
+use crate::qp::QueuePair;
 
 impl QueuePair {
     /// Connects an idle QP over a TCP connection that the program has made, or is making: as the
@@ -55,20 +55,12 @@ impl QueuePair {
         plan: Plan,
         first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
     ) -> Result<Arc<Startup>, ConnectError> {
-        let (inner, state) = (self.inner.here()?, self.state());
-        // A startup that no event reports is that of a `connect` that sleeps: its caller alone gets
-        // the result, so it takes no place here.
-        let mut place = plan.reports.then(|| inner.startup().lock());
-        let begun = place.as_ref().and_then(|place| place.as_ref());
-        if state != QpState::Idle || begun.is_some_and(|startup| !startup.is_over()) {
-            return Err(ConnectError::NotIdle(state));
-        }
+        let inner = self.inner.here()?;
+        let mut place = inner.claim()?;
         let options = inner.options(options);
         let first = first(&options)?;
         let startup = Startup::add(inner, options, plan, first);
-        if let Some(place) = &mut place {
-            **place = Some(startup.clone());
-        }
+        *place = Some(startup.clone());
         drop(place);
         startup.begin_watching().map(|()| startup)
     }
@@ -76,15 +68,19 @@ impl QueuePair {
     /// Takes the result of [`begin`](Self::begin) or [`begin_to`](Self::begin_to). `None` while the
     /// startup goes on, or when the result has been taken before.
     pub fn begun(&self) -> Option<Result<Connected, ConnectError>> {
-        self.inner.here().ok()?.startup().lock().as_ref()?.take_result()
+        self.startup_begun()?.take_result()
     }
 
     /// Sleeps until the startup that was begun is over, with a connection or without one, for at
     /// most `timeout`. Returns whether it is over.
     pub fn await_begun(&self, timeout: Duration) -> bool {
-        let Ok(inner) = self.inner.here() else { return true };
-        let Some(startup) = inner.startup().lock().clone() else { return true };
-        startup.await_over(timeout)
+        self.startup_begun().is_none_or(|startup| startup.await_over(timeout))
+    }
+
+    /// Returns the startup that an event reports. The result of another is for the caller of
+    /// [`connect`](Self::connect), who sleeps.
+    fn startup_begun(&self) -> Option<Arc<Startup>> {
+        self.inner.here().ok()?.startup().lock().clone().filter(|startup| startup.plan.reports)
     }
 }
 

@@ -81,10 +81,9 @@ impl Query {
         let any: IpAddr =
             if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let udp = UdpSocket::bind((any, 0))?;
-        udp.connect((addr.ip(), port))?;
+        udp.connect(with_port(addr, port))?;
         udp.set_nonblocking(true)?;
-        let local = udp.local_addr()?.ip();
-        socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
+        socket.bind(&SockAddr::from(with_port(udp.local_addr()?, 0)))?;
         let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut handle = [0; 8];
         getrandom::fill(&mut handle).map_err(io::Error::other)?;
@@ -108,7 +107,7 @@ impl Query {
             Ok(None) => return None,
             Ok(Some(MapperAnswer::Mapped(port))) => {
                 tracing::debug!(%addr, port, "the port mapper has named a port");
-                return Some(SocketAddr::new(addr.ip(), port));
+                return Some(with_port(addr, port));
             }
             Ok(Some(_)) => tracing::debug!(%addr, "the port mapper does not know this port"),
             Err(error) => tell_none(addr, &error),
@@ -184,6 +183,12 @@ impl AsFd for Query {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
     }
+}
+
+/// Returns the address with another port. The scope of a link-local IPv6 address stays.
+fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
+    addr.set_port(port);
+    addr
 }
 
 fn tell_none(addr: SocketAddr, error: &io::Error) {
@@ -264,6 +269,13 @@ mod tests {
         let octets = Message { kind: ACCEPT, ap: addr, cp: addr, handle: 0 }.emit();
         assert_eq!(octets[0], 0x14);
         assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    /// RFC 4007 §6: a link-local address means something in its zone only.
+    #[test]
+    fn an_address_with_another_port_keeps_its_scope() {
+        let addr = with_port("[fe80::1%3]:7174".parse().unwrap(), 49152);
+        assert_eq!(addr, "[fe80::1%3]:49152".parse().unwrap());
     }
 
     const SHORT: Duration = Duration::from_millis(10);

@@ -13,7 +13,7 @@ use crate::config::startup_config;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::home::Home;
-use crate::qp::{QpState, QueuePair};
+use crate::qp::QueuePair;
 
 /// A peer's request to be connected. The program [accepts](Self::accept) it,
 /// [rejects](Self::reject) it, or drops it, which closes the connection without an answer.
@@ -58,11 +58,8 @@ impl ConnectRequest {
 
     /// Accepts as [`accept`](Self::accept) does, with settings of its own.
     pub fn accept_with(self, qp: &QueuePair, options: &ConnectOptions) -> Result<Negotiated, ConnectError> {
-        let state = qp.state();
-        if state != QpState::Idle {
-            return Err(ConnectError::NotIdle(state));
-        }
         let inner = qp.inner.here()?;
+        let _place = inner.claim()?;
         let options = &inner.options(options);
         let Pending { socket, request, slot, .. } = self.0.into_inner()?;
         let (reply, negotiated) = request.accept(&startup_config(options), &options.private_data)?;

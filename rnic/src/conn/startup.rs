@@ -138,7 +138,7 @@ impl Startup {
         outcome.over
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.outcome.lock().over
     }
 

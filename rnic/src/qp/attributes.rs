@@ -1,5 +1,6 @@
 //! The attributes of a queue pair, fixed when it is made.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rddp_mpa::{Negotiated, RtrSet};
@@ -41,14 +42,27 @@ impl QpAttributes {
     pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
         let event = AsyncEvent::new(self.num, element, kind);
         tracing::debug!(?event, "asynchronous event");
-        self.sinks().for_each(|sink| sink.take(event.clone()));
-        self.events.take(event);
+        self.events.take(event.clone());
+        self.tell_sinks(|sink| sink.take(event.clone()));
+        // Behind the sinks: who is woken may look for what one of them has kept.
         self.cqs().for_each(|cq| cq.ready.bell.ring());
     }
 
-    /// Returns the sinks that take the events of the QP: the device's, and the QP's own.
-    pub(crate) fn sinks(&self) -> impl Iterator<Item = &Arc<dyn Sink>> {
-        self.device.sink.iter().chain(&self.sink)
+    /// Calls the sinks that take the events of the QP: the device's, and the QP's own. A panic in
+    /// the program's code costs the QP nothing.
+    fn tell_sinks(&self, tell: impl Fn(&dyn Sink)) {
+        for sink in self.device.sink.iter().chain(&self.sink) {
+            if catch_unwind(AssertUnwindSafe(|| tell(&**sink))).is_err() {
+                tracing::error!(qp = self.num.0, "a panic in the program's sink of events");
+            }
+        }
+    }
+
+    /// Removes what the program has not taken of the QP's events, and tells the sinks that it is
+    /// gone.
+    pub(super) fn forget(&self) {
+        self.events.forget(self.num);
+        self.tell_sinks(|sink| sink.forget(self.num));
     }
 
     /// Returns the completion queues of the QP, each once.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rddp_mpa::Negotiated;
 use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
-use rddp_rdmap::{Fault, TerminateRepr};
+use rddp_rdmap::TerminateRepr;
 use socket2::Socket;
 
 use super::QpInner;
@@ -130,31 +130,27 @@ impl QueuePair {
 
     /// Closes gracefully: the peer sees an orderly end. Receives are flushed at once. Nothing may
     /// be outstanding on the send queue and no Read of the peer's in service, else the connection
-    /// is reset and all of it flushed (draft-hilland-rddp-verbs §6.2).
+    /// is reset and all of it flushed (draft-hilland-rddp-verbs §6.2). A startup that is under way
+    /// is ended as by [`abort`](Self::abort).
     pub fn disconnect(&self) {
         if let Ok(inner) = self.inner.here() {
             inner.disconnect();
         }
     }
 
-    /// Ends the connection with a Terminate that says "local catastrophic error".
+    /// Ends the connection with a Terminate that says "local catastrophic error". A startup that is
+    /// under way is ended as by [`abort`](Self::abort).
     pub fn terminate(&self) {
         if let Ok(inner) = self.inner.here() {
-            inner.with_core(|qp, core| {
-                qp.terminate(core, Fault::local_catastrophic(), None);
-                qp.pump(core);
-            });
+            inner.end_with_terminate();
         }
     }
 
     /// Resets the connection, or the one that is being made. Everything outstanding is flushed.
     pub fn abort(&self) {
-        let Ok(inner) = self.inner.here() else { return };
-        let startup = inner.startup.lock().clone();
-        if let Some(startup) = startup {
-            startup.abort(&inner.attrs.device.driver);
+        if let Ok(inner) = self.inner.here() {
+            inner.abort();
         }
-        inner.with_core(|qp, core| qp.lose(core, None));
     }
 
     /// Goes from Error to Idle, to be connected anew. Returns whether the QP is idle now.
@@ -200,6 +196,9 @@ impl QueuePair {
     /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its
     /// outcome and `active` says whether this side sent the Request. No octet behind the startup
     /// frames may have been read.
+    ///
+    /// # Errors
+    /// The QP is not idle, or is being connected already.
     pub fn attach(
         &self,
         stream: Socket,
@@ -207,7 +206,10 @@ impl QueuePair {
         options: &ConnectOptions,
         active: bool,
     ) -> Result<(), ConnectError> {
-        self.inner.here()?.attach(TcpSocket::new(stream), negotiated, options, active, || ())
+        let inner = self.inner.here()?;
+        // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
+        let _place = inner.claim_place()?;
+        inner.attach(TcpSocket::new(stream), negotiated, options, active, || ())
     }
 }
 

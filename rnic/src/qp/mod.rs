@@ -26,8 +26,9 @@ mod state;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
+use rddp_rdmap::Fault;
 
 use self::attributes::QpAttributes;
 use self::core::Core;
@@ -40,7 +41,6 @@ use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError};
-use crate::event::Sink;
 use crate::wire::Link;
 
 /// A queue pair, whoever holds it.
@@ -48,7 +48,7 @@ use crate::wire::Link;
 pub(crate) struct QpInner {
     attrs: QpAttributes,
     /// The startup that the background thread carries out, or has carried out: see
-    /// [`QueuePair::begin`].
+    /// [`QueuePair::begin`]. The core may be locked while this is, not the other way round.
     startup: Mutex<Option<Arc<Startup>>>,
     core: Mutex<Core>,
 }
@@ -68,6 +68,40 @@ impl QpInner {
 
     pub(crate) fn startup(&self) -> &Mutex<Option<Arc<Startup>>> {
         &self.startup
+    }
+
+    /// Takes the place of the startup of an idle QP, for one that begins or for a connection that
+    /// needs none. No other can begin while the guard is held.
+    pub(crate) fn claim(&self) -> Result<MutexGuard<'_, Option<Arc<Startup>>>, ConnectError> {
+        let place = self.claim_place()?;
+        match self.core.lock().state {
+            QpState::Idle => Ok(place),
+            state => Err(ConnectError::NotIdle(state)),
+        }
+    }
+
+    /// Takes the place of the startup, unless one is under way.
+    fn claim_place(&self) -> Result<MutexGuard<'_, Option<Arc<Startup>>>, ConnectError> {
+        let place = self.startup.lock();
+        if place.as_ref().is_some_and(|startup| !startup.is_over()) {
+            return Err(ConnectError::NotIdle(QpState::Idle));
+        }
+        Ok(place)
+    }
+
+    /// Returns whether a startup is under way.
+    fn is_starting(&self) -> bool {
+        self.startup.lock().as_ref().is_some_and(|startup| !startup.is_over())
+    }
+
+    /// Resets the connection, or the one that is being made: see [`QueuePair::abort`].
+    fn abort(&self) {
+        let startup = self.startup.lock().clone();
+        if let Some(startup) = startup {
+            startup.abort(&self.attrs.device.driver);
+        }
+        // A startup that has led to a connection meanwhile finds the QP in Error.
+        self.with_core(|qp, core| qp.lose(core, None));
     }
 
     /// Reports an event to the program, and wakes the threads that wait for events.
@@ -126,6 +160,9 @@ impl QpInner {
     }
 
     fn disconnect(&self) {
+        if self.is_starting() {
+            return self.abort();
+        }
         let mut core = self.core.lock();
         if core.state != QpState::ReadyToSend {
             return;
@@ -136,6 +173,17 @@ impl QpInner {
         } else {
             self.close(&mut core);
         }
+    }
+
+    /// Ends the connection with a Terminate: see [`QueuePair::terminate`].
+    fn end_with_terminate(&self) {
+        if self.is_starting() {
+            return self.abort();
+        }
+        self.with_core(|qp, core| {
+            qp.terminate(core, Fault::local_catastrophic(), None);
+            qp.pump(core);
+        });
     }
 
     /// Closes in order if nothing is outstanding, else resets: see [`QueuePair::disconnect`].
@@ -205,8 +253,7 @@ impl QpInner {
 
 impl Drop for QpInner {
     fn drop(&mut self) {
-        self.attrs.events.forget(self.attrs.num);
-        self.attrs.sinks().for_each(|sink| sink.forget(self.attrs.num));
+        self.attrs.forget();
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rddp_mpa::{Responder, ResponderStep, StartupError};
 use rddp_rdmap::{Opcode, TerminateRepr};
 use rddp_rnic::{
-    Access, ConnectError, ConnectOptions, Connected, QpState, RecvWr, Revision, Rtr, RtrSet, SendWr,
-    TerminateCode,
+    Access, AsyncEventKind, ConnectError, ConnectOptions, Connected, QpState, RecvWr, Revision, Rtr, RtrSet,
+    SendWr, TerminateCode,
 };
 use rddp_test_support::{Peer, accept_request, plain, read_to_end, segment};
 use socket2::SockRef;
@@ -16,6 +16,7 @@ use socket2::SockRef;
 use crate::common::raw::{client_server, listen_for};
 use crate::common::{End, PATIENCE};
 use crate::frames::{A, C, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE, S, SHORT, depths, frame, options};
+use crate::own::pair;
 
 /// Connects to a peer that calls `answer` with each connection; returns the result.
 fn against(
@@ -325,26 +326,24 @@ fn the_expected_terminate_is_one() {
 }
 
 /// RFC 6581 §9.3: a failure of this end alone, after a good Reply, is reported as such. Here the QP
-/// has been connected elsewhere meanwhile.
+/// has been connected already.
 #[test]
 fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
-    let end = End::new();
-    let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    let addrs = [0, 1].map(|i| listeners[i].local_addr().unwrap());
-    std::thread::scope(|scope| {
-        let late = scope.spawn(|| end.qp.connect(addrs[0], &client_server()));
-        let (mut socket, request) = accept_request(&listeners[0]);
-        let ResponderStep::Request { request, .. } = Responder::new().handle(&request).unwrap() else {
-            panic!("half a Request");
-        };
-        let first = scope.spawn(|| end.qp.connect(addrs[1], &client_server()));
-        let mut other = Peer::responder(listeners[1].accept().unwrap().0, &plain());
-        first.join().unwrap().unwrap();
-        let (reply, negotiated) = request.accept(&plain(), b"").unwrap();
-        socket.write_all(&reply).unwrap();
-        assert_eq!(Peer::new(socket, negotiated).terminate_code(), TerminateCode::MPA_LOCAL_CATASTROPHIC);
-        assert!(matches!(late.join().unwrap(), Err(ConnectError::NotIdle(QpState::ReadyToSend))));
-        end.qp.post_send(&SendWr::send_inline(1, b"goes on")).unwrap();
-        assert_eq!(other.expect(Opcode::Send).1, b"goes on");
-    });
+    let (end, listener) = (End::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    end.qp.begin_to(listener.local_addr().unwrap(), &client_server()).unwrap();
+    let (mut socket, request) = accept_request(&listener);
+    let ResponderStep::Request { request, .. } = Responder::new().handle(&request).unwrap() else {
+        panic!("half a Request");
+    };
+    let (reply, negotiated) = request.accept(&plain(), b"").unwrap();
+    socket.write_all(&reply).unwrap();
+    assert_eq!(end.event(), AsyncEventKind::Connected);
+    let (late, theirs) = pair();
+    let agreed = end.qp.negotiated().unwrap();
+    let refused = end.qp.attach(late.into(), agreed, &client_server(), true).unwrap_err();
+    assert!(matches!(refused, ConnectError::NotIdle(QpState::ReadyToSend)), "{refused}");
+    let mut theirs = Peer::new(theirs, negotiated.clone());
+    assert_eq!(theirs.terminate_code(), TerminateCode::MPA_LOCAL_CATASTROPHIC);
+    end.qp.post_send(&SendWr::send_inline(1, b"goes on")).unwrap();
+    assert_eq!(Peer::new(socket, negotiated).expect(Opcode::Send).1, b"goes on");
 }

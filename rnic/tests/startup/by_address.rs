@@ -4,13 +4,14 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use rddp_rnic::{AsyncEventKind, ConnectError, ConnectOptions, QpState, Revision};
+use rddp_rnic::{AsyncEventKind, ConnectError, ConnectOptions, QpState, QueuePair, Revision};
 use rddp_test_support::{accept_request, read_to_end};
 use socket2::SockRef;
 
 use crate::common::raw::client_server;
 use crate::common::{End, PATIENCE};
 use crate::frames::{C, R, REPLY, REQUEST, S, depths, frame, options};
+use crate::own::pair;
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -113,13 +114,73 @@ fn a_connect_that_sleeps_reports_nothing() {
 
 #[test]
 fn what_was_begun_can_be_ended() {
+    let ends: [fn(&QueuePair); 3] = [QueuePair::abort, QueuePair::disconnect, QueuePair::terminate];
+    for ends in ends {
+        let (end, (listener, addr)) = (End::new(), listener());
+        end.qp.begin_to(addr, &ConnectOptions { timeout: Duration::MAX, ..client_server() }).unwrap();
+        let (peer, _) = accept_request(&listener);
+        ends(&end.qp);
+        let result = end.qp.begun().unwrap();
+        assert!(matches!(result, Err(ConnectError::GivenUp)), "{result:?}");
+        assert_eq!(read_to_end(&peer), b"");
+        assert_eq!((end.qp.state(), end.rnic.async_event()), (QpState::Error, None));
+    }
+}
+
+/// One thread may end what another sleeps for.
+#[test]
+fn a_connect_that_sleeps_can_be_ended() {
     let (end, (listener, addr)) = (End::new(), listener());
-    end.qp.begin_to(addr, &ConnectOptions { timeout: Duration::MAX, ..client_server() }).unwrap();
-    let (peer, _) = accept_request(&listener);
-    end.qp.abort();
-    let result = end.qp.begun().unwrap();
-    assert!(matches!(result, Err(ConnectError::GivenUp)), "{result:?}");
-    assert_eq!(read_to_end(&peer), b"");
+    let options = ConnectOptions { timeout: Duration::MAX, ..client_server() };
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| end.qp.connect(addr, &options));
+        let _peer = accept_request(&listener);
+        end.qp.abort();
+        let result = connecting.join().unwrap();
+        assert!(matches!(result, Err(ConnectError::GivenUp)), "{result:?}");
+    });
+}
+
+/// Whichever way the one startup was begun, the QP is not connected in another way meanwhile.
+#[test]
+fn a_startup_keeps_its_qp_for_itself() {
+    let options = ConnectOptions { timeout: Duration::MAX, ..client_server() };
+    for sleeps in [false, true] {
+        let (end, (silent, addr)) = (End::new(), listener());
+        std::thread::scope(|scope| {
+            let connecting = sleeps.then(|| scope.spawn(|| end.qp.connect(addr, &options)));
+            if !sleeps {
+                end.qp.begin_to(addr, &options).unwrap();
+            }
+            let (mut peer, _) = accept_request(&silent);
+            let others = [
+                end.qp.connect(addr, &options).map(drop),
+                end.qp.begin_to(addr, &options),
+                end.qp.begin(pair().0.into(), &options, false),
+                accepted_by(&end),
+            ];
+            for refused in others {
+                let error = refused.unwrap_err();
+                assert!(error.to_string().contains("being connected already"), "{error}");
+            }
+            assert!(end.qp.begun().is_none());
+            peer.write_all(&frame(REPLY, C | S, 2, &depths(8, 8))).unwrap();
+            match connecting {
+                Some(connecting) => drop(connecting.join().unwrap().unwrap()),
+                None => assert_eq!(end.event(), AsyncEventKind::Connected),
+            }
+            assert_eq!(end.qp.state(), QpState::ReadyToSend);
+        });
+    }
+}
+
+/// Has the QP accept the Request of another peer.
+fn accepted_by(end: &End) -> Result<(), ConnectError> {
+    let other = End::new();
+    let listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &client_server()).unwrap();
+    other.qp.begin_to(listener.local_addr().unwrap(), &client_server()).unwrap();
+    let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
+    request.accept(&end.qp, b"").map(drop)
 }
 
 /// An address of the loopback that is this process's own, and that the RNIC does not take for one

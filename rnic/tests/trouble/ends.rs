@@ -117,6 +117,19 @@ fn a_fin_in_the_middle_of_an_fpdu_is_a_bad_close() {
     }
 }
 
+/// draft-hilland-rddp-verbs §6.2.3: a receive is in use, though no FPDU is cut off.
+#[test]
+fn a_fin_inside_a_message_is_a_bad_close() {
+    for role in BOTH {
+        let (end, mut raw) = with_plain_raw(role);
+        let inbox = end.region(8, Access::LOCAL_WRITE);
+        end.qp.post_recv(RecvWr::one(0, inbox.whole())).unwrap();
+        raw.send(&segment::send(1, 0, false, b"half"));
+        raw.fin();
+        is_a_bad_close(&end, &mut raw, 0..1);
+    }
+}
+
 #[test]
 fn disconnecting_with_work_outstanding_resets() {
     let (end, mut raw) = with_plain_raw(Role::Active);

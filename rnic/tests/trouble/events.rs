@@ -44,12 +44,37 @@ fn a_sink_takes_what_the_queue_takes_and_learns_that_a_qp_is_gone() {
     let num = end.qp.num();
     raw.send(&[]);
     let fault = end.event_like(|event| matches!(event, AsyncEventKind::Fault(_)));
+    // The queue has it first: the sink has been called when the QP's lock is free again.
+    end.await_state(QpState::Error);
     let taken: Vec<_> = sink.taken.lock().unwrap().iter().map(|event| event.kind.clone()).collect();
     assert_eq!(taken[..2], [AsyncEventKind::Established, fault]);
     assert!(sink.taken.lock().unwrap().iter().all(|event| event.element == Element::Qp(num)));
     assert!(sink.forgotten.lock().unwrap().is_empty());
     drop(end.qp);
     assert_eq!(*sink.forgotten.lock().unwrap(), [num]);
+}
+
+/// Panics at each event, and when a QP is gone.
+#[derive(Debug)]
+struct Panics;
+
+impl Sink for Panics {
+    fn take(&self, event: AsyncEvent) {
+        panic!("at {event:?}");
+    }
+
+    fn forget(&self, qp: QpNum) {
+        panic!("at the end of {qp:?}");
+    }
+}
+
+#[test]
+fn a_sink_that_panics_costs_no_event_and_no_connection() {
+    let (end, raw) = connected(|config| config.sink = Some(Arc::new(Panics)));
+    raw.fin();
+    assert_eq!([end.event(), end.event()], [AsyncEventKind::Established, AsyncEventKind::CloseComplete]);
+    assert_eq!(end.qp.state(), QpState::Idle);
+    drop(end.qp);
 }
 
 /// A QP may have a queue and a sink of its own besides.

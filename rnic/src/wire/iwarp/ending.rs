@@ -97,7 +97,10 @@ impl Link {
 
     /// Returns whether nothing of the peer's is half-way: its FIN may come now.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.stream.inbound() == 0 && self.partial.is_empty() && self.direct.is_none()
+        self.stream.inbound() == 0
+            && self.stream.is_between_messages()
+            && self.partial.is_empty()
+            && self.direct.is_none()
     }
 
     /// Notes that the peer's FIN has come, which MPA makes known (RFC 5044 §7.2). Returns whether
