@@ -151,7 +151,14 @@ class Loop:
             self.update(key.fileobj, key.data)
 
     def read(self, connection, state):
-        octets = connection.recv(LARGEST)
+        try:
+            octets = connection.recv(LARGEST)
+        except OSError:
+            if state["pieces"]:
+                raise
+            # A server goes on without a client that is not understood (outsider.py).
+            state["read"] = state["write"] = False
+            return
         if state["pieces"]:
             state["pieces"].receive(octets)
             state["read"] = bool(octets)
