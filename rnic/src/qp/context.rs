@@ -27,10 +27,19 @@ impl Context<'_> {
     pub(crate) fn begin_receive(&mut self) -> Option<u64> {
         let mut limit_reached = false;
         let room = self.rq.begin(self.attrs.num, &mut limit_reached);
-        if limit_reached && let Some(srq) = self.rq.srq() {
-            self.attrs.report_about(srq.element(), AsyncEventKind::SrqLimit);
+        if limit_reached {
+            self.report_limit();
         }
         room
+    }
+
+    /// Reports that the shared receive queue is below its limit: rare, and kept out of the way of
+    /// messages.
+    #[cold]
+    fn report_limit(&self) {
+        if let Some(srq) = self.rq.srq() {
+            self.attrs.report_about(srq.element(), AsyncEventKind::SrqLimit);
+        }
     }
 
     /// Completes the receive that a message was arriving in, if there is one.
