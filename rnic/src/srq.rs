@@ -149,7 +149,7 @@ impl SrqInner {
         let Some(user) = self.users.lock().values().find_map(Weak::upgrade) else { return };
         let reached = self.queue.lock().is_limit_reached();
         if reached {
-            user.report_about(self.element(), AsyncEventKind::SrqLimit);
+            user.attrs.report_about(self.element(), AsyncEventKind::SrqLimit);
         }
     }
 

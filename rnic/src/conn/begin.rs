@@ -57,7 +57,7 @@ impl QueuePair {
     ) -> Result<Arc<Startup>, ConnectError> {
         let inner = self.inner.here()?;
         let mut place = inner.claim()?;
-        let options = inner.options(options);
+        let options = inner.attrs.options(options);
         let first = first(&options)?;
         let startup = Startup::add(inner, options, plan, first);
         *place = Some(startup.clone());

@@ -60,7 +60,7 @@ impl ConnectRequest {
     pub fn accept_with(self, qp: &QueuePair, options: &ConnectOptions) -> Result<Negotiated, ConnectError> {
         let inner = qp.inner.here()?;
         let _place = inner.claim()?;
-        let options = &inner.options(options);
+        let options = &inner.attrs.options(options);
         let Pending { socket, request, slot, .. } = self.0.into_inner()?;
         let (reply, negotiated) = request.accept(&startup_config(options), &options.private_data)?;
         write_all(&socket, &reply)?;

@@ -68,7 +68,7 @@ pub(crate) struct Startup {
 impl Startup {
     /// Makes a startup, and adds it to the sources of the background thread.
     pub(super) fn add(qp: &Arc<QpInner>, options: ConnectOptions, plan: Plan, stage: Stage) -> Arc<Self> {
-        let device = qp.device().clone();
+        let device = qp.attrs.device.clone();
         let deadline = Deadline::after(options.timeout);
         let startup = Arc::new_cyclic(|weak: &Weak<Startup>| {
             let source: Weak<dyn Source> = weak.clone();
@@ -176,7 +176,7 @@ impl Startup {
         let kind = if result.is_ok() { AsyncEventKind::Connected } else { AsyncEventKind::NotConnected };
         self.conclude_and(result, || {
             if self.plan.reports {
-                qp.report(kind);
+                qp.attrs.report(kind);
             }
         });
     }
@@ -207,7 +207,7 @@ impl Startup {
     pub(super) fn succeed(&self, driver: &Driver, done: Done) {
         let Some(qp) = self.qp.upgrade() else { return self.fail(driver, ConnectError::GivenUp) };
         let Done { socket, negotiated, private_data, active } = done;
-        let negotiated = qp.without_reads(negotiated);
+        let negotiated = qp.attrs.without_reads(negotiated);
         driver.unwatch(socket.as_fd());
         let connected = Connected { negotiated: negotiated.clone(), private_data };
         match qp.attach(socket, negotiated, &self.options, active, || self.tell(Ok(connected), &qp)) {

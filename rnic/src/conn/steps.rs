@@ -66,7 +66,7 @@ impl Startup {
     fn ask(&self, socket: TcpSocket, request: Request) -> Next {
         self.outcome.lock().request = Some(request.clone());
         if let Some(qp) = self.qp.upgrade() {
-            qp.report(AsyncEventKind::Requested);
+            qp.attrs.report(AsyncEventKind::Requested);
         }
         Next::Wait(Stage::Asked { socket, request }, EpollFlags::EPOLLIN)
     }

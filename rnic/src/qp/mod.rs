@@ -28,25 +28,24 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use rddp_mpa::Negotiated;
+use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::Fault;
 
 use self::attributes::QpAttributes;
 use self::core::Core;
 pub use self::handle::QueuePair;
 pub use self::state::QpState;
-use rddp_rdma::{AsyncEventKind, ConnectOptions, Element, RecvWr, SendWr};
 
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
-use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError};
 use crate::wire::Link;
 
 /// A queue pair, whoever holds it.
 #[derive(Debug)]
 pub(crate) struct QpInner {
-    attrs: QpAttributes,
+    pub(crate) attrs: QpAttributes,
     /// The startup that the background thread carries out, or has carried out: see
     /// [`QueuePair::begin`]. The core may be locked while this is, not the other way round.
     startup: Mutex<Option<Arc<Startup>>>,
@@ -60,10 +59,6 @@ impl QpInner {
 
     pub(crate) fn counters(&self) -> Counters {
         self.core.lock().counters
-    }
-
-    pub(crate) fn device(&self) -> &Arc<DeviceInner> {
-        &self.attrs.device
     }
 
     pub(crate) fn startup(&self) -> &Mutex<Option<Arc<Startup>>> {
@@ -102,26 +97,6 @@ impl QpInner {
         }
         // A startup that has led to a connection meanwhile finds the QP in Error.
         self.with_core(|qp, core| qp.lose(core, None));
-    }
-
-    /// Reports an event to the program, and wakes the threads that wait for events.
-    pub(crate) fn report(&self, kind: AsyncEventKind) {
-        self.attrs.report(kind);
-    }
-
-    /// Reports an event of an object that the QP uses.
-    pub(crate) fn report_about(&self, element: Element, kind: AsyncEventKind) {
-        self.attrs.report_about(element, kind);
-    }
-
-    /// Returns the options for a startup: see [`QpAttributes::options`].
-    pub(crate) fn options(&self, options: &ConnectOptions) -> ConnectOptions {
-        self.attrs.options(options)
-    }
-
-    /// Returns what was negotiated, as the QP keeps to it: see [`QpAttributes::without_reads`].
-    pub(crate) fn without_reads(&self, negotiated: Negotiated) -> Negotiated {
-        self.attrs.without_reads(negotiated)
     }
 
     fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
