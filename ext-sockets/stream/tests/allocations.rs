@@ -2,14 +2,18 @@
 //! handler that has interrupted the allocator.
 #![allow(missing_docs)]
 
+#[allow(dead_code, reason = "shared with the other tests of streams")]
+#[path = "stream/common.rs"]
+mod common;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::io::IoSlice;
 
 use rddp_mpa::{Rtr, RtrSet};
-use rddp_stream::{Calls, Errno, Options, Role, SharedState, Stream};
+use rddp_stream::{Errno, Options};
+
+use common::{End, initiator, responder};
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -42,50 +46,23 @@ fn counted<T>(call: impl FnOnce() -> T) -> (T, usize) {
     (result, ALLOCATIONS.get() - before)
 }
 
-static CALLS: Calls = Calls::libc();
-
-struct End {
-    tcp: TcpStream,
-    state: SharedState,
-}
-
-impl End {
-    fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
-    }
-
-    fn send(&self, octets: &[u8]) -> Result<usize, Errno> {
-        self.stream().send(&[IoSlice::new(octets)], libc::MSG_NOSIGNAL)
-    }
-
-    fn recv(&self, octets: &mut [u8], flags: i32) -> Result<usize, Errno> {
-        self.stream().recv(&mut [IoSliceMut::new(octets)], flags)
-    }
-
-    /// Receives as many octets as `room` has, with a call for each `step` of them.
-    fn recv_by(&self, room: &mut [u8], step: usize) {
-        for piece in room.chunks_mut(step) {
-            assert_eq!(self.recv(piece, libc::MSG_WAITALL), Ok(piece.len()));
-        }
+/// Receives as many octets as `room` has, with a call for each `step` of them.
+fn recv_by(end: &End, room: &mut [u8], step: usize) {
+    for piece in room.chunks_mut(step) {
+        assert_eq!(end.recv(piece, libc::MSG_WAITALL), Ok(piece.len()));
     }
 }
 
 /// Returns two ends whose startup has not begun.
 fn fresh_pair(options: fn(Options) -> Options) -> (End, End) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let passive = listener.accept().unwrap().0;
-    let end = |tcp, role| End { tcp, state: SharedState::anonymous(&options(Options::new(role))).unwrap() };
-    (end(active, Role::Initiator), end(passive, Role::Responder))
+    common::fresh_pair(&options(initiator()), &options(responder()))
 }
 
 /// Returns two ends that have exchanged an octet each way.
 fn pair(options: fn(Options) -> Options) -> (End, End) {
-    let (a, b) = fresh_pair(options);
-    a.stream().greet().unwrap();
-    b.stream().greet().unwrap();
+    let (a, b) = common::pair(&options(initiator()), &options(responder()));
     for (from, to) in [(&a, &b), (&b, &a)] {
-        assert_eq!(from.send(b"!"), Ok(1));
+        from.send_all(b"!");
         assert_eq!(to.recv(&mut [0], 0), Ok(1));
     }
     (a, b)
@@ -116,7 +93,7 @@ fn exchange((from, to): &(End, End), count: usize, pieces: usize, step: usize) -
     let list: Vec<_> = octets.chunks(count.div_ceil(pieces)).map(IoSlice::new).collect();
     let (sent, sending) = counted(|| from.stream().send(&list, libc::MSG_NOSIGNAL));
     assert_eq!(sent, Ok(count));
-    let ((), receiving) = counted(|| to.recv_by(&mut room, step));
+    let ((), receiving) = counted(|| recv_by(to, &mut room, step));
     assert_eq!(room, octets);
     [sending, receiving]
 }
