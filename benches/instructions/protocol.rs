@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use rddp_benches::{fpdus, pattern, send_segment, write_segment};
-use rddp_ddp::{Msn, Stag, TaggedRepr};
+use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Deframer, Framer, Framing, Step, crc32c};
 use rddp_rdmap::{Opcode, Stream, StreamConfig, parse_header, tagged_header};
 use rddp_rnic::mem::{Access, MemLimits, MemTable, PdId, QpNum, RegionOptions};
@@ -15,16 +15,18 @@ use crate::count::measured;
 const MANY: u32 = 1000;
 const SOME: u32 = 10;
 
-/// Payload of an FPDU of nearly 64 KiB, and of one that fits an MSS of 1448.
+/// Payload of an FPDU of nearly 64 KiB.
 const LARGE: usize = 64 * 1024 - 1024;
-const MSS_1448: usize = 1424;
+/// Payload of an FPDU that fits into an MSS of 1448.
+const IN_MSS_1448: usize = 1424;
+/// Number of such FPDUs in a train of nearly 64 KiB.
 const TRAIN: usize = 44;
 
 const PLAIN: Framing = Framing { crc: false, markers: false };
 const CRC: Framing = Framing { crc: true, markers: false };
 const MARKERS: Framing = Framing { crc: false, markers: true };
 
-/// Large ones are without CRC, which has scenarios of its own.
+/// The scenarios. Those of large FPDUs are without CRC, which has scenarios of its own.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "crc_64", ops: MANY, prepare: || crc(MANY, 64) },
     Scenario { name: "crc_64k", ops: SOME, prepare: || crc(SOME, 1 << 16) },
@@ -32,7 +34,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "frame_64k", ops: SOME, prepare: || frame(PLAIN, SOME, LARGE) },
     Scenario { name: "frame_64k_markers", ops: SOME, prepare: || frame(MARKERS, SOME, LARGE) },
     Scenario { name: "deframe_64", ops: MANY, prepare: || deframe(CRC, MANY as usize, 64) },
-    Scenario { name: "deframe_train_1448", ops: 1, prepare: || deframe(PLAIN, TRAIN, MSS_1448) },
+    Scenario { name: "deframe_train_1448", ops: 1, prepare: || deframe(PLAIN, TRAIN, IN_MSS_1448) },
     Scenario { name: "deframe_64k", ops: SOME, prepare: || deframe(PLAIN, SOME as usize, LARGE) },
     Scenario { name: "deframe_64k_markers", ops: SOME, prepare: || deframe(MARKERS, SOME as usize, LARGE) },
     Scenario { name: "parse_header", ops: MANY, prepare: parse },
@@ -122,7 +124,7 @@ fn accept_sends() -> Box<dyn FnMut()> {
 
 fn accept_writes() -> Box<dyn FnMut()> {
     let mut stream = stream();
-    let segment = write_segment(Stag(0x0a0b_0c0d), 0x1000, true, TaggedRepr::LEN);
+    let segment = write_segment(Stag(0x0a0b_0c0d), 0x1000, true, 64);
     let header = parse_header(&segment).expect("a Write");
     Box::new(move || {
         measured(&mut || {

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(args),
-        Command::DemoPassive => demo::passive(),
+        Command::DemoPassive => demo::passive::run(),
         Command::Perf(args) => perf::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Serve(args) => transfer::serve(args),

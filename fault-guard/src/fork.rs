@@ -84,7 +84,7 @@ fn page() -> &'static AtomicU64 {
     match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
         // Another thread came first. The page made here, if it is one, is never used and never
-        // freed: that can happen once, for one page.
+        // freed: each thread that makes its first call at that very moment loses one at most.
         // SAFETY: not null, and so published above by another thread; it lives for ever.
         Err(theirs) => unsafe { &*theirs },
     }

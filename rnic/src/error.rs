@@ -184,6 +184,13 @@ pub enum ConnectError {
     Forked(#[from] Forked),
 }
 
+/// A system call that failed while a connection was made.
+impl From<nix::errno::Errno> for ConnectError {
+    fn from(error: nix::errno::Errno) -> Self {
+        ConnectError::Tcp(io::Error::from(error))
+    }
+}
+
 fn not_idle(state: QpState) -> String {
     match state {
         QpState::Idle => "the QP is being connected already: wait for the end of that".into(),

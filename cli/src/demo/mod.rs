@@ -10,7 +10,7 @@
 
 mod active;
 mod checks;
-mod passive;
+pub(crate) mod passive;
 mod report;
 mod script;
 
@@ -50,7 +50,7 @@ pub(crate) struct DemoArgs {
     duration: Duration,
 }
 
-/// The address on which the passive process listens.
+/// The addresses on which the passive process listens: for the checks, and for the measurement.
 #[derive(Debug, Serialize, Deserialize)]
 struct Listening {
     demo: SocketAddr,
@@ -86,7 +86,9 @@ fn verdict(columns: &[Checks], untouched: bool) -> Result<(), Failure> {
         return Err(Failure::mismatch("some checks failed; the table shows which"));
     }
     if !untouched {
-        return Err(Failure::mismatch("memory was written to after it had been revoked"));
+        return Err(Failure::mismatch(
+            "the passive process failed, or found a write to memory that it had revoked",
+        ));
     }
     Ok(())
 }
@@ -102,9 +104,4 @@ fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure
         setup: Setup { wait, ..Setup::default() },
     };
     perf::measure(addr, &options, &mut |_| {})
-}
-
-/// Runs the passive process.
-pub(crate) fn passive() -> Result<(), Failure> {
-    passive::run()
 }

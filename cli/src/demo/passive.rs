@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-pub(super) fn run() -> Result<(), Failure> {
+/// Runs the passive process, until its standard input ends.
+pub(crate) fn run() -> Result<(), Failure> {
     child::stop_with_stdin()?;
     let local = "127.0.0.1".parse().ok();
     let rnic = Rnic::open()?;

@@ -35,10 +35,9 @@ fn files(soft: rlim_t, hard: rlim_t) -> Finding {
 }
 
 fn lockable(soft: rlim_t) -> Finding {
-    let value = if soft == RLIM_INFINITY { "no limit".to_owned() } else { about(soft) };
     let advice =
         "counts only for regions that a program registers locked (rddp's own commands lock none): ulimit -l";
-    Finding::ok(Topic::Limits, "locked memory (RLIMIT_MEMLOCK)", value).but_if(
+    Finding::ok(Topic::Limits, "locked memory (RLIMIT_MEMLOCK)", octets(soft)).but_if(
         soft != RLIM_INFINITY,
         Level::Note,
         advice,
@@ -46,9 +45,16 @@ fn lockable(soft: rlim_t) -> Finding {
 }
 
 fn address_space(soft: rlim_t) -> Finding {
-    let value = if soft == RLIM_INFINITY { "no limit".to_owned() } else { about(soft) };
     let advice = "registered memory counts against it: ulimit -v unlimited";
-    Finding::ok(Topic::Limits, "memory (RLIMIT_AS)", value).but_if(soft != RLIM_INFINITY, Level::Note, advice)
+    Finding::ok(Topic::Limits, "memory (RLIMIT_AS)", octets(soft)).but_if(
+        soft != RLIM_INFINITY,
+        Level::Note,
+        advice,
+    )
+}
+
+fn octets(limit: rlim_t) -> String {
+    if limit == RLIM_INFINITY { "no limit".to_owned() } else { about(limit) }
 }
 
 fn number(limit: rlim_t) -> String {
@@ -60,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_descriptors_are_a_matter_of_degree() {
+    fn few_descriptors_are_a_warning_and_very_few_are_bad() {
         let level = |soft, hard| files(soft, hard).level;
         assert_eq!(level(16, 4096), Level::Bad);
         assert_eq!(level(1024, 1_048_576), Level::Warn);

@@ -1,4 +1,4 @@
-//! The kernel, and the processor's instructions for CRC.
+//! The kernel, the processors, their instruction for CRC, and the clock.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(super) fn look(root: &Path) -> Vec<Finding> {
         findings.push(kernel(release.trim()));
     }
     findings.push(processors(std::thread::available_parallelism().map_or(1, usize::from)));
-    findings.push(crc(has_crc_instruction()));
+    findings.push(crc(crc_instruction()));
     let clock = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
     if let Ok(clock) = fs::read_to_string(clock) {
         let clock = clock.trim();
@@ -55,17 +55,17 @@ fn crc(instruction: Option<&str>) -> Finding {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn has_crc_instruction() -> Option<&'static str> {
+fn crc_instruction() -> Option<&'static str> {
     std::arch::is_x86_feature_detected!("sse4.2").then_some("sse4.2")
 }
 
 #[cfg(target_arch = "aarch64")]
-fn has_crc_instruction() -> Option<&'static str> {
+fn crc_instruction() -> Option<&'static str> {
     std::arch::is_aarch64_feature_detected!("crc").then_some("crc")
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn has_crc_instruction() -> Option<&'static str> {
+fn crc_instruction() -> Option<&'static str> {
     None
 }
 

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use super::elf::{self, Linking};
 use crate::failure::{Failure, Kind};
 
-/// Number of interpreters of interpreters that are checked; the kernel follows as many.
+/// Most interpreters that are checked, of which each is a script with the next one as its
+/// interpreter. The kernel follows as many.
 const DEPTH: usize = 5;
 
 /// Octets at the start of a file within which a program's headers, and the notes behind them, lie.
@@ -30,27 +31,27 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         Some(PathBuf::from(name)).filter(|path| path.exists())
     } else {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| executable(path))
+        std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_executable(path))
     };
     let found = found.ok_or_else(missing)?;
-    if executable(&found) {
+    if is_executable(&found) {
         Ok(found)
     } else {
         Err(Failure::new(Kind::CannotRun, format!("{}: not a file that may be run", found.display())))
     }
 }
 
-fn executable(path: &Path) -> bool {
+fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Checks whether the library will be loaded when `path` is run; the error says why not.
 pub(super) fn takes_library(path: &Path) -> Result<(), Failure> {
-    looked_at(path, DEPTH)
+    check(path, DEPTH)
 }
 
-fn looked_at(path: &Path, depth: usize) -> Result<(), Failure> {
-    gains_no_privileges(path)?;
+fn check(path: &Path, depth: usize) -> Result<(), Failure> {
+    refuse_privileged(path)?;
     let mut head = Vec::new();
     // A file that may be run but not read (mode 0711) is not checked.
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
@@ -58,13 +59,13 @@ fn looked_at(path: &Path, depth: usize) -> Result<(), Failure> {
         return Ok(());
     }
     match interpreter(&head) {
-        Some(next) => looked_at(&find(&next)?, depth - 1),
-        None => linked(path, &head),
+        Some(next) => check(&find(&next)?, depth - 1),
+        None => check_linking(path, &head),
     }
 }
 
 /// Refuses setuid and setgid programs: the dynamic linker ignores `LD_PRELOAD` for them.
-fn gains_no_privileges(path: &Path) -> Result<(), Failure> {
+fn refuse_privileged(path: &Path) -> Result<(), Failure> {
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     let (user, group) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
     let becomes = |bit: u32, owner: u32, me: u32| found.mode() & bit != 0 && owner != me;
@@ -82,15 +83,23 @@ fn interpreter(head: &[u8]) -> Option<OsString> {
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let first = words.next()?;
-    let word = if first.ends_with(b"/env") {
-        words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')).unwrap_or(first)
-    } else {
-        first
-    };
+    let word = if first.ends_with(b"/env") { program_of_env(words).unwrap_or(first) } else { first };
     Some(OsStr::from_bytes(word).to_owned())
 }
 
-fn linked(path: &Path, head: &[u8]) -> Result<(), Failure> {
+/// Returns the program among the arguments of `env`, behind its options and variables.
+fn program_of_env<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    loop {
+        match words.next()? {
+            // The next word is the option's value: a variable to remove, or a folder.
+            b"-u" | b"--unset" | b"-C" | b"--chdir" => _ = words.next(),
+            word if word.starts_with(b"-") || word.contains(&b'=') => {}
+            word => return Some(word),
+        }
+    }
+}
+
+fn check_linking(path: &Path, head: &[u8]) -> Result<(), Failure> {
     let cannot = |what: &str, remedy: &str| {
         Err(Failure::new(Kind::CannotRun, format!("{} {what}", path.display())).remedy(remedy))
     };
@@ -124,6 +133,7 @@ mod tests {
             ("#!/bin/sh\necho", Some("/bin/sh")),
             ("#! /usr/bin/python3 -u\n", Some("/usr/bin/python3")),
             ("#!/usr/bin/env -S LANG=C python3 -u\n", Some("python3")),
+            ("#!/usr/bin/env -S -u LANG python3\n", Some("python3")),
             ("#!/usr/bin/env\n", Some("/usr/bin/env")),
             ("#!\n", None),
             ("#", None),

@@ -5,9 +5,9 @@
 //! | protocol 1 | `rddp-files 1` | nothing |
 //! | protocol 2 | `rddp-files 2`, flags | `rddp-files 2`, flags, with flag 1 a nonce of 32 octets |
 //!
-//! The client's flags, one octet, say what it can do. The server's flags are those of the client's
-//! that the server will use too, without those that it does not know. Octets behind the flags are
-//! ignored at either end. So protocol 2 can be extended.
+//! The client's flags, one octet, say what it can do. The server's flags are those of them that the
+//! server knows and will use, too. Octets behind the flags are ignored at either end. So protocol 2
+//! can be extended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -60,7 +60,8 @@ impl Hello {
     pub(super) fn nonce(self, answer: &[u8]) -> Result<Option<Nonce>, Failure> {
         let Hello::Two { token } = self else { return Ok(None) };
         let (flags, rest) = answer.strip_prefix(TWO).and_then(<[u8]>::split_first).ok_or_else(no_server)?;
-        // The server must use exactly the flags that it was asked to use.
+        // This client asks for no flag that the server may leave out: a server that asks for no
+        // proof, when the user gave a token, is not the one that the user means.
         if *flags != u8::from(token) * TOKEN {
             return Err(no_server());
         }

@@ -22,6 +22,7 @@ pub(super) const STDOUT: &str = "-";
 pub(super) enum Target {
     /// A regular file, or a name that is free.
     File(Spot),
+    /// A pipe, a device or standard output.
     Stream(Stream),
 }
 

@@ -56,7 +56,7 @@ static ON_LOAD: extern "C" fn() = on_load;
 extern "C" fn on_load() {
     real::resolve();
     real::guard_by_these();
-    real::around_fork(before_fork, framed_fork_is_over, in_child);
+    real::around_fork(before_fork, in_parent, in_child);
     process::after_system_call(kinds::after_system_call);
     real::at_exit(on_exit);
     switch::load();
@@ -74,7 +74,7 @@ extern "C" fn before_fork() {
     kinds::before_fork();
 }
 
-extern "C" fn framed_fork_is_over() {
+extern "C" fn in_parent() {
     kinds::fork_is_over();
 }
 

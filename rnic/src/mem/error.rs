@@ -1,4 +1,4 @@
-//! Errors of registering and binding memory. Violations by a peer are `AccessError` and
+//! Errors of registering and binding memory. Violations by a peer are RDMAP's `AccessError` and
 //! `InvalidateError`.
 #![forbid(unsafe_code)]
 
@@ -80,7 +80,7 @@ pub enum MemError {
     /// The region or window belongs to another PD.
     #[error("STag {0} belongs to another protection domain")]
     OtherPd(Stag),
-    /// The region or window is invalid, and the operation needs a valid one.
+    /// The region or window has been invalidated, and the operation needs a valid one.
     #[error("STag {0} is invalid")]
     Invalid(Stag),
     /// The window is bound already, and only an unbound window can be bound.

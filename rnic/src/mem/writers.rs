@@ -1,10 +1,10 @@
 //! [`Writers`]: the memory that peers may change while it is being sent.
 //!
 //! A long payload is sent from where it lies, behind a CRC that was taken there a moment before
-//! (RFC 5044 §4.4). Should a third peer write there in between, the receiver would find a wrong CRC
-//! and end its connection. So [`Writers`] knows what peers may change: the addresses of all STags
-//! that are open to Writes or atomics, and the QPs whose peers may use them. What others may change
-//! is copied before it is summed.
+//! (RFC 5044 §4.4). Should the peer of another connection write there in between, the receiver
+//! would find a wrong CRC and end its connection. So [`Writers`] knows what peers may change: the
+//! addresses of all STags that are open to Writes or atomics, and the QPs whose peers may use them.
+//! What others may change is copied before it is summed.
 //!
 //! A train of FPDUs that are summed where they lie has a [`Claim`]. Whoever opens memory to
 //! peers, by an STag or by a connection, makes that known first and then waits until the claims
@@ -82,16 +82,17 @@ impl Writers {
     fn change(&self, change: impl FnOnce(&mut Open)) {
         let mut open = self.open.lock();
         change(&mut open);
-        // With the counts of trains: a train that does not see the change is
-        // seen by who waits for it.
+        // In one order with the counts of trains, which are sequentially consistent, too: a train
+        // that does not see this change was counted before it, so whoever waits sees the train.
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// A train's claim: while it lives, memory that is not shared may be summed where it
-/// lies and sent from there.
+/// A train's claim: while it lives, memory that is not shared may be summed where it lies and sent
+/// from there.
 pub(crate) struct Claim {
     writers: Arc<Writers>,
+    /// The side on which [`Trains`] counts this one.
     side: usize,
 }
 
@@ -151,7 +152,7 @@ impl Open {
 /// Distance before and behind the octets asked about up to which a verdict is extended.
 const NEAR: u64 = 256 * 1024;
 
-/// A QP's last answer about the memory that it sends.
+/// The latest answers about the memory that a QP sends.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     latest: [Verdict; 4],
@@ -287,7 +288,9 @@ impl Peers {
 /// that is not waited for.
 #[derive(Default)]
 struct Trains {
-    entered: [AtomicUsize; 2],
+    /// Number of trains in flight on each side.
+    in_flight: [AtomicUsize; 2],
+    /// The side on which trains enter.
     side: AtomicUsize,
     waiting: Mutex<()>,
 }
@@ -295,16 +298,16 @@ struct Trains {
 impl Trains {
     fn enter(&self) -> usize {
         let side = self.side.load(Ordering::Relaxed);
-        self.entered[side].fetch_add(1, Ordering::SeqCst);
+        self.in_flight[side].fetch_add(1, Ordering::SeqCst);
         side
     }
 
     fn leave(&self, side: usize) {
-        self.entered[side].fetch_sub(1, Ordering::Release);
+        self.in_flight[side].fetch_sub(1, Ordering::Release);
     }
 
     fn is_clear(&self, side: usize) -> bool {
-        self.entered[side].load(Ordering::SeqCst) == 0
+        self.in_flight[side].load(Ordering::SeqCst) == 0
     }
 
     /// Waits for the trains that have entered already.

@@ -23,7 +23,6 @@ mod source;
 pub(crate) mod sq;
 mod state;
 
-use std::io;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -42,7 +41,7 @@ use crate::counters::Counters;
 use crate::error::{ConnectError, PostError};
 use crate::wire::Link;
 
-/// A queue pair, whoever holds it.
+/// A queue pair, as its handle and all that drive it on share it.
 #[derive(Debug)]
 pub(crate) struct QpInner {
     pub(crate) attrs: QpAttributes,
@@ -65,8 +64,8 @@ impl QpInner {
         &self.startup
     }
 
-    /// Takes the place of the startup of an idle QP, for one that begins or for a connection that
-    /// needs none. No other can begin while the guard is held.
+    /// Locks the place in which an idle QP keeps its startup, for a startup that begins or for a
+    /// connection that needs none. No other startup can begin while the guard is held.
     pub(crate) fn claim(&self) -> Result<MutexGuard<'_, Option<Arc<Startup>>>, ConnectError> {
         let place = self.claim_place()?;
         match self.core.lock().state {
@@ -75,7 +74,7 @@ impl QpInner {
         }
     }
 
-    /// Takes the place of the startup, unless one is under way.
+    /// Locks the place of the startup, whatever the QP's state is, unless a startup is under way.
     fn claim_place(&self) -> Result<MutexGuard<'_, Option<Arc<Startup>>>, ConnectError> {
         let place = self.startup.lock();
         if place.as_ref().is_some_and(|startup| !startup.is_over()) {
@@ -229,13 +228,6 @@ impl QpInner {
 impl Drop for QpInner {
     fn drop(&mut self) {
         self.attrs.forget();
-    }
-}
-
-/// Anything a socket or a host call can fail with while a connection is made.
-impl From<nix::errno::Errno> for ConnectError {
-    fn from(error: nix::errno::Errno) -> Self {
-        ConnectError::Tcp(io::Error::from(error))
     }
 }
 

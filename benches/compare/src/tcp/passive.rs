@@ -11,8 +11,8 @@ use crate::control::Control;
 use crate::host::now_ns;
 use crate::spec::{Kind, Latency, Spec};
 
-/// Octets that one call receives at most: a message, but short ones many at a time,
-/// and long ones in pieces.
+/// Bounds on the octets that one call receives. Between them it is a message; short messages come
+/// many at a time, and long ones in pieces.
 const LEAST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
 
@@ -55,6 +55,8 @@ impl Passive {
         Ok(None)
     }
 
+    /// Measures from the time that each message carries until it is here; the active end has
+    /// [`notice`](super::Active::notice), too.
     fn notice(&mut self, control: &mut Control) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
         loop {
@@ -67,10 +69,12 @@ impl Passive {
         }
     }
 
+    /// Receives a message, and returns the time that it carries; `u64::MAX` is the end.
     fn receive_stamp(&mut self) -> Outcome<u64> {
         let size = self.answer.len();
-        receive_all(&mut self.streams, 0, &mut self.room[..size])?;
-        let stamp = self.room[..size].last_chunk().ok_or("a message has no room for the time")?;
+        let message = self.room.get_mut(..size).ok_or("a message is too long to be noticed at once")?;
+        receive_all(&mut self.streams, 0, message)?;
+        let stamp = message.last_chunk().ok_or("a message has no room for the time")?;
         Ok(u64::from_be_bytes(*stamp))
     }
 }

@@ -124,10 +124,10 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 /// Starts a thread for a client, if the request comes from one and there is a free place.
 fn take_in(server: &Arc<Server>, request: ConnectRequest) {
-    // The server does not wait for a rejection to arrive.
     let hello = match welcome(request.private_data(), server.token.is_some()) {
         Ok(hello) => hello,
         Err(reason) => {
+            // A rejection that cannot be sent, here and below, is the client's loss alone.
             let _ = request.reject(reason.as_bytes());
             return;
         }
@@ -149,10 +149,8 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
 /// Parses a client's greeting. The error is the reason for which the client is refused.
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
-        Some(Hello::Two { token: theirs }) if theirs && !token => {
-            Err("this server has no token: leave --token out")
-        }
-        Some(Hello::Two { token: true }) => Ok(Hello::Two { token: true }),
+        Some(Hello::Two { token: true }) if !token => Err("this server has no token: leave --token out"),
+        Some(hello @ Hello::Two { token: true }) => Ok(hello),
         Some(_) if token => Err("this server asks for a token: name its file with --token"),
         Some(hello) => Ok(hello),
         None => Err("this is rddp serve: use rddp put or rddp get of the same version"),

@@ -11,8 +11,8 @@ use super::{linger, raw, store, unsettled};
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
-/// The state of a fork in progress. Its locks make sure that the child finds none held by a thread
-/// that the child does not have.
+/// A fork in progress, during which the calling thread is alone: it has the locks, so that the
+/// child finds none held by a thread that the child does not have.
 struct Alone {
     /// The program's errno. Until the fork is over, errno tells whether it has failed: the C
     /// library's fork handlers learn it in no other way.
@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// The process that forked last: in the child, its parent.
-static FORKS: AtomicU64 = AtomicU64::new(0);
+static FORKER: AtomicU64 = AtomicU64::new(0);
 
 /// Prepares for a fork by the calling thread.
 pub fn before_fork() {
@@ -44,7 +44,7 @@ pub fn before_fork() {
     }
     let parent = (table::any() && process::owns_table()).then(Process::me);
     if let Some(me) = parent {
-        FORKS.store(me.word(), Ordering::Relaxed);
+        FORKER.store(me.word(), Ordering::Relaxed);
         let mut known = Known::default();
         stream::expect_children(me, &mut known);
         for_each_own(|state| state.expect_child_of(me, &mut known));
@@ -113,7 +113,7 @@ fn after(join: impl FnOnce()) {
 }
 
 fn join_as_child() {
-    if let Some(parent) = Process::of_word(FORKS.load(Ordering::Relaxed)) {
+    if let Some(parent) = Process::of_word(FORKER.load(Ordering::Relaxed)) {
         let me = Process::me();
         stream::join_children(parent, me);
         for_each_own(|state| state.join_child_of(parent, me));
@@ -165,7 +165,7 @@ fn adopt(fd: c_int) {
     if !process::owns_table() {
         return;
     }
-    if is_known(cookie, fd) {
+    if joins_known(cookie, fd) {
         return;
     }
     match store::find(cookie) {
@@ -183,10 +183,10 @@ fn adopt(fd: c_int) {
     }
 }
 
-/// Returns whether another number of the socket is known already; if so, `fd` is entered as one
-/// more. The last number may have been closed while the stream was not finished: two sockets with
+/// Enters `fd` as one more number of its socket, if another is known already; returns whether it
+/// is. The last number may have been closed while the stream was not finished: two sockets with
 /// one state would count as one holder, which would leave with the first of them.
-fn is_known(cookie: u64, fd: c_int) -> bool {
+fn joins_known(cookie: u64, fd: c_int) -> bool {
     let Some(held) = known(cookie) else { return false };
     if !held.is_closed() {
         socket::share(&held, fd);

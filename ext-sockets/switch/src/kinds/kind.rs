@@ -157,8 +157,8 @@ pub trait Readiness {
         ready
     }
 
-    /// Returns when to call [`revents`](Self::revents) at the latest, though the kernel reports
-    /// nothing.
+    /// Returns how long a wait may sleep before it calls [`revents`](Self::revents), though the
+    /// kernel reports nothing.
     fn deadline(&self, _want: c_short) -> Option<Duration> {
         None
     }
@@ -179,7 +179,7 @@ pub trait Readiness {
         false
     }
 
-    /// Returns when to take another step, if octets wait for one.
+    /// Returns how long to wait before another step, if octets need one.
     fn nap(&self) -> Option<Duration> {
         None
     }
@@ -293,7 +293,8 @@ pub fn of(fd: c_int) -> Result<Option<Ours>, Errno> {
     }
 }
 
-/// Asks each kind by its own type, so that a framed socket costs a load and a compare.
+/// Admits a socket by its kind, out of the way of calls on descriptors that are not ours. Each type
+/// is asked directly, so that a framed socket costs a load and a compare.
 #[cold]
 fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
     match held.kind() {

@@ -1,12 +1,11 @@
-//! Blocking calls that the two threads of the technical report's design make (`DDP_PROGRESS`): see
-//! [`threads`](rddp_es_api::threads).
+//! Blocking calls that are made by two threads of the process, as the technical report TR37 has it
+//! (`DDP_PROGRESS`): see [`threads`](rddp_es_api::threads).
 //!
 //! The thread tries the call, without blocking, again and again, while the caller sleeps. This
 //! exists to be measured beside calls that make progress themselves.
 
 use std::ffi::{c_int, c_short};
 use std::io::{IoSlice, IoSliceMut};
-use std::time::Duration;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
 use rddp_es_api::threads::{Direction, Tried, Waiting, run};
@@ -19,11 +18,13 @@ impl Framed {
     /// Returns whether the threads make a call with these flags.
     #[inline]
     pub(super) fn is_for_threads(&self, flags: c_int) -> bool {
-        self.held.is_threaded() && self.would_wait(flags)
+        self.held.is_threaded() && self.may_be_posted(flags)
     }
 
+    /// Returns whether a call with these flags may wait, and not for all octets: a thread returns
+    /// the first that come.
     #[cold]
-    fn would_wait(&self, flags: c_int) -> bool {
+    fn may_be_posted(&self, flags: c_int) -> bool {
         flags & (MSG_DONTWAIT | MSG_WAITALL) == 0 && !real::is_nonblocking(self.fd)
     }
 
@@ -33,7 +34,7 @@ impl Framed {
             Err(Errno::WOULD_BLOCK) => self.later(libc::POLLIN),
             done => Tried::Done(done),
         };
-        by_thread(Direction::Receive, timeout, attempt)
+        run(Direction::Receive, timeout, attempt).unwrap_or_else(Err)
     }
 
     pub(super) fn send_by_thread(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
@@ -55,8 +56,7 @@ impl Framed {
                 Err(error) => return Tried::Done(Err(error)),
             }
         };
-        let sent = by_thread(Direction::Send, timeout, attempt);
-        match sent {
+        match run(Direction::Send, timeout, attempt).unwrap_or_else(Err) {
             Err(error) if done == 0 => {
                 if error == Errno::BROKEN_PIPE && flags & MSG_NOSIGNAL == 0 {
                     raise_sigpipe();
@@ -71,12 +71,4 @@ impl Framed {
         let until = deadline::after(self.deadline_of_stream());
         Tried::Later(Waiting { fd: self.fd, events: want, until })
     }
-}
-
-fn by_thread(
-    direction: Direction,
-    timeout: Option<Duration>,
-    attempt: impl FnMut() -> Tried<Result<usize, Errno>> + Send,
-) -> Result<usize, Errno> {
-    run(direction, timeout, attempt).unwrap_or_else(Err)
 }

@@ -71,7 +71,7 @@ impl Readiness for Framed {
 }
 
 impl Framed {
-    /// Returns when the stream must be looked at, at the latest.
+    /// Returns the time within which the stream must be looked at, if there is a limit.
     pub(super) fn deadline_of_stream(&self) -> Option<Duration> {
         self.stream(self.held.state()?).deadline()
     }
