@@ -34,15 +34,20 @@ NEEDS = {
     "rddp-rnic": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma",
                   "rddp-fault-guard"],
     "rddp-load": ["rddp-rnic"],
+    "rddp-sdp": [],
+    "rddp-sdp-rnic": ["rddp-sdp", "rddp-rnic"],
+    "rddp-decode": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-sdp"],
     # Of ext-sockets, only the switch knows `rnic`.
     "rddp-policy": [],
-    "rddp-stream": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-fault-guard"],
+    "rddp-stream": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-sdp",
+                    "rddp-fault-guard"],
     "rddp-real": ["rddp-fault-guard", "rddp-stream"],
     "rddp-es-api": ["rddp-real"],
-    "rddp-switch": ["rddp-mpa", "rddp-rnic", "rddp-policy", "rddp-stream", "rddp-real",
+    "rddp-switch": ["rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real",
                     "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
-    "rddp-cli": ["rddp-rnic", "rddp-load", "rddp-policy", "rddp-stream", "rddp-switch"],
+    "rddp-cli": ["rddp-rnic", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy", "rddp-stream",
+                 "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-mpa", "rddp-rnic"],
@@ -56,7 +61,8 @@ LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload"], "rddp-compare": ["rddp-preload"
 
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",
-    "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy",
+    "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy", "rddp-sdp": "sdp-over-rddp",
+    "rddp-decode": "decode",
 }
 # Crates outside the workspace on which a pure crate may depend.
 PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}

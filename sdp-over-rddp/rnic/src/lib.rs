@@ -1,0 +1,2 @@
+//! The Sockets Direct Protocol over an RDMA device: the software RNIC.
+#![forbid(unsafe_code)]

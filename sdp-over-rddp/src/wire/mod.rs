@@ -1,0 +1,1 @@
+//! Messages of SDP, as octets and as values.
