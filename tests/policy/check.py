@@ -46,8 +46,8 @@ NEEDS = {
     "rddp-switch": ["rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real",
                     "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
-    "rddp-cli": ["rddp-rnic", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy", "rddp-stream",
-                 "rddp-switch"],
+    "rddp-cli": ["rddp-iwarp", "rddp-rnic", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
+                 "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-mpa", "rddp-rnic"],

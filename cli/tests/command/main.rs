@@ -8,6 +8,7 @@ mod hostile;
 mod peer;
 mod perf;
 mod ping;
+mod portmap;
 mod program;
 mod run;
 mod site;
